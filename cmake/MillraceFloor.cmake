@@ -1,0 +1,47 @@
+# Build options shared by every target, and the function that declares one floor of the house.
+
+option(MILLRACE_WERROR "Treat warnings as errors (CI does)" OFF)
+option(MILLRACE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(MILLRACE_BUILD_TOOLS "Build the millrace command and the benchmarks" ${PROJECT_IS_TOP_LEVEL})
+set(MILLRACE_SANITIZE "" CACHE STRING "Sanitizers, comma separated: address,undefined or thread")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(millrace_options INTERFACE)
+target_compile_options(millrace_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+  -Wnull-dereference -Wdouble-promotion -Wformat=2 -fno-strict-aliasing)
+if(MILLRACE_WERROR)
+  target_compile_options(millrace_options INTERFACE -Werror)
+endif()
+if(MILLRACE_SANITIZE)
+  target_compile_options(millrace_options INTERFACE
+    -fsanitize=${MILLRACE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(millrace_options INTERFACE -fsanitize=${MILLRACE_SANITIZE})
+endif()
+install(TARGETS millrace_options EXPORT millrace)
+
+# millrace_floor(NAME LINK targets... [PRIVATE_LINK targets...])
+# include/millrace/NAME is public, src/NAME private; the target is millrace::NAME.
+function(millrace_floor name)
+  cmake_parse_arguments(ARG "" "" "LINK;PRIVATE_LINK" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/millrace/${name}/*.hpp)
+  add_library(millrace_${name} STATIC ${sources} ${headers})
+  add_library(millrace::${name} ALIAS millrace_${name})
+  set_target_properties(millrace_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
+  target_include_directories(millrace_${name}
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src/${name})
+  target_compile_features(millrace_${name} PUBLIC cxx_std_20)
+  target_link_libraries(millrace_${name}
+    PUBLIC ${ARG_LINK}
+    PRIVATE $<BUILD_INTERFACE:millrace_options> ${ARG_PRIVATE_LINK})
+  install(TARGETS millrace_${name} EXPORT millrace ARCHIVE DESTINATION lib)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
+    DESTINATION include/millrace FILES_MATCHING PATTERN "*.hpp")
+endfunction()

@@ -1,0 +1,113 @@
+// The wait strategy: spin with pause, then yield, then sleep through a parker. Every wait of the
+// library goes through `wait_until`, so nothing spins blindly and nothing waits without a limit.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include <sched.h>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+
+namespace millrace::base {
+
+/// Tells the processor that this is a spin loop.
+inline void pause() noexcept {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// How a wait escalates. The steps are measured in time, not in iterations, because one
+/// iteration costs anything between a nanosecond and a context switch.
+struct WaitPolicy {
+    std::chrono::nanoseconds spin{std::chrono::microseconds{20}};    ///< busy, with pause
+    std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then sched_yield
+    /// Then sleep through the parker. False: yield until the deadline (lowest latency on an
+    /// otherwise idle core, at the price of that core).
+    bool sleep = true;
+
+    [[nodiscard]] static constexpr WaitPolicy polling() noexcept {
+        return {std::chrono::microseconds{20}, std::chrono::nanoseconds::max(), false};
+    }
+    [[nodiscard]] static constexpr WaitPolicy blocking() noexcept {
+        return {std::chrono::nanoseconds{0}, std::chrono::nanoseconds{0}, true};
+    }
+};
+
+/// How a waiter sleeps without losing a wake-up; higher floors implement it over completion
+/// channels and sockets. `wait_until` calls, in this order:
+///   1. `prepare()`  announce the intention to sleep to whoever must wake us (set the sleep flag,
+///                   arm the completion queue). What it announces must be visible to the waker
+///                   before `prepare` returns.
+///   2. the condition once more;
+///   3. either `park(limit)`: sleep at most `limit`, return early when woken (spurious returns
+///      are allowed), or, when the condition held, nothing;
+///   4. `retract()`  withdraw the announcement.
+class Parker {
+  public:
+    virtual ~Parker() = default;
+    virtual void prepare() = 0;
+    virtual void park(std::chrono::nanoseconds limit) = 0;
+    virtual void retract() = 0;
+};
+
+/// A parker for conditions nobody announces: sleeps in growing slices (50 µs to 1 ms).
+class NapParker final : public Parker {
+  public:
+    void prepare() override {}
+    void park(std::chrono::nanoseconds limit) override;
+    void retract() override {}
+
+  private:
+    std::chrono::nanoseconds nap_{std::chrono::microseconds{50}};
+};
+
+/// Waits until `ready()` is true. Returns `Status::ok`, `timed_out` or `cancelled`. `ready` is
+/// called at least once, even when the deadline has passed. No allocation; throws nothing that
+/// `ready` or the parker does not throw. A sleep is cut into slices of at most 50 ms, after each
+/// of which `ready` is asked again, so `ready` is also the place to look after the peer's life.
+template <class Ready>
+Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
+                  Parker& parker) {
+    if (ready()) return Status::ok;
+    const std::uint64_t start = ticks();
+    const std::uint64_t spin_ticks = ticks_in(policy.spin);
+    while (ticks() - start < spin_ticks) {
+        for (int i = 0; i < 16; ++i) {
+            pause();
+            if (ready()) return Status::ok;
+        }
+        if (deadline.cancelled()) return Status::cancelled;
+        if (deadline.expired()) return Status::timed_out;
+    }
+    const std::uint64_t yield_ticks = ticks_in(policy.yield);
+    const std::uint64_t yield_start = ticks();
+    while (!policy.sleep || ticks() - yield_start < yield_ticks) {
+        sched_yield();
+        if (ready()) return Status::ok;
+        if (deadline.cancelled()) return Status::cancelled;
+        if (deadline.expired()) return Status::timed_out;
+    }
+    constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
+    for (;;) {
+        parker.prepare();
+        if (ready()) {
+            parker.retract();
+            return Status::ok;
+        }
+        if (deadline.cancelled() || deadline.expired()) {
+            parker.retract();
+            return deadline.cancelled() ? Status::cancelled : Status::timed_out;
+        }
+        parker.park(std::min(slice, deadline.remaining()));
+        parker.retract();
+        if (ready()) return Status::ok;
+    }
+}
+
+}  // namespace millrace::base

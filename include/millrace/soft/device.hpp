@@ -1,0 +1,64 @@
+// The soft device's entry points: libibverbs' control path under our own names.
+//
+// verbs/ calls them when a context belongs to the soft device, ibverbs/ exports them to unmodified
+// programs. The data path needs no entry: <infiniband/verbs.h> dispatches it through the
+// function pointers that the objects made here carry.
+//
+// Each function has exactly the signature, return convention (0 / errno value, or pointer / NULL
+// with errno) and thread-safety of the libibverbs function of the same name.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <string>
+
+namespace millrace::soft {
+
+/// True if `context` / `device` was made by the soft device.
+[[nodiscard]] bool owns(const ibv_context* context) noexcept;
+[[nodiscard]] bool owns(const ibv_device* device) noexcept;
+
+/// The soft devices of this process: today one, "soft0". A static, NULL-terminated array.
+[[nodiscard]] ibv_device** device_list(int* count) noexcept;
+
+/// "soft device, fast: this is this host's memory, not a network".
+[[nodiscard]] std::string describe_mode(const ibv_device* device);
+
+__be64 get_device_guid(ibv_device* device) noexcept;
+int get_device_index(ibv_device* device) noexcept;
+ibv_context* open_device(ibv_device* device) noexcept;
+int close_device(ibv_context* context) noexcept;
+int query_device(ibv_context* context, ibv_device_attr* attributes) noexcept;
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) noexcept;
+int query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) noexcept;
+int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                    ibv_gid_entry* entry) noexcept;
+int query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* pkey) noexcept;
+
+ibv_pd* alloc_pd(ibv_context* context) noexcept;
+int dealloc_pd(ibv_pd* pd) noexcept;
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+               unsigned access) noexcept;
+/// Returns EBUSY, with the region already invalid for new requests, if a stopped executor was
+/// still copying after a second: its memory must then never be reused (see "Fences").
+int dereg_mr(ibv_mr* mr) noexcept;
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept;
+int destroy_comp_channel(ibv_comp_channel* channel) noexcept;
+ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
+                  int vector) noexcept;
+int resize_cq(ibv_cq* cq, int entries) noexcept;
+int destroy_cq(ibv_cq* cq) noexcept;
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept;
+void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept;
+int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) noexcept;
+int destroy_qp(ibv_qp* qp) noexcept;
+int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) noexcept;
+
+int get_async_event(ibv_context* context, ibv_async_event* event) noexcept;
+void ack_async_event(ibv_async_event* event) noexcept;
+
+}  // namespace millrace::soft

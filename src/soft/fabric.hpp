@@ -1,0 +1,144 @@
+// The fabric: this process's node, its peers, registered memory and how bytes get from one to the
+// other. Everything below verbs objects, nothing about queue pairs but where their blocks lie.
+// Called by the verbs objects of this folder only. docs/soft-device.md has the design.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "layout.hpp"
+
+namespace millrace::soft {
+
+/// Memory of a queue pair: shared, page aligned, zeroed. `memory` is this process's mapping.
+struct Block {
+    std::byte* memory = nullptr;
+    std::size_t size = 0;
+    std::uint32_t index = 0;       ///< queue pair index within its node
+    std::uint32_t generation = 0;  ///< never 0
+};
+
+/// Where a registered range can be reached from this process.
+struct Reach {
+    std::byte* direct = nullptr;    ///< mapped here: plain loads and stores
+    std::uint64_t remote = 0;       ///< else: this address in process `pid`, by process_vm_*
+    pid_t pid = 0;
+};
+
+/// How a copy between two ranges ended.
+enum class CopyResult {
+    ok,
+    bad_address,  ///< the memory is registered but not there (unmapped since)
+    denied,       ///< the operating system refuses process_vm_* (ptrace rights)
+    peer_gone,    ///< the process is not the one it was
+};
+
+/// Stores `bytes` in increasing address order with naturally aligned stores, the last up to 8
+/// bytes last with release order (docs/soft-device.md, "Execution"). Source may be volatile to
+/// other writers; overlapping ranges are not supported.
+void copy_in_order(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+
+/// Another process's node (or our own, when both queue pairs live here), as seen from here.
+/// Thread-safe. Kept alive by shared_ptr; mappings go with the last reference.
+class PeerNode {
+  public:
+    virtual ~PeerNode() = default;
+    [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
+    [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
+    [[nodiscard]] virtual pid_t pid() const noexcept = 0;
+    [[nodiscard]] virtual bool is_self() const noexcept = 0;
+    /// Both sides can rely on membarrier for asymmetric fences (see fences.hpp).
+    [[nodiscard]] virtual bool asymmetric_fences() const noexcept = 0;
+
+    /// False once the process is gone, has exec'd, or closed the device. Costs a load: the truth
+    /// is refreshed by `Node::check_liveness`.
+    [[nodiscard]] virtual bool alive() const noexcept = 0;
+
+    /// Maps the block of queue pair `index` if its generation is `generation` (0: whatever it is
+    /// now). nullopt: no such queue pair. The mapping stays until `unmap_block`.
+    [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,
+                                                         std::uint32_t generation) = 0;
+    virtual void unmap_block(const Block& block) noexcept = 0;
+
+    /// The table entry for `key`; nullptr if the index is out of range. The caller validates
+    /// `key_word`, before and (being cached) each time.
+    [[nodiscard]] virtual const RegionEntry* region(std::uint32_t key) const noexcept = 0;
+
+    /// How to reach the first byte of the region in `entry` as it was under `key`: maps it if it
+    /// can be mapped (read only unless `writable`), cached per key. Cold path. nullopt: the region
+    /// is not (any longer) that of `key`.
+    [[nodiscard]] virtual std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+                                                     bool writable) = 0;
+
+    /// Opens the write end of the bell pipe with that descriptor number in the peer: a descriptor
+    /// of ours (cached, owned by the PeerNode), or -1.
+    [[nodiscard]] virtual int bell(int descriptor_in_peer) = 0;
+};
+
+/// Copies `bytes` where exactly one of the two may lie in another process.
+[[nodiscard]] CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
+                                  PeerNode& peer) noexcept;
+
+/// A region of this process.
+struct LocalRegion {
+    std::uint32_t key = 0;
+    std::byte* address = nullptr;
+    std::uint64_t iova = 0;
+    std::size_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t pd = 0;
+};
+
+/// This process's node. One per process and fabric, made by the first open_device, closed with
+/// the last close_device; not inherited by fork (the child's calls fail with ENODEV).
+class Node {
+  public:
+    virtual ~Node() = default;
+
+    /// The process's node. Throws `base::Error` if the fabric cannot be joined (all numbers
+    /// taken, abstract sockets or memfd refused, another user squats on the name).
+    [[nodiscard]] static std::shared_ptr<Node> join(std::string_view fabric);
+
+    [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
+    [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
+    [[nodiscard]] virtual bool membarrier() const noexcept = 0;
+
+    /// A zeroed block for a new queue pair; nullopt (errno set) when none is left.
+    [[nodiscard]] virtual std::optional<Block> allocate_block(std::size_t size) = 0;
+    /// Gives it back: the directory entry is freed, the pages are punched out and reused. With
+    /// `quarantine`, offset and index are never used again.
+    virtual void free_block(const Block& block, bool quarantine) noexcept = 0;
+
+    /// Registers [address, address+length). 0 and `region`, or an errno value (EFAULT when the
+    /// range is not mapped or not writable though the access asks for it, EINVAL for illegal
+    /// access flags, ENOMEM when the table is full).
+    [[nodiscard]] virtual int add_region(void* address, std::size_t length, std::uint64_t iova,
+                                         std::uint32_t access, std::uint32_t pd,
+                                         LocalRegion& region) = 0;
+    /// Clears the key word; the caller then waits out the executors and calls `release_region`,
+    /// which lets the index be used again (not with `quarantine`).
+    virtual void invalidate_region(std::uint32_t key) noexcept = 0;
+    virtual void release_region(std::uint32_t key, bool quarantine) noexcept = 0;
+    /// Local look-up by key for the executor's own side: one load and compare. nullptr: not valid.
+    [[nodiscard]] virtual const RegionEntry* local_region(std::uint32_t key) const noexcept = 0;
+
+    /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
+    /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
+    [[nodiscard]] virtual std::shared_ptr<PeerNode> peer(std::uint32_t number) = 0;
+
+    /// Looks (one system call) whether any peer has gone since; returns true if one has.
+    virtual bool check_liveness() noexcept = 0;
+    /// Readable when `check_liveness` has something to find: for a completion channel's epoll.
+    [[nodiscard]] virtual int liveness_descriptor() const noexcept = 0;
+};
+
+}  // namespace millrace::soft

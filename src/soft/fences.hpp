@@ -1,0 +1,24 @@
+// Asymmetric fences: the frequent side of a store-then-load race pays a compiler barrier, the rare
+// side interrupts everybody with membarrier(2). Without membarrier both pay a full fence.
+#pragma once
+
+#include <atomic>
+
+namespace millrace::soft {
+
+/// On the frequent side, between its store and its load. `asymmetric`: PeerNode::asymmetric_fences.
+inline void light_fence(bool asymmetric) noexcept {
+    if (asymmetric) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+}
+
+/// On the rare side, between its store and its load. Always also a full fence.
+void heavy_fence() noexcept;
+
+/// Registers this process (once). False: membarrier is not to be had here.
+[[nodiscard]] bool register_for_membarrier() noexcept;
+
+}  // namespace millrace::soft

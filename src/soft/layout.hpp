@@ -1,0 +1,99 @@
+// What lies in a node's shared memory (docs/soft-device.md, "Node memory"). Every field names its
+// one writer. Peers of other builds may map this: a change of layout is a change of `layout_version`.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::soft {
+
+inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
+inline constexpr std::uint32_t layout_version = 1;
+
+inline constexpr std::size_t cache_line = 64;
+inline constexpr std::size_t page_size = 4096;
+
+inline constexpr std::uint32_t max_node_number = 4095;
+inline constexpr std::uint32_t queue_pairs_per_node = 4096;
+inline constexpr std::uint32_t regions_per_node = 65536;
+
+inline constexpr std::size_t directory_offset = std::size_t{64} << 10;
+inline constexpr std::size_t region_table_offset = std::size_t{1} << 20;
+inline constexpr std::size_t blocks_offset = std::size_t{16} << 20;
+inline constexpr std::size_t node_memory_size = std::size_t{64} << 30;  // sparse
+
+/// Queue pair number: node << 12 | index.
+[[nodiscard]] constexpr std::uint32_t make_qpn(std::uint32_t node, std::uint32_t index) noexcept {
+    return node << 12 | index;
+}
+[[nodiscard]] constexpr std::uint32_t node_of_qpn(std::uint32_t qpn) noexcept {
+    return (qpn >> 12) & 0xfff;
+}
+[[nodiscard]] constexpr std::uint32_t index_of_qpn(std::uint32_t qpn) noexcept {
+    return qpn & 0xfff;
+}
+
+/// Keys: index << 8 | generation (1…255, never 0, so that key 0 is never valid).
+[[nodiscard]] constexpr std::uint32_t make_key(std::uint32_t index, std::uint8_t gen) noexcept {
+    return index << 8 | gen;
+}
+[[nodiscard]] constexpr std::uint32_t index_of_key(std::uint32_t key) noexcept { return key >> 8; }
+
+struct NodeIdentity {
+    std::uint64_t high = 0;
+    std::uint64_t low = 0;
+    friend bool operator==(const NodeIdentity&, const NodeIdentity&) = default;
+};
+
+/// Offset 0. Written by the owner before its socket exists, except `closed`.
+struct alignas(cache_line) NodeHeader {
+    std::uint64_t magic;
+    std::uint32_t version;
+    std::uint32_t node_number;
+    NodeIdentity identity;         ///< random: no two nodes, ever, have the same
+    std::int32_t pid;              ///< in the owner's pid namespace
+    std::uint32_t membarrier;      ///< 1: registered for GLOBAL_EXPEDITED and can call it
+    std::uint64_t start_time;      ///< field 22 of /proc/<pid>/stat
+    std::uint64_t pid_namespace;   ///< inode of /proc/<pid>/ns/pid
+    std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
+};
+static_assert(sizeof(NodeHeader) == 64);
+
+/// One per queue pair index, at `directory_offset`. Written by the owner; `generation` last.
+struct DirectoryEntry {
+    std::atomic<std::uint32_t> generation;  ///< 0: free; else the block is that generation's
+    std::uint32_t block_pages;
+    std::uint64_t block_offset;  ///< from the beginning of the node's memory
+};
+static_assert(sizeof(DirectoryEntry) == 16);
+static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
+              region_table_offset);
+
+enum class RegionKind : std::uint32_t {
+    private_memory = 0,  ///< peers reach it by process_vm_*
+    shared_file = 1,     ///< peers may map descriptor/device/inode/file_offset
+};
+
+/// One per region index. Written by the owner: `key_word` cleared first and stored last.
+struct alignas(cache_line) RegionEntry {
+    std::atomic<std::uint64_t> key_word;  ///< 0: invalid; else 1<<63 | key
+    std::uint64_t iova;                   ///< what work requests call its first byte
+    std::uint64_t length;
+    std::uint64_t address;  ///< the first byte in the owner's address space
+    std::uint32_t access;   ///< ibv_access_flags
+    std::uint32_t pd;       ///< protection domain number within the node, never 0
+    std::uint64_t device;   ///< shared_file: st_dev, st_ino of the file, offset of the first byte
+    std::uint64_t inode;
+    std::uint64_t file_offset : 48;
+    std::uint64_t descriptor : 14;  ///< shared_file: number in the owner's descriptor table
+    std::uint64_t kind : 2;         ///< RegionKind
+};
+static_assert(sizeof(RegionEntry) == 64);
+static_assert(region_table_offset + regions_per_node * sizeof(RegionEntry) <= blocks_offset);
+
+[[nodiscard]] constexpr std::uint64_t key_word_of(std::uint32_t key) noexcept {
+    return std::uint64_t{1} << 63 | key;
+}
+
+}  // namespace millrace::soft
