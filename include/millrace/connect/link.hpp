@@ -1,0 +1,175 @@
+// A link: one connected RC queue pair, what belongs to it, and a socket that tells whether the
+// peer lives. Every abstraction of floor 5 begins as a link.
+//
+// The handshake (over TCP or a Unix socket, which stays open as liveness signal):
+//   both send   Hello { magic, protocol version, header size, capabilities, service name and
+//               version, queue pair address, MTU, limits }
+//   both        check, connect their queue pair (INIT → RTR → RTS)
+//   both send   Ready or Refused { reason }, and wait for the other's
+// then any number of `exchange` messages (memory addresses and keys of the floor above), then
+// silence until Goodbye. Every message is length-prefixed and bounded (64 KiB); anything else on
+// the port is refused with an error that says what it looked like.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/verbs/completion_queue.hpp"
+#include "millrace/verbs/device.hpp"
+#include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/queue_pair.hpp"
+
+namespace millrace::connect {
+
+/// An open device with a protection domain, shared by the links made through it. Thread-safe.
+class Endpoint {
+  public:
+    /// `device`: a name for verbs::find_device (empty: the default). `gid_index` -1: chosen (none
+    /// on InfiniBand, else the first RoCE v2 IPv4-mapped one, else the first non-zero one).
+    /// Throws Error.
+    [[nodiscard]] static std::shared_ptr<Endpoint> open(std::string_view device = {},
+                                                        int gid_index = -1);
+    [[nodiscard]] verbs::Context& context() noexcept { return context_; }
+    [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept { return domain_; }
+    [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
+    [[nodiscard]] int gid_index() const noexcept { return gid_index_; }
+    /// "soft0 (soft device, fast: this is this host's memory, not a network)".
+    [[nodiscard]] std::string describe() const;
+
+  private:
+    Endpoint(verbs::Context context, std::uint8_t port, int gid_index);
+    verbs::Context context_;
+    verbs::ProtectionDomain domain_;
+    std::uint8_t port_;
+    int gid_index_;
+};
+
+struct LinkOptions {
+    /// Who talks: both ends must say the same, or the handshake is refused by name.
+    std::string service = "link";
+    std::uint32_t service_version = 1;
+    std::shared_ptr<Endpoint> endpoint;  ///< null: Endpoint::open()
+    std::uint32_t max_send_requests = 128;
+    std::uint32_t max_receive_requests = 16;
+    std::uint32_t max_send_slices = 2;
+    std::uint32_t max_inline = 64;
+    /// What the peer may do to memory registered in this link's domain.
+    verbs::Access remote = verbs::Access::remote_write | verbs::Access::remote_read;
+    std::uint8_t rnr_retry = 7;
+};
+
+enum class PeerState : std::uint8_t {
+    alive,
+    closed,  ///< it said goodbye
+    lost,    ///< its socket ended without goodbye
+};
+
+/// A connected link. Move-only. The verbs objects are as thread-safe as verbs demands; the
+/// out-of-band calls (exchange, peer, say_goodbye) belong to one thread at a time.
+class Link {
+  public:
+    Link(Link&&) noexcept;
+    Link& operator=(Link&&) noexcept;
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+    /// Closes. Without a goodbye before it, the peer reports the link as lost.
+    ~Link();
+
+    [[nodiscard]] Endpoint& endpoint() noexcept;
+    [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept;
+    [[nodiscard]] verbs::QueuePair& queue_pair() noexcept;
+    /// Completions of what we send, and of what we receive. Both raise events on `channel`.
+    [[nodiscard]] verbs::CompletionQueue& send_queue() noexcept;
+    [[nodiscard]] verbs::CompletionQueue& receive_queue() noexcept;
+    [[nodiscard]] verbs::CompletionChannel& channel() noexcept;
+    /// True if one WRITE's bytes become visible in address order, at both ends.
+    [[nodiscard]] bool writes_in_order() const noexcept;
+
+    /// Sends `mine` and returns what the peer sends in its matching call. At most 60,000 bytes.
+    /// Throws Error (timed_out, peer_lost, protocol).
+    [[nodiscard]] std::vector<std::byte> exchange(std::span<const std::byte> mine,
+                                                  const base::Deadline& deadline);
+
+    /// Ends the conversation in good order; `last_words` (at most 256 bytes) reach the peer.
+    /// Never blocks, never throws; later calls do nothing.
+    void say_goodbye(std::span<const std::byte> last_words = {}) noexcept;
+    /// The peer's last words, once peer() is `closed`.
+    [[nodiscard]] std::span<const std::byte> last_words() const noexcept;
+
+    /// Looks at the socket when the last look is over 50 ms ago (a clock read otherwise). For the
+    /// empty path of polling loops: a busy side need not call it. Never blocks.
+    [[nodiscard]] PeerState peer() noexcept;
+    /// Looks now (one system call).
+    [[nodiscard]] PeerState peer_now() noexcept;
+    /// Readable when the peer said something or died: for poll and epoll.
+    [[nodiscard]] int socket() const noexcept;
+
+    [[nodiscard]] const Address& local() const noexcept;
+    /// Who the peer is, for messages: "127.0.0.1:41234 (pid 4711 on host)".
+    [[nodiscard]] const std::string& peer_name() const noexcept;
+    /// What was chosen and why: device, mode, path, GID, MTU, capabilities of both.
+    [[nodiscard]] std::string explain() const;
+
+    struct State;  ///< private to connect/
+    explicit Link(std::unique_ptr<State> state) noexcept;
+
+  private:
+    std::unique_ptr<State> state_;
+};
+
+/// Accepts links. Move-only; one thread at a time. A Unix path is unlinked when it goes (and
+/// taken over if nobody listens on it any more).
+class Listener {
+  public:
+    /// Throws Error (invalid_argument, permission, system: the address is in use …).
+    [[nodiscard]] static Listener listen(const Address& address, LinkOptions options = {});
+    Listener(Listener&&) noexcept;
+    Listener& operator=(Listener&&) noexcept;
+    ~Listener();
+
+    /// Where it listens, with the port that was chosen.
+    [[nodiscard]] const Address& address() const noexcept;
+    /// The next peer whose handshake succeeds. Peers that fail theirs (garbage, another version,
+    /// silence for 5 s, a close in the middle) are logged, told if possible, and do not end the
+    /// wait. Throws Error (timed_out, cancelled).
+    [[nodiscard]] Link accept(const base::Deadline& deadline);
+    /// As accept, but a failed handshake is thrown instead of passed over.
+    [[nodiscard]] Link accept_one(const base::Deadline& deadline);
+
+    struct State;
+
+  private:
+    explicit Listener(std::unique_ptr<State> state) noexcept;
+    std::unique_ptr<State> state_;
+};
+
+/// Connects. While nothing listens there yet it tries again until the deadline. Throws Error
+/// (refused, timed_out, cancelled, version_mismatch, protocol, peer_lost).
+[[nodiscard]] Link connect(const Address& address, LinkOptions options,
+                           const base::Deadline& deadline);
+
+/// Sleeps on a link: until a completion event, a word from the peer, or the limit. The floors
+/// above derive from it where they have more to announce (a sleep flag at the peer).
+class LinkParker : public base::Parker {
+  public:
+    explicit LinkParker(Link& link) noexcept : link_{&link} {}
+    /// Arms both completion queues.
+    void prepare() override;
+    void park(std::chrono::nanoseconds limit) override;
+    /// Takes the events that came.
+    void retract() override;
+
+  private:
+    Link* link_;
+};
+
+}  // namespace millrace::connect

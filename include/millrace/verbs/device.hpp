@@ -1,0 +1,101 @@
+// Devices and contexts: what RDMA devices this machine has, and how to open one.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/verbs/control_path.hpp"
+
+namespace millrace::verbs {
+
+class ProtectionDomain;
+class CompletionChannel;
+class CompletionQueue;
+
+/// What a person wants to know of a device and its first usable port.
+struct DeviceFacts {
+    std::string name;
+    std::string provider;     ///< "system" or "soft"
+    std::string description;  ///< soft: mode and what it means; else node type and link layer
+    std::string firmware;
+    std::uint64_t guid = 0;   ///< host byte order
+    std::uint8_t port = 0;    ///< first active port, or 1
+    bool port_active = false;
+    std::string link_layer;   ///< "InfiniBand", "Ethernet"
+    std::uint16_t lid = 0;
+    int active_mtu = 0;       ///< bytes
+    int max_queue_pairs = 0;
+    int max_work_requests = 0;
+    int max_sge = 0;
+    int max_completion_entries = 0;
+    std::uint64_t max_region_size = 0;
+    int gid_index = -1;       ///< the one connect/ would use; -1: none is needed or none there
+    std::string gid;
+};
+
+class Context;
+
+/// A device of this machine. A cheap value: devices live as long as the process.
+class Device {
+  public:
+    [[nodiscard]] std::string_view name() const noexcept { return raw_->name; }
+    [[nodiscard]] bool is_soft() const noexcept;
+    /// Opens it. Throws Error (permission, system, resource_exhausted).
+    [[nodiscard]] Context open() const;
+    /// Opens it for a moment and asks. Throws as `open`.
+    [[nodiscard]] DeviceFacts facts() const;
+    [[nodiscard]] ibv_device* raw() const noexcept { return raw_; }
+    [[nodiscard]] const ControlPath& control_path() const noexcept { return *path_; }
+
+  private:
+    friend std::vector<Device> devices();
+    Device(ibv_device* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
+    ibv_device* raw_;
+    const ControlPath* path_;
+};
+
+/// All devices: the system's first, then the soft ones. Where the soft device already comes
+/// through the system's library (the drop-in is loaded), it is listed once.
+[[nodiscard]] std::vector<Device> devices();
+
+/// The device called `name`. Empty: MILLRACE_DEVICE if set, else the first system device with an
+/// active port, else "soft0". Throws Error (not_found) listing what there is.
+[[nodiscard]] Device find_device(std::string_view name = {});
+
+/// An open device. Move-only; everything made from it must be destroyed before it.
+class Context {
+  public:
+    Context(Context&& other) noexcept;
+    Context& operator=(Context&& other) noexcept;
+    Context(const Context&) = delete;
+    Context& operator=(const Context&) = delete;
+    ~Context();
+
+    [[nodiscard]] ProtectionDomain allocate_protection_domain();
+    [[nodiscard]] CompletionChannel create_completion_channel();
+    /// At least `entries` entries. With a channel, the queue can be armed and slept on. Both must
+    /// outlive the queue. Throws Error (resource_exhausted, invalid_argument).
+    [[nodiscard]] CompletionQueue create_completion_queue(int entries,
+                                                          CompletionChannel* channel = nullptr);
+
+    [[nodiscard]] ibv_device_attr attributes() const;
+    [[nodiscard]] ibv_port_attr port(std::uint8_t number) const;
+    [[nodiscard]] ibv_gid gid(std::uint8_t port, int index) const;
+
+    [[nodiscard]] std::string_view name() const noexcept { return raw_->device->name; }
+    [[nodiscard]] bool is_soft() const noexcept;
+    [[nodiscard]] ibv_context* raw() const noexcept { return raw_; }
+    [[nodiscard]] const ControlPath& control_path() const noexcept { return *path_; }
+
+  private:
+    friend class Device;
+    Context(ibv_context* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
+    ibv_context* raw_;
+    const ControlPath* path_;
+};
+
+}  // namespace millrace::verbs

@@ -1,0 +1,158 @@
+// Registered memory: buffers that every device reaches fast, regions, protection domains.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "millrace/verbs/control_path.hpp"
+
+namespace millrace::verbs {
+
+class CompletionQueue;
+class QueuePair;
+struct QueuePairOptions;
+
+/// Bits of ibv_access_flags, typed.
+enum class Access : unsigned {
+    none = 0,  ///< local read only: sources of writes and sends
+    local_write = IBV_ACCESS_LOCAL_WRITE,
+    remote_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE,  ///< implies local write
+    remote_read = IBV_ACCESS_REMOTE_READ,
+    remote_atomic = IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE,
+};
+[[nodiscard]] constexpr Access operator|(Access a, Access b) noexcept {
+    return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
+}
+
+/// An address in the peer's memory, as its owner published it.
+struct RemoteAddress {
+    std::uint64_t address = 0;
+    std::uint32_t rkey = 0;
+    [[nodiscard]] RemoteAddress operator+(std::uint64_t offset) const noexcept {
+        return {address + offset, rkey};
+    }
+};
+
+/// Page-aligned zeroed memory in a sealed shared mapping (memfd, fallocated; huge pages where
+/// asked for and allowed). A NIC registers it like any memory; the soft device hands it to peers
+/// as a mapping, so that an RDMA WRITE into it is a plain store. One allocation path for all.
+/// Move-only.
+class Buffer {
+  public:
+    Buffer() noexcept = default;
+    /// At least `size` bytes (rounded up to pages). Throws Error (resource_exhausted).
+    explicit Buffer(std::size_t size, bool huge_pages = false);
+    Buffer(Buffer&& other) noexcept;
+    Buffer& operator=(Buffer&& other) noexcept;
+    Buffer(const Buffer&) = delete;
+    Buffer& operator=(const Buffer&) = delete;
+    ~Buffer();
+
+    [[nodiscard]] std::byte* data() const noexcept { return data_; }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
+    /// Never give this memory back: a device may still write to it (see MemoryRegion).
+    void quarantine() noexcept { quarantined_ = true; }
+
+  private:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    int descriptor_ = -1;
+    bool quarantined_ = false;
+};
+
+/// A registration of memory that outlives it. Move-only.
+class MemoryRegion {
+  public:
+    MemoryRegion() noexcept = default;
+    MemoryRegion(MemoryRegion&& other) noexcept;
+    MemoryRegion& operator=(MemoryRegion&& other) noexcept;
+    MemoryRegion(const MemoryRegion&) = delete;
+    MemoryRegion& operator=(const MemoryRegion&) = delete;
+    ~MemoryRegion();
+
+    [[nodiscard]] std::byte* data() const noexcept { return static_cast<std::byte*>(raw_->addr); }
+    [[nodiscard]] std::size_t size() const noexcept { return raw_->length; }
+    [[nodiscard]] std::uint32_t lkey() const noexcept { return raw_->lkey; }
+    [[nodiscard]] std::uint32_t rkey() const noexcept { return raw_->rkey; }
+    [[nodiscard]] ibv_mr* raw() const noexcept { return raw_; }
+
+    /// The scatter/gather element for `length` bytes at `offset`. Unchecked; the device checks.
+    [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t length) const noexcept {
+        return {reinterpret_cast<std::uint64_t>(data() + offset), static_cast<std::uint32_t>(length),
+                raw_->lkey};
+    }
+    /// What a peer needs to reach `offset`.
+    [[nodiscard]] RemoteAddress remote(std::size_t offset = 0) const noexcept {
+        return {reinterpret_cast<std::uint64_t>(data() + offset), raw_->rkey};
+    }
+
+    /// Deregisters now. False: the device could not promise that nothing touches the memory any
+    /// more (EBUSY); the memory must then never be reused. The destructor calls it and logs.
+    [[nodiscard]] bool deregister() noexcept;
+
+  private:
+    friend class ProtectionDomain;
+    MemoryRegion(ibv_mr* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
+    ibv_mr* raw_ = nullptr;
+    const ControlPath* path_ = nullptr;
+};
+
+/// A buffer and its registration, released in the right order (and quarantined if it must be).
+class RegisteredBuffer {
+  public:
+    RegisteredBuffer() noexcept = default;
+    RegisteredBuffer(RegisteredBuffer&&) noexcept = default;
+    RegisteredBuffer& operator=(RegisteredBuffer&& other) noexcept;
+    ~RegisteredBuffer();
+
+    [[nodiscard]] std::byte* data() const noexcept { return buffer_.data(); }
+    [[nodiscard]] std::size_t size() const noexcept { return buffer_.size(); }
+    [[nodiscard]] const MemoryRegion& region() const noexcept { return region_; }
+    [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t length) const noexcept {
+        return region_.slice(offset, length);
+    }
+    [[nodiscard]] RemoteAddress remote(std::size_t offset = 0) const noexcept {
+        return region_.remote(offset);
+    }
+
+  private:
+    friend class ProtectionDomain;
+    RegisteredBuffer(Buffer buffer, MemoryRegion region) noexcept;
+    Buffer buffer_;
+    MemoryRegion region_;
+};
+
+/// A protection domain. Move-only; regions and queue pairs made from it must go first.
+class ProtectionDomain {
+  public:
+    ProtectionDomain() noexcept = default;
+    ProtectionDomain(ProtectionDomain&& other) noexcept;
+    ProtectionDomain& operator=(ProtectionDomain&& other) noexcept;
+    ProtectionDomain(const ProtectionDomain&) = delete;
+    ProtectionDomain& operator=(const ProtectionDomain&) = delete;
+    ~ProtectionDomain();
+
+    /// Registers memory of the caller, which must outlive the region. Throws Error; when memlock is
+    /// the likely cause (ENOMEM), the remedy names the limit found and how to raise it.
+    [[nodiscard]] MemoryRegion register_memory(std::span<std::byte> memory, Access access);
+    /// Allocates a `Buffer` of at least `size` bytes and registers it.
+    [[nodiscard]] RegisteredBuffer allocate(std::size_t size, Access access,
+                                            bool huge_pages = false);
+    /// Throws Error (resource_exhausted, invalid_argument) naming the limit that was exceeded.
+    [[nodiscard]] QueuePair create_queue_pair(const QueuePairOptions& options);
+
+    [[nodiscard]] ibv_pd* raw() const noexcept { return raw_; }
+    [[nodiscard]] const ControlPath& control_path() const noexcept { return *path_; }
+
+  private:
+    friend class Context;
+    ProtectionDomain(ibv_pd* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
+    ibv_pd* raw_ = nullptr;
+    const ControlPath* path_ = nullptr;
+};
+
+}  // namespace millrace::verbs
