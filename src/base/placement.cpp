@@ -1,0 +1,86 @@
+// Placement: asks and sets the processor affinity of threads.
+#include "millrace/base/placement.hpp"
+
+#include <cerrno>
+#include <fstream>
+
+#include <sched.h>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::base {
+namespace {
+
+/// Large enough for every kernel's mask (8192 processors).
+struct Mask {
+    static constexpr int bits = 8192;
+    alignas(cpu_set_t) unsigned char bytes[bits / 8]{};
+
+    [[nodiscard]] cpu_set_t* set() noexcept { return reinterpret_cast<cpu_set_t*>(bytes); }
+};
+
+std::vector<int> cores_of_this_thread() {
+    Mask mask;
+    std::vector<int> cores;
+    if (sched_getaffinity(0, sizeof(mask.bytes), mask.set()) == 0) {
+        for (int core = 0; core < Mask::bits; ++core) {
+            if (CPU_ISSET_S(static_cast<std::size_t>(core), sizeof(mask.bytes), mask.set())) {
+                cores.push_back(core);
+            }
+        }
+    }
+    if (cores.empty()) cores.push_back(current_core());
+    return cores;
+}
+
+std::string processor_model() {
+    std::ifstream file{"/proc/cpuinfo"};
+    for (std::string line; std::getline(file, line);) {
+        if (!line.starts_with("model name")) continue;
+        const auto colon = line.find(": ");
+        if (colon != std::string::npos) return line.substr(colon + 2);
+    }
+    return "processor model not told";
+}
+
+}  // namespace
+
+std::vector<int> available_cores() {
+    // Asked once, before this library first pins a thread: afterwards a pinned thread's own mask
+    // would say that there is one core.
+    static const std::vector<int> cores = cores_of_this_thread();
+    return cores;
+}
+
+void pin_this_thread(int core) {
+    const auto allowed = available_cores();
+    const auto object = fmt::format("core {}", core);
+    const auto remedy = fmt::format("choose one of: {}", fmt::join(allowed, ", "));
+    if (core < 0 || core >= Mask::bits) {
+        throw Error{ErrorCode::invalid_argument, "pin this thread", object,
+                    "there is no such core", remedy};
+    }
+    Mask mask;
+    CPU_SET_S(static_cast<std::size_t>(core), sizeof(mask.bytes), mask.set());
+    if (sched_setaffinity(0, sizeof(mask.bytes), mask.set()) != 0) {
+        throw_errno(errno, "pin this thread", object, remedy);
+    }
+}
+
+int current_core() noexcept {
+    const int core = sched_getcpu();
+    return core < 0 ? 0 : core;
+}
+
+std::string describe_placement() {
+    const auto cores = available_cores();
+    const auto mine = cores_of_this_thread();
+    const auto count = fmt::format("{} core{} ({})", cores.size(), cores.size() == 1 ? "" : "s",
+                                   processor_model());
+    if (mine.size() == 1) return fmt::format("{}, this thread pinned to core {}", count, mine[0]);
+    return fmt::format("{}, this thread runs on cores {}", count, fmt::join(mine, ", "));
+}
+
+}  // namespace millrace::base
