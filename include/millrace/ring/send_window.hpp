@@ -1,0 +1,112 @@
+// The send queue's slots, accounted by completions alone: which requests must be signaled, how
+// many slots are free, and what went wrong. Used by every protocol of floors 4 and 5 that posts.
+//
+// Why completions and nothing else: a slot is held until a completion of it, or of a later
+// request, has been polled. A peer's acknowledgement (a credit, an answer) can arrive before that
+// completion; who frees slots by it overflows the send queue.
+//
+// A request's ticket is its number in posting order, and travels as its wr_id. The completion of
+// ticket t says that every ticket up to t is done: a send queue completes in order.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "millrace/base/status.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/verbs/completion_queue.hpp"
+#include "millrace/verbs/queue_pair.hpp"
+#include "millrace/verbs/work_request.hpp"
+
+namespace millrace::ring {
+
+/// Whether a request leaves a completion.
+enum class Signal : std::uint8_t {
+    when_due,  ///< as often as the window needs to free slots
+    now,       ///< this one: its end is waited for, or it is the last before a flush
+};
+
+/// Which part of the send queue a request may use.
+enum class Slot : std::uint8_t {
+    ordinary,  ///< all but the reserve
+    reserved,  ///< the reserve too: events that wake a sleeping peer must not wait for slots
+};
+
+/// One thread at a time. Nothing blocks, throws or allocates after construction.
+class SendWindow {
+  public:
+    /// Slots that only `Slot::reserved` may take (none in queues of fewer than 8).
+    static constexpr std::uint32_t reserve = 2;
+
+    /// The window over all send slots of `link`'s queue pair; nobody else may post sends to it or
+    /// poll its send queue. The link's state must outlive the window (the Link may move).
+    explicit SendWindow(connect::Link& link) noexcept
+        : SendWindow{link.queue_pair(), link.send_queue()} {}
+    SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept;
+
+    /// Posts `request`; its id and its signaled flag are the window's to set. Returns `ok`, `full`
+    /// (no slot is free, even after a look at the completion queue; nothing was posted), or
+    /// `peer_lost` (the queue pair is broken: see failure()).
+    template <class Request>
+    base::Status post(Request request, Signal signal = Signal::when_due,
+                      Slot slot = Slot::ordinary) noexcept {
+        const std::uint64_t limit = slot == Slot::ordinary ? ordinary_ : slots_;
+        if (posted_ - completed_ >= limit) [[unlikely]] {
+            const base::Status status = make_room(limit);
+            if (status != base::Status::ok) return status;
+        }
+        if (posted_ + 1 - signaled_ >= interval_ || signal == Signal::now) {
+            request.flags = request.flags | verbs::SendFlags::signaled;
+            signaled_ = posted_ + 1;
+        }
+        request.id = posted_ + 1;
+        const int error = queue_pair_->post(request);
+        if (error != 0) [[unlikely]] return refuse(error);
+        ++posted_;
+        return base::Status::ok;
+    }
+
+    /// Takes completions that are there. `ok`, or `peer_lost` once a request has failed.
+    base::Status reap() noexcept;
+
+    /// The ticket of the last posted request; 0 before the first.
+    [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
+    /// Every ticket up to this one is known to be complete. Grows in post() and reap().
+    [[nodiscard]] std::uint64_t completed() const noexcept { return completed_; }
+    [[nodiscard]] bool done(std::uint64_t ticket) const noexcept { return completed_ >= ticket; }
+    /// True if the last posted request will leave a completion (so waiting for it can end).
+    [[nodiscard]] bool last_is_signaled() const noexcept { return signaled_ == posted_; }
+
+    [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
+    /// Ordinary slots that are free as far as is known.
+    [[nodiscard]] std::uint32_t free() const noexcept {
+        const std::uint64_t used = posted_ - completed_;
+        return used >= ordinary_ ? 0 : static_cast<std::uint32_t>(ordinary_ - used);
+    }
+    /// At least every how many requests one is signaled; at most half the queue.
+    [[nodiscard]] std::uint32_t signal_interval() const noexcept { return interval_; }
+
+    [[nodiscard]] bool broken() const noexcept { return broken_; }
+    /// Why it is broken: the first failed completion explained, or the error of the post. Empty
+    /// while it is not.
+    [[nodiscard]] std::string failure() const;
+
+  private:
+    base::Status make_room(std::uint64_t limit) noexcept;
+    base::Status refuse(int error) noexcept;
+
+    verbs::QueuePair* queue_pair_;
+    verbs::CompletionQueue* completions_;
+    std::uint64_t posted_ = 0;
+    std::uint64_t completed_ = 0;
+    std::uint64_t signaled_ = 0;  ///< the last signaled ticket
+    std::uint32_t slots_;
+    std::uint32_t ordinary_;
+    std::uint32_t interval_;
+    bool broken_ = false;
+    int post_error_ = 0;
+    int poll_error_ = 0;
+    verbs::Completion failed_{};
+};
+
+}  // namespace millrace::ring

@@ -1,0 +1,140 @@
+// Sleeping without lost wake-ups over one-sided writes. Used by both ends of every protocol whose
+// progress the other end may sleep for (items for a consumer, space for a producer).
+//
+// Each end keeps one WakeUpPage in registered memory:
+//
+//   offset  field           written by                    read by
+//   0       progress        this end, at every progress   the peer, by READ, before it sleeps
+//   64      peer_sleeping   the peer, by WRITE            this end, after every progress
+//   128     landing         the device (our READ)         this end
+//
+// The sleeper                                 The bell (the end that makes progress)
+//   1 WRITE own generation -> peer_sleeping     1 progress = new value
+//   2 READ progress, same queue pair            2 full fence
+//   3 news?  -> do not sleep                    3 peer_sleeping != last answered?
+//   4 sleep until an event                        -> post an event behind the data
+//
+// Writes in opposite directions are not ordered, so a flag alone is not enough: the bell may look
+// before the flag arrives, and the sleeper may look before the data arrives. The READ decides it:
+// it is executed behind the WRITE of the flag. If the bell's look (3) missed the flag, its store
+// (1) came before the flag did, hence before the READ, which sees it.
+//
+// Generations: an announcement stands until the event that answers it has arrived, over any
+// number of waits and slices of waits; it then takes the next number. The bell answers a number
+// once. So there is at most one event per announcement, an awake end posts nothing, and a late
+// event is only a spurious wake-up.
+//
+// An event is a WRITE with immediate data of no bytes. It takes a receive at the sleeper, which
+// the sleeper posts again; these receives serve nothing else.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/base/status.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/counter.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/verbs/memory.hpp"
+
+namespace millrace::ring {
+
+/// Lies in memory registered with remote write and remote read. The peer must be told its address.
+struct WakeUpPage {
+    CounterLine progress;
+    CounterLine peer_sleeping;
+    CounterLine landing;
+};
+static_assert(offsetof(WakeUpPage, progress) == 0);
+static_assert(offsetof(WakeUpPage, peer_sleeping) == 64);
+static_assert(offsetof(WakeUpPage, landing) == 128);
+static_assert(sizeof(WakeUpPage) == 192);
+
+/// The half that makes progress. One thread; never blocks or throws.
+class Bell {
+  public:
+    Bell() noexcept = default;
+    /// `event_target`: any address in the peer's WakeUpPage (an event writes nothing there).
+    Bell(SendWindow& window, WakeUpPage& own, verbs::RemoteAddress event_target) noexcept
+        : window_{&window}, own_{&own}, event_target_{event_target} {}
+
+    /// Publishes `progress`: any value that changes whenever the peer could find something new.
+    /// True: the peer sleeps; post what is new (if it is not yet posted), then ring().
+    [[nodiscard]] bool publish(std::uint64_t progress) noexcept {
+        // Both sequentially consistent: that is the full fence between them.
+        std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
+                                                                   std::memory_order_seq_cst);
+        return peer_sleeps();
+    }
+    /// True: an announcement is not answered yet. Also to be asked on idle paths when ring() said
+    /// `full`.
+    [[nodiscard]] bool peer_sleeps() const noexcept {
+        return std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
+                   std::memory_order_seq_cst) != answered_;
+    }
+    /// Sends the event. `full`: no slot; the peer still sleeps, ring again. `peer_lost`: broken.
+    base::Status ring() noexcept;
+    /// Events sent.
+    [[nodiscard]] std::uint64_t rung() const noexcept { return rung_; }
+
+  private:
+    SendWindow* window_ = nullptr;
+    WakeUpPage* own_ = nullptr;
+    verbs::RemoteAddress event_target_{};
+    std::uint64_t answered_ = 0;
+    std::uint64_t rung_ = 0;
+};
+
+/// The half that sleeps: a base::Parker for `base::wait_until`. One thread.
+class Sleeper : public connect::LinkParker {
+  public:
+    /// Receives that are kept posted for events.
+    static constexpr unsigned receives = 4;
+
+    /// Posts the receives for events, so it must be made before the peer can ring: before the
+    /// exchange that tells the peer our addresses. Throws Error. `region` covers `own`. All
+    /// arguments must outlive it. connect_to() must follow before the first sleep.
+    Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
+            const verbs::MemoryRegion& region);
+    void connect_to(verbs::RemoteAddress peer_page) noexcept;
+
+    void prepare() override;
+    void park(std::chrono::nanoseconds limit) override;
+    void retract() override;
+
+    /// Sleeps that really happened, and events that arrived.
+    [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
+    [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
+    [[nodiscard]] std::uint64_t announcements() const noexcept { return generation_; }
+    /// True once a receive has failed: the queue pair is broken.
+    [[nodiscard]] bool broken() const noexcept { return broken_; }
+
+  protected:
+    /// True if `progress`, just READ from the peer, means that there is something to do which this
+    /// end has not done or seen yet. It may take note of the value.
+    [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
+
+  private:
+    bool post_receive() noexcept;
+    /// True: at least one arrived.
+    bool take_events() noexcept;
+    void announce() noexcept;
+    void nap(std::chrono::nanoseconds limit);
+
+    connect::Link* link_;
+    SendWindow* window_;
+    CounterPull progress_;
+    ibv_sge landing_;
+    verbs::RemoteAddress flag_{};
+    std::uint64_t generation_ = 0;
+    bool standing_ = false;   ///< the peer has been sent generation_, and did not answer it yet
+    bool confirmed_ = false;  ///< a READ behind it found no news
+    bool broken_ = false;
+    std::uint64_t sleeps_ = 0;
+    std::uint64_t woken_ = 0;
+    std::chrono::nanoseconds nap_{0};
+};
+
+}  // namespace millrace::ring

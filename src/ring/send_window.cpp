@@ -1,0 +1,75 @@
+// SendWindow, see the header. What stands here runs once per window of requests or less.
+#include "millrace/ring/send_window.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::ring {
+
+SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept
+    : queue_pair_{&queue_pair}, completions_{&completions} {
+    slots_ = std::max<std::uint32_t>(queue_pair.capacity().max_send_wr, 1);
+    ordinary_ = slots_ < 8 ? slots_ : slots_ - reserve;
+    // A quarter: completions come in small numbers, and long before the queue is full.
+    interval_ = std::max<std::uint32_t>(ordinary_ / 4, 1);
+}
+
+base::Status SendWindow::reap() noexcept {
+    std::array<verbs::Completion, 8> batch;
+    while (!broken_) {
+        const int count = completions_->poll(batch);
+        if (count == 0) return base::Status::ok;
+        if (count < 0) {
+            poll_error_ = count;
+            broken_ = true;
+            break;
+        }
+        for (const verbs::Completion& completion :
+             std::span{batch}.first(static_cast<std::size_t>(count))) {
+            if (!completion.ok()) {
+                failed_ = completion;
+                broken_ = true;
+                return base::Status::peer_lost;
+            }
+            completed_ = completion.id();
+        }
+        if (static_cast<std::size_t>(count) < batch.size()) return base::Status::ok;
+    }
+    return base::Status::peer_lost;
+}
+
+base::Status SendWindow::make_room(std::uint64_t limit) noexcept {
+    const base::Status status = reap();
+    if (status != base::Status::ok) return status;
+    return posted_ - completed_ >= limit ? base::Status::full : base::Status::ok;
+}
+
+base::Status SendWindow::refuse(int error) noexcept {
+    // The completion of an earlier request tells the cause better than the refused post.
+    if (reap() == base::Status::ok) {
+        post_error_ = error;
+        broken_ = true;
+    }
+    return base::Status::peer_lost;
+}
+
+std::string SendWindow::failure() const {
+    if (!broken_) return {};
+    if (post_error_ != 0) {
+        return fmt::format("queue pair {} refused a request: {}", queue_pair_->number(),
+                           base::describe_errno(post_error_));
+    }
+    if (poll_error_ != 0) {
+        return fmt::format("the completion queue of queue pair {} is broken (overrun)",
+                           queue_pair_->number());
+    }
+    return fmt::format("request {} of queue pair {} failed: {}", failed_.id(),
+                       queue_pair_->number(), failed_.explain());
+}
+
+}  // namespace millrace::ring

@@ -1,0 +1,152 @@
+// Bell and Sleeper, see the header for the protocol. All of it is off the polled path.
+#include "millrace/ring/wake_up.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <thread>
+
+#include <cerrno>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::ring {
+
+base::Status Bell::ring() noexcept {
+    const std::uint64_t asked = own_->peer_sleeping.load();
+    if (asked == answered_) return base::Status::ok;
+    const base::Status status = window_->post(
+        verbs::WriteWithImmediate{.from = {},
+                                  .to = event_target_,
+                                  .immediate = static_cast<std::uint32_t>(asked)},
+        Signal::when_due, Slot::reserved);
+    if (status == base::Status::ok) {
+        answered_ = asked;
+        ++rung_;
+    }
+    return status;
+}
+
+Sleeper::Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
+                 const verbs::MemoryRegion& region)
+    : connect::LinkParker{link}, link_{&link}, window_{&window} {
+    const auto offset = static_cast<std::size_t>(
+        reinterpret_cast<std::byte*>(&own.landing.value) - region.data());
+    landing_ = region.slice(offset, sizeof own.landing.value);
+    for (unsigned i = 0; i < receives; ++i) {
+        if (!post_receive()) {
+            throw base::Error{base::ErrorCode::verbs, "post the receives for wake-up events",
+                              fmt::format("queue pair {}", link.queue_pair().number()),
+                              "the queue pair refused a receive",
+                              "ask for more receive requests in the link's options"};
+        }
+    }
+}
+
+void Sleeper::connect_to(verbs::RemoteAddress peer_page) noexcept {
+    progress_ = CounterPull{*window_, peer_page + offsetof(WakeUpPage, progress), landing_};
+    flag_ = peer_page + offsetof(WakeUpPage, peer_sleeping);
+}
+
+bool Sleeper::post_receive() noexcept {
+    return link_->queue_pair().post(verbs::Receive{}) == 0;
+}
+
+bool Sleeper::take_events() noexcept {
+    const std::uint64_t before = woken_;
+    std::array<verbs::Completion, receives> batch;
+    while (!broken_) {
+        const int count = link_->receive_queue().poll(batch);
+        if (count == 0) break;
+        if (count < 0) {
+            broken_ = true;
+            break;
+        }
+        for (const verbs::Completion& completion :
+             std::span{batch}.first(static_cast<std::size_t>(count))) {
+            if (!completion.ok() || !post_receive()) {
+                broken_ = true;
+                break;
+            }
+            ++woken_;
+            if (completion.immediate() == static_cast<std::uint32_t>(generation_)) {
+                standing_ = false;
+            }
+        }
+    }
+    return woken_ != before;
+}
+
+void Sleeper::announce() noexcept {
+    if (!standing_) {
+        // A READ posted before this announcement must not be taken for the one behind it.
+        if (progress_.pending() && !progress_.poll()) return;
+        const std::uint64_t next = generation_ + 1;
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&next), sizeof next, 0};
+        if (window_->post(verbs::Write{.from = {&slice, 1},
+                                       .to = flag_,
+                                       .flags = verbs::SendFlags::inlined}) != base::Status::ok) {
+            return;
+        }
+        generation_ = next;
+        standing_ = true;
+        confirmed_ = false;
+    }
+    if (!confirmed_) {
+        // Where a device executes requests in the posting thread, WRITE and READ are a store and
+        // a load of this processor, which only a fence keeps in order. Elsewhere it costs nothing
+        // that matters here.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        (void)progress_.start();
+    }
+}
+
+void Sleeper::prepare() {
+    (void)take_events();
+    announce();
+    // Devices that complete at once are not asked to wake us for our own READ.
+    (void)window_->reap();
+    LinkParker::prepare();
+}
+
+void Sleeper::nap(std::chrono::nanoseconds limit) {
+    nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
+                                                std::chrono::milliseconds{1});
+    std::this_thread::sleep_for(std::min(nap_, limit));
+}
+
+void Sleeper::park(std::chrono::nanoseconds limit) {
+    const bool rung = take_events();
+    if (broken_ || window_->reap() != base::Status::ok) {
+        (void)link_->peer_now();
+        nap(limit);
+        return;
+    }
+    if (!standing_) {
+        if (!rung) nap(limit);  // the announcement found no slot
+        return;
+    }
+    if (!confirmed_ && progress_.poll()) {
+        if (is_news(progress_.value())) {
+            // It is published but not here yet. It arrives soon, and maybe without an event.
+            nap(limit);
+            return;
+        }
+        confirmed_ = true;
+    }
+    if (!confirmed_ && !progress_.pending()) {
+        nap(limit);  // the READ found no slot
+        return;
+    }
+    // Not confirmed: sleeps until the READ completes, and parks again.
+    ++sleeps_;
+    nap_ = std::chrono::nanoseconds::zero();
+    LinkParker::park(limit);
+    (void)link_->peer_now();
+}
+
+void Sleeper::retract() { LinkParker::retract(); }
+
+}  // namespace millrace::ring
