@@ -1,0 +1,143 @@
+#include "demo.hpp"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/placement.hpp"
+#include "millrace/verbs/device.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "run.hpp"
+#include "transport.hpp"
+
+namespace millrace::tools {
+namespace {
+
+using namespace demo;
+namespace fs = std::filesystem;
+
+/// A folder for socket paths that only this process uses; removed with everything in it.
+class ScratchFolder {
+  public:
+    ScratchFolder() {
+        std::string pattern = (fs::temp_directory_path() / "millrace-demo-XXXXXX").string();
+        if (::mkdtemp(pattern.data()) == nullptr) {
+            base::throw_errno(errno, "make a folder", pattern, "set TMPDIR to a writable folder");
+        }
+        path_ = pattern;
+    }
+    ScratchFolder(const ScratchFolder&) = delete;
+    ScratchFolder& operator=(const ScratchFolder&) = delete;
+    ~ScratchFolder() {
+        std::error_code ignored;
+        fs::remove_all(path_, ignored);
+    }
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+  private:
+    std::string path_;
+};
+
+RecordSet load(const DemoOptions& options, const std::string& path, std::uint64_t limit) {
+    ProgressLine line{fmt::format("reading {}", path), limit, "MB", 1e6};
+    return load_records(path, limit, options.record_size,
+                        [&](std::uint64_t bytes) { line.update(bytes); });
+}
+
+std::vector<Transport> contenders(const DemoOptions& options) {
+    std::vector<Transport> all = millrace_transports();
+    for (Transport& transport : socket_transports()) all.push_back(std::move(transport));
+    if (options.only.empty()) return all;
+    std::string keys;
+    for (const Transport& transport : all) keys += " " + transport.key;
+    std::erase_if(all, [&](const Transport& transport) {
+        return transport.key != options.only && transport.key != "unix";
+    });
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const Transport& one) { return one.key == options.only; })) {
+        throw base::Error{base::ErrorCode::invalid_argument, "choose a transport", options.only,
+                          "there is none of that name", "choose one of:" + keys};
+    }
+    return all;
+}
+
+}  // namespace
+
+int run_demo(const DemoOptions& options) {
+    if (options.record_size == 0 || options.rounds == 0) {
+        throw base::Error{base::ErrorCode::invalid_argument, "run the demo", "its options",
+                          "record size and rounds must be at least 1", ""};
+    }
+    const bool default_path = options.path.empty();
+    const std::string path = default_path ? "/usr/lib" : options.path;
+    const std::uint64_t limit =
+        options.limit != 0 ? options.limit : (default_path ? 256ull << 20 : 1ull << 30);
+    // Facts first: a missing device is told before a second goes into reading files.
+    const verbs::DeviceFacts facts = verbs::find_device().facts();
+    std::vector<Transport> transports = contenders(options);
+    const RecordSet set = load(options, path, limit);
+
+    const std::vector<int> cores = base::available_cores();
+    RunOptions run;
+    ScratchFolder scratch;
+    run.rendezvous_folder = scratch.path();
+    run.record_size = options.record_size;
+    run.ring_bytes = options.ring_bytes;
+    if (cores.size() >= 2) {
+        run.producer_core = cores[0];
+        run.consumer_core = cores[1];
+    }
+    Setting setting;
+    setting.device = fmt::format("{} ({})", facts.name, facts.description);
+    setting.placement =
+        cores.size() >= 2
+            ? fmt::format("producer on core {}, consumer on core {}", cores[0], cores[1])
+            : std::string{"both ends share the only core: times mean little"};
+    setting.source = fmt::format("{}: {} files, {} records, {:.0f} MB{}", path, set.files,
+                                 set.records.size(), static_cast<double>(set.bytes) / 1e6,
+                                 set.skipped_files == 0
+                                     ? std::string{}
+                                     : fmt::format(" ({} files left out: unreadable or beyond the "
+                                                   "limit of {} MB)",
+                                                   set.skipped_files, limit / 1'000'000));
+    setting.record_size = options.record_size;
+    setting.ring_bytes = options.ring_bytes;
+    fmt::print("Millrace demo: every record goes from one process to another and is checked.\n\n");
+
+    std::vector<Measured> measured;
+    for (const Transport& transport : transports) {
+        measured.push_back({transport.key, transport.title, transport.baseline, {}});
+    }
+    for (std::uint32_t round = 0; round < options.rounds; ++round) {
+        for (std::size_t i = 0; i < transports.size(); ++i) {
+            ProgressLine line{fmt::format("round {}/{}  {:<24}", round + 1, options.rounds,
+                                          transports[i].title),
+                              set.bytes, "MB", 1e6};
+            measured[i].rounds.push_back(
+                run_once(transports[i], set, run,
+                         [&](std::uint64_t, std::uint64_t bytes) { line.update(bytes); }));
+        }
+    }
+    const std::string against = "unix";
+    fmt::print("{}\n{}\n{}", table(measured, against), chart(measured, 40), meaning(setting));
+    if (!options.json_file.empty()) {
+        std::ofstream out{options.json_file};
+        out << as_json(measured, setting, against).dump(2) << '\n';
+        if (!out.flush()) {
+            throw base::Error{base::ErrorCode::system, "write the results", options.json_file,
+                              "the file cannot be written", "name a path that is writable"};
+        }
+        fmt::print("\nresults also in {}\n", options.json_file);
+    }
+    return 0;
+}
+
+}  // namespace millrace::tools

@@ -1,0 +1,47 @@
+#include "progress.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/clock.hpp"
+
+namespace millrace::tools {
+namespace {
+std::int64_t now_ns() { return base::Clock::now().time_since_epoch().count(); }
+}  // namespace
+
+ProgressLine::ProgressLine(std::string what, std::uint64_t total, std::string unit, double scale)
+    : what_{std::move(what)},
+      total_{total},
+      unit_{std::move(unit)},
+      scale_{scale},
+      terminal_{::isatty(STDERR_FILENO) == 1},
+      start_ns_{now_ns()} {}
+
+ProgressLine::~ProgressLine() {
+    if (drawn_) fmt::print(stderr, "\r\033[K");
+}
+
+void ProgressLine::update(std::uint64_t done) {
+    if (!terminal_) return;
+    const std::int64_t now = now_ns();
+    if (now - last_ns_ < 100'000'000) return;
+    last_ns_ = now;
+    const double seconds = std::max(1e-3, static_cast<double>(now - start_ns_) * 1e-9);
+    const double rate = static_cast<double>(done) / seconds;
+    const double share =
+        total_ == 0 ? 0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
+    const double left = rate > 0 ? static_cast<double>(total_ - std::min(done, total_)) / rate : 0;
+    const auto filled = static_cast<int>(share * 24);
+    fmt::print(stderr, "\r\033[K{} [{:#<{}}{:<{}}] {:3.0f} %  {:.0f} {}/s  {:.0f} s left", what_, "",
+               filled, "", 24 - filled, share * 100, rate / scale_, unit_, left);
+    std::fflush(stderr);
+    drawn_ = true;
+}
+
+}  // namespace millrace::tools
