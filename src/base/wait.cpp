@@ -13,6 +13,7 @@ void NapParker::park(std::chrono::nanoseconds limit) {
                             static_cast<long>(nap.count() % 1'000'000'000)};
     // A signal ends the nap early; the waiter looks again, as after any spurious return.
     clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, nullptr);
+    count_system_call();
     nap_ = std::min(nap_ * 2, longest);
 }
 

@@ -10,6 +10,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/base/system_calls.hpp"
 
 namespace millrace::base {
 
@@ -89,6 +90,7 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
     const std::uint64_t yield_start = ticks();
     while (!policy.sleep || ticks() - yield_start < yield_ticks) {
         sched_yield();
+        count_system_call();
         if (ready()) return Status::ok;
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;
