@@ -15,7 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "copy_in_order.hpp"
 #include "layout.hpp"
+#include "mapping.hpp"
 
 namespace millrace::soft {
 
@@ -42,11 +44,6 @@ enum class CopyResult {
     peer_gone,    ///< the process is not the one it was
 };
 
-/// Stores `bytes` in increasing address order with naturally aligned stores, the last up to 8
-/// bytes last with release order (docs/soft-device.md, "Execution"). Source may be volatile to
-/// other writers; overlapping ranges are not supported.
-void copy_in_order(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
-
 /// Another process's node (or our own, when both queue pairs live here), as seen from here.
 /// Thread-safe. Kept alive by shared_ptr; mappings go with the last reference.
 class PeerNode {
@@ -63,6 +60,10 @@ class PeerNode {
     /// is refreshed by `Node::check_liveness`.
     [[nodiscard]] virtual bool alive() const noexcept = 0;
 
+    /// Asks the kernel, at most every 10 ms, whether `pid` still is the process that this node
+    /// belongs to; false marks the peer as gone. Before each system call that names the pid.
+    [[nodiscard]] virtual bool same_process() noexcept = 0;
+
     /// Maps the block of queue pair `index` if its generation is `generation` (0: whatever it is
     /// now). nullopt: no such queue pair. The mapping stays until `unmap_block`.
     [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,
@@ -75,12 +76,19 @@ class PeerNode {
 
     /// How to reach the first byte of the region in `entry` as it was under `key`: maps it if it
     /// can be mapped (read only unless `writable`), cached per key. Cold path. nullopt: the region
-    /// is not (any longer) that of `key`.
+    /// is not (any longer) that of `key`, or may not be written. What it returns stays mapped until
+    /// the PeerNode goes or `retire_stale` hands the mapping out, whatever the owner does.
     [[nodiscard]] virtual std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
                                                      bool writable) = 0;
 
+    /// Takes the mappings of regions that are no longer registered out of the cache. They are
+    /// still mapped: the caller destroys them when every executor of this process that may have
+    /// checked such a key before this call has finished its copy.
+    [[nodiscard]] virtual std::vector<Mapping> retire_stale() = 0;
+
     /// Opens the write end of the bell pipe with that descriptor number in the peer: a descriptor
-    /// of ours (cached, owned by the PeerNode), or -1.
+    /// of ours (cached, owned by the PeerNode, valid as long as it), or -1. A system call each
+    /// time, to see whether the number still names the same pipe: ask per connection, not per ring.
     [[nodiscard]] virtual int bell(int descriptor_in_peer) = 0;
 };
 
@@ -108,6 +116,9 @@ class Node {
     /// taken, abstract sockets or memfd refused, another user squats on the name).
     [[nodiscard]] static std::shared_ptr<Node> join(std::string_view fabric);
 
+    /// False in a child made by fork: allocate_block, add_region and peer then fail with ENODEV,
+    /// the rest does nothing. The child may `join` anew.
+    [[nodiscard]] virtual bool usable() const noexcept = 0;
     [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
     [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
     [[nodiscard]] virtual bool membarrier() const noexcept = 0;

@@ -6,12 +6,24 @@
 
 namespace millrace::soft {
 
+/// Everything before it is globally visible before anything after it.
+inline void full_fence() noexcept {
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"  // the sanitizer does not model it: it may only miss races
+#endif
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+}
+
 /// On the frequent side, between its store and its load. `asymmetric`: PeerNode::asymmetric_fences.
 inline void light_fence(bool asymmetric) noexcept {
     if (asymmetric) {
         std::atomic_signal_fence(std::memory_order_seq_cst);
     } else {
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        full_fence();
     }
 }
 

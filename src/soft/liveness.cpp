@@ -1,0 +1,83 @@
+// Implementation of liveness.hpp.
+#include "liveness.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+
+#include <cerrno>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::soft {
+
+bool PeerLife::ask() noexcept {
+    if (gone.load(std::memory_order_relaxed)) return false;
+    pollfd signs[2] = {{connection.get(), POLLRDHUP, 0}, {process.get(), POLLIN, 0}};
+    if (::poll(signs, 2, 0) > 0) {
+        gone.store(true, std::memory_order_release);
+        return false;
+    }
+    return true;
+}
+
+Liveness::Liveness() : epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
+    if (!epoll_) {
+        base::throw_errno(errno, "make the soft device's liveness watch", "this process",
+                          "raise the limit on open files (ulimit -n)");
+    }
+}
+
+void Liveness::watch(PeerLife& life) {
+    const std::scoped_lock lock{mutex_};
+    life.token = ++last_token_;
+    watched_.emplace(life.token, &life);
+    epoll_event event{};
+    event.data.u64 = life.token;
+    event.events = EPOLLRDHUP;
+    int failed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.connection.get(), &event);
+    event.events = EPOLLIN;
+    failed |= ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.process.get(), &event);
+    if (failed != 0) {
+        const int cause = errno;
+        remove(life);
+        base::throw_errno(cause, "watch a peer's life", "this process",
+                          "raise fs.epoll.max_user_watches");
+    }
+}
+
+void Liveness::forget(PeerLife& life) noexcept {
+    const std::scoped_lock lock{mutex_};
+    remove(life);
+}
+
+void Liveness::remove(PeerLife& life) noexcept {
+    if (watched_.erase(life.token) == 0) return;
+    // Explicitly: closing is not enough while a fork's child has the same descriptors.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life.connection.get(), nullptr);
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life.process.get(), nullptr);
+}
+
+bool Liveness::check() noexcept {
+    bool found = false;
+    for (;;) {
+        epoll_event events[32];
+        const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
+        if (count <= 0) return found;
+        const std::scoped_lock lock{mutex_};
+        for (int i = 0; i < count; ++i) {
+            const auto life = watched_.find(events[i].data.u64);
+            if (life == watched_.end()) continue;
+            PeerLife& lost = *life->second;
+            lost.gone.store(true, std::memory_order_release);
+            remove(lost);
+            found = true;
+        }
+    }
+}
+
+void Liveness::abandon() noexcept {
+    epoll_.close();
+    watched_.clear();
+}
+
+}  // namespace millrace::soft

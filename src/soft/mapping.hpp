@@ -1,0 +1,54 @@
+// A piece of a file mapped shared into this process, unmapped by its one owner. Used throughout
+// the fabric.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace millrace::soft {
+
+class Mapping {
+  public:
+    Mapping() noexcept = default;
+    /// Empty, with errno set, if it cannot be mapped. `offset` must be page aligned.
+    Mapping(int descriptor, std::uint64_t offset, std::size_t size, int protection) noexcept {
+        void* memory =
+            ::mmap(nullptr, size, protection, MAP_SHARED, descriptor, static_cast<off_t>(offset));
+        if (memory == MAP_FAILED) return;
+        memory_ = static_cast<std::byte*>(memory);
+        size_ = size;
+    }
+    Mapping(Mapping&& other) noexcept
+        : memory_{std::exchange(other.memory_, nullptr)}, size_{std::exchange(other.size_, 0)} {}
+    Mapping& operator=(Mapping&& other) noexcept {
+        if (this != &other) {
+            unmap();
+            memory_ = std::exchange(other.memory_, nullptr);
+            size_ = std::exchange(other.size_, 0);
+        }
+        return *this;
+    }
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+    ~Mapping() { unmap(); }
+
+    [[nodiscard]] std::byte* memory() const noexcept { return memory_; }
+    [[nodiscard]] std::size_t size() const noexcept { return size_; }
+    explicit operator bool() const noexcept { return memory_ != nullptr; }
+
+    /// Gives up ownership: the caller unmaps.
+    std::byte* release() noexcept { return std::exchange(memory_, nullptr); }
+    void unmap() noexcept {
+        if (memory_ != nullptr) ::munmap(std::exchange(memory_, nullptr), size_);
+    }
+
+  private:
+    std::byte* memory_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+}  // namespace millrace::soft

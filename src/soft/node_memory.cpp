@@ -1,0 +1,228 @@
+// Implementation of node_memory.hpp.
+#include "node_memory.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "fabric_names.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "process_identity.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::string_view attempt = "make the soft device's node memory";
+
+/// The whole of it, or what the limit on file sizes allows: exceeding that is a deadly signal.
+std::uint64_t allowed_size() noexcept {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+        return node_memory_size;
+    }
+    return std::min<std::uint64_t>(node_memory_size, limit.rlim_cur / page_size * page_size);
+}
+
+NodeIdentity random_identity(std::string_view object) {
+    NodeIdentity identity;
+    if (::getrandom(&identity, sizeof identity, 0) != ssize_t{sizeof identity}) {
+        base::throw_errno(errno, std::string{attempt}, std::string{object});
+    }
+    return identity;
+}
+
+}  // namespace
+
+NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool membarrier)
+    : size_{allowed_size()}, generations_(queue_pairs_per_node, 0) {
+    const std::string object = describe_node(fabric, number);
+    if (size_ < 2 * blocks_offset) {
+        throw base::Error{base::ErrorCode::resource_exhausted, std::string{attempt}, object,
+                          fmt::format("files may have at most {} bytes here", size_),
+                          "raise the limit on file sizes (ulimit -f)"};
+    }
+    file_ = Descriptor{
+        ::memfd_create(memory_name(fabric, number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (!file_) base::throw_errno(errno, std::string{attempt}, object);
+    if (::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0 ||
+        ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        base::throw_errno(errno, std::string{attempt}, object);
+    }
+    control_ = Mapping{file_.get(), 0, blocks_offset, PROT_READ | PROT_WRITE};
+    if (!control_) base::throw_errno(errno, std::string{attempt}, object);
+    free_extents_.emplace(blocks_offset, size_ - blocks_offset);
+
+    const auto start_time = start_time_of(::getpid());
+    if (!start_time) {
+        throw base::Error{base::ErrorCode::unsupported, std::string{attempt}, object,
+                          "/proc/self/stat cannot be read", "mount /proc"};
+    }
+    NodeHeader& facts = *new (control_.memory()) NodeHeader{};
+    facts.version = layout_version;
+    facts.node_number = number;
+    facts.identity = random_identity(object);
+    facts.pid = ::getpid();
+    facts.membarrier = membarrier ? 1 : 0;
+    facts.start_time = *start_time;
+    facts.pid_namespace = own_pid_namespace();
+    facts.magic = node_magic;
+}
+
+NodeHeader& NodeMemory::header() const noexcept {
+    return *reinterpret_cast<NodeHeader*>(control_.memory());
+}
+
+RegionEntry* NodeMemory::regions() const noexcept {
+    return reinterpret_cast<RegionEntry*>(control_.memory() + region_table_offset);
+}
+
+DirectoryEntry& NodeMemory::directory(std::uint32_t index) const noexcept {
+    return reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset)[index];
+}
+
+std::optional<Block> NodeMemory::allocate(std::size_t size) {
+    const std::scoped_lock lock{mutex_};
+    if (size == 0 || size > size_) {
+        errno = size == 0 ? EINVAL : ENOMEM;
+        return std::nullopt;
+    }
+    const bool fresh = never_used_ < queue_pairs_per_node;
+    if (!fresh && freed_indices_.empty()) {
+        errno = ENOMEM;
+        return std::nullopt;
+    }
+    const std::uint64_t rounded = (size + page_size - 1) / page_size * page_size;
+    const auto offset = take_extent(rounded);
+    if (!offset) {
+        errno = ENOMEM;
+        return std::nullopt;
+    }
+    // Punched once more: a peer that kept its mapping may have scribbled on the free pages. Then
+    // allocated here, where a lack of memory is an error and not a SIGBUS in a peer.
+    Mapping mapping;
+    if (punch(*offset, rounded) && ::fallocate(file_.get(), 0, static_cast<off_t>(*offset),
+                                               static_cast<off_t>(rounded)) == 0) {
+        mapping = Mapping{file_.get(), *offset, rounded, PROT_READ | PROT_WRITE};
+    }
+    if (!mapping) {
+        const int cause = errno;
+        (void)punch(*offset, rounded);
+        give_back_extent(*offset, rounded);
+        errno = cause;
+        return std::nullopt;
+    }
+
+    Block block;
+    block.memory = mapping.memory();
+    block.size = rounded;
+    block.index = fresh ? never_used_++ : freed_indices_.front();
+    if (!fresh) freed_indices_.pop_front();
+    std::uint32_t& generation = generations_[block.index];
+    if (++generation == 0) generation = 1;
+    block.generation = generation;
+    held_.emplace(block.memory, Held{std::move(mapping), *offset, 1, false});
+
+    DirectoryEntry& entry = directory(block.index);
+    entry.block_offset = *offset;
+    entry.block_pages = static_cast<std::uint32_t>(rounded / page_size);
+    entry.generation.store(block.generation, std::memory_order_release);
+    return block;
+}
+
+void NodeMemory::free(const Block& block, bool quarantine) noexcept {
+    const std::scoped_lock lock{mutex_};
+    const auto found = held_.find(block.memory);
+    if (found == held_.end() || found->second.freed) return;
+    Held& held = found->second;
+    held.freed = true;
+    directory(block.index).generation.store(0, std::memory_order_release);
+    // A quarantined block is left as it is, its pages too: somebody may still be in the middle.
+    if (!quarantine) {
+        if (punch(held.offset, block.size)) {
+            try {
+                give_back_extent(held.offset, block.size);
+                freed_indices_.push_back(block.index);
+            } catch (const std::bad_alloc&) {
+                base::log(base::LogLevel::warn, "soft", "no memory to free a block: lost for reuse");
+            }
+        } else {
+            base::log(base::LogLevel::warn, "soft", "block of queue pair {} cannot be punched out ({}): lost for reuse",
+                      block.index, base::describe_errno(errno));
+        }
+    }
+    drop_user(block);
+}
+
+std::optional<Block> NodeMemory::share(std::uint32_t index, std::uint32_t generation) {
+    const std::scoped_lock lock{mutex_};
+    if (index >= queue_pairs_per_node) return std::nullopt;
+    const std::uint32_t now = directory(index).generation.load(std::memory_order_relaxed);
+    if (now == 0 || (generation != 0 && generation != now)) return std::nullopt;
+    const std::uint64_t offset = directory(index).block_offset;
+    for (auto& [memory, held] : held_) {
+        if (held.offset != offset || held.freed) continue;
+        ++held.users;
+        return Block{memory, held.mapping.size(), index, now};
+    }
+    return std::nullopt;
+}
+
+void NodeMemory::unshare(const Block& block) noexcept {
+    const std::scoped_lock lock{mutex_};
+    drop_user(block);
+}
+
+void NodeMemory::drop_user(const Block& block) noexcept {
+    const auto found = held_.find(block.memory);
+    if (found != held_.end() && --found->second.users == 0) held_.erase(found);
+}
+
+std::optional<std::uint64_t> NodeMemory::take_extent(std::uint64_t size) {
+    // Onwards from the last one and around: memory that a peer may still have mapped comes last.
+    const auto fits = [&](const auto& extent) { return extent.second >= size; };
+    auto found = std::find_if(free_extents_.lower_bound(next_extent_), free_extents_.end(), fits);
+    if (found == free_extents_.end()) {
+        found = std::find_if(free_extents_.begin(), free_extents_.end(), fits);
+    }
+    if (found == free_extents_.end()) return std::nullopt;
+    const auto [offset, available] = *found;
+    if (available > size) free_extents_.emplace(offset + size, available - size);
+    free_extents_.erase(offset);
+    next_extent_ = offset + size;
+    return offset;
+}
+
+void NodeMemory::give_back_extent(std::uint64_t offset, std::uint64_t size) {
+    auto next = free_extents_.lower_bound(offset);
+    if (next != free_extents_.end() && next->first == offset + size) {
+        // While it ends where the next one begins, merging would move the unused rest back to a
+        // place in front of `next_extent_`: keep fresh memory reachable by its own entry.
+        if (next->first != next_extent_) {
+            size += next->second;
+            next = free_extents_.erase(next);
+        }
+    }
+    if (next != free_extents_.begin()) {
+        const auto previous = std::prev(next);
+        if (previous->first + previous->second == offset) {
+            previous->second += size;
+            return;
+        }
+    }
+    free_extents_.emplace(offset, size);
+}
+
+bool NodeMemory::punch(std::uint64_t offset, std::uint64_t size) const noexcept {
+    return ::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                       static_cast<off_t>(offset), static_cast<off_t>(size)) == 0;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,70 @@
+// This process's node memory: the sealed sparse memfd with header, directory, region table and
+// queue pair blocks (layout.hpp). Called by the node and by its peer of itself. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "descriptor.hpp"
+#include "fabric.hpp"
+#include "layout.hpp"
+#include "mapping.hpp"
+
+namespace millrace::soft {
+
+class NodeMemory {
+  public:
+    /// Makes the memfd and fills in the header. Throws `base::Error`.
+    NodeMemory(std::string_view fabric, std::uint32_t number, bool membarrier);
+
+    [[nodiscard]] NodeHeader& header() const noexcept;
+    [[nodiscard]] RegionEntry* regions() const noexcept;
+
+    /// As Node::allocate_block / free_block.
+    [[nodiscard]] std::optional<Block> allocate(std::size_t size);
+    void free(const Block& block, bool quarantine) noexcept;
+
+    /// The same mapping for a peer in this process: it stays until `unshare`, even when the block
+    /// is freed before. One address, because two would hide the peers' synchronisation from
+    /// the thread sanitizer.
+    [[nodiscard]] std::optional<Block> share(std::uint32_t index, std::uint32_t generation);
+    void unshare(const Block& block) noexcept;
+
+    /// Held over fork, so that the child finds it unlocked.
+    [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
+
+  private:
+    struct Held {
+        Mapping mapping;
+        std::uint64_t offset = 0;
+        std::size_t users = 0;
+        bool freed = false;
+    };
+
+    [[nodiscard]] DirectoryEntry& directory(std::uint32_t index) const noexcept;
+    [[nodiscard]] std::optional<std::uint64_t> take_extent(std::uint64_t size);
+    void give_back_extent(std::uint64_t offset, std::uint64_t size);
+    [[nodiscard]] bool punch(std::uint64_t offset, std::uint64_t size) const noexcept;
+    void drop_user(const Block& block) noexcept;
+
+    std::uint64_t size_ = 0;
+    Descriptor file_;
+    Mapping control_;
+
+    std::mutex mutex_;
+    std::unordered_map<std::byte*, Held> held_;           ///< blocks by address of their mapping
+    std::map<std::uint64_t, std::uint64_t> free_extents_;  ///< offset, size
+    std::uint64_t next_extent_ = blocks_offset;  ///< where the last one ended: fresh memory first
+    std::uint32_t never_used_ = 0;
+    std::deque<std::uint32_t> freed_indices_;  ///< oldest first
+    std::vector<std::uint32_t> generations_;   ///< last given, by index
+};
+
+}  // namespace millrace::soft

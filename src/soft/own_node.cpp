@@ -1,0 +1,72 @@
+// This process's own node as a peer: two queue pairs of one process connected to each other.
+#include <infiniband/verbs.h>
+
+#include <mutex>
+
+#include "bells.hpp"
+#include "peer_node.hpp"
+#include "region_facts.hpp"
+
+namespace millrace::soft {
+namespace {
+
+class OwnNode final : public PeerNode {
+  public:
+    OwnNode(std::uint32_t number, std::shared_ptr<NodeMemory> memory,
+            std::shared_ptr<RegionTable> regions, std::shared_ptr<const std::atomic<bool>> usable)
+        : number_{number},
+          memory_{std::move(memory)},
+          regions_{std::move(regions)},
+          usable_{std::move(usable)} {}
+
+    const NodeIdentity& identity() const noexcept override { return memory_->header().identity; }
+    std::uint32_t number() const noexcept override { return number_; }
+    pid_t pid() const noexcept override { return memory_->header().pid; }
+    bool is_self() const noexcept override { return true; }
+    bool asymmetric_fences() const noexcept override { return memory_->header().membarrier == 1; }
+    bool alive() const noexcept override { return usable_->load(std::memory_order_acquire); }
+    bool same_process() noexcept override { return alive(); }
+
+    std::optional<Block> map_block(std::uint32_t index, std::uint32_t generation) override {
+        return alive() ? memory_->share(index, generation) : std::nullopt;
+    }
+    void unmap_block(const Block& block) noexcept override { memory_->unshare(block); }
+
+    const RegionEntry* region(std::uint32_t key) const noexcept override {
+        return regions_->entry(key);
+    }
+    std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+                               bool writable) override {
+        const std::scoped_lock lock{regions_->mutex()};
+        const auto facts = read_region(entry, key);
+        if (!facts || (writable && (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+            return std::nullopt;
+        }
+        return Reach{reinterpret_cast<std::byte*>(facts->address), 0, 0};
+    }
+    std::vector<Mapping> retire_stale() override { return {}; }
+
+    int bell(int descriptor_in_peer) override {
+        const std::scoped_lock lock{mutex_};
+        return alive() ? bells_.open(pid(), descriptor_in_peer) : -1;
+    }
+
+  private:
+    const std::uint32_t number_;
+    const std::shared_ptr<NodeMemory> memory_;
+    const std::shared_ptr<RegionTable> regions_;
+    const std::shared_ptr<const std::atomic<bool>> usable_;
+    std::mutex mutex_;
+    Bells bells_;
+};
+
+}  // namespace
+
+std::shared_ptr<PeerNode> own_node_as_peer(std::uint32_t number, std::shared_ptr<NodeMemory> memory,
+                                           std::shared_ptr<RegionTable> regions,
+                                           std::shared_ptr<const std::atomic<bool>> usable) {
+    return std::make_shared<OwnNode>(number, std::move(memory), std::move(regions),
+                                     std::move(usable));
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,337 @@
+// A peer in another process. Finding it: connect to its socket (the kernel says who listens),
+// look through that process's descriptors for the node memory, believe nothing that is not checked.
+#include "peer_node.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <infiniband/verbs.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "bells.hpp"
+#include "fabric_names.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "process_identity.hpp"
+#include "region_facts.hpp"
+
+namespace millrace::soft {
+namespace {
+
+using base::LogLevel;
+
+/// Mapping offsets must be multiples of this: huge pages have their own.
+std::uint64_t mapping_unit(int descriptor) noexcept {
+    struct statfs filesystem {};
+    if (::fstatfs(descriptor, &filesystem) == 0 && filesystem.f_type == HUGETLBFS_MAGIC) {
+        return static_cast<std::uint64_t>(filesystem.f_bsize);
+    }
+    return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::string descriptor_path(pid_t pid, int descriptor) {
+    return fmt::format("/proc/{}/fd/{}", pid, descriptor);
+}
+
+/// Opens the file behind another process's descriptor if it is the regular file expected. Looks at
+/// it before opening: opening may have effects when it is something else.
+Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, int flags) {
+    const Descriptor look{::open(descriptor_path(pid, descriptor).c_str(), O_PATH | O_CLOEXEC)};
+    struct stat status {};
+    if (!look || ::fstat(look.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+        status.st_dev != device || status.st_ino != inode) {
+        return {};
+    }
+    return Descriptor{::open(fmt::format("/proc/self/fd/{}", look.get()).c_str(),
+                             flags | O_CLOEXEC)};
+}
+
+/// Maps what the entry describes from the first byte's page on; `skip`: where in that the first
+/// byte is. Empty: it is not (any longer) what the entry says.
+Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
+    const Descriptor file =
+        open_file_of(pid, static_cast<int>(facts.descriptor), facts.device, facts.inode,
+                     writable ? O_RDWR : O_RDONLY);
+    struct stat status {};
+    if (!file || ::fstat(file.get(), &status) != 0) return {};
+    const int seals = ::fcntl(file.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (facts.file_offset > size || size - facts.file_offset < facts.length) return {};
+    const std::uint64_t unit = mapping_unit(file.get());
+    const std::uint64_t begin = facts.file_offset / unit * unit;
+    skip = facts.file_offset - begin;
+    const std::uint64_t bytes = (skip + facts.length + unit - 1) / unit * unit;
+    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
+}
+
+class ProcessNode final : public RemoteNode {
+  public:
+    ProcessNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
+        : number_{number}, pid_{pid}, liveness_{std::move(liveness)} {}
+
+    ~ProcessNode() override { liveness_->forget(life_); }
+
+    const NodeIdentity& identity() const noexcept override { return header().identity; }
+    std::uint32_t number() const noexcept override { return number_; }
+    pid_t pid() const noexcept override { return pid_; }
+    bool is_self() const noexcept override { return false; }
+    bool asymmetric_fences() const noexcept override { return asymmetric_fences_; }
+    bool alive() const noexcept override { return !life_.gone.load(std::memory_order_acquire); }
+    bool still_there() noexcept override { return life_.ask(); }
+
+    bool same_process() noexcept override {
+        if (!alive()) return false;
+        const std::uint64_t now = base::ticks();
+        if (now - confirmed_.load(std::memory_order_relaxed) < confirmation_ticks_) return true;
+        if (!life_.ask()) return false;
+        confirmed_.store(now, std::memory_order_relaxed);
+        return true;
+    }
+
+    std::optional<Block> map_block(std::uint32_t index, std::uint32_t generation) override {
+        if (index >= queue_pairs_per_node) return std::nullopt;
+        auto* entry = reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset) + index;
+        const std::uint32_t now = entry->generation.load(std::memory_order_acquire);
+        if (now == 0 || (generation != 0 && now != generation)) return std::nullopt;
+        const std::uint64_t offset =
+            std::atomic_ref{entry->block_offset}.load(std::memory_order_acquire);
+        const std::uint64_t size =
+            std::uint64_t{std::atomic_ref{entry->block_pages}.load(std::memory_order_acquire)} *
+            page_size;
+        if (offset < blocks_offset || offset % page_size != 0 || size == 0 || size > size_ ||
+            offset > size_ - size) {
+            return std::nullopt;
+        }
+        Mapping mapping{memory_.get(), offset, size, PROT_READ | PROT_WRITE};
+        if (!mapping || entry->generation.load(std::memory_order_acquire) != now) {
+            return std::nullopt;
+        }
+        return Block{mapping.release(), size, index, now};
+    }
+
+    void unmap_block(const Block& block) noexcept override {
+        if (block.memory != nullptr) ::munmap(block.memory, block.size);
+    }
+
+    const RegionEntry* region(std::uint32_t key) const noexcept override {
+        const std::uint32_t index = index_of_key(key);
+        return index < regions_per_node ? &regions()[index] : nullptr;
+    }
+
+    std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+                               bool writable) override {
+        const auto facts = read_region(entry, key);
+        if (!facts || (writable && (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+            return std::nullopt;
+        }
+        const Reach by_process{nullptr, facts->address, pid_};
+        if (static_cast<RegionKind>(facts->kind) != RegionKind::shared_file) return by_process;
+
+        const std::scoped_lock lock{mutex_};
+        const auto known = mapped_.find({key, writable});
+        if (known != mapped_.end() && known->second.is_of(*facts)) {
+            return Reach{known->second.first_byte(), 0, 0};
+        }
+        std::size_t skip = 0;
+        Mapping mapping = map_region(pid_, *facts, writable, skip);
+        if (!mapping) return by_process;
+        if (known != mapped_.end()) {
+            stale_.push_back(std::move(known->second.mapping));
+            mapped_.erase(known);
+        }
+        const auto [added, fresh] = mapped_.emplace(
+            std::pair{key, writable},
+            MappedRegion{std::move(mapping), skip, facts->device, facts->inode,
+                         facts->file_offset, facts->length});
+        return Reach{added->second.first_byte(), 0, 0};
+    }
+
+    std::vector<Mapping> retire_stale() override {
+        const std::scoped_lock lock{mutex_};
+        std::vector<Mapping> retired = std::exchange(stale_, {});
+        for (auto mapped = mapped_.begin(); mapped != mapped_.end();) {
+            const std::uint32_t key = mapped->first.first;
+            if (region(key)->key_word.load(std::memory_order_acquire) == key_word_of(key)) {
+                ++mapped;
+            } else {
+                retired.push_back(std::move(mapped->second.mapping));
+                mapped = mapped_.erase(mapped);
+            }
+        }
+        return retired;
+    }
+
+    int bell(int descriptor_in_peer) override {
+        const std::scoped_lock lock{mutex_};
+        return life_.ask() ? bells_.open(pid_, descriptor_in_peer) : -1;
+    }
+
+    void abandon() noexcept override {
+        life_.gone.store(true, std::memory_order_release);
+        life_.connection.close();
+    }
+
+    /// The steps of connect_to_node that fill it in.
+    [[nodiscard]] bool adopt(Descriptor connection, std::string_view fabric);
+    void watch() { liveness_->watch(life_); }
+
+  private:
+    struct MappedRegion {
+        Mapping mapping;
+        std::size_t skip;
+        std::uint64_t device;
+        std::uint64_t inode;
+        std::uint64_t file_offset;
+        std::uint64_t length;
+        [[nodiscard]] std::byte* first_byte() const noexcept { return mapping.memory() + skip; }
+        /// Generations come round after 255 registrations of an index: then the key is not enough.
+        [[nodiscard]] bool is_of(const RegionFacts& facts) const noexcept {
+            return device == facts.device && inode == facts.inode &&
+                   file_offset == facts.file_offset && length == facts.length;
+        }
+    };
+
+    const NodeHeader& header() const noexcept {
+        return *reinterpret_cast<const NodeHeader*>(control_.memory());
+    }
+    const RegionEntry* regions() const noexcept {
+        return reinterpret_cast<const RegionEntry*>(control_.memory() + region_table_offset);
+    }
+    [[nodiscard]] bool find_memory(std::string_view fabric);
+    [[nodiscard]] bool try_memory(int descriptor, const std::string& object);
+
+    const std::uint32_t number_;
+    const pid_t pid_;
+    const std::shared_ptr<Liveness> liveness_;
+    PeerLife life_;
+    Descriptor memory_;
+    std::uint64_t size_ = 0;
+    Mapping control_;  ///< header, directory and region table, read only
+    bool asymmetric_fences_ = false;
+    const std::uint64_t confirmation_ticks_ = base::ticks_in(std::chrono::milliseconds{10});
+    std::atomic<std::uint64_t> confirmed_{base::ticks()};
+
+    std::mutex mutex_;
+    std::map<std::pair<std::uint32_t, bool>, MappedRegion> mapped_;  ///< by key and writable
+    std::vector<Mapping> stale_;
+    Bells bells_;
+};
+
+bool ProcessNode::adopt(Descriptor connection, std::string_view fabric) {
+    life_.connection = std::move(connection);
+    life_.process = open_process(pid_);
+    return life_.process && find_memory(fabric) && life_.ask();
+}
+
+bool ProcessNode::find_memory(std::string_view fabric) {
+    const std::string object = describe_node(fabric, number_);
+    const std::string wanted = "/memfd:" + memory_name(fabric, number_) + " (deleted)";
+    const std::string directory_path = fmt::format("/proc/{}/fd", pid_);
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
+                                                        &::closedir};
+    if (!directory) {
+        if (errno != ENOENT) {
+            base::log(LogLevel::warn, "soft",
+                      "cannot look into process {} ({}): {}; let both run as the same user, and "
+                      "dumpable",
+                      pid_, object, base::describe_errno(errno));
+        }
+        return false;
+    }
+    while (const dirent* entry = ::readdir(directory.get())) {
+        int descriptor = -1;
+        const char* name = entry->d_name;
+        if (std::from_chars(name, name + std::strlen(name), descriptor).ec != std::errc{}) continue;
+        char target[320];
+        const ssize_t length =
+            ::readlink(descriptor_path(pid_, descriptor).c_str(), target, sizeof target);
+        if (length < 0 || std::string_view{target, static_cast<std::size_t>(length)} != wanted) {
+            continue;
+        }
+        if (try_memory(descriptor, object)) return true;
+    }
+    base::log(LogLevel::warn, "soft", "process {} ({}) has no node memory that can be used", pid_,
+              object);
+    return false;
+}
+
+bool ProcessNode::try_memory(int descriptor, const std::string& object) {
+    Descriptor file{::open(descriptor_path(pid_, descriptor).c_str(), O_RDWR | O_CLOEXEC)};
+    struct stat status {};
+    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    const int seals = ::fcntl(file.get(), F_GET_SEALS);
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || size <= blocks_offset) return false;
+    Mapping control{file.get(), 0, blocks_offset, PROT_READ};
+    if (!control) return false;
+
+    const auto& facts = *reinterpret_cast<const NodeHeader*>(control.memory());
+    if (facts.magic != node_magic || facts.node_number != number_) return false;
+    if (facts.version != layout_version) {
+        base::log(LogLevel::warn, "soft",
+                  "{} (process {}) has layout version {}, this library {}: use the same build in "
+                  "both",
+                  object, pid_, facts.version, layout_version);
+        return false;
+    }
+    // In another pid namespace its own numbers mean something else; the socket told ours.
+    const bool same_namespace = facts.pid_namespace == own_pid_namespace();
+    if (same_namespace && (facts.pid != pid_ || start_time_of(pid_) != facts.start_time)) {
+        return false;
+    }
+    memory_ = std::move(file);
+    size_ = size;
+    control_ = std::move(control);
+    asymmetric_fences_ = facts.membarrier == 1;
+    return true;
+}
+
+}  // namespace
+
+std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32_t number,
+                                            std::shared_ptr<Liveness> liveness) {
+    Descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!connection) {
+        base::log(LogLevel::error, "soft", "no socket to reach {}: {}",
+                  describe_node(fabric, number), base::describe_errno(errno));
+        return nullptr;
+    }
+    const NodeAddress address{::geteuid(), fabric, number};
+    if (::connect(connection.get(), address.get(), address.length) != 0) {
+        if (errno != ECONNREFUSED) {
+            base::log(LogLevel::warn, "soft", "cannot reach {}: {}", describe_node(fabric, number),
+                      errno == EAGAIN ? "too many processes wait for it to notice them"
+                                      : base::describe_errno(errno));
+        }
+        return nullptr;
+    }
+    ucred owner{};
+    socklen_t length = sizeof owner;
+    if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0 ||
+        owner.uid != ::geteuid() || owner.pid <= 0) {
+        base::log(LogLevel::warn, "soft",
+                  "{} is held by user {} (process {}), we are user {}: not to be trusted",
+                  describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
+        return nullptr;
+    }
+    auto node = std::make_shared<ProcessNode>(number, owner.pid, std::move(liveness));
+    if (!node->adopt(std::move(connection), fabric)) return nullptr;
+    node->watch();
+    return node;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,35 @@
+// Peers: another process's node, found by its socket and mapped through /proc, and this process's
+// own node seen the same way. Called by the node.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "fabric.hpp"
+#include "liveness.hpp"
+#include "node_memory.hpp"
+#include "region_table.hpp"
+
+namespace millrace::soft {
+
+/// A peer that can be asked right now, and watched.
+class RemoteNode : public PeerNode {
+  public:
+    /// Asks the kernel now.
+    [[nodiscard]] virtual bool still_there() noexcept = 0;
+    /// In a child after fork: close what would make the peer believe that its parent lives.
+    virtual void abandon() noexcept = 0;
+};
+
+/// Connects to node `number` of `fabric`. nullptr: there is none, or not one to talk to (logged).
+/// May throw std::bad_alloc and, when the process runs out of watches, `base::Error`.
+[[nodiscard]] std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric,
+                                                          std::uint32_t number,
+                                                          std::shared_ptr<Liveness> liveness);
+
+/// This process's node as a peer of itself. `usable` outlives it through `memory`'s owner.
+[[nodiscard]] std::shared_ptr<PeerNode> own_node_as_peer(
+    std::uint32_t number, std::shared_ptr<NodeMemory> memory, std::shared_ptr<RegionTable> regions,
+    std::shared_ptr<const std::atomic<bool>> usable);
+
+}  // namespace millrace::soft

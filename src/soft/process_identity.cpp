@@ -1,0 +1,49 @@
+// Implementation of process_identity.hpp.
+#include "process_identity.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <string_view>
+
+namespace millrace::soft {
+
+std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const Descriptor file{::open(path, O_RDONLY | O_CLOEXEC)};
+    char text[1024];
+    const ssize_t length = file ? ::read(file.get(), text, sizeof text) : -1;
+    if (length <= 0) return std::nullopt;
+    // The name in field 2 may hold anything, parentheses too: count from the last one.
+    std::string_view rest{text, static_cast<std::size_t>(length)};
+    const auto name_end = rest.rfind(')');
+    if (name_end == std::string_view::npos) return std::nullopt;
+    rest.remove_prefix(name_end + 1);
+    for (int field = 3; field <= 22; ++field) {
+        const auto begin = rest.find_first_not_of(' ');
+        if (begin == std::string_view::npos) return std::nullopt;
+        rest.remove_prefix(begin);
+        if (field < 22) rest.remove_prefix(rest.find(' ') == rest.npos ? rest.size() : rest.find(' '));
+    }
+    std::uint64_t value = 0;
+    if (std::from_chars(rest.data(), rest.data() + rest.size(), value).ec != std::errc{}) {
+        return std::nullopt;
+    }
+    return value;
+}
+
+std::uint64_t own_pid_namespace() noexcept {
+    struct stat status {};
+    return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+Descriptor open_process(pid_t pid) noexcept {
+    return Descriptor{static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))};
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,23 @@
+// Who a process is beyond its number, which the kernel gives out again: readers of /proc.
+// Called when a node is made and when a peer is connected.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "descriptor.hpp"
+
+namespace millrace::soft {
+
+/// When the process was started (field 22 of /proc/<pid>/stat). nullopt: there is none.
+[[nodiscard]] std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept;
+
+/// Inode of this process's pid namespace; 0 if it cannot be found out.
+[[nodiscard]] std::uint64_t own_pid_namespace() noexcept;
+
+/// A descriptor that becomes readable when the process ends. Empty (errno) if there is none.
+[[nodiscard]] Descriptor open_process(pid_t pid) noexcept;
+
+}  // namespace millrace::soft

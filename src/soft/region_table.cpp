@@ -1,0 +1,117 @@
+// Implementation of region_table.hpp.
+#include "region_table.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <new>
+
+#include "memory_areas.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::uint32_t needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::uint32_t writing = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
+// IBV_ACCESS_HUGETLB is advice; IBV_ACCESS_ZERO_BASED is in the iova already.
+constexpr std::uint32_t understood = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
+                                     IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+
+constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 48) - 1;
+constexpr int largest_descriptor = (1 << 14) - 1;
+
+int check_access(std::uint32_t access) noexcept {
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+    if ((access & ~understood) != 0) return EINVAL;
+    if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+    return 0;
+}
+
+/// Peers may map it: it cannot shrink under them and holds the whole range.
+bool can_be_mapped(int descriptor, std::uint64_t offset, std::size_t length) noexcept {
+    const int seals = ::fcntl(descriptor, F_GET_SEALS);
+    struct stat status {};
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(descriptor, &status) == 0 &&
+           offset <= largest_offset && static_cast<std::uint64_t>(status.st_size) >= offset &&
+           static_cast<std::uint64_t>(status.st_size) - offset >= length;
+}
+
+}  // namespace
+
+RegionTable::RegionTable(RegionEntry* entries)
+    : entries_{entries}, generations_(regions_per_node, 0) {}
+
+int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
+                     std::uint32_t pd, LocalRegion& region) {
+    access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
+    if (const int error = check_access(access); error != 0) return error;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    if (length == 0 || begin + length < begin || iova + length < iova) return EINVAL;
+    const auto range = look_behind(begin, length);
+    if (!range) return errno != 0 ? errno : EFAULT;
+    if (!range->readable || ((access & writing) != 0 && !range->writable)) return EFAULT;
+
+    const std::scoped_lock lock{mutex_};
+    int descriptor = -1;
+    if (range->one_shared_file) {
+        descriptor = find_descriptor(range->device, range->inode, last_descriptor_);
+        if (descriptor >= 0) last_descriptor_ = descriptor;
+        if (descriptor > largest_descriptor ||
+            (descriptor >= 0 && !can_be_mapped(descriptor, range->file_offset, length))) {
+            descriptor = -1;
+        }
+    }
+
+    std::uint32_t index = 0;
+    if (never_used_ < regions_per_node) {
+        index = never_used_++;
+    } else if (!freed_.empty()) {
+        index = freed_.front();
+        freed_.pop_front();
+    } else {
+        return ENOMEM;
+    }
+    std::uint8_t& generation = generations_[index];
+    if (++generation == 0) generation = 1;
+    const std::uint32_t key = make_key(index, generation);
+
+    RegionEntry& entry = entries_[index];
+    entry.iova = iova;
+    entry.length = length;
+    entry.address = begin;
+    entry.access = access;
+    entry.pd = pd;
+    entry.device = descriptor >= 0 ? range->device : 0;
+    entry.inode = descriptor >= 0 ? range->inode : 0;
+    entry.file_offset = descriptor >= 0 ? range->file_offset & largest_offset : 0;
+    entry.descriptor = descriptor >= 0 ? static_cast<std::uint64_t>(descriptor) & 0x3fff : 0;
+    entry.kind = static_cast<std::uint64_t>(descriptor >= 0 ? RegionKind::shared_file
+                                                            : RegionKind::private_memory) & 3;
+    entry.key_word.store(key_word_of(key), std::memory_order_release);
+
+    region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
+    return 0;
+}
+
+void RegionTable::invalidate(std::uint32_t key) noexcept {
+    if (index_of_key(key) >= regions_per_node) return;
+    std::uint64_t expected = key_word_of(key);
+    // seq_cst: what is written to the entry after it must not be seen before it.
+    entries_[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
+}
+
+void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
+    const std::uint32_t index = index_of_key(key);
+    const std::scoped_lock lock{mutex_};
+    if (quarantine || index >= never_used_ || make_key(index, generations_[index]) != key) return;
+    if (entries_[index].key_word.load(std::memory_order_relaxed) != 0) return;
+    try {
+        freed_.push_back(index);
+    } catch (const std::bad_alloc&) {
+        base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
+    }
+}
+
+}  // namespace millrace::soft

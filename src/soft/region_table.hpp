@@ -1,0 +1,51 @@
+// This process's registered memory: the owner's side of the region table (layout.hpp). Called by
+// the node. Thread-safe; `valid` neither locks nor waits.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "fabric.hpp"
+#include "layout.hpp"
+
+namespace millrace::soft {
+
+class RegionTable {
+  public:
+    /// `entries`: the table in the node's memory, which outlives this.
+    explicit RegionTable(RegionEntry* entries);
+
+    /// As Node::add_region, invalidate_region, release_region.
+    [[nodiscard]] int add(void* address, std::size_t length, std::uint64_t iova,
+                          std::uint32_t access, std::uint32_t pd, LocalRegion& region);
+    void invalidate(std::uint32_t key) noexcept;
+    void release(std::uint32_t key, bool quarantine) noexcept;
+
+    /// The entry of a key whose index is in the table, valid or not.
+    [[nodiscard]] const RegionEntry* entry(std::uint32_t key) const noexcept {
+        return index_of_key(key) < regions_per_node ? &entries_[index_of_key(key)] : nullptr;
+    }
+    /// The entry if `key` is registered now.
+    [[nodiscard]] const RegionEntry* valid(std::uint32_t key) const noexcept {
+        const RegionEntry* found = entry(key);
+        if (found == nullptr) return nullptr;
+        return found->key_word.load(std::memory_order_acquire) == key_word_of(key) ? found
+                                                                                   : nullptr;
+    }
+
+    [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
+
+  private:
+    RegionEntry* entries_;
+    std::mutex mutex_;
+    std::uint32_t never_used_ = 0;
+    std::deque<std::uint32_t> freed_;  ///< indices, oldest first
+    std::vector<std::uint8_t> generations_;
+    int last_descriptor_ = -1;  ///< likely to be that of the next region too
+};
+
+}  // namespace millrace::soft

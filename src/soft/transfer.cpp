@@ -1,0 +1,101 @@
+// Copies between this process and another one: plain stores where the memory is mapped here,
+// process_vm_readv / process_vm_writev where it is not.
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "fabric.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// The kernel moves at most this much per call (MAX_RW_COUNT); pieces keep the tail apart.
+constexpr std::size_t largest_piece = std::size_t{1} << 30;
+
+CopyResult denied(pid_t pid, int error) noexcept {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true, std::memory_order_relaxed)) {
+        try {
+            base::log(base::LogLevel::error, "soft",
+                      "cannot copy from or to the memory of process {}: {}. Register memory of a "
+                      "memfd sealed with F_SEAL_SHRINK, or allow it: same user, "
+                      "kernel.yama.ptrace_scope=0, in a container --cap-add=SYS_PTRACE",
+                      pid, base::describe_errno(error));
+        } catch (const std::exception&) {  // a message less
+        }
+    }
+    return CopyResult::denied;
+}
+
+CopyResult result_of(int error, pid_t pid) noexcept {
+    switch (error) {
+        case ESRCH: return CopyResult::peer_gone;
+        case EPERM:
+        case EACCES:
+        case ENOSYS: return denied(pid, error);
+        default: return CopyResult::bad_address;
+    }
+}
+
+void* pointer_to(std::uint64_t address) noexcept {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+CopyResult read_remote(std::byte* to, std::uint64_t from, std::size_t bytes, pid_t pid) noexcept {
+    while (bytes > 0) {
+        const iovec local{to, std::min(bytes, largest_piece)};
+        const iovec remote{pointer_to(from), local.iov_len};
+        const ssize_t moved = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        if (moved < 0) return result_of(errno, pid);
+        if (moved == 0) return CopyResult::bad_address;
+        to += moved;
+        from += static_cast<std::uint64_t>(moved);
+        bytes -= static_cast<std::size_t>(moved);
+    }
+    return CopyResult::ok;
+}
+
+CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t bytes,
+                        pid_t pid) noexcept {
+    while (bytes > 0) {
+        // The last word, up to the destination's last 8-byte boundary, in a vector of its own.
+        const std::uint64_t end = to + bytes;
+        const std::size_t tail = std::min<std::size_t>(bytes, end - ((end - 1) & ~std::uint64_t{7}));
+        const std::size_t body = std::min(bytes - tail, largest_piece);
+        auto* source = const_cast<std::byte*>(from);
+        const iovec local[2] = {{source, body}, {source + body, tail}};
+        const iovec remote[2] = {{pointer_to(to), body}, {pointer_to(to + body), tail}};
+        const bool with_tail = body + tail == bytes;
+        const std::size_t first = body == 0 ? 1 : 0;
+        const std::size_t count = (with_tail ? 2 : 1) - first;
+        const ssize_t moved =
+            ::process_vm_writev(pid, local + first, count, remote + first, count, 0);
+        if (moved < 0) return result_of(errno, pid);
+        if (moved == 0) return CopyResult::bad_address;
+        to += static_cast<std::uint64_t>(moved);
+        from += moved;
+        bytes -= static_cast<std::size_t>(moved);
+    }
+    return CopyResult::ok;
+}
+
+}  // namespace
+
+CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
+                    PeerNode& peer) noexcept {
+    if (to.direct != nullptr && from.direct != nullptr) {
+        copy_in_order(to.direct, from.direct, bytes);
+        return CopyResult::ok;
+    }
+    if (bytes == 0) return CopyResult::ok;
+    if (!peer.same_process()) return CopyResult::peer_gone;
+    if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, from.pid);
+    if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, to.pid);
+    return CopyResult::bad_address;
+}
+
+}  // namespace millrace::soft
