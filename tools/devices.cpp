@@ -1,0 +1,111 @@
+// See devices.hpp.
+#include "devices.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/verbs/device.hpp"
+
+namespace millrace::tools {
+namespace {
+
+struct Entry {
+    std::string name;
+    verbs::DeviceFacts facts;
+    std::string trouble;  ///< why it could not be asked; empty if it could
+};
+
+std::vector<Entry> ask_all() {
+    std::vector<Entry> entries;
+    for (const auto& device : verbs::devices()) {
+        Entry entry;
+        entry.name = device.name();
+        try {
+            entry.facts = device.facts();
+        } catch (const base::Error& error) {
+            entry.trouble = error.what();  // the others are still worth showing
+        }
+        entries.push_back(std::move(entry));
+    }
+    return entries;
+}
+
+std::string guid_text(std::uint64_t guid) {
+    return fmt::format("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff,
+                       guid >> 16 & 0xffff, guid & 0xffff);
+}
+
+nlohmann::ordered_json as_json(const Entry& entry) {
+    nlohmann::ordered_json json;
+    json["name"] = entry.name;
+    if (!entry.trouble.empty()) {
+        json["error"] = entry.trouble;
+        return json;
+    }
+    const auto& facts = entry.facts;
+    json["provider"] = facts.provider;
+    json["description"] = facts.description;
+    json["firmware"] = facts.firmware;
+    json["guid"] = guid_text(facts.guid);
+    json["port"] = facts.port;
+    json["port_active"] = facts.port_active;
+    json["link_layer"] = facts.link_layer;
+    json["lid"] = facts.lid;
+    json["active_mtu_bytes"] = facts.active_mtu;
+    json["gid_index"] = facts.gid_index;
+    json["gid"] = facts.gid;
+    json["max_queue_pairs"] = facts.max_queue_pairs;
+    json["max_work_requests"] = facts.max_work_requests;
+    json["max_sge"] = facts.max_sge;
+    json["max_completion_entries"] = facts.max_completion_entries;
+    json["max_region_bytes"] = facts.max_region_size;
+    return json;
+}
+
+void print(const Entry& entry) {
+    if (!entry.trouble.empty()) {
+        fmt::print("{}\n  cannot be opened: {}\n", entry.name, entry.trouble);
+        return;
+    }
+    const auto& facts = entry.facts;
+    fmt::print("{}  ({}: {})\n", entry.name, facts.provider, facts.description);
+    fmt::print("  port {}: {}, {}, LID {}, MTU {} bytes\n", facts.port,
+               facts.port_active ? "active" : "not active", facts.link_layer, facts.lid,
+               facts.active_mtu);
+    if (facts.gid_index >= 0) fmt::print("  GID {} at index {}\n", facts.gid, facts.gid_index);
+    fmt::print("  GUID {}, firmware {}\n", guid_text(facts.guid),
+               facts.firmware.empty() ? "unknown" : facts.firmware);
+    fmt::print("  at most {} queue pairs of {} work requests with {} pieces, {} entries per "
+               "completion queue, {} bytes per region\n",
+               facts.max_queue_pairs, facts.max_work_requests, facts.max_sge,
+               facts.max_completion_entries, facts.max_region_size);
+}
+
+int show(bool json) {
+    const auto entries = ask_all();
+    if (json) {
+        auto list = nlohmann::ordered_json::array();
+        for (const auto& entry : entries) list.push_back(as_json(entry));
+        fmt::print("{}\n", list.dump(2));
+    } else {
+        for (const auto& entry : entries) print(entry);
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_devices(CLI::App& program, Action& chosen) {
+    auto* command = program.add_subcommand("devices", "List the verbs devices of this machine");
+    auto json = std::make_shared<bool>(false);
+    command->add_flag("--json", *json, "Print JSON");
+    command->callback([json, &chosen] { chosen = [json] { return show(*json); }; });
+}
+
+}  // namespace millrace::tools

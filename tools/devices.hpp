@@ -1,0 +1,10 @@
+// `millrace devices`: what verbs devices this machine has, the soft one included.
+#pragma once
+
+#include "command.hpp"
+
+namespace millrace::tools {
+
+void add_devices(CLI::App& program, Action& chosen);
+
+}  // namespace millrace::tools

@@ -1,0 +1,106 @@
+// See soft.hpp.
+//
+// The program finds our libibverbs.so.1 through LD_LIBRARY_PATH: the programs that need libibverbs
+// load it, and no others (a shell that starts them, say). LD_PRELOAD reaches further, into
+// programs with a search path of their own (DT_RPATH), but also into every other one.
+#include "soft.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::tools {
+namespace {
+
+struct RunOptions {
+    std::string mode = "fast";
+    std::string fabric;
+    bool preload = false;
+    std::vector<std::string> command;
+};
+
+/// The drop-in beside this command, in the build tree (bin/ and lib/) as where it is installed.
+std::filesystem::path find_drop_in() {
+    const auto command = std::filesystem::read_symlink("/proc/self/exe");
+    const auto library =
+        command.parent_path().parent_path() / "lib" / "millrace" / "libibverbs.so.1";
+    if (!std::filesystem::exists(library)) {
+        throw base::Error{base::ErrorCode::not_found, "find the drop-in library", library.string(),
+                          "there is no such file",
+                          "build the target millrace_ibverbs, or install the command together "
+                          "with lib/millrace"};
+    }
+    return library;
+}
+
+void put_first(const char* variable, const std::string& entry) {
+    const char* present = std::getenv(variable);
+    const std::string value =
+        present != nullptr && *present != '\0' ? entry + ":" + present : entry;
+    if (setenv(variable, value.c_str(), 1) != 0) {
+        base::throw_errno(errno, "set the environment variable", variable);
+    }
+}
+
+int run(const RunOptions& options) {
+    const auto library = find_drop_in();
+    if (options.preload) {
+        put_first("LD_PRELOAD", library.string());
+    } else {
+        put_first("LD_LIBRARY_PATH", library.parent_path().string());
+    }
+    if (!options.fabric.empty() && setenv("MILLRACE_FABRIC", options.fabric.c_str(), 1) != 0) {
+        base::throw_errno(errno, "set the environment variable", "MILLRACE_FABRIC");
+    }
+
+    std::vector<char*> arguments;
+    for (const auto& argument : options.command) {
+        arguments.push_back(const_cast<char*>(argument.c_str()));
+    }
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
+
+    const int error = errno;
+    const base::Error failure{base::code_of_errno(error), "run the program", options.command[0],
+                              base::describe_errno(error),
+                              error == ENOENT ? "check its name and PATH"
+                                              : "check that it can be executed"};
+    std::fprintf(stderr, "millrace: %s\n", failure.what());
+    return error == ENOENT ? 127 : 126;  // as shells do
+}
+
+}  // namespace
+
+void add_soft(CLI::App& program, Action& chosen) {
+    auto* soft = program.add_subcommand("soft", "The soft device: RDMA without hardware");
+    soft->require_subcommand(1);
+    auto* command = soft->add_subcommand(
+        "run",
+        "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
+        "devices:  millrace soft run -- ib_write_lat -d soft0");
+    auto options = std::make_shared<RunOptions>();
+    command->add_option("--mode", options->mode, "How the device behaves: fast")
+        ->check(CLI::IsMember({"fast"}))
+        ->capture_default_str();
+    command->add_option("--fabric", options->fabric,
+                        "Name of the fabric; programs of different fabrics do not see each other "
+                        "(default: MILLRACE_FABRIC, or \"default\")");
+    command->add_flag("--preload", options->preload,
+                      "Use LD_PRELOAD in place of LD_LIBRARY_PATH, for programs that bring their "
+                      "own search path");
+    command->add_option("program", options->command, "The program and its arguments, after --")
+        ->required();
+    command->positionals_at_end();
+    command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+}  // namespace millrace::tools

@@ -1,0 +1,10 @@
+// `millrace soft run`: runs an unmodified program on the soft device.
+#pragma once
+
+#include "command.hpp"
+
+namespace millrace::tools {
+
+void add_soft(CLI::App& program, Action& chosen);
+
+}  // namespace millrace::tools
