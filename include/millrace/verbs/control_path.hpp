@@ -22,6 +22,9 @@ struct ControlPath {
     int (*query_device)(ibv_context* context, ibv_device_attr* attributes);
     int (*query_port)(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes);
     int (*query_gid)(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid);
+    /// ENODATA for an empty entry; EOPNOTSUPP where the system's library is older than the call.
+    int (*query_gid_entry)(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                           ibv_gid_entry* entry);
     ibv_pd* (*alloc_pd)(ibv_context* context);
     int (*dealloc_pd)(ibv_pd* pd);
     ibv_mr* (*reg_mr)(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
@@ -46,5 +49,7 @@ struct ControlPath {
 [[nodiscard]] const ControlPath& soft_control_path() noexcept;
 /// The system's libibverbs, loaded at the first call; nullptr where it is not installed.
 [[nodiscard]] const ControlPath* system_control_path() noexcept;
+/// True if the system's library is the soft device's drop-in, so that soft0 is found through it.
+[[nodiscard]] bool system_library_is_soft_drop_in() noexcept;
 
 }  // namespace millrace::verbs

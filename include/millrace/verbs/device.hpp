@@ -85,6 +85,12 @@ class Context {
     [[nodiscard]] ibv_device_attr attributes() const;
     [[nodiscard]] ibv_port_attr port(std::uint8_t number) const;
     [[nodiscard]] ibv_gid gid(std::uint8_t port, int index) const;
+    /// The first active port, or 1 when none is.
+    [[nodiscard]] std::uint8_t usable_port() const;
+    /// The GID index a connection through `port` should use: -1 where LIDs do (InfiniBand), else
+    /// the first RoCE v2 IPv4-mapped entry, else the first RoCE v2 one, else the first non-zero
+    /// one. Throws Error (not_found) when Ethernet has no GID.
+    [[nodiscard]] int choose_gid_index(std::uint8_t port) const;
 
     [[nodiscard]] std::string_view name() const noexcept { return raw_->device->name; }
     [[nodiscard]] bool is_soft() const noexcept;

@@ -1,0 +1,154 @@
+// A floor uses the floors below it, never its neighbour or one above: every #include says so.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace {
+
+namespace fs = std::filesystem;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+/// Which floors each floor may use, itself included.
+const std::map<std::string, std::set<std::string>>& may_use() {
+    static const std::map<std::string, std::set<std::string>> rules{
+        {"base", {"base"}},
+        {"soft", {"base", "soft"}},
+        {"verbs", {"base", "soft", "verbs"}},
+        {"connect", {"base", "soft", "verbs", "connect"}},
+        {"ring", {"base", "soft", "verbs", "connect", "ring"}},
+        {"flow", {"base", "soft", "verbs", "connect", "ring", "flow"}},
+        {"message", {"base", "soft", "verbs", "connect", "ring", "message"}},
+        {"ibverbs", {"base", "soft", "ibverbs"}},  // the drop-in beside the house
+    };
+    return rules;
+}
+
+/// The floor that a path below include/millrace/ or src/ belongs to: its first folder.
+std::optional<std::string> floor_of(const fs::path& relative) {
+    if (std::distance(relative.begin(), relative.end()) < 2) return std::nullopt;
+    return relative.begin()->string();
+}
+
+/// The breaches of one file. `is_public`: it lies below include/millrace/.
+std::vector<std::string> breaches_in(const std::string& floor, const fs::path& relative,
+                                     bool is_public, const std::string& text) {
+    std::vector<std::string> breaches;
+    const auto rule = may_use().find(floor);
+    const auto name = relative.string();
+    if (rule == may_use().end()) return {name + ": '" + floor + "' is not a floor of this house"};
+    const auto judge = [&](const std::string& header, const std::string& used) {
+        if (!rule->second.contains(used)) {
+            breaches.push_back(name + ": floor '" + floor + "' includes " + header);
+        }
+    };
+    static const std::regex include{R"rx(^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"])rx"};
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch match;
+        if (!std::regex_search(line, match, include)) continue;
+        const std::string header = match[1];
+        const fs::path path = header;
+        if (header.starts_with("millrace/")) {
+            judge(header, floor_of(path.lexically_relative("millrace")).value_or(header));
+        } else if (line.find('"') != std::string::npos) {
+            // A private header, relative to the file's own folder.
+            const auto target = (relative.parent_path() / path).lexically_normal();
+            judge(header, floor_of(target).value_or(header));
+            if (is_public) breaches.push_back(name + ": a public header includes private " + header);
+        }
+    }
+    return breaches;
+}
+
+struct Scan {
+    std::vector<std::string> breaches;
+    std::set<std::string> floors;
+    int files = 0;
+};
+
+void scan_folder(const fs::path& root, bool is_public, Scan& scan) {
+    for (const auto& entry : fs::recursive_directory_iterator{root}) {
+        const auto extension = entry.path().extension();
+        if (extension != ".hpp" && extension != ".cpp" && extension != ".h" && extension != ".c") {
+            continue;
+        }
+        const auto relative = entry.path().lexically_relative(root);
+        const auto floor = floor_of(relative);
+        if (!floor) {
+            scan.breaches.push_back(relative.string() + ": lies on no floor");
+            continue;
+        }
+        std::ifstream file{entry.path()};
+        std::stringstream text;
+        text << file.rdbuf();
+        auto found = breaches_in(*floor, relative, is_public, text.str());
+        scan.breaches.insert(scan.breaches.end(), found.begin(), found.end());
+        scan.floors.insert(*floor);
+        ++scan.files;
+    }
+}
+
+TEST(Floors, IncludeOnlyThemselvesAndTheFloorsBelow) {
+    Scan scan;
+    scan_folder(fs::path{MILLRACE_SOURCE_DIR} / "include" / "millrace", true, scan);
+    scan_folder(fs::path{MILLRACE_SOURCE_DIR} / "src", false, scan);
+    EXPECT_THAT(scan.breaches, IsEmpty());
+    EXPECT_GE(scan.files, 10);  // the house was found
+    EXPECT_TRUE(scan.floors.contains("base"));
+    EXPECT_TRUE(scan.floors.contains("soft"));
+}
+
+TEST(FloorCheck, ReportsAHigherFloor) {
+    EXPECT_THAT(breaches_in("base", "base/x.cpp", false, "#include \"millrace/verbs/device.hpp\"\n"),
+                SizeIs(1));
+    EXPECT_THAT(breaches_in("soft", "soft/x.cpp", false, "#  include <millrace/ring/ring.hpp>\n"),
+                SizeIs(1));
+}
+
+TEST(FloorCheck, ReportsANeighbour) {
+    EXPECT_THAT(breaches_in("flow", "flow/x.hpp", true, "#include \"millrace/message/channel.hpp\""),
+                SizeIs(1));
+    EXPECT_THAT(breaches_in("message", "message/x.hpp", true, "#include \"millrace/flow/queue.hpp\""),
+                SizeIs(1));
+}
+
+TEST(FloorCheck, ReportsAPrivateHeaderOfAnotherFloorReachedByPath) {
+    EXPECT_THAT(breaches_in("verbs", "verbs/x.cpp", false, "#include \"../connect/link.hpp\""),
+                SizeIs(1));
+}
+
+TEST(FloorCheck, ReportsAPublicHeaderThatNeedsAPrivateOne) {
+    EXPECT_THAT(breaches_in("soft", "soft/x.hpp", true, "#include \"fabric.hpp\""), SizeIs(1));
+}
+
+TEST(FloorCheck, ReportsTheDropInReachingAboveTheSoftDevice) {
+    EXPECT_THAT(breaches_in("ibverbs", "ibverbs/x.cpp", false,
+                            "#include \"millrace/verbs/device.hpp\""),
+                SizeIs(1));
+    EXPECT_THAT(breaches_in("ibverbs", "ibverbs/x.cpp", false, "#include \"../soft/layout.hpp\""),
+                IsEmpty());
+}
+
+TEST(FloorCheck, ReportsAFolderThatIsNoFloor) {
+    EXPECT_THAT(breaches_in("cellar", "cellar/x.cpp", false, ""), SizeIs(1));
+}
+
+TEST(FloorCheck, AcceptsLowerFloorsOwnHeadersAndTheSystem) {
+    EXPECT_THAT(breaches_in("flow", "flow/x.cpp", false,
+                            "#include \"millrace/base/clock.hpp\"\n#include \"private.hpp\"\n"
+                            "#include <vector>\n#include <infiniband/verbs.h>\n"
+                            "// #include \"millrace/message/channel.hpp\"\n"),
+                IsEmpty());
+}
+
+}  // namespace

@@ -1,0 +1,215 @@
+// Statistics pages: written here, read by other processes, forged pages passed over.
+#include "millrace/base/statistics.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "millrace/base/error.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::base {
+namespace {
+
+using Counters = std::vector<std::pair<std::string, std::uint64_t>>;
+
+/// The pages of a process (this one if not told) titled `title`.
+std::vector<StatisticsPage::Snapshot> pages_titled(std::string_view title, int pid = getpid()) {
+    auto pages = StatisticsPage::of_process(pid);
+    std::erase_if(pages, [&](const auto& page) { return page.title != title; });
+    return pages;
+}
+
+TEST(StatisticsPage, StartsWithEveryCounterAtZeroInTheGivenOrder) {
+    const StatisticsPage page{"zero", {"second", "first"}};
+    EXPECT_EQ(page.read(), (Counters{{"second", 0}, {"first", 0}}));
+}
+
+TEST(StatisticsPage, CountsWhatIsAddedAndShowsWhatIsSet) {
+    StatisticsPage page{"count", {"added", "set"}};
+    Counter added = page.counter(0);
+    Counter set = page.counter(1);
+    added.add();
+    added.add(41);
+    set.add(7);
+    set.set(5);
+    EXPECT_EQ(added.value(), 42U);
+    EXPECT_EQ(page.read(), (Counters{{"added", 42}, {"set", 5}}));
+}
+
+TEST(StatisticsPage, TakesNamesAndTitlesUpToTheirLimit) {
+    const std::string title(47, 't');
+    const std::string name(55, 'n');
+    const StatisticsPage page{title, {name}};
+    EXPECT_EQ(page.read(), (Counters{{name, 0}}));
+    EXPECT_EQ(pages_titled(title).size(), 1U);
+}
+
+TEST(StatisticsPage, RefusesLongerNamesAndTitles) {
+    const std::string title(48, 't');
+    const std::string name(56, 'n');
+    EXPECT_THROW((StatisticsPage{title, {"a"}}), Error);
+    EXPECT_THROW((StatisticsPage{"a", {name}}), Error);
+}
+
+TEST(StatisticsPage, MayHaveNoCounters) {
+    const StatisticsPage page{"bare", {}};
+    EXPECT_TRUE(page.read().empty());
+    EXPECT_EQ(pages_titled("bare").size(), 1U);
+}
+
+TEST(StatisticsPage, MovesWithItsCounters) {
+    StatisticsPage first{"moved", {"a"}};
+    Counter counter = first.counter(0);
+    StatisticsPage second{std::move(first)};
+    counter.add(3);
+    EXPECT_EQ(second.read(), (Counters{{"a", 3}}));
+    StatisticsPage third{"replaced", {"b"}};
+    third = std::move(second);
+    EXPECT_EQ(third.read(), (Counters{{"a", 3}}));
+    EXPECT_TRUE(pages_titled("replaced").empty());
+    EXPECT_EQ(pages_titled("moved").size(), 1U);
+}
+
+TEST(StatisticsPage, VanishesWhenItIsDestroyed) {
+    { const StatisticsPage page{"short-lived", {"a"}}; }
+    EXPECT_TRUE(pages_titled("short-lived").empty());
+}
+
+MILLRACE_CHILD(statistics_out_of_range) {
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+    StatisticsPage page{"small", {"a"}};
+    static_cast<void>(page.counter(1));
+    return 0;
+}
+
+TEST(StatisticsPage, AbortsWhenAskedForACounterItHasNot) {
+    auto child = test::ChildProcess::start("statistics_out_of_range");
+    EXPECT_NE(child.read_all().find("counter it has not"), std::string::npos);
+    EXPECT_TRUE(child.wait().killed_by(SIGABRT));
+}
+
+MILLRACE_CHILD(statistics_writer) {
+    StatisticsPage page{"child page", {"lines"}};
+    test::say("ready");
+    while (test::hear()) {
+        page.counter(0).add();
+        test::say("counted");
+    }
+    return 0;
+}
+
+TEST(StatisticsPage, IsReadByAnotherProcessWhileItsOwnerRuns) {
+    auto child = test::ChildProcess::start("statistics_writer");
+    ASSERT_EQ(child.read_line(), "ready");
+    for (std::uint64_t expected = 0; expected < 3; ++expected) {
+        const auto pages = pages_titled("child page", child.pid());
+        ASSERT_EQ(pages.size(), 1U);
+        EXPECT_EQ(pages[0].pid, child.pid());
+        EXPECT_EQ(pages[0].counters, (Counters{{"lines", expected}}));
+        child.write_line("next");
+        ASSERT_EQ(child.read_line(), "counted");
+    }
+}
+
+TEST(StatisticsPage, IsReadOfAStoppedProcessAndGoneAfterItIsKilled) {
+    auto child = test::ChildProcess::start("statistics_writer");
+    ASSERT_EQ(child.read_line(), "ready");
+    ASSERT_TRUE(child.stop());
+    EXPECT_EQ(pages_titled("child page", child.pid()).size(), 1U);
+    const int pid = child.pid();
+    EXPECT_TRUE(child.kill_and_wait().killed_by(SIGKILL));
+    EXPECT_TRUE(StatisticsPage::of_process(pid).empty());
+}
+
+TEST(StatisticsPage, OfAProcessThatDoesNotExistIsNone) {
+    EXPECT_TRUE(StatisticsPage::of_process(-1).empty());
+    EXPECT_TRUE(StatisticsPage::of_process(0x7fff'ffff).empty());
+}
+
+/// A memfd with the name of a page and the bytes of `content`. Closes itself.
+class Forgery {
+  public:
+    Forgery(const std::vector<unsigned char>& content, int seals)
+        : file_{memfd_create("millrace-stats:forged", MFD_CLOEXEC | MFD_ALLOW_SEALING)} {
+        EXPECT_EQ(write(file_, content.data(), content.size()),
+                  static_cast<ssize_t>(content.size()));
+        if (seals != 0) {
+            EXPECT_EQ(fcntl(file_, F_ADD_SEALS, seals), 0);
+        }
+    }
+    Forgery(const Forgery&) = delete;
+    Forgery& operator=(const Forgery&) = delete;
+    ~Forgery() { close(file_); }
+
+  private:
+    int file_;
+};
+
+constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+/// The bytes of a good page with one counter, read through the file of a real one.
+std::vector<unsigned char> good_page() {
+    const StatisticsPage page{"forged", {"a"}};
+    std::vector<unsigned char> bytes(128);
+    for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+        char target[256];
+        const auto path = "/proc/self/fd/" + std::to_string(descriptor);
+        const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+        if (length <= 0) continue;
+        if (!std::string_view{target, static_cast<std::size_t>(length)}.starts_with(
+                "/memfd:millrace-stats:forged")) {
+            continue;
+        }
+        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0), 128);
+        return bytes;
+    }
+    ADD_FAILURE() << "the page has no file";
+    return bytes;
+}
+
+TEST(StatisticsPage, IsAcceptedWhenItsBytesAreThoseOfAPage) {
+    const Forgery copy{good_page(), all_seals};
+    EXPECT_EQ(pages_titled("forged").size(), 1U);
+}
+
+TEST(StatisticsPage, IsPassedOverWhenItsFileMayShrink) {
+    const Forgery forgery{good_page(), 0};
+    EXPECT_TRUE(pages_titled("forged").empty());
+}
+
+TEST(StatisticsPage, IsPassedOverWhenMagicVersionOrCountAreNotOurs) {
+    for (const std::size_t offset : {0U, 8U, 12U}) {
+        auto bytes = good_page();
+        bytes[offset] = static_cast<unsigned char>(bytes[offset] + 1);
+        const Forgery forgery{bytes, all_seals};
+        EXPECT_TRUE(pages_titled("forged").empty()) << "byte " << offset;
+    }
+}
+
+TEST(StatisticsPage, IsPassedOverWhenItIsTruncatedOrTooLong) {
+    for (const std::size_t size : {0U, 1U, 63U, 64U, 127U, 129U, 192U}) {
+        auto bytes = good_page();
+        bytes.resize(size);
+        const Forgery forgery{bytes, all_seals};
+        EXPECT_TRUE(pages_titled("forged").empty()) << size << " bytes";
+    }
+}
+
+TEST(StatisticsPage, IsReadInBoundsWhenNamesHaveNoEnd) {
+    auto bytes = good_page();
+    std::fill(bytes.begin() + 16, bytes.begin() + 64, 'T');
+    std::fill(bytes.begin() + 64, bytes.begin() + 120, 'N');
+    const Forgery forgery{bytes, all_seals};
+    const auto pages = pages_titled(std::string(48, 'T'));
+    ASSERT_EQ(pages.size(), 1U);
+    EXPECT_EQ(pages[0].counters[0].first, std::string(56, 'N'));
+}
+
+}  // namespace
+}  // namespace millrace::base
