@@ -1,0 +1,55 @@
+// Endpoints: an open device with the port and GID that connections use.
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/connect/link.hpp"
+
+namespace millrace::connect {
+
+Endpoint::Endpoint(verbs::Context context, std::uint8_t port, int gid_index)
+    : context_{std::move(context)},
+      domain_{context_.allocate_protection_domain()},
+      port_{port},
+      gid_index_{gid_index} {}
+
+std::shared_ptr<Endpoint> Endpoint::open(std::string_view device, int gid_index) {
+    const verbs::Device found = verbs::find_device(device);
+    if (found.raw()->node_type == IBV_NODE_RNIC) {
+        throw base::Error(base::ErrorCode::unsupported, "open an endpoint",
+                          std::string{found.name()},
+                          "it is an iWARP adapter, which only rdma_cm can connect",
+                          "use an InfiniBand or RoCE device, or soft0");
+    }
+    verbs::Context context = found.open();
+    const std::uint8_t port = context.usable_port();
+    const ibv_port_attr attributes = context.port(port);
+    if (attributes.state != IBV_PORT_ACTIVE) {
+        throw base::Error(base::ErrorCode::unsupported, "open an endpoint",
+                          fmt::format("port {} of {}", port, found.name()),
+                          "no port of the device is active",
+                          "plug in the cable, set the interface up (Ethernet) or start a subnet "
+                          "manager (InfiniBand), or use soft0");
+    }
+    if (gid_index >= attributes.gid_tbl_len) {
+        throw base::Error(base::ErrorCode::invalid_argument, "open an endpoint",
+                          fmt::format("GID index {} of port {} of {}", gid_index, port,
+                                      found.name()),
+                          fmt::format("the port has {} GIDs", attributes.gid_tbl_len),
+                          "choose a smaller index, or -1 to have it chosen");
+    }
+    if (gid_index < 0) gid_index = context.choose_gid_index(port);
+    return std::shared_ptr<Endpoint>{new Endpoint{std::move(context), port, gid_index}};
+}
+
+std::string Endpoint::describe() const {
+    for (const verbs::Device& device : verbs::devices()) {
+        if (device.name() == context_.name()) {
+            return fmt::format("{} ({})", device.name(), device.facts().description);
+        }
+    }
+    return std::string{context_.name()};
+}
+
+}  // namespace millrace::connect

@@ -1,0 +1,68 @@
+// What was chosen for a link and why, in words. For `millrace` commands and bug reports.
+#include <fmt/format.h>
+
+#include "link_state.hpp"
+#include "millrace/connect/link.hpp"
+
+namespace millrace::connect {
+namespace {
+
+int bytes_of(ibv_mtu mtu) noexcept { return 128 << mtu; }
+
+std::string names_of(std::uint64_t capabilities) {
+    std::string text;
+    const auto add = [&](std::uint64_t bit, const char* name) {
+        if ((capabilities & bit) != 0) text += fmt::format("{}{}", text.empty() ? "" : ", ", name);
+    };
+    add(capability_write_with_immediate, "WRITE with immediate");
+    add(capability_atomics, "atomics");
+    add(capability_memory_windows, "memory windows");
+    return text.empty() ? "none" : text;
+}
+
+std::string addressing(const Hello& hello, int gid_index) {
+    if (gid_index < 0) {
+        return fmt::format("by LID {}, as the port has one and needs no GID",
+                           hello.queue_pair.lid);
+    }
+    return fmt::format("by GID index {}, as Ethernet needs", gid_index);
+}
+
+}  // namespace
+
+std::string Link::explain() const {
+    const State& link = *state_;
+    const char* order =
+        writes_in_order()
+            ? "yes: the last byte of a WRITE may be polled"
+            : "no: one end's device does not promise it, so marks travel in a WRITE of their own";
+    std::string text = fmt::format(
+        "link to {}, service '{}' version {}, over verbs (RC)\n"
+        "  device       {}, port {}, addressed {}\n"
+        "  peer         {}, queue pair {:#x}; ours {:#x}\n"
+        "  MTU          {} bytes: the smaller of {} here and {} there\n"
+        "  requests     {} sends ({} there), {} receives ({} there), {} bytes inline ({} there)\n"
+        "  READs        {} outstanding: the smaller of {} here and {} there\n"
+        "  retries      {} times after {:.0f} ms, receiver not ready {}\n"
+        "  in order     {} (here {}, there {})\n"
+        "  capabilities {}; the peer: {}\n"
+        "  liveness     {}; looked at by the clock every 50 ms while nothing arrives\n",
+        link.peer_name, link.own.service, link.own.service_version, link.endpoint->describe(),
+        link.endpoint->port(), addressing(link.own, link.path.gid_index), link.other.device,
+        link.other.queue_pair.number, link.own.queue_pair.number, bytes_of(link.path.mtu),
+        bytes_of(link.own.mtu), bytes_of(link.other.mtu), link.own.max_send_requests,
+        link.other.max_send_requests, link.own.max_receive_requests,
+        link.other.max_receive_requests, link.own.max_inline, link.other.max_inline,
+        link.path.max_reads, link.own.max_reads, link.other.max_reads, link.path.retry_count,
+        4.096e-3 * static_cast<double>(std::uint64_t{1} << link.path.timeout),
+        link.path.rnr_retry == 7 ? std::string{"for ever"}
+                                 : fmt::format("{} times", link.path.rnr_retry),
+        order, link.own_writes_in_order ? "yes" : "no", link.other_writes_in_order ? "yes" : "no",
+        names_of(link.own.capabilities), names_of(link.other.capabilities),
+        link.local.kind() == Address::Kind::tcp ? "the handshake's TCP connection, kept alive"
+                                                : "the handshake's Unix socket");
+    if (link.own.soft) text += fmt::format("  soft device  {}\n", link.own.fabric);
+    return text;
+}
+
+}  // namespace millrace::connect

@@ -1,0 +1,310 @@
+// The handshake: what is said, checked and done, in order.
+#include "handshake.hpp"
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "identity.hpp"
+
+namespace millrace::connect {
+namespace {
+
+std::uint32_t random_packet_sequence() noexcept {
+    std::uint32_t value = 0;
+    if (getrandom(&value, sizeof value, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof value)) {
+        value = static_cast<std::uint32_t>(base::ticks());
+    }
+    return value & 0xffffff;
+}
+
+std::string_view name_of(bool ethernet) noexcept { return ethernet ? "Ethernet" : "InfiniBand"; }
+
+int entries_for(std::uint32_t requests, int limit) noexcept {
+    // A device may grant more slots than were asked for, up to the next power of two, and each
+    // slot can complete: the completion queue must never overrun.
+    const std::uint64_t entries = 2 * std::uint64_t{requests} + 1;
+    return static_cast<int>(std::min<std::uint64_t>(entries, static_cast<std::uint64_t>(limit)));
+}
+
+}  // namespace
+
+void validate(const LinkOptions& options) {
+    std::string cause;
+    if (options.service.empty() || options.service.size() > max_name ||
+        printable(options.service, 4 * max_name) != options.service) {
+        cause = fmt::format("a service name has 1 to {} printable bytes", max_name);
+    } else if (options.max_send_requests == 0) {
+        cause = "a link needs at least one send request";
+    }
+    if (!cause.empty()) {
+        throw base::Error(base::ErrorCode::invalid_argument, "prepare a link",
+                          fmt::format("service '{}'", printable(options.service, 80)),
+                          std::move(cause), "correct the options");
+    }
+}
+
+Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
+                     std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name)
+    : role_{role}, options_{options}, state_{std::make_unique<Link::State>()} {
+    state_->socket = std::move(socket);
+    state_->endpoint = std::move(endpoint);
+    state_->local = std::move(local);
+    state_->peer_name = std::move(peer_name);
+    state_->look_interval = base::ticks_in(std::chrono::milliseconds{50});
+    if (role_ == Role::connecting) {
+        create_queue_pair();
+        say(encode(state_->own));
+    }
+}
+
+short Handshake::events() const noexcept {
+    return static_cast<short>(unsent_.empty() || !peer_hears_ ? POLLIN : POLLIN | POLLOUT);
+}
+
+void Handshake::create_queue_pair() {
+    Link::State& link = *state_;
+    verbs::Context& context = link.endpoint->context();
+    const std::uint8_t port = link.endpoint->port();
+    const int gid_index = link.endpoint->gid_index();
+    const ibv_device_attr device = context.attributes();
+    const ibv_port_attr port_facts = context.port(port);
+
+    link.channel = context.create_completion_channel();
+    link.send_queue = context.create_completion_queue(
+        entries_for(options_.max_send_requests, device.max_cqe), &link.channel);
+    link.receive_queue = context.create_completion_queue(
+        entries_for(options_.max_receive_requests, device.max_cqe), &link.channel);
+    link.queue_pair = link.endpoint->protection_domain().create_queue_pair({
+        .send_queue = &link.send_queue,
+        .receive_queue = &link.receive_queue,
+        .max_send_requests = options_.max_send_requests,
+        .max_receive_requests = options_.max_receive_requests,
+        .max_send_slices = options_.max_send_slices,
+        .max_inline = options_.max_inline,
+    });
+    link.queue_pair.initialise(port, options_.remote);
+
+    Hello& own = link.own;
+    own.capabilities = capability_write_with_immediate;
+    if (device.atomic_cap != IBV_ATOMIC_NONE) own.capabilities |= capability_atomics;
+    if ((device.device_cap_flags & (IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0) {
+        own.capabilities |= capability_memory_windows;
+    }
+    own.service = options_.service;
+    own.service_version = options_.service_version;
+    own.queue_pair.number = link.queue_pair.number();
+    own.queue_pair.packet_sequence = random_packet_sequence();
+    own.queue_pair.lid = port_facts.lid;
+    if (gid_index >= 0) {
+        own.queue_pair.has_gid = true;
+        own.queue_pair.gid = context.gid(port, gid_index);
+    }
+    own.mtu = port_facts.active_mtu;
+    own.ethernet = port_facts.link_layer == IBV_LINK_LAYER_ETHERNET;
+    own.soft = context.is_soft();
+    own.max_reads = static_cast<std::uint8_t>(
+        std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16));
+    own.max_send_requests = link.queue_pair.capacity().max_send_wr;
+    own.max_receive_requests = link.queue_pair.capacity().max_recv_wr;
+    own.max_inline = link.queue_pair.capacity().max_inline_data;
+    own.process = static_cast<std::uint32_t>(getpid());
+    own.device = std::string{context.name()};
+    own.host = printable(host_name(), max_name);
+    if (own.soft) own.fabric = printable(soft_fabric(), 512);
+}
+
+// What must agree before a queue pair is worth connecting. On the accepting side it runs before
+// one exists, so it looks at the options and the endpoint rather than at our own Hello.
+void Handshake::check_peer() const {
+    const Hello& other = state_->other;
+    if (other.service != options_.service) {
+        throw Failure{base::ErrorCode::refused,
+                      fmt::format("the peer offers the service '{}', this end '{}'", other.service,
+                                  options_.service),
+                      "check the address, and that both ends run the same kind of program"};
+    }
+    if (other.service_version != options_.service_version) {
+        throw Failure{base::ErrorCode::version_mismatch,
+                      fmt::format("the peer has version {} of the service '{}', this end {}",
+                                  other.service_version, options_.service,
+                                  options_.service_version),
+                      "run the same release at both ends"};
+    }
+    const verbs::Context& context = state_->endpoint->context();
+    const bool soft = context.is_soft();
+    if (other.soft != soft) {
+        throw Failure{base::ErrorCode::refused,
+                      fmt::format("this end's device {} is {} and the peer's {} is {}",
+                                  context.name(), soft ? "a soft device" : "hardware",
+                                  other.device, other.soft ? "a soft device" : "hardware"),
+                      "choose devices of one kind at both ends (MILLRACE_DEVICE)"};
+    }
+    if (soft) {
+        const std::string fabric = printable(soft_fabric(), 512);
+        if (other.fabric != fabric) {
+            throw Failure{base::ErrorCode::refused,
+                          fmt::format("this end's soft device is on {}, the peer's on {}: they "
+                                      "share no memory",
+                                      fabric, other.fabric),
+                          "soft devices connect processes of one user on one host and one fabric "
+                          "(MILLRACE_FABRIC); between hosts, use an RDMA network"};
+        }
+        return;
+    }
+    const bool ethernet =
+        context.port(state_->endpoint->port()).link_layer == IBV_LINK_LAYER_ETHERNET;
+    if (other.ethernet != ethernet) {
+        throw Failure{base::ErrorCode::refused,
+                      fmt::format("this end's {} is on {} and the peer's {} on {}",
+                                  context.name(), name_of(ethernet), other.device,
+                                  name_of(other.ethernet)),
+                      "choose devices on one network at both ends (MILLRACE_DEVICE)"};
+    }
+}
+
+void Handshake::connect_queue_pair() {
+    Link::State& link = *state_;
+    link.path.port = link.endpoint->port();
+    link.path.gid_index = link.endpoint->gid_index();
+    link.path.mtu = std::min(link.own.mtu, link.other.mtu);
+    link.path.max_reads = std::min(link.own.max_reads, std::max<std::uint8_t>(
+                                                           link.other.max_reads, 1));
+    link.path.rnr_retry = options_.rnr_retry;
+    if (link.path.gid_index >= 0 && !link.other.queue_pair.has_gid) {
+        throw Failure{base::ErrorCode::refused,
+                      "this end addresses by GID and the peer has none to offer",
+                      "choose a GID index at both ends, or at neither"};
+    }
+    link.queue_pair.connect(link.other.queue_pair, link.own.queue_pair.packet_sequence, link.path);
+    link.own_writes_in_order = link.queue_pair.writes_in_order();
+}
+
+void Handshake::say(const std::vector<std::byte>& frame) {
+    unsent_.insert(unsent_.end(), frame.begin(), frame.end());
+}
+
+void Handshake::handle(const Frame& frame) {
+    Link::State& link = *state_;
+    if (frame.type == FrameType::refused) {
+        peer_refused_ = true;
+        const Refused refused = decode_refused(frame.body);
+        throw Failure{refused.code, fmt::format("the peer refused: {}", refused.reason), ""};
+    }
+    if (stage_ == Stage::hello && frame.type == FrameType::hello) {
+        link.other = decode_hello(frame.body);
+        link.peer_name = fmt::format("{} (pid {} on {})", link.peer_name, link.other.process,
+                                     link.other.host);
+        check_peer();
+        if (role_ == Role::accepting) {
+            create_queue_pair();
+            say(encode(link.own));
+        }
+        connect_queue_pair();
+        say(encode(Ready{.writes_in_order = link.own_writes_in_order}));
+        stage_ = Stage::ready;
+        return;
+    }
+    if (stage_ == Stage::ready && frame.type == FrameType::ready) {
+        link.other_writes_in_order = decode_ready(frame.body).writes_in_order;
+        stage_ = Stage::done;
+        return;
+    }
+    throw Failure{base::ErrorCode::protocol,
+                  fmt::format("the peer sent a message of type {} out of turn",
+                              static_cast<unsigned>(frame.type)),
+                  "the peer is broken"};
+}
+
+void Handshake::flush() noexcept {
+    while (!unsent_.empty() && peer_hears_) {
+        const ssize_t sent = send(socket(), unsent_.data(), unsent_.size(),
+                                  MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+        // It does not hear us any more, but what it said before may tell why.
+        if (sent < 0) peer_hears_ = false;
+        if (sent > 0) unsent_.erase(unsent_.begin(), unsent_.begin() + sent);
+    }
+}
+
+bool Handshake::step() {
+    Link::State& link = *state_;
+    try {
+        flush();
+        bool ended = false;
+        while (stage_ != Stage::done) {
+            if (std::optional<Frame> frame = link.inbox.next(max_handshake_body)) {
+                handle(*frame);
+                continue;
+            }
+            if (ended) {
+                const std::string how = link.inbox.error() != 0
+                                            ? base::describe_errno(link.inbox.error())
+                                            : std::string{"end of file"};
+                throw Failure{base::ErrorCode::peer_lost,
+                              fmt::format("the peer closed the connection in the middle of the "
+                                          "handshake, after {} bytes ({})",
+                                          link.inbox.received(), how),
+                              "see what the peer reports; is it a Millrace program?"};
+            }
+            const auto received = link.inbox.receive(socket());
+            if (received == FrameBuffer::Received::nothing) break;
+            ended = received == FrameBuffer::Received::ended;
+        }
+        flush();
+        return stage_ == Stage::done && (unsent_.empty() || !peer_hears_);
+    } catch (const Failure& failure) {
+        if (!peer_refused_) refuse(failure.code, failure.cause);
+        throw error(failure);
+    } catch (const base::Error& failure) {
+        refuse(failure.code(), failure.what());
+        throw;
+    }
+}
+
+void Handshake::refuse(base::ErrorCode code, const std::string& reason) noexcept {
+    try {
+        say(encode(Refused{code, reason}));
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    flush();
+    shutdown(socket(), SHUT_WR);
+    // Closing with unread data resets the connection, which may overtake the refusal.
+    std::array<std::byte, 4096> rest;
+    for (int i = 0; i < 16; ++i) {
+        if (recv(socket(), rest.data(), rest.size(), MSG_DONTWAIT) <= 0) break;
+    }
+}
+
+base::Error Handshake::error(const Failure& failure) const {
+    return base::Error{failure.code, role_ == Role::connecting ? "connect" : "accept a peer",
+                       fmt::format("{}, service '{}'", state_->peer_name, options_.service),
+                       failure.cause, failure.remedy};
+}
+
+base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long) {
+    Failure failure{code, {}, "is it stopped, busy, or something other than a Millrace program?"};
+    if (stage_ != Stage::hello) {
+        failure.cause = fmt::format("the peer said hello but was not ready {}", how_long);
+    } else if (state_->inbox.received() == 0) {
+        failure.cause = fmt::format("the peer took the connection and said nothing {}", how_long);
+    } else {
+        failure.cause = fmt::format("the peer sent only {} bytes of its hello {}",
+                                    state_->inbox.received(), how_long);
+    }
+    refuse(code, failure.cause);
+    return error(failure);
+}
+
+}  // namespace millrace::connect

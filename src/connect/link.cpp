@@ -1,0 +1,195 @@
+// Links: exchange, goodbye, and looking after the peer.
+#include "millrace/connect/link.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "link_state.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "waiting.hpp"
+
+namespace millrace::connect {
+
+Link::Link(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
+Link::Link(Link&&) noexcept = default;
+Link& Link::operator=(Link&&) noexcept = default;
+Link::~Link() = default;
+
+Endpoint& Link::endpoint() noexcept { return *state_->endpoint; }
+verbs::ProtectionDomain& Link::protection_domain() noexcept {
+    return state_->endpoint->protection_domain();
+}
+verbs::QueuePair& Link::queue_pair() noexcept { return state_->queue_pair; }
+verbs::CompletionQueue& Link::send_queue() noexcept { return state_->send_queue; }
+verbs::CompletionQueue& Link::receive_queue() noexcept { return state_->receive_queue; }
+verbs::CompletionChannel& Link::channel() noexcept { return state_->channel; }
+bool Link::writes_in_order() const noexcept {
+    return state_->own_writes_in_order && state_->other_writes_in_order;
+}
+int Link::socket() const noexcept { return state_->socket.get(); }
+const Address& Link::local() const noexcept { return state_->local; }
+const std::string& Link::peer_name() const noexcept { return state_->peer_name; }
+std::span<const std::byte> Link::last_words() const noexcept { return state_->last_words; }
+
+// Frames that wait for `exchange` are kept, but no more of them than a peer in step can have sent.
+void Link::State::look() noexcept {
+    constexpr std::size_t most_exchanges = 4;
+    try {
+        while (peer == PeerState::alive) {
+            if (std::optional<Frame> frame = inbox.next(max_link_body)) {
+                if (frame->type == FrameType::goodbye && frame->body.size() <= max_last_words) {
+                    last_words = std::move(frame->body);
+                    peer = PeerState::closed;
+                } else if (frame->type == FrameType::exchange &&
+                           frame->body.size() <= max_exchange &&
+                           exchanges.size() < most_exchanges) {
+                    exchanges.push_back(std::move(frame->body));
+                } else {
+                    throw Failure{base::ErrorCode::protocol,
+                                  fmt::format("it sent a message of type {} out of turn",
+                                              static_cast<unsigned>(frame->type)),
+                                  ""};
+                }
+                continue;
+            }
+            const auto received = inbox.receive(socket.get());
+            if (received == FrameBuffer::Received::nothing) return;
+            if (received == FrameBuffer::Received::ended) {
+                lost_because = inbox.error() != 0
+                                   ? base::describe_errno(inbox.error())
+                                   : std::string{"its socket ended without a goodbye"};
+                peer = PeerState::lost;
+            }
+        }
+    } catch (const Failure& failure) {
+        peer = PeerState::lost;
+        lost_because = failure.cause;
+    } catch (const std::exception& failure) {  // out of memory
+        peer = PeerState::lost;
+        lost_because = failure.what();
+    }
+    if (peer == PeerState::lost) {
+        base::log(base::LogLevel::info, "connect", "lost {}: {}", peer_name, lost_because);
+    }
+}
+
+PeerState Link::peer() noexcept {
+    if (state_->peer == PeerState::alive) {
+        const std::uint64_t now = base::ticks();
+        if (now - state_->last_look >= state_->look_interval) {
+            state_->last_look = now;
+            state_->look();
+        }
+    }
+    return state_->peer;
+}
+
+PeerState Link::peer_now() noexcept {
+    if (state_->peer == PeerState::alive) {
+        state_->last_look = base::ticks();
+        state_->look();
+    }
+    return state_->peer;
+}
+
+std::vector<std::byte> Link::exchange(std::span<const std::byte> mine,
+                                      const base::Deadline& deadline) {
+    State& link = *state_;
+    const auto fail = [&](base::ErrorCode code, std::string cause, std::string remedy) {
+        throw base::Error(code, "exchange facts with the peer", link.peer_name, std::move(cause),
+                          std::move(remedy));
+    };
+    if (mine.size() > max_exchange) {
+        fail(base::ErrorCode::invalid_argument,
+             fmt::format("{} bytes are more than the {} allowed", mine.size(), max_exchange),
+             "send less, or send it through the queue pair");
+    }
+    if (link.out_of_step || link.said_goodbye) {
+        fail(base::ErrorCode::closed,
+             link.said_goodbye ? "this end has said goodbye" : "an earlier exchange failed",
+             "connect again");
+    }
+    const std::vector<std::byte> frame = encode_frame(FrameType::exchange, mine);
+    std::size_t sent = 0;
+    link.out_of_step = true;  // until it has ended well
+    for (;;) {
+        while (sent < frame.size()) {
+            const ssize_t n = send(link.socket.get(), frame.data() + sent, frame.size() - sent,
+                                   MSG_DONTWAIT | MSG_NOSIGNAL);
+            if (n < 0 && errno == EINTR) continue;
+            if (n < 0) break;  // full, or broken: then receiving tells
+            sent += static_cast<std::size_t>(n);
+        }
+        link.look();
+        if (sent == frame.size() && !link.exchanges.empty()) {
+            std::vector<std::byte> theirs = std::move(link.exchanges.front());
+            link.exchanges.pop_front();
+            link.out_of_step = false;
+            return theirs;
+        }
+        if (link.peer == PeerState::closed) {
+            fail(base::ErrorCode::closed, "the peer said goodbye", "");
+        }
+        if (link.peer == PeerState::lost) {
+            fail(base::ErrorCode::peer_lost, link.lost_because, "see what the peer reports");
+        }
+        if (deadline.cancelled()) fail(base::ErrorCode::cancelled, "it was cancelled", "");
+        if (deadline.expired()) {
+            fail(base::ErrorCode::timed_out, "the peer did not answer in time",
+                 "is it stopped or busy?");
+        }
+        pollfd entry{.fd = link.socket.get(),
+                     .events = static_cast<short>(sent < frame.size() ? POLLIN | POLLOUT : POLLIN),
+                     .revents = 0};
+        poll_for({&entry, 1}, deadline);
+    }
+}
+
+void Link::say_goodbye(std::span<const std::byte> words) noexcept {
+    State& link = *state_;
+    if (link.said_goodbye) return;
+    link.said_goodbye = true;
+    if (link.out_of_step) return;  // it would land in the middle of a message
+    try {
+        const std::vector<std::byte> frame =
+            encode_frame(FrameType::goodbye, words.first(std::min(words.size(), max_last_words)));
+        ssize_t sent;
+        do {
+            sent = send(link.socket.get(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        } while (sent < 0 && errno == EINTR);
+        if (sent != static_cast<ssize_t>(frame.size())) {
+            base::log(base::LogLevel::info, "connect", "{} did not hear our goodbye",
+                      link.peer_name);
+        }
+    } catch (const std::bad_alloc&) {
+        return;  // the peer will report the link as lost
+    }
+    shutdown(link.socket.get(), SHUT_WR);
+}
+
+void LinkParker::prepare() {
+    // An arming that fails belongs to a broken queue, which the caller's poll reports.
+    (void)link_->send_queue().arm();
+    (void)link_->receive_queue().arm();
+}
+
+void LinkParker::park(std::chrono::nanoseconds limit) {
+    pollfd entries[2] = {{.fd = link_->channel().descriptor(), .events = POLLIN, .revents = 0},
+                         {.fd = link_->socket(), .events = POLLIN, .revents = 0}};
+    // The socket of a peer that is gone is readable for ever.
+    const std::size_t count = link_->peer() == PeerState::alive ? 2 : 1;
+    if (poll_for({entries, count}, limit) > 0 && count == 2 && entries[1].revents != 0) {
+        (void)link_->peer_now();
+    }
+}
+
+void LinkParker::retract() { (void)link_->channel().drain(); }
+
+}  // namespace millrace::connect

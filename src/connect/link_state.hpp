@@ -1,0 +1,47 @@
+// What a link owns. Filled by the handshake, used by Link. Members are destroyed in reverse order:
+// the queue pair first, the socket (by which the peer learns of it) after, the device last.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "descriptor.hpp"
+#include "millrace/connect/link.hpp"
+#include "wire.hpp"
+
+namespace millrace::connect {
+
+struct Link::State {
+    std::shared_ptr<Endpoint> endpoint;
+    Descriptor socket;
+    verbs::CompletionChannel channel;
+    verbs::CompletionQueue send_queue;
+    verbs::CompletionQueue receive_queue;
+    verbs::QueuePair queue_pair;
+
+    Address local;
+    std::string peer_name;
+    Hello own;
+    Hello other;
+    verbs::PathOptions path;
+    bool own_writes_in_order = false;
+    bool other_writes_in_order = false;
+
+    FrameBuffer inbox;
+    std::deque<std::vector<std::byte>> exchanges;  ///< bodies that came before they were asked for
+    std::vector<std::byte> last_words;
+    PeerState peer = PeerState::alive;
+    bool said_goodbye = false;
+    bool out_of_step = false;  ///< an exchange ended in the middle: the socket's stream is unusable
+    std::string lost_because;
+    std::uint64_t last_look = 0;
+    std::uint64_t look_interval = 0;  ///< in ticks
+
+    /// Takes what the socket has, and with it the peer's state. Never blocks.
+    void look() noexcept;
+};
+
+}  // namespace millrace::connect

@@ -1,0 +1,119 @@
+// The handshake's wire format: frames, and the bodies they carry. Used by the handshake and by
+// links. All integers are little-endian and written byte by byte.
+//
+//   frame   0  magic "MLRC"   4  u16 protocol version   6  u16 type   8  u32 body bytes   12  body
+//   text    u16 bytes, bytes
+//
+// The first eight bytes keep their meaning in every version, so that any two builds can tell each
+// other's version. Bodies may grow at their end; a reader ignores what it does not know.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/verbs/queue_pair.hpp"
+
+namespace millrace::connect {
+
+inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::size_t header_bytes = 12;
+inline constexpr std::size_t max_handshake_body = 4096;
+inline constexpr std::size_t max_link_body = 64 * 1024;
+inline constexpr std::size_t max_exchange = 60'000;
+inline constexpr std::size_t max_last_words = 256;
+inline constexpr std::size_t max_name = 64;  ///< service, device and host names
+
+enum class FrameType : std::uint16_t { hello = 1, ready, refused, exchange, goodbye };
+
+/// What went wrong, before it is known to whom and during what. Thrown inside this folder and
+/// turned into a base::Error there.
+struct Failure {
+    base::ErrorCode code;
+    std::string cause;
+    std::string remedy;
+};
+
+enum Capability : std::uint64_t {
+    capability_write_with_immediate = 1,
+    capability_atomics = 2,
+    capability_memory_windows = 4,
+};
+
+/// Who an end is and how its queue pair is reached.
+struct Hello {
+    std::uint64_t capabilities = 0;
+    std::string service;
+    std::uint32_t service_version = 0;
+    verbs::QueuePairAddress queue_pair;
+    ibv_mtu mtu = IBV_MTU_1024;
+    bool ethernet = false;
+    bool soft = false;
+    std::uint8_t max_reads = 0;
+    std::uint32_t max_send_requests = 0;
+    std::uint32_t max_receive_requests = 0;
+    std::uint32_t max_inline = 0;
+    std::uint32_t process = 0;
+    std::string device;
+    std::string host;
+    /// Soft device: which memory it can reach, in words. Equal words can talk to each other.
+    std::string fabric;
+};
+
+/// The queue pair is connected.
+struct Ready {
+    bool writes_in_order = false;
+};
+
+/// Why an end gives up.
+struct Refused {
+    base::ErrorCode code = base::ErrorCode::protocol;
+    std::string reason;
+};
+
+[[nodiscard]] std::vector<std::byte> encode_frame(FrameType type, std::span<const std::byte> body);
+[[nodiscard]] std::vector<std::byte> encode(const Hello& hello);
+[[nodiscard]] std::vector<std::byte> encode(const Ready& ready);
+[[nodiscard]] std::vector<std::byte> encode(const Refused& refused);
+/// Throw Failure when the body is too short or a value is out of range.
+[[nodiscard]] Hello decode_hello(std::span<const std::byte> body);
+[[nodiscard]] Ready decode_ready(std::span<const std::byte> body);
+[[nodiscard]] Refused decode_refused(std::span<const std::byte> body);
+
+/// Text from outside, fit for a terminal: at most `limit` bytes, control characters escaped.
+[[nodiscard]] std::string printable(std::string_view text, std::size_t limit);
+
+struct Frame {
+    FrameType type;
+    std::vector<std::byte> body;
+};
+
+/// Bytes as they came, cut into frames. Holds at most one frame of the largest size and a bit.
+class FrameBuffer {
+  public:
+    enum class Received { some, nothing, ended };
+
+    /// Takes what the socket has (one recv, never blocks). `ended`: end of file or an error.
+    Received receive(int socket);
+    /// The next whole frame. Throws Failure: not this protocol, another version, a body longer
+    /// than `max_body`.
+    [[nodiscard]] std::optional<Frame> next(std::size_t max_body);
+    /// How many bytes came in all.
+    [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
+    /// The errno value that ended it; 0 for a plain end of file.
+    [[nodiscard]] int error() const noexcept { return error_; }
+
+  private:
+    std::vector<std::byte> bytes_;
+    std::uint64_t received_ = 0;
+    int error_ = 0;
+};
+
+}  // namespace millrace::connect
