@@ -1,0 +1,274 @@
+// What lies in a queue pair's block: the memory that the two ends of one connection share.
+// Included by the queue pair (owner), the executor (either end) and their tests.
+//
+//   offset 0     ControlLine       state, destination, arming, geometry     owner
+//          64    HazardLine        "my process is executing now"            owner
+//          128   FaultLine         what the peer's executor objects to      peer's executor
+//          192   SendLine          tail of the send sub-ring                executor of our sends
+//          256   PendingLine       run lock, head, tail of the pending ring see below
+//          320   ConsumedLine      receives consumed                        executor of peer's sends
+//          384   ReceiveLine       receives posted                          owner
+//          512   receive sub-ring  16 B x receive_entries                   executor of peer's sends
+//          …     send sub-ring     16 B x send_entries                      executor of our sends
+//          …     receive queue     stride x receive_entries                 owner
+//          …     pending ring      stride x send_entries                    owner
+//
+// Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
+// the receive queue have one position per entry. A receive's completion lies at the position of
+// the receive, so that one counter serves for both.
+//
+// The peer may write all of it: the owner never reads back what it wrote itself (it keeps private
+// copies), and what it does read it masks, bounds or refuses.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "layout.hpp"
+
+namespace millrace::soft {
+
+inline constexpr std::uint32_t max_queue_entries = 32768;
+inline constexpr std::uint32_t max_sges = 30;
+inline constexpr std::uint32_t max_inline_bytes = 1024;
+inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
+
+/// Where all positions start: just before they wrap, so that every queue pair exercises it.
+inline constexpr std::uint32_t first_position = 0U - 256U;
+
+/// What a valid sub-ring entry at `position` says in `sequence`. Never 0 (fresh memory) within
+/// the first lap, and different in each lap.
+[[nodiscard]] constexpr std::uint32_t sequence_of(std::uint32_t position) noexcept {
+    return position + 0x80000000U;
+}
+
+/// One load of a word that the other side may be writing, so that what was checked is what is used.
+template <class T>
+[[nodiscard]] inline T load_once(const T& word) noexcept {
+    return std::atomic_ref<T>{const_cast<T&>(word)}.load(std::memory_order_relaxed);
+}
+
+/// State word: which queue pair (generation, index), which of its connections, which ibv state.
+/// Unequal words that differ only in the lowest byte belong to the same connection.
+[[nodiscard]] constexpr std::uint64_t make_state_word(std::uint32_t generation,
+                                                      std::uint32_t index,
+                                                      std::uint32_t connection,
+                                                      ibv_qp_state state) noexcept {
+    return std::uint64_t{generation & 0xfffff} << 44 | std::uint64_t{index & 0xfff} << 32 |
+           std::uint64_t{connection & 0xffffff} << 8 | static_cast<std::uint64_t>(state);
+}
+inline constexpr std::uint64_t state_mask = 0xff;
+
+/// Destination word: block generation (0: its block is not mapped yet) << 32 | queue pair number.
+[[nodiscard]] constexpr std::uint64_t make_destination(std::uint32_t generation,
+                                                       std::uint32_t qpn) noexcept {
+    return std::uint64_t{generation} << 32 | qpn;
+}
+
+/// Armed words: epoch << 2 | mode.
+enum : std::uint32_t { armed_not = 0, armed_any = 1, armed_solicited = 2, armed_mode_mask = 3 };
+
+struct alignas(cache_line) ControlLine {
+    std::atomic<std::uint64_t> state_word;
+    std::atomic<std::uint64_t> destination;
+    std::atomic<std::uint32_t> armed_send;
+    std::atomic<std::uint32_t> armed_receive;
+    std::atomic<std::int32_t> bell_send;     ///< descriptor in the owner's process, -1: no channel
+    std::atomic<std::int32_t> bell_receive;
+    std::atomic<std::uint32_t> pd;
+    std::atomic<std::uint32_t> access;       ///< ibv_access_flags of the queue pair
+    std::uint32_t send_entries;              ///< geometry: written once
+    std::uint32_t receive_entries;
+    std::uint16_t send_sges;
+    std::uint16_t receive_sges;
+    std::uint32_t inline_bytes;
+    std::atomic<std::uint32_t> min_rnr_timer;  ///< as in ibv_qp_attr
+};
+static_assert(sizeof(ControlLine) == 64);
+
+/// Odd while a thread of the owner's process executes: its own sends (`send`), the peer's pending
+/// ones (`run`). Each has one writer at a time.
+struct alignas(cache_line) HazardLine {
+    std::atomic<std::uint64_t> send;
+    std::atomic<std::uint64_t> run;
+};
+
+/// 0, or 1 + the ibv_wc_status of the first outstanding request; WR_FLUSH_ERR: none is to blame.
+struct alignas(cache_line) FaultLine {
+    std::atomic<std::uint32_t> receive;  ///< the peer, executing its sends to us
+    std::atomic<std::uint32_t> send;     ///< the peer, executing our pending sends
+};
+
+struct alignas(cache_line) SendLine {
+    std::atomic<std::uint32_t> completions;  ///< position of the next send sub-ring entry
+};
+
+/// `head` is advanced by whoever holds `lock`, `tail` by the owner.
+struct alignas(cache_line) PendingLine {
+    std::atomic<std::uint32_t> lock;  ///< 0, or a `RunSide`
+    std::atomic<std::uint32_t> head;
+    std::atomic<std::uint32_t> tail;
+};
+enum RunSide : std::uint32_t { run_free = 0, run_owner = 1, run_peer = 2 };
+
+struct alignas(cache_line) ConsumedLine {
+    std::atomic<std::uint32_t> position;
+};
+
+struct alignas(cache_line) ReceiveLine {
+    std::atomic<std::uint32_t> tail;
+};
+
+/// One completion; `sequence` is stored last, so an entry is there as a whole or not at all.
+struct alignas(16) CompletionEntry {
+    std::uint32_t byte_len;
+    std::uint32_t immediate;
+    std::uint32_t slot_and_flags;  ///< send queue slot, and below
+    std::atomic<std::uint32_t> sequence;
+};
+static_assert(sizeof(CompletionEntry) == 16);
+enum : std::uint32_t {
+    completion_slot_mask = 0xffff,
+    completion_solicited = 1U << 16,
+    completion_immediate = 1U << 17,
+    completion_write = 1U << 18,  ///< of a WRITE with immediate, not a SEND
+};
+
+/// Followed by its sges.
+struct alignas(16) ReceiveEntry {
+    std::uint32_t sges;
+    std::uint32_t unused[3];
+};
+static_assert(sizeof(ReceiveEntry) == 16 && sizeof(ibv_sge) == 16);
+
+/// A send request that waits. Followed by its sges, or its inline bytes.
+struct alignas(16) PendingEntry {
+    std::uint64_t remote_address;
+    std::uint32_t remote_key;
+    std::uint32_t immediate;
+    std::uint32_t opcode;
+    std::uint32_t flags;  ///< ibv_send_flags; IBV_SEND_SIGNALED as resolved with sq_sig_all
+    std::uint32_t sges;
+    std::uint32_t inline_length;
+    std::uint32_t slot;
+    std::uint32_t unused[3];
+};
+static_assert(sizeof(PendingEntry) == 48);
+
+/// The numbers that a block's layout follows from.
+struct Geometry {
+    std::uint32_t send_entries = 1;  ///< powers of two
+    std::uint32_t receive_entries = 1;
+    std::uint32_t send_sges = 1;
+    std::uint32_t receive_sges = 1;
+    std::uint32_t inline_bytes = 0;
+
+    [[nodiscard]] constexpr bool valid() const noexcept {
+        return std::has_single_bit(send_entries) && send_entries <= max_queue_entries &&
+               std::has_single_bit(receive_entries) && receive_entries <= max_queue_entries &&
+               send_sges <= max_sges && receive_sges <= max_sges &&
+               inline_bytes <= max_inline_bytes;
+    }
+    [[nodiscard]] constexpr std::size_t receive_stride() const noexcept {
+        return sizeof(ReceiveEntry) + std::size_t{receive_sges} * sizeof(ibv_sge);
+    }
+    [[nodiscard]] constexpr std::size_t pending_stride() const noexcept {
+        const std::size_t sges = std::size_t{send_sges} * sizeof(ibv_sge);
+        const std::size_t bytes = (std::size_t{inline_bytes} + 15) & ~std::size_t{15};
+        return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
+    }
+    static constexpr std::size_t rings_offset = 512;
+    [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
+        return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
+    }
+    [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
+        return send_ring_offset() + std::size_t{send_entries} * sizeof(CompletionEntry);
+    }
+    [[nodiscard]] constexpr std::size_t pending_offset() const noexcept {
+        return receive_queue_offset() + receive_entries * receive_stride();
+    }
+    [[nodiscard]] constexpr std::size_t block_size() const noexcept {
+        const std::size_t end = pending_offset() + send_entries * pending_stride();
+        return (end + page_size - 1) & ~(page_size - 1);
+    }
+};
+
+/// Typed pointers into a mapped block, by a geometry that was checked against its size.
+struct BlockView {
+    ControlLine* control = nullptr;
+    HazardLine* hazard = nullptr;
+    FaultLine* fault = nullptr;
+    SendLine* send = nullptr;
+    PendingLine* pending = nullptr;
+    ConsumedLine* consumed = nullptr;
+    ReceiveLine* receive = nullptr;
+    CompletionEntry* receive_ring = nullptr;
+    CompletionEntry* send_ring = nullptr;
+    std::byte* receive_queue = nullptr;
+    std::byte* pending_ring = nullptr;
+    std::uint32_t send_mask = 0;
+    std::uint32_t receive_mask = 0;
+    std::uint32_t receive_stride = 0;
+    std::uint32_t pending_stride = 0;
+    std::uint32_t send_sges = 0;
+    std::uint32_t receive_sges = 0;
+    std::uint32_t inline_bytes = 0;
+
+    BlockView() = default;
+    BlockView(std::byte* memory, const Geometry& geometry) noexcept
+        : control{at<ControlLine>(memory, 0)},
+          hazard{at<HazardLine>(memory, 64)},
+          fault{at<FaultLine>(memory, 128)},
+          send{at<SendLine>(memory, 192)},
+          pending{at<PendingLine>(memory, 256)},
+          consumed{at<ConsumedLine>(memory, 320)},
+          receive{at<ReceiveLine>(memory, 384)},
+          receive_ring{at<CompletionEntry>(memory, Geometry::rings_offset)},
+          send_ring{at<CompletionEntry>(memory, geometry.send_ring_offset())},
+          receive_queue{memory + geometry.receive_queue_offset()},
+          pending_ring{memory + geometry.pending_offset()},
+          send_mask{geometry.send_entries - 1},
+          receive_mask{geometry.receive_entries - 1},
+          receive_stride{static_cast<std::uint32_t>(geometry.receive_stride())},
+          pending_stride{static_cast<std::uint32_t>(geometry.pending_stride())},
+          send_sges{geometry.send_sges},
+          receive_sges{geometry.receive_sges},
+          inline_bytes{geometry.inline_bytes} {}
+
+    /// The view of a block whose geometry its owner wrote: nullopt if it does not fit `size`.
+    [[nodiscard]] static std::optional<BlockView> of_peer(std::byte* memory,
+                                                          std::size_t size) noexcept {
+        if (size < page_size) return std::nullopt;
+        const auto* control = at<ControlLine>(memory, 0);
+        Geometry geometry;
+        geometry.send_entries = load_once(control->send_entries);
+        geometry.receive_entries = load_once(control->receive_entries);
+        geometry.send_sges = load_once(control->send_sges);
+        geometry.receive_sges = load_once(control->receive_sges);
+        geometry.inline_bytes = load_once(control->inline_bytes);
+        if (!geometry.valid() || geometry.block_size() > size) return std::nullopt;
+        return BlockView{memory, geometry};
+    }
+
+    [[nodiscard]] ReceiveEntry* receive_entry(std::uint32_t position) const noexcept {
+        return at<ReceiveEntry>(receive_queue,
+                                std::size_t{position & receive_mask} * receive_stride);
+    }
+    [[nodiscard]] PendingEntry* pending_entry(std::uint32_t position) const noexcept {
+        return at<PendingEntry>(pending_ring,
+                                std::size_t{position & send_mask} * pending_stride);
+    }
+
+  private:
+    template <class T>
+    [[nodiscard]] static T* at(std::byte* memory, std::size_t offset) noexcept {
+        return reinterpret_cast<T*>(memory + offset);
+    }
+};
+
+}  // namespace millrace::soft

@@ -1,0 +1,224 @@
+#include "completion_channel.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "completion_queue.hpp"
+#include "context.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/soft/device.hpp"
+
+namespace millrace::soft {
+namespace {
+
+void drain(int descriptor) noexcept {
+    std::array<char, 512> bytes;
+    while (read(descriptor, bytes.data(), bytes.size()) ==
+           static_cast<ssize_t>(bytes.size())) {
+    }
+}
+
+[[nodiscard]] bool watch(int epoll, int descriptor) noexcept {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = descriptor;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+void close_all(CompletionChannel& channel) noexcept {
+    for (const int descriptor : {channel.fd, channel.bell_read, channel.bell_write,
+                                 channel.timer}) {
+        if (descriptor >= 0) close(descriptor);
+    }
+}
+
+/// The completion queue whose turn it is to have its event, disarmed; nullptr: none has one. The
+/// descriptor stays readable while another has.
+[[nodiscard]] CompletionQueue* next_event(CompletionChannel& channel) noexcept {
+    const std::lock_guard guard{channel.mutex};
+    CompletionQueue* found = nullptr;
+    const std::size_t total = channel.queues.size();
+    const std::size_t first = channel.next_queue;
+    for (std::size_t i = 0; i < total; ++i) {
+        const std::size_t index = (first + i) % total;
+        CompletionQueue& cq = *channel.queues[index];
+        const std::lock_guard queue_guard{cq.lock};
+        cq.service();
+        if (!cq.take_event()) continue;
+        cq.events_delivered.fetch_add(1, std::memory_order_relaxed);
+        channel.next_queue = index + 1;
+        found = &cq;
+        break;
+    }
+    if (found != nullptr && total > 1) channel.ring();  // the others are looked at when asked again
+    return found;
+}
+
+}  // namespace
+
+void CompletionChannel::ring() noexcept {
+    const char byte = 1;
+    [[maybe_unused]] const ssize_t written = write(bell_write, &byte, 1);
+}
+
+void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
+    if (delay.count() <= 0) delay = std::chrono::nanoseconds{1};
+    // An earlier alarm is never put off: whoever set it sets it again when it fires.
+    itimerspec current{};
+    timerfd_gettime(timer, &current);
+    const std::chrono::nanoseconds left = std::chrono::seconds{current.it_value.tv_sec} +
+                                          std::chrono::nanoseconds{current.it_value.tv_nsec};
+    if (left.count() > 0 && left <= delay) return;
+    itimerspec next{};
+    next.it_value.tv_sec = delay.count() / 1'000'000'000;
+    next.it_value.tv_nsec = delay.count() % 1'000'000'000;
+    timerfd_settime(timer, 0, &next, nullptr);
+}
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
+    Context* const owner = context_of(context);
+    auto* channel = new (std::nothrow) CompletionChannel{};
+    if (channel == nullptr) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    std::array<int, 2> bell{-1, -1};
+    channel->fd = epoll_create1(EPOLL_CLOEXEC);
+    channel->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    const bool made = pipe2(bell.data(), O_NONBLOCK | O_CLOEXEC) == 0;
+    channel->bell_read = bell[0];
+    channel->bell_write = bell[1];
+    if (!made || channel->fd < 0 || channel->timer < 0 || !watch(channel->fd, channel->bell_read) ||
+        !watch(channel->fd, channel->timer) ||
+        !watch(channel->fd, owner->process->node().liveness_descriptor())) {
+        const int error = errno;
+        close_all(*channel);
+        delete channel;
+        errno = error;
+        return nullptr;
+    }
+    channel->context = context;
+    channel->refcnt = 0;
+    channel->owner = owner;
+    owner->objects.fetch_add(1);
+    return channel;
+}
+
+int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
+    auto* channel = static_cast<CompletionChannel*>(public_channel);
+    {
+        const std::lock_guard guard{channel->mutex};
+        if (channel->refcnt != 0) return EBUSY;
+    }
+    close_all(*channel);
+    channel->owner->objects.fetch_sub(1);
+    delete channel;
+    return 0;
+}
+
+int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_context) noexcept {
+    auto* channel = static_cast<CompletionChannel*>(public_channel);
+    for (;;) {
+        // Drained before looking: what rings after this is seen by the next poll.
+        drain(channel->bell_read);
+        std::uint64_t expirations = 0;
+        if (read(channel->timer, &expirations, sizeof expirations) > 0) {
+            channel->alarms.fetch_add(1, std::memory_order_relaxed);
+        }
+        pollfd living{channel->owner->process->node().liveness_descriptor(), POLLIN, 0};
+        if (poll(&living, 1, 0) > 0) channel->owner->process->look_now(base::ticks());
+        if (CompletionQueue* const cq = next_event(*channel); cq != nullptr) {
+            *queue = cq;
+            *queue_context = cq->cq_context;
+            return 0;
+        }
+        if ((fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        // As libibverbs does: as long as it takes. A signal restarts the wait.
+        pollfd waiting{channel->fd, POLLIN, 0};
+        if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return -1;
+    }
+}
+
+void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
+    pthread_mutex_lock(&cq->mutex);
+    cq->comp_events_completed += count;
+    pthread_cond_broadcast(&cq->cond);
+    pthread_mutex_unlock(&cq->mutex);
+}
+
+ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
+                  ibv_comp_channel* channel, int vector) noexcept {
+    constexpr int max_entries = 4 << 20;
+    if (entries < 1 || entries > max_entries || vector < 0 ||
+        vector >= context->num_comp_vectors) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    auto* cq = new (std::nothrow) CompletionQueue{};
+    if (cq == nullptr) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    cq->context = context;
+    cq->channel = channel;
+    cq->cq_context = cq_context;
+    cq->cqe = entries;
+    pthread_mutex_init(&cq->mutex, nullptr);
+    pthread_cond_init(&cq->cond, nullptr);
+    cq->owner = context_of(context);
+    cq->service_interval = base::ticks_in(std::chrono::microseconds{10});
+    cq->yield_after = base::ticks_in(std::chrono::microseconds{20});
+    if (channel != nullptr) {
+        cq->soft_channel = static_cast<CompletionChannel*>(channel);
+        const std::lock_guard guard{cq->soft_channel->mutex};
+        cq->soft_channel->queues.push_back(cq);
+        ++channel->refcnt;
+    }
+    cq->owner->objects.fetch_add(1);
+    return cq;
+}
+
+int resize_cq(ibv_cq* cq, int entries) noexcept {
+    constexpr int max_entries = 4 << 20;
+    if (entries < 1 || entries > max_entries) return EINVAL;
+    cq->cqe = entries;  // a size is a limit here, not a ring
+    return 0;
+}
+
+int destroy_cq(ibv_cq* public_queue) noexcept {
+    auto* cq = static_cast<CompletionQueue*>(public_queue);
+    {
+        const std::lock_guard guard{cq->lock};
+        if (!cq->sources.empty()) return EBUSY;
+    }
+    if (cq->soft_channel != nullptr) {
+        const std::lock_guard guard{cq->soft_channel->mutex};
+        std::erase(cq->soft_channel->queues, cq);
+        cq->soft_channel->next_queue = 0;
+        --cq->soft_channel->refcnt;
+    }
+    // As libibverbs: until every event that was handed out has been acknowledged.
+    pthread_mutex_lock(&cq->mutex);
+    while (cq->comp_events_completed != cq->events_delivered.load(std::memory_order_relaxed)) {
+        pthread_cond_wait(&cq->cond, &cq->mutex);
+    }
+    pthread_mutex_unlock(&cq->mutex);
+    pthread_cond_destroy(&cq->cond);
+    pthread_mutex_destroy(&cq->mutex);
+    cq->owner->objects.fetch_sub(1);
+    delete cq;
+    return 0;
+}
+
+}  // namespace millrace::soft

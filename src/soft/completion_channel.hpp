@@ -1,0 +1,34 @@
+// Completion channels: a descriptor that becomes readable when an armed completion queue has got
+// something, from whatever process. An epoll of the bell pipe, a timer and the fabric's liveness.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace millrace::soft {
+
+struct CompletionQueue;
+struct Context;
+
+struct CompletionChannel : ibv_comp_channel {
+    std::mutex mutex;  ///< the list and the turns; taken before a completion queue's lock
+    std::vector<CompletionQueue*> queues;
+    std::size_t next_queue = 0;
+    int bell_read = -1;
+    int bell_write = -1;
+    int timer = -1;
+    std::atomic<std::uint32_t> alarms{0};  ///< counts times the timer was read: set it again
+    Context* owner = nullptr;
+
+    /// Makes the descriptor readable. Any thread, never blocks.
+    void ring() noexcept;
+    /// Makes it readable at that time at the latest, for timers that nobody polls for.
+    void wake_in(std::chrono::nanoseconds delay) noexcept;
+};
+
+}  // namespace millrace::soft

@@ -1,0 +1,214 @@
+#include "completion_queue.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "completion_channel.hpp"
+#include "context.hpp"
+#include "millrace/base/clock.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
+                  std::uint64_t wr_id) noexcept {
+    const std::uint32_t flags = entry.slot_and_flags;
+    wc.wr_id = wr_id;
+    wc.status = IBV_WC_SUCCESS;
+    wc.opcode = (flags & completion_write) != 0 ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+    wc.vendor_err = 0;
+    wc.byte_len = entry.byte_len;
+    wc.imm_data = entry.immediate;
+    wc.qp_num = qp.qp_num;
+    wc.src_qp = qp.attributes.dest_qp_num;
+    wc.wc_flags = (flags & completion_immediate) != 0 ? unsigned{IBV_WC_WITH_IMM} : 0U;
+    wc.pkey_index = 0;
+    wc.slid = 1;
+    wc.sl = 0;
+    wc.dlid_path_bits = 0;
+}
+
+/// Has the ring at `at` been written since it was free? Also when it has been lapped.
+[[nodiscard]] bool written(const CompletionSource& source, std::uint32_t at) noexcept {
+    const std::uint32_t difference =
+        source.entry(at).sequence.load(std::memory_order_acquire) - sequence_of(at);
+    return difference == 0 || ((difference & source.mask) == 0 && difference < 0x80000000U);
+}
+
+}  // namespace
+
+void CompletionQueue::attach(CompletionSource& source) {
+    const std::lock_guard guard{lock};
+    sources.push_back(&source);
+    source.arm_position = source.position.load(std::memory_order_relaxed);
+    auto& word = source.send ? source.qp->block.control->armed_send
+                             : source.qp->block.control->armed_receive;
+    word.store(armed, std::memory_order_relaxed);
+}
+
+void CompletionQueue::detach(CompletionSource& source) noexcept {
+    const std::lock_guard guard{lock};
+    std::erase(sources, &source);
+    next_source = 0;
+}
+
+void CompletionQueue::flushed() noexcept {
+    if (soft_channel == nullptr) return;
+    event_forced.store(true, std::memory_order_release);
+    soft_channel->ring();
+}
+
+bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
+    QueuePair& qp = *source.qp;
+    const std::uint32_t position = source.position.load(std::memory_order_relaxed);
+    if (source.flushing.load(std::memory_order_acquire)) [[unlikely]] {
+        if (position == source.limit.load(std::memory_order_relaxed)) return qp.flush(source, wc);
+    }
+    if (!source.holds(position)) return false;
+    const CompletionEntry& entry = source.entry(position);
+    if (source.send) {
+        const std::uint32_t head = qp.send_head.load(std::memory_order_relaxed);
+        const std::uint32_t ahead = (load_once(entry.slot_and_flags) - head) & qp.send_mask;
+        if (ahead >= qp.send_tail.load(std::memory_order_relaxed) - head) [[unlikely]] {
+            qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
+            return false;
+        }
+        const SentSlot& slot = qp.sent[(head + ahead) & qp.send_mask];
+        wc.wr_id = slot.wr_id;
+        wc.status = IBV_WC_SUCCESS;
+        wc.opcode = slot.opcode;
+        wc.vendor_err = 0;
+        wc.byte_len = entry.byte_len;
+        wc.imm_data = 0;
+        wc.qp_num = qp.qp_num;
+        wc.src_qp = qp.attributes.dest_qp_num;
+        wc.wc_flags = 0;
+        wc.pkey_index = 0;
+        wc.slid = 0;
+        wc.sl = 0;
+        wc.dlid_path_bits = 0;
+        qp.send_head.store(head + ahead + 1, std::memory_order_release);
+    } else {
+        if (position == qp.receive_tail.load(std::memory_order_relaxed)) [[unlikely]] {
+            qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
+            return false;
+        }
+        fill_receive(wc, entry, qp, qp.receive_ids[position & qp.receive_mask]);
+    }
+    source.position.store(position + 1, std::memory_order_release);
+    source.polled.store(source.polled.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_relaxed);
+    return true;
+}
+
+int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
+    int taken = 0;
+    const std::size_t total = sources.size();
+    std::size_t index = next_source;
+    for (std::size_t seen = 0; seen < total; ++seen) {
+        CompletionSource& source = *sources[index];
+        if (++index == total) index = 0;
+        while (taken < count && take_one(source, wc[taken])) ++taken;
+        if (taken == count) break;
+    }
+    if (taken > 0) next_source = index;
+    return taken;
+}
+
+void CompletionQueue::service() noexcept {
+    for (CompletionSource* source : sources) {
+        if (source->send || source->qp->send_cq != this) source->qp->service();
+    }
+}
+
+bool CompletionQueue::take_event() noexcept {
+    const std::uint32_t mode = armed & armed_mode_mask;
+    if (mode == armed_not) return false;
+    bool due = event_forced.load(std::memory_order_acquire);
+    for (std::size_t i = 0; !due && i < sources.size(); ++i) {
+        const CompletionSource& source = *sources[i];
+        for (std::uint32_t at = source.arm_position, end = at + source.mask + 1;
+             at != end && written(source, at); ++at) {
+            if (mode == armed_any ||
+                (load_once(source.entry(at).slot_and_flags) & completion_solicited) != 0 ||
+                !source.holds(at)) {
+                due = true;
+                break;
+            }
+        }
+    }
+    if (!due) return false;
+    event_forced.store(false, std::memory_order_relaxed);
+    armed &= ~std::uint32_t{armed_mode_mask};
+    for (CompletionSource* source : sources) {
+        auto& word = source->send ? source->qp->block.control->armed_send
+                                  : source->qp->block.control->armed_receive;
+        word.store(armed, std::memory_order_relaxed);
+    }
+    return true;
+}
+
+int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
+    auto& cq = *static_cast<CompletionQueue*>(queue);
+    if (count <= 0) return count == 0 ? 0 : -1;
+    cq.lock.lock();
+    int taken = cq.take(count, wc);
+    if (taken > 0) [[likely]] {
+        cq.empty_before = false;
+        cq.lock.unlock();
+        return taken;
+    }
+    const std::uint64_t now = base::ticks();
+    if (!cq.empty_before) {
+        cq.empty_before = true;
+        cq.empty_since = now;
+    }
+    if (now - cq.last_service < cq.service_interval) [[likely]] {
+        cq.lock.unlock();
+        return 0;
+    }
+    cq.last_service = now;
+    cq.owner->process->look_for_deaths(now);
+    cq.service();
+    taken = cq.take(count, wc);
+    // On few cores the processor that we hold may be the one that our peer needs.
+    const bool yield = taken == 0 && now - cq.empty_since > cq.yield_after;
+    if (yield) cq.last_service = now - cq.service_interval;  // yield at each poll from now on
+    if (taken > 0) cq.empty_before = false;
+    cq.lock.unlock();
+    if (yield) sched_yield();
+    return taken;
+}
+
+int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
+    auto& cq = *static_cast<CompletionQueue*>(queue);
+    if (cq.soft_channel == nullptr) return 0;
+    const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
+    const std::lock_guard guard{cq.lock};
+    const std::uint32_t before = cq.armed & armed_mode_mask;
+    if (before == armed_any || before == mode) return 0;
+    // Where the news begins must be known before anybody can ring for it: what comes in between
+    // is then an event without a bell, which the poll after arming finds.
+    for (CompletionSource* source : cq.sources) {
+        std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        for (std::uint32_t seen = 0; seen <= source->mask && source->holds(at); ++seen) ++at;
+        source->arm_position = at;
+    }
+    cq.event_forced.store(false, std::memory_order_relaxed);
+    cq.armed = (((cq.armed >> 2) + 1) << 2) | mode;
+    for (CompletionSource* source : cq.sources) {
+        auto& word = source->send ? source->qp->block.control->armed_send
+                                  : source->qp->block.control->armed_receive;
+        word.store(cq.armed, std::memory_order_relaxed);
+    }
+    heavy_fence();
+    cq.owner->process->counters().add(Count::heavy_fence);
+    // Timers and deaths have to fire also when nobody polls.
+    cq.service();
+    return 0;
+}
+
+}  // namespace millrace::soft

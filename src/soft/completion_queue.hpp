@@ -1,0 +1,81 @@
+// Completion queues: takes turns over the completion sub-rings of the queue pairs attached to it.
+// The poller's side of docs/soft-device.md, "Completion queues". Called through
+// ibv_context_ops (poll_cq, req_notify_cq), by queue pairs, and by the completion channel.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "block_layout.hpp"
+#include "spin_lock.hpp"
+
+namespace millrace::soft {
+
+struct Context;
+struct QueuePair;
+struct CompletionChannel;
+
+/// One sub-ring as its poller sees it. Lives in the queue pair; guarded by the lock of the
+/// completion queue that it is attached to, except the atomics.
+struct CompletionSource {
+    CompletionEntry* ring = nullptr;
+    std::uint32_t mask = 0;
+    bool send = false;
+    QueuePair* qp = nullptr;
+    std::atomic<std::uint32_t> position{first_position};  ///< next to be polled
+    /// The queue pair is in ERROR and settled: entries from `limit` on are not looked at, what
+    /// remains is flushed.
+    std::atomic<bool> flushing{false};
+    std::atomic<std::uint32_t> limit{0};
+    std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
+    std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
+    std::uint32_t arm_position = 0;  ///< first entry that had not been there at arming
+
+    [[nodiscard]] const CompletionEntry& entry(std::uint32_t at) const noexcept {
+        return ring[at & mask];
+    }
+    [[nodiscard]] bool holds(std::uint32_t at) const noexcept {
+        return entry(at).sequence.load(std::memory_order_acquire) == sequence_of(at);
+    }
+};
+
+struct CompletionQueue : ibv_cq {
+    SpinLock lock;
+    std::vector<CompletionSource*> sources;
+    std::size_t next_source = 0;
+    bool empty_before = false;          ///< the last poll found nothing
+    std::uint64_t empty_since = 0;      ///< ticks
+    std::uint64_t last_service = 0;     ///< ticks
+    std::uint64_t service_interval = 0; ///< ticks: how often an idle poller calls `service`
+    std::uint64_t yield_after = 0;      ///< ticks: how long an idle poller keeps the processor
+    std::uint32_t armed = armed_not;    ///< epoch << 2 | mode
+    std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
+    std::atomic<unsigned> events_delivered{0};
+    Context* owner = nullptr;
+    CompletionChannel* soft_channel = nullptr;
+
+    /// Brings the source into the turns. Takes the lock.
+    void attach(CompletionSource& source);
+    void detach(CompletionSource& source) noexcept;
+
+    /// Called when a queue pair in ERROR has got something to flush: an armed completion queue
+    /// owes an event for it. Without the lock.
+    void flushed() noexcept;
+
+    /// With the lock held: what can be taken now.
+    [[nodiscard]] int take(int count, ibv_wc* wc) noexcept;
+    [[nodiscard]] bool take_one(CompletionSource& source, ibv_wc& wc) noexcept;
+
+    /// With the lock held: is an event due, and then disarms.
+    [[nodiscard]] bool take_event() noexcept;
+    /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).
+    void service() noexcept;
+};
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+
+}  // namespace millrace::soft

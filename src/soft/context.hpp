@@ -1,0 +1,41 @@
+// An opened soft device: the ibv_context with its operations, and its asynchronous events.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "process.hpp"
+
+namespace millrace::soft {
+
+struct ProtectionDomain : ibv_pd {
+    std::uint32_t number = 0;
+    std::atomic<int> users{0};
+};
+
+struct MemoryRegion : ibv_mr {
+    std::uint64_t registration = 0;
+    bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
+};
+
+struct Context : verbs_context {
+    std::shared_ptr<Process> process;
+    std::atomic<int> objects{0};  ///< that live on it
+    std::mutex events_mutex;
+    std::deque<ibv_async_event> events;
+
+    /// Tells the program of an event. Not on the hot path.
+    void raise(ibv_event_type type, ibv_qp* qp) noexcept;
+    /// Drops the events of a queue pair that ends.
+    void forget(const ibv_qp* qp) noexcept;
+};
+
+[[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {
+    return static_cast<Context*>(verbs_get_ctx(context));
+}
+
+}  // namespace millrace::soft

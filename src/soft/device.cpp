@@ -1,0 +1,278 @@
+// The device "soft0" and its contexts: what the queries answer, and asynchronous events.
+#include "millrace/soft/device.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "block_layout.hpp"
+#include "completion_queue.hpp"
+#include "context.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// A locally administered identifier, the same in every process of the host.
+constexpr std::array<std::uint8_t, 8> guid_bytes{0x02, 0x4d, 0x52, 0xff, 0xfe, 0x00, 0x00, 0x01};
+
+[[nodiscard]] __be64 guid() noexcept {
+    __be64 value;
+    std::memcpy(&value, guid_bytes.data(), sizeof value);
+    return value;
+}
+
+struct Devices {
+    ibv_device soft0{};
+    ibv_device* list[2]{&soft0, nullptr};
+
+    Devices() noexcept {
+        soft0.node_type = IBV_NODE_CA;
+        soft0.transport_type = IBV_TRANSPORT_IB;
+        std::strcpy(soft0.name, "soft0");
+        std::strcpy(soft0.dev_name, "uverbs_soft0");
+    }
+};
+
+[[nodiscard]] Devices& devices() noexcept {
+    static Devices instance;
+    return instance;
+}
+
+int query_port_sized(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes,
+                     std::size_t size) noexcept {
+    ibv_port_attr all{};
+    const int error = query_port(context, port, &all);
+    if (error != 0) return error;
+    std::memset(attributes, 0, size);
+    std::memcpy(attributes, &all, std::min(size, sizeof all));
+    return 0;
+}
+
+int query_device_extended(ibv_context* context, const ibv_query_device_ex_input* input,
+                          ibv_device_attr_ex* attributes, std::size_t size) noexcept {
+    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    if (size < sizeof(ibv_device_attr)) return EINVAL;
+    ibv_device_attr_ex all{};
+    const int error = query_device(context, &all.orig_attr);
+    if (error != 0) return error;
+    all.phys_port_cnt_ex = 1;
+    std::memset(attributes, 0, size);
+    std::memcpy(attributes, &all, std::min(size, sizeof all));
+    return 0;
+}
+
+// The operations that the header calls without looking whether they are there.
+ibv_mw* refuse_memory_window(ibv_pd*, ibv_mw_type) noexcept {
+    errno = EOPNOTSUPP;
+    return nullptr;
+}
+int refuse_bind(ibv_qp*, ibv_mw*, ibv_mw_bind*) noexcept { return EOPNOTSUPP; }
+int refuse_release(ibv_mw*) noexcept { return EOPNOTSUPP; }
+int refuse_shared_receive(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    *bad = wr;
+    return EOPNOTSUPP;
+}
+
+}  // namespace
+
+bool owns(const ibv_device* device) noexcept { return device == &devices().soft0; }
+bool owns(const ibv_context* context) noexcept {
+    return context != nullptr && owns(context->device);
+}
+
+ibv_device** device_list(int* count) noexcept {
+    if (count != nullptr) *count = 1;
+    return devices().list;
+}
+
+std::string describe_mode(const ibv_device*) {
+    return "soft device, fast: this is this host's memory, not a network";
+}
+
+__be64 get_device_guid(ibv_device*) noexcept { return guid(); }
+int get_device_index(ibv_device*) noexcept { return 0; }
+
+ibv_context* open_device(ibv_device* device) noexcept {
+    if (!owns(device)) {
+        errno = ENODEV;
+        return nullptr;
+    }
+    try {
+        auto context = std::make_unique<Context>();
+        context->process = Process::current();
+        ibv_context& plain = context->context;
+        plain.device = device;
+        plain.cmd_fd = -1;
+        plain.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+        if (plain.async_fd < 0) return nullptr;
+        // The descriptor's flag is the program's to set; our own reads poll first.
+        fcntl(plain.async_fd, F_SETFL, 0);
+        plain.num_comp_vectors = 1;
+        pthread_mutex_init(&plain.mutex, nullptr);
+        plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
+        plain.ops.alloc_mw = refuse_memory_window;
+        plain.ops.bind_mw = refuse_bind;
+        plain.ops.dealloc_mw = refuse_release;
+        plain.ops.poll_cq = poll_cq;
+        plain.ops.req_notify_cq = req_notify_cq;
+        plain.ops.post_srq_recv = refuse_shared_receive;
+        plain.ops.post_send = post_send;
+        plain.ops.post_recv = post_recv;
+        context->sz = sizeof(verbs_context);
+        context->query_port = query_port_sized;
+        context->query_device_ex = query_device_extended;
+        return &context.release()->context;
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::error, "soft", "{}", error.what());
+        errno = error.code() == base::ErrorCode::resource_exhausted ? ENOMEM : ENODEV;
+    } catch (const std::exception&) {
+        errno = ENOMEM;
+    }
+    return nullptr;
+}
+
+int close_device(ibv_context* public_context) noexcept {
+    Context* const context = context_of(public_context);
+    if (context->objects.load() != 0) return EBUSY;
+    close(public_context->async_fd);
+    pthread_mutex_destroy(&public_context->mutex);
+    delete context;
+    return 0;
+}
+
+int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
+    *attributes = ibv_device_attr{};
+    std::strcpy(attributes->fw_ver, "millrace 0.1.0");
+    attributes->node_guid = guid();
+    attributes->sys_image_guid = guid();
+    attributes->max_mr_size = ~std::uint64_t{0};
+    attributes->page_size_cap = 0xfffff000;
+    attributes->vendor_id = 0x024d52;  // the first bytes of our locally administered GUID
+    attributes->vendor_part_id = 1;
+    attributes->hw_ver = 1;
+    attributes->max_qp = static_cast<int>(queue_pairs_per_node);
+    attributes->max_qp_wr = static_cast<int>(max_queue_entries);
+    attributes->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN;
+    attributes->max_sge = static_cast<int>(max_sges);
+    attributes->max_sge_rd = static_cast<int>(max_sges);
+    attributes->max_cq = 65536;
+    attributes->max_cqe = 4 << 20;
+    attributes->max_mr = static_cast<int>(regions_per_node);
+    attributes->max_pd = 65536;
+    attributes->max_qp_rd_atom = 128;
+    attributes->max_res_rd_atom = 128 * static_cast<int>(queue_pairs_per_node);
+    attributes->max_qp_init_rd_atom = 128;
+    attributes->atomic_cap = IBV_ATOMIC_NONE;
+    attributes->max_pkeys = 1;
+    attributes->local_ca_ack_delay = 15;
+    attributes->phys_port_cnt = 1;
+    return 0;
+}
+
+int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) noexcept {
+    if (port != 1) return EINVAL;
+    *attributes = ibv_port_attr{};
+    attributes->state = IBV_PORT_ACTIVE;
+    attributes->max_mtu = IBV_MTU_4096;
+    attributes->active_mtu = IBV_MTU_4096;
+    attributes->gid_tbl_len = 1;
+    attributes->max_msg_sz = max_message_bytes;
+    attributes->pkey_tbl_len = 1;
+    attributes->lid = 1;
+    attributes->sm_lid = 1;
+    attributes->max_vl_num = 1;
+    attributes->subnet_timeout = 18;
+    attributes->active_width = 2;  // 4x
+    attributes->active_speed = 32;  // EDR
+    attributes->phys_state = 5;  // LinkUp
+    attributes->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    return 0;
+}
+
+int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept {
+    if (port != 1 || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    std::memset(gid->raw, 0, sizeof gid->raw);
+    gid->raw[0] = 0xfe;  // link-local prefix
+    gid->raw[1] = 0x80;
+    std::memcpy(gid->raw + 8, guid_bytes.data(), guid_bytes.size());
+    return 0;
+}
+
+int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                    ibv_gid_entry* entry) noexcept {
+    if (port != 1) return EINVAL;
+    if (index != 0) return ENODATA;
+    *entry = ibv_gid_entry{};
+    static_cast<void>(query_gid(context, 1, 0, &entry->gid));
+    entry->gid_index = 0;
+    entry->port_num = 1;
+    entry->gid_type = IBV_GID_TYPE_IB;
+    return 0;
+}
+
+int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) noexcept {
+    if (port != 1 || index != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    *pkey = 0xffff;  // the default partition, the same in both byte orders
+    return 0;
+}
+
+// --- asynchronous events ----------------------------------------------------------------------------
+
+void Context::raise(ibv_event_type type, ibv_qp* qp) noexcept {
+    ibv_async_event event{};
+    event.element.qp = qp;
+    event.event_type = type;
+    try {
+        const std::lock_guard guard{events_mutex};
+        events.push_back(event);
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(context.async_fd, &one, sizeof one);
+}
+
+void Context::forget(const ibv_qp* qp) noexcept {
+    const std::lock_guard guard{events_mutex};
+    std::erase_if(events, [qp](const ibv_async_event& event) { return event.element.qp == qp; });
+}
+
+int get_async_event(ibv_context* public_context, ibv_async_event* event) noexcept {
+    Context* const context = context_of(public_context);
+    for (;;) {
+        std::uint64_t count = 0;
+        // Blocks or not as the program has set the descriptor.
+        if (read(public_context->async_fd, &count, sizeof count) < 0) return -1;
+        const std::lock_guard guard{context->events_mutex};
+        if (context->events.empty()) continue;  // its queue pair has been destroyed since
+        *event = context->events.front();
+        context->events.pop_front();
+        return 0;
+    }
+}
+
+void ack_async_event(ibv_async_event* event) noexcept {
+    ibv_qp* const qp = event->element.qp;
+    pthread_mutex_lock(&qp->mutex);
+    ++qp->events_completed;
+    pthread_cond_broadcast(&qp->cond);
+    pthread_mutex_unlock(&qp->mutex);
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,510 @@
+#include "executor.hpp"
+
+#include <unistd.h>
+
+#include "copy_in_order.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// What a cache slot points to while it holds nothing: never valid.
+const RegionEntry no_region{};
+
+[[nodiscard]] Reach advance(const Reach& reach, std::uint64_t bytes) noexcept {
+    Reach moved = reach;
+    if (moved.direct != nullptr) {
+        moved.direct += bytes;
+    } else {
+        moved.remote += bytes;
+    }
+    return moved;
+}
+
+[[nodiscard]] bool sends_to_receive(ibv_wr_opcode opcode) noexcept {
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
+           opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+[[nodiscard]] Count count_of(ibv_wr_opcode opcode) noexcept {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE: return Count::write;
+        case IBV_WR_RDMA_WRITE_WITH_IMM: return Count::write_immediate;
+        case IBV_WR_RDMA_READ: return Count::read;
+        default: return Count::send;
+    }
+}
+
+}  // namespace
+
+Executor::Executor() noexcept { disconnect(); }
+
+void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
+                       bool asymmetric, Counters* counters) noexcept {
+    disconnect();
+    node_ = node;
+    peer_ = peer;
+    sender_.end = sender;
+    receiver_.end = receiver;
+    asymmetric_ = asymmetric;
+    counters_ = counters;
+    receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
+}
+
+void Executor::disconnect() noexcept {
+    for (Side* side : {&receiver_, &sender_}) {
+        side->end = End{};
+        side->bell_send = Bell{};
+        side->bell_receive = Bell{};
+        for (CachedRegion& cached : side->cache) {
+            cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, {}};
+        }
+    }
+    receiver_word_ = no_word;
+    sender_word_ = no_word;
+    rung_send_ = 0;
+    rung_receive_ = 0;
+    node_ = nullptr;
+    peer_ = nullptr;
+}
+
+void Executor::set_bells(int send, int receive) noexcept {
+    for (Side* side : {&receiver_, &sender_}) {
+        if (side->end.mine) {
+            side->end.bell_send = send;
+            side->end.bell_receive = receive;
+        }
+    }
+}
+
+// --- who is connected to whom -----------------------------------------------------------------
+
+bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) noexcept {
+    const End& end = peer.end;
+    const std::uint64_t mine =
+        make_state_word(end.generation, index_of_qpn(end.qpn), 0, IBV_QPS_RESET);
+    constexpr std::uint64_t who = ~std::uint64_t{0} << 32;
+    if ((word & who) != (mine & who)) return false;  // the block is another queue pair's now
+    const std::uint64_t destination = end.block.control->destination.load(std::memory_order_acquire);
+    // Only a peer that has mapped our block can wait for our hazards: until then, it is not ready.
+    return destination == make_destination(other.end.generation, other.end.qpn);
+}
+
+bool Executor::receiver_changed(std::uint64_t word) noexcept {
+    const std::uint64_t state = word & state_mask;
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQD) return false;
+    if (!verify(receiver_, sender_, word)) return false;
+    receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
+    receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+    return true;
+}
+
+bool Executor::sender_ready() noexcept {
+    const std::uint64_t word = sender_.end.block.control->state_word.load(std::memory_order_acquire);
+    if (word == sender_word_) [[likely]] return true;
+    if ((word & state_mask) != IBV_QPS_RTS || !verify(sender_, receiver_, word)) return false;
+    sender_word_ = word;
+    return true;
+}
+
+bool Executor::could_go_on(Progress progress) noexcept {
+    std::uint32_t position = 0;
+    switch (progress) {
+        case Progress::done: return true;
+        case Progress::no_receive: return receiver_ready() && receive_available(position);
+        case Progress::no_peer: return receiver_ready();
+        case Progress::failed: return false;
+    }
+    return false;
+}
+
+// --- keys ---------------------------------------------------------------------------------------
+
+const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
+                                                bool write) noexcept {
+    CachedRegion& cached = side.cache[index_of_key(key) % side.cache.size()];
+    if (cached.key == key && (cached.writable || !write) &&
+        cached.entry->key_word.load(std::memory_order_acquire) == key_word_of(key)) [[likely]] {
+        return &cached;
+    }
+    return look_up_slowly(side, cached, key, write);
+}
+
+const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& cached,
+                                                       std::uint32_t key, bool write) noexcept {
+    cached.key = 0;
+    cached.entry = &no_region;
+    const RegionEntry* entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
+    if (entry == nullptr || entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
+        return nullptr;
+    }
+    CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
+                       entry, load_once(entry->iova), load_once(entry->length), {}};
+    if (side.end.mine) {
+        found.base.direct = reinterpret_cast<std::byte*>(entry->address);
+        found.writable = true;
+    } else {
+        // A failing map is not fatal to anybody but this request: it never throws through here.
+        try {
+            const auto reach = peer_->reach(*entry, key, write);
+            if (!reach) return nullptr;
+            found.base = *reach;
+        } catch (...) {
+            return nullptr;
+        }
+        // What is checked must be what was mapped.
+        if (load_once(entry->length) != found.length || load_once(entry->iova) != found.iova) {
+            return nullptr;
+        }
+    }
+    if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) return nullptr;
+    cached = found;
+    return &cached;
+}
+
+bool Executor::find(Side& side, std::uint32_t pd, std::uint32_t key, std::uint64_t address,
+                    std::uint64_t length, std::uint32_t access, Reach& reach) noexcept {
+    const bool write = (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != 0;
+    const CachedRegion* region = look_up(side, key, write);
+    if (region == nullptr || region->pd != pd || (region->access & access) != access) return false;
+    const std::uint64_t offset = address - region->iova;
+    if (offset > region->length || length > region->length - offset) return false;
+    reach = advance(region->base, offset);
+    return true;
+}
+
+bool Executor::gather(const Request& request, std::uint32_t access, Piece* pieces,
+                      std::uint32_t& count, std::uint64_t& total) noexcept {
+    const std::uint32_t pd = pd_of(sender_);
+    const bool in_line = (request.flags & IBV_SEND_INLINE) != 0;
+    count = 0;
+    total = 0;
+    for (int i = 0; i < request.sge_count; ++i) {
+        const ibv_sge& sge = request.sges[i];
+        if (sge.length == 0) continue;
+        Piece& piece = pieces[count];
+        piece.length = sge.length;
+        if (in_line) {
+            piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
+        } else if (!find(sender_, pd, sge.lkey, sge.addr, sge.length, access, piece.at)) {
+            return false;
+        }
+        total += sge.length;
+        ++count;
+    }
+    return true;
+}
+
+bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& count,
+                          std::uint64_t& total) noexcept {
+    const BlockView& block = receiver_.end.block;
+    const ReceiveEntry* entry = block.receive_entry(position);
+    const auto* sges = reinterpret_cast<const std::uint64_t*>(entry + 1);
+    const std::uint32_t posted = load_once(entry->sges);
+    if (posted > block.receive_sges) return false;
+    const std::uint32_t pd = pd_of(receiver_);
+    count = 0;
+    total = 0;
+    for (std::uint32_t i = 0; i < posted; ++i) {
+        const std::uint64_t address = load_once(sges[2 * i]);
+        const std::uint64_t word = load_once(sges[2 * i + 1]);
+        const auto sge = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{address, word});
+        if (sge.length == 0) continue;
+        Piece& piece = pieces[count];
+        piece.length = sge.length;
+        if (!find(receiver_, pd, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE,
+                  piece.at)) {
+            return false;
+        }
+        total += sge.length;
+        ++count;
+    }
+    return true;
+}
+
+// --- bytes --------------------------------------------------------------------------------------
+
+CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t bytes) noexcept {
+    if (to.direct != nullptr && from.direct != nullptr) [[likely]] {
+        counters_->add(Count::direct_copy);
+        // Overlap is the program's mistake, or a region written onto itself: both have to end.
+        if (to.direct < from.direct + bytes && from.direct < to.direct + bytes) [[unlikely]] {
+            __builtin_memmove(to.direct, from.direct, bytes);
+        } else {
+            copy_in_order(to.direct, from.direct, bytes);
+        }
+        return CopyResult::ok;
+    }
+    counters_->add(Count::system_copy);
+    return transfer(to, from, bytes, *peer_);
+}
+
+CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* from,
+                          std::uint32_t from_count, std::uint64_t total) noexcept {
+    std::uint32_t t = 0;
+    std::uint32_t f = 0;
+    std::uint64_t to_done = 0;
+    std::uint64_t from_done = 0;
+    while (total > 0 && t < to_count && f < from_count) {
+        std::uint64_t bytes = to[t].length - to_done;
+        if (from[f].length - from_done < bytes) bytes = from[f].length - from_done;
+        if (total < bytes) bytes = total;
+        const CopyResult result =
+            copy_one(advance(to[t].at, to_done), advance(from[f].at, from_done), bytes);
+        if (result != CopyResult::ok) return result;
+        total -= bytes;
+        to_done += bytes;
+        from_done += bytes;
+        if (to_done == to[t].length) {
+            ++t;
+            to_done = 0;
+        }
+        if (from_done == from[f].length) {
+            ++f;
+            from_done = 0;
+        }
+    }
+    return CopyResult::ok;
+}
+
+// --- completions --------------------------------------------------------------------------------
+
+bool Executor::receive_available(std::uint32_t& position) noexcept {
+    const BlockView& block = receiver_.end.block;
+    position = block.consumed->position.load(std::memory_order_relaxed);
+    std::uint32_t available = receive_tail_ - position;
+    if (available - 1 > block.receive_mask) {  // none, or the other executor went past what we saw
+        receive_tail_ = block.receive->tail.load(std::memory_order_acquire);
+        available = receive_tail_ - position;
+        if (available - 1 > block.receive_mask) return false;
+    }
+    return true;
+}
+
+void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
+                                std::uint32_t immediate, std::uint32_t flags) noexcept {
+    const BlockView& block = receiver_.end.block;
+    CompletionEntry& entry = block.receive_ring[position & block.receive_mask];
+    entry.byte_len = bytes;
+    entry.immediate = immediate;
+    entry.slot_and_flags = flags;
+    block.consumed->position.store(position + 1, std::memory_order_relaxed);
+    entry.sequence.store(sequence_of(position), std::memory_order_release);
+    light_fence(asymmetric_);
+    if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_mode_mask) !=
+        armed_not) [[unlikely]] {
+        ring_receiver((flags & completion_solicited) != 0);
+    }
+}
+
+void Executor::complete_send(const Request& request, std::uint32_t bytes) noexcept {
+    if ((request.flags & IBV_SEND_SIGNALED) == 0) return;
+    const BlockView& block = sender_.end.block;
+    const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
+    CompletionEntry& entry = block.send_ring[position & block.send_mask];
+    entry.byte_len = bytes;
+    entry.immediate = 0;
+    entry.slot_and_flags = request.slot;
+    block.send->completions.store(position + 1, std::memory_order_relaxed);
+    entry.sequence.store(sequence_of(position), std::memory_order_release);
+    light_fence(asymmetric_);
+    if ((block.control->armed_send.load(std::memory_order_relaxed) & armed_mode_mask) !=
+        armed_not) [[unlikely]] {
+        ring_sender(false);
+    }
+}
+
+void Executor::ring_sender(bool solicited) noexcept {
+    const BlockView& block = sender_.end.block;
+    const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
+    const std::uint32_t mode = armed & armed_mode_mask;
+    if (mode == armed_not || armed == rung_send_ || (mode == armed_solicited && !solicited)) return;
+    rung_send_ = armed;
+    ring(sender_, sender_.bell_send, block.control->bell_send.load(std::memory_order_relaxed),
+         sender_.end.bell_send);
+}
+
+void Executor::ring_receiver(bool solicited) noexcept {
+    const BlockView& block = receiver_.end.block;
+    const std::uint32_t armed = block.control->armed_receive.load(std::memory_order_relaxed);
+    const std::uint32_t mode = armed & armed_mode_mask;
+    if (mode == armed_not || armed == rung_receive_ || (mode == armed_solicited && !solicited)) {
+        return;
+    }
+    rung_receive_ = armed;
+    ring(receiver_, receiver_.bell_receive,
+         block.control->bell_receive.load(std::memory_order_relaxed),
+         receiver_.end.bell_receive);
+}
+
+void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noexcept {
+    int descriptor = own_bell;
+    if (!side.end.mine) {
+        if (bell.number != number) {
+            bell = Bell{number, -1};
+            try {
+                if (number >= 0) bell.descriptor = peer_->bell(number);
+            } catch (...) {  // no memory for it: the peer wakes by its own clock
+            }
+        }
+        descriptor = bell.descriptor;
+    }
+    if (descriptor < 0) return;
+    counters_->add(Count::bell);
+    const char byte = 1;
+    // A full pipe is a bell that rings already.
+    [[maybe_unused]] const ssize_t written = write(descriptor, &byte, 1);
+}
+
+Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
+    failure_ = sender;
+    if (receiver != IBV_WC_SUCCESS) {
+        receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
+                                                 std::memory_order_release);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        ring_receiver(true);
+    }
+    return Progress::failed;
+}
+
+Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
+                               ibv_wc_status receiver) noexcept {
+    switch (result) {
+        case CopyResult::peer_gone: return Progress::no_peer;
+        case CopyResult::denied:  // the operating system's refusal is nobody's bad key
+            return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
+        default: return fail(sender, receiver);
+    }
+}
+
+// --- requests -----------------------------------------------------------------------------------
+
+Progress Executor::run(const Request& request) noexcept {
+    if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
+    // The most frequent request of all: one WRITE of one piece.
+    if (request.opcode == IBV_WR_RDMA_WRITE && request.sge_count == 1 &&
+        request.sges[0].length != 0) [[likely]] {
+        const ibv_sge& sge = request.sges[0];
+        Reach from;
+        if ((request.flags & IBV_SEND_INLINE) != 0) {
+            from.direct = reinterpret_cast<std::byte*>(sge.addr);
+        } else if (!find(sender_, pd_of(sender_), sge.lkey, sge.addr, sge.length, 0, from)) {
+            return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
+        Reach to;
+        const std::uint32_t allowed =
+            receiver_.end.mine ? receiver_.end.access
+                               : receiver_.end.block.control->access.load(std::memory_order_relaxed);
+        if ((allowed & IBV_ACCESS_REMOTE_WRITE) != 0 && sge.length <= max_message_bytes &&
+            find(receiver_, pd_of(receiver_), request.remote_key, request.remote_address,
+                 sge.length, IBV_ACCESS_REMOTE_WRITE, to)) [[likely]] {
+            const CopyResult result = copy_one(to, from, sge.length);
+            if (result != CopyResult::ok) [[unlikely]] {
+                return copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+            }
+            counters_->add(Count::write);
+            complete_send(request, sge.length);
+            return Progress::done;
+        }
+    }
+    return run_general(request);
+}
+
+Progress Executor::run_general(const Request& request) noexcept {
+    std::uint32_t receive = 0;
+    const bool consumes = sends_to_receive(request.opcode);
+    if (consumes && !receive_available(receive)) return Progress::no_receive;
+
+    std::array<Piece, max_sges> local;
+    std::uint32_t local_count = 0;
+    std::uint64_t total = 0;
+    const bool reads = request.opcode == IBV_WR_RDMA_READ;
+    if (!gather(request, reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U, local.data(),
+                local_count, total)) {
+        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+    }
+    if (total > max_message_bytes) return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    const auto bytes = static_cast<std::uint32_t>(total);
+
+    std::array<Piece, max_sges> remote;
+    std::uint32_t remote_count = 0;
+    if (request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM) {
+        std::uint64_t room = 0;
+        if (!scatter_of(receive, remote.data(), remote_count, room)) {
+            return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+        }
+        if (total > room) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+    } else {
+        const std::uint32_t needed = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+        const std::uint32_t allowed =
+            receiver_.end.mine ? receiver_.end.access
+                               : receiver_.end.block.control->access.load(std::memory_order_relaxed);
+        if ((allowed & needed) == 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+        if (total > 0) {
+            if (!find(receiver_, pd_of(receiver_), request.remote_key, request.remote_address,
+                      total, needed, remote[0].at)) {
+                return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+            }
+            remote[0].length = total;
+            remote_count = 1;
+        }
+    }
+
+    const CopyResult result =
+        reads ? copy(local.data(), local_count, remote.data(), remote_count, total)
+              : copy(remote.data(), remote_count, local.data(), local_count, total);
+    if (result != CopyResult::ok) {
+        // Whoever does not execute is the one whose memory was not there.
+        if (!sender_.end.mine) {
+            return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
+        return consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM
+                   ? copy_failed(result, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR)
+                   : copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+
+    counters_->add(count_of(request.opcode));
+    if (consumes) {
+        std::uint32_t flags = 0;
+        if ((request.flags & IBV_SEND_SOLICITED) != 0) flags |= completion_solicited;
+        if (request.opcode != IBV_WR_SEND) flags |= completion_immediate;
+        if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= completion_write;
+        complete_receive(receive, bytes, request.immediate, flags);
+    }
+    complete_send(request, bytes);
+    return Progress::done;
+}
+
+Progress Executor::run_pending(const PendingEntry& entry) noexcept {
+    const BlockView& block = sender_.end.block;
+    Request request{};
+    const std::uint32_t opcode = load_once(entry.opcode);
+    if (opcode > IBV_WR_RDMA_READ) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    request.opcode = static_cast<ibv_wr_opcode>(opcode);
+    request.flags = load_once(entry.flags);
+    request.immediate = load_once(entry.immediate);
+    request.remote_key = load_once(entry.remote_key);
+    request.remote_address = load_once(entry.remote_address);
+    request.slot = load_once(entry.slot) & completion_slot_mask;
+    const std::uint32_t count = load_once(entry.sges);
+    std::array<ibv_sge, max_sges> sges;
+    request.sges = sges.data();
+    if ((request.flags & IBV_SEND_INLINE) != 0) {
+        const std::uint32_t length = load_once(entry.inline_length);
+        if (length > block.inline_bytes || request.opcode == IBV_WR_RDMA_READ) {
+            return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+        }
+        sges[0] = ibv_sge{reinterpret_cast<std::uint64_t>(&entry + 1), length, 0};
+        request.sge_count = 1;
+    } else {
+        if (count > block.send_sges) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+        const auto* words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            sges[i] = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{
+                load_once(words[2 * i]), load_once(words[2 * i + 1])});
+        }
+        request.sge_count = static_cast<int>(count);
+    }
+    return run(request);
+}
+
+}  // namespace millrace::soft

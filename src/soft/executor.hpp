@@ -1,0 +1,193 @@
+// Runs the send queue of one end of a connection: checks a work request against both ends' keys
+// and states, moves the bytes, writes the completions. Called by queue pairs: for their own sends,
+// and for the peer's pending ones. docs/soft-device.md, "Execution".
+//
+// One thread at a time (the queue pair's send lock, or its run lock). The caller brackets calls
+// with a `HazardScope`, and everything the peer wrote is checked here before it is used.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "block_layout.hpp"
+#include "counters.hpp"
+#include "fabric.hpp"
+#include "fences.hpp"
+
+namespace millrace::soft {
+
+/// A send work request in the executor's own memory. With IBV_SEND_INLINE the sges hold pointers
+/// of this process and no keys.
+struct Request {
+    ibv_wr_opcode opcode;
+    std::uint32_t flags;
+    std::uint32_t immediate;
+    std::uint32_t remote_key;
+    std::uint64_t remote_address;
+    const ibv_sge* sges;
+    int sge_count;
+    std::uint32_t slot;
+};
+
+enum class Progress : std::uint8_t {
+    done,
+    no_receive,  ///< the peer has posted no receive
+    no_peer,     ///< the peer is not (yet, or any longer) connected to us and receiving
+    failed,      ///< see `Executor::failure`
+};
+
+/// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
+class HazardScope {
+  public:
+    HazardScope(std::atomic<std::uint64_t>& word, bool asymmetric) noexcept
+        : word_{word}, odd_{word.load(std::memory_order_relaxed) | 1} {
+        word_.store(odd_, std::memory_order_relaxed);
+        light_fence(asymmetric);
+    }
+    ~HazardScope() { word_.store(odd_ + 1, std::memory_order_release); }
+    HazardScope(const HazardScope&) = delete;
+    HazardScope& operator=(const HazardScope&) = delete;
+
+  private:
+    std::atomic<std::uint64_t>& word_;
+    std::uint64_t odd_;
+};
+
+/// What the executor knows about one end.
+struct End {
+    bool mine = false;               ///< the queue pair belongs to this process
+    BlockView block;
+    std::uint32_t qpn = 0;
+    std::uint32_t generation = 0;    ///< of its block
+    std::uint32_t pd = 0;            ///< of ours; the peer's is read from its block
+    std::uint32_t access = 0;
+    int bell_send = -1;              ///< of ours: the bell pipe's write end
+    int bell_receive = -1;
+};
+
+class Executor {
+  public:
+    Executor() noexcept;
+
+    /// Runs the sends of `sender` to `receiver`; exactly one of them, or both, is `mine`. The peer
+    /// must outlive the executor's use. Forgets everything it knew.
+    void connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
+                 bool asymmetric, Counters* counters) noexcept;
+    void disconnect() noexcept;
+    [[nodiscard]] bool connected() const noexcept { return peer_ != nullptr; }
+
+    /// Our own end's facts, which change with modify_qp.
+    void set_access(std::uint32_t access) noexcept { receiver_.end.access = access; }
+    void set_bells(int send, int receive) noexcept;
+
+    /// True if the receiver is in a state to receive from the sender. Also notices that the peer
+    /// has connected (again).
+    [[nodiscard]] bool receiver_ready() noexcept {
+        const std::uint64_t word =
+            receiver_.end.block.control->state_word.load(std::memory_order_acquire);
+        if (word - receiver_word_ <= 2) [[likely]] return true;
+        return receiver_changed(word);
+    }
+    /// The same for the sender; used where the sender is the peer.
+    [[nodiscard]] bool sender_ready() noexcept;
+
+    /// Still the connection that `sender_ready` saw, whatever its state.
+    [[nodiscard]] bool sender_same() const noexcept {
+        const std::uint64_t word =
+            sender_.end.block.control->state_word.load(std::memory_order_acquire);
+        return ((word ^ sender_word_) & ~state_mask) == 0;
+    }
+    /// After `progress` ended a run: could it go on now?
+    [[nodiscard]] bool could_go_on(Progress progress) noexcept;
+
+    /// Runs one request up to its completions. `no_receive` and `no_peer` leave everything as it
+    /// was; `failed` has told the receiver (fault word), not the sender.
+    [[nodiscard]] Progress run(const Request& request) noexcept;
+    /// The status that the sender's completion of the request that failed has.
+    [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
+
+    /// Runs the pending request at `entry` (of the sender's block).
+    [[nodiscard]] Progress run_pending(const PendingEntry& entry) noexcept;
+
+    /// Wakes the sender (or the receiver) if its completion queue is armed for anything.
+    void ring_sender(bool solicited) noexcept;
+    void ring_receiver(bool solicited) noexcept;
+
+    [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
+
+  private:
+    struct CachedRegion {
+        std::uint32_t key;
+        std::uint32_t access;
+        std::uint32_t pd;
+        bool writable;
+        const RegionEntry* entry;
+        std::uint64_t iova;
+        std::uint64_t length;
+        Reach base;
+    };
+    struct Bell {
+        int number = -1;  ///< the peer's name for it
+        int descriptor = -1;
+    };
+    struct Side {
+        End end;
+        Bell bell_send;
+        Bell bell_receive;
+        std::array<CachedRegion, 8> cache;
+    };
+    struct Piece {
+        Reach at;
+        std::uint64_t length;
+    };
+
+    [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
+    [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
+    [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
+    [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
+                                                     std::uint32_t key, bool write) noexcept;
+    [[nodiscard]] bool find(Side& side, std::uint32_t pd, std::uint32_t key,
+                            std::uint64_t address, std::uint64_t length, std::uint32_t access,
+                            Reach& reach) noexcept;
+    [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
+                              std::uint32_t& count, std::uint64_t& total) noexcept;
+    [[nodiscard]] bool scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& count,
+                                  std::uint64_t& total) noexcept;
+    [[nodiscard]] CopyResult copy(const Piece* to, std::uint32_t to_count, const Piece* from,
+                                  std::uint32_t from_count, std::uint64_t total) noexcept;
+    [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,
+                                      std::uint64_t bytes) noexcept;
+    [[nodiscard]] Progress run_general(const Request& request) noexcept;
+    [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
+    void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
+                          std::uint32_t flags) noexcept;
+    void complete_send(const Request& request, std::uint32_t bytes) noexcept;
+    Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
+    Progress copy_failed(CopyResult result, ibv_wc_status sender,
+                         ibv_wc_status receiver) noexcept;
+    void ring(const Side& side, Bell& bell, int number, int own_bell) noexcept;
+    [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
+        return side.end.mine ? side.end.pd
+                             : side.end.block.control->pd.load(std::memory_order_relaxed);
+    }
+
+    static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 3;  ///< matches nothing
+
+    Side receiver_;
+    Side sender_;
+    std::uint64_t receiver_word_ = no_word;  ///< its state word in RTR
+    std::uint64_t sender_word_ = no_word;    ///< its state word in RTS
+    std::uint32_t receive_tail_ = 0;
+    std::uint32_t rung_send_ = 0;
+    std::uint32_t rung_receive_ = 0;
+    bool asymmetric_ = false;
+    ibv_wc_status failure_ = IBV_WC_SUCCESS;
+    Node* node_ = nullptr;
+    PeerNode* peer_ = nullptr;
+    Counters* counters_ = nullptr;
+};
+
+}  // namespace millrace::soft

@@ -1,0 +1,222 @@
+// Posting: ibv_post_send and ibv_post_recv of the soft device. The poster executes at the doorbell
+// while nothing waits; what cannot run yet goes to the pending ring. docs/soft-device.md.
+#include <cerrno>
+#include <cstring>
+
+#include "fences.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+struct OpcodeFacts {
+    bool supported;
+    bool may_be_inline;
+    ibv_wc_opcode completion;
+};
+
+constexpr OpcodeFacts opcode_facts[] = {
+    {true, true, IBV_WC_RDMA_WRITE},  // RDMA_WRITE
+    {true, true, IBV_WC_RDMA_WRITE},  // RDMA_WRITE_WITH_IMM
+    {true, true, IBV_WC_SEND},        // SEND
+    {true, true, IBV_WC_SEND},        // SEND_WITH_IMM
+    {true, false, IBV_WC_RDMA_READ},  // RDMA_READ
+};
+static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
+              IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4);
+
+[[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
+    if (static_cast<unsigned>(wr.opcode) > IBV_WR_RDMA_READ) return false;
+    if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
+    if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+        if (!opcode_facts[wr.opcode].may_be_inline) return false;
+        std::uint64_t total = 0;
+        for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+        if (total > qp.inline_bytes) return false;
+    }
+    return true;
+}
+
+void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
+                    std::uint32_t slot) noexcept {
+    PendingEntry& entry = *qp.block.pending_entry(qp.pending_tail);
+    entry.remote_address = wr.wr.rdma.remote_addr;
+    entry.remote_key = wr.wr.rdma.rkey;
+    entry.immediate = wr.imm_data;
+    entry.opcode = wr.opcode;
+    entry.flags = flags;
+    entry.sges = static_cast<std::uint32_t>(wr.num_sge);
+    entry.inline_length = 0;
+    entry.slot = slot;
+    auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
+    if ((flags & IBV_SEND_INLINE) != 0) {
+        for (int i = 0; i < wr.num_sge; ++i) {
+            const ibv_sge& sge = wr.sg_list[i];
+            std::memcpy(payload + entry.inline_length, reinterpret_cast<const void*>(sge.addr),
+                        sge.length);
+            entry.inline_length += sge.length;
+        }
+    } else if (wr.num_sge > 0) {
+        std::memcpy(payload, wr.sg_list,
+                    static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
+    }
+    ++qp.pending_tail;
+    qp.block.pending->tail.store(qp.pending_tail, std::memory_order_release);
+    qp.counters.add(Count::deferred);
+}
+
+/// Everything but "RTS, nothing pending, no fault": with send_lock.
+[[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    const ibv_qp_state state = qp.state;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) {
+        *bad = wr;
+        return EINVAL;
+    }
+    int error = 0;
+    bool deferred = false;
+    bool flushed = false;
+    for (; wr != nullptr; wr = wr->next) {
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+        if (!well_formed(qp, *wr)) {
+            error = EINVAL;
+            break;
+        }
+        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity) {
+            error = ENOMEM;
+            break;
+        }
+        qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
+        if (qp.state == IBV_QPS_ERR) {
+            flushed = true;
+        } else {
+            const std::uint32_t flags =
+                wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+            append_pending(qp, *wr, flags, slot & qp.send_mask);
+            deferred = true;
+        }
+        qp.send_tail.store(slot + 1, std::memory_order_release);
+    }
+    if (error != 0) *bad = wr;
+    if (deferred) {
+        qp.direct = false;
+        // Published, then looked: the peer's post_recv does it the other way round.
+        heavy_fence();
+        qp.counters.add(Count::heavy_fence);
+        qp.run_own_pending();
+    }
+    if (flushed && qp.settled) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
+    return error;
+}
+
+}  // namespace
+
+int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    qp.send_lock.lock();
+    qp.counters.add(Count::post_send);
+    int error = 0;
+    bool serve = false;
+    if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        error = post_slowly(qp, wr, bad);
+        serve = true;
+        wr = nullptr;
+    }
+    for (; wr != nullptr; wr = wr->next) {
+        if (!well_formed(qp, *wr)) [[unlikely]] {
+            *bad = wr;
+            error = EINVAL;
+            break;
+        }
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity)
+            [[unlikely]] {
+            *bad = wr;
+            error = ENOMEM;
+            break;
+        }
+        Request request;
+        request.opcode = wr->opcode;
+        request.flags = wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+        request.immediate = wr->imm_data;
+        request.remote_key = wr->wr.rdma.rkey;
+        request.remote_address = wr->wr.rdma.remote_addr;
+        request.sges = wr->sg_list;
+        request.sge_count = wr->num_sge;
+        request.slot = slot & qp.send_mask;
+        qp.sent[request.slot] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
+        // Before it runs: the completion may be polled by another thread at once.
+        qp.send_tail.store(slot + 1, std::memory_order_release);
+        Progress progress;
+        {
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+            progress = qp.own.run(request);
+        }
+        if (progress == Progress::done) [[likely]] continue;
+        qp.send_tail.store(slot, std::memory_order_relaxed);
+        serve = true;
+        if (progress == Progress::failed) {
+            // It is posted, and the first that does not complete: pending, but for nobody to run.
+            qp.send_tail.store(slot + 1, std::memory_order_relaxed);
+            ++qp.pending_tail;
+            qp.begin_error(qp.own.failure(), IBV_WC_WR_FLUSH_ERR, std::nullopt);
+            wr = wr->next;
+            if (wr == nullptr) break;
+        }
+        error = post_slowly(qp, wr, bad);
+        break;
+    }
+    qp.send_lock.unlock();
+    if (serve) [[unlikely]] qp.service();  // faults, and timers that are over at once
+    return error;
+}
+
+int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    int error = 0;
+    qp.receive_lock.lock();
+    const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
+    std::uint32_t tail = before;
+    const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
+    if (qp.state == IBV_QPS_RESET) [[unlikely]] {
+        *bad = wr;
+        error = EINVAL;
+        wr = nullptr;
+    }
+    for (; wr != nullptr; wr = wr->next) {
+        if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > qp.receive_sges)
+            [[unlikely]] {
+            error = EINVAL;
+        } else if (tail - head >= qp.receive_capacity) [[unlikely]] {
+            error = ENOMEM;
+        }
+        if (error != 0) [[unlikely]] {
+            *bad = wr;
+            break;
+        }
+        ReceiveEntry* const entry = qp.block.receive_entry(tail);
+        entry->sges = static_cast<std::uint32_t>(wr->num_sge);
+        if (wr->num_sge > 0) {
+            std::memcpy(entry + 1, wr->sg_list,
+                        static_cast<std::size_t>(wr->num_sge) * sizeof(ibv_sge));
+        }
+        qp.receive_ids[tail & qp.receive_mask] = wr->wr_id;
+        ++tail;
+    }
+    qp.run_counters.add(Count::post_receive);
+    const bool flushing = qp.receive_source.flushing.load(std::memory_order_relaxed);
+    qp.receive_tail.store(tail, std::memory_order_release);
+    qp.block.receive->tail.store(tail, std::memory_order_release);
+    qp.receive_lock.unlock();
+    if (tail == before) return error;
+    if (flushing) [[unlikely]] static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
+    // Published, then looked: the peer's deferral does it the other way round.
+    light_fence(qp.asymmetric);
+    const PendingLine* const pending = qp.peer_pending.load(std::memory_order_acquire);
+    if (pending != nullptr && pending->head.load(std::memory_order_relaxed) !=
+                                  pending->tail.load(std::memory_order_relaxed)) [[unlikely]] {
+        qp.run_peer_pending();
+    }
+    return error;
+}
+
+}  // namespace millrace::soft

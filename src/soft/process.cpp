@@ -1,0 +1,144 @@
+#include "process.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "fences.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/wait.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+std::mutex current_mutex;
+std::weak_ptr<Process> current_process;
+
+}  // namespace
+
+std::shared_ptr<Process> Process::current() {
+    const std::lock_guard guard{current_mutex};
+    if (auto process = current_process.lock(); process && process->node_->usable()) return process;
+    const char* const named = std::getenv("MILLRACE_FABRIC");
+    const std::string fabric = named != nullptr && *named != '\0' ? named : "default";
+    auto process = std::make_shared<Process>(Node::join(fabric));
+    current_process = process;
+    return process;
+}
+
+Process::Process(std::shared_ptr<Node> node)
+    : node_{std::move(node)}, look_interval_{base::ticks_in(std::chrono::milliseconds{50})} {
+    try {
+        page_ = std::make_unique<base::StatisticsPage>(
+            "soft device",
+            std::initializer_list<std::string_view>{
+                count_names[0], count_names[1], count_names[2], count_names[3], count_names[4],
+                count_names[5], count_names[6], count_names[7], count_names[8], count_names[9],
+                count_names[10], count_names[11], count_names[12], count_names[13],
+                count_names[14], count_names[15]});
+        static_assert(count_kinds == 16);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "no statistics page: {}", error.what());
+    }
+}
+
+Process::~Process() { publish(); }
+
+void Process::add(QueuePair& qp) {
+    const std::lock_guard guard{mutex_};
+    queue_pairs_.push_back(&qp);
+}
+
+void Process::remove(QueuePair& qp) noexcept {
+    const std::lock_guard guard{mutex_};
+    if (std::erase(queue_pairs_, &qp) == 0) return;
+    for (std::size_t i = 0; i < count_kinds; ++i) {
+        retired_[i] += qp.counters.value(i) + qp.run_counters.value(i);
+    }
+    const auto completions = [&](Count what) -> std::uint64_t& {
+        return retired_[static_cast<std::size_t>(what)];
+    };
+    completions(Count::send_completion) += qp.send_source.polled.load(std::memory_order_relaxed);
+    completions(Count::receive_completion) +=
+        qp.receive_source.polled.load(std::memory_order_relaxed);
+    completions(Count::error_completion) +=
+        qp.send_source.errors.load(std::memory_order_relaxed) +
+        qp.receive_source.errors.load(std::memory_order_relaxed);
+}
+
+void Process::keep(std::unique_ptr<QueuePair> qp) noexcept {
+    const std::lock_guard guard{mutex_};
+    try {
+        kept_.push_back(std::move(qp));
+    } catch (const std::bad_alloc&) {
+        static_cast<void>(qp.release());  // stays listed all the same
+    }
+}
+
+void Process::publish() noexcept {
+    if (page_ == nullptr) return;
+    const std::lock_guard guard{mutex_};
+    std::array<std::uint64_t, count_kinds> sums = retired_;
+    for (std::size_t i = 0; i < count_kinds; ++i) sums[i] += counters_.value(i);
+    for (const QueuePair* qp : queue_pairs_) {
+        for (std::size_t i = 0; i < count_kinds; ++i) {
+            sums[i] += qp->counters.value(i) + qp->run_counters.value(i);
+        }
+        sums[static_cast<std::size_t>(Count::send_completion)] +=
+            qp->send_source.polled.load(std::memory_order_relaxed);
+        sums[static_cast<std::size_t>(Count::receive_completion)] +=
+            qp->receive_source.polled.load(std::memory_order_relaxed);
+        sums[static_cast<std::size_t>(Count::error_completion)] +=
+            qp->send_source.errors.load(std::memory_order_relaxed) +
+            qp->receive_source.errors.load(std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < count_kinds; ++i) page_->counter(i).set(sums[i]);
+}
+
+void Process::look_now(std::uint64_t now) noexcept {
+    last_look_.store(now, std::memory_order_relaxed);
+    node_->check_liveness();
+}
+
+bool Process::fence_region(std::uint64_t registration) {
+    heavy_fence();
+    counters_.add(Count::heavy_fence);
+    const std::lock_guard guard{mutex_};
+    struct Watched {
+        QueuePair* qp;
+        std::uint64_t seen[4];
+    };
+    std::vector<Watched> watched;
+    bool free = true;
+    for (QueuePair* qp : queue_pairs_) {
+        Watched one{qp, {}};
+        qp->see_hazards(one.seen);
+        if (qp->executors_out(one.seen)) continue;
+        if (qp->broken.load(std::memory_order_acquire)) {
+            // Its executor stopped before this memory was registered, or it may be in it.
+            if (registration <= qp->broken_at) free = false;
+            continue;
+        }
+        watched.push_back(one);
+    }
+    base::NapParker parker;
+    const auto out = [&] {
+        std::erase_if(watched, [](const Watched& one) { return one.qp->executors_out(one.seen); });
+        return watched.empty();
+    };
+    if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
+                         parker) == base::Status::ok) {
+        return free;
+    }
+    for (const Watched& one : watched) {
+        one.qp->broken_at = registrations();
+        one.qp->broken.store(true, std::memory_order_release);
+        const std::lock_guard send_guard{one.qp->send_lock};
+        one.qp->begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+    }
+    return false;
+}
+
+}  // namespace millrace::soft

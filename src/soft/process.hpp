@@ -1,0 +1,79 @@
+// What the soft device knows once per process and fabric: the node, the queue pairs that hold
+// something of it, when liveness was last looked at, the statistics page. Used by the verbs
+// objects of this folder.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "counters.hpp"
+#include "fabric.hpp"
+#include "millrace/base/statistics.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+class Process {
+  public:
+    /// The one of this process, made by the first call; the fabric is MILLRACE_FABRIC, "default".
+    /// Throws `base::Error` if the fabric cannot be joined.
+    [[nodiscard]] static std::shared_ptr<Process> current();
+
+    explicit Process(std::shared_ptr<Node> node);
+    ~Process();
+
+    [[nodiscard]] Node& node() noexcept { return *node_; }
+    [[nodiscard]] std::uint32_t new_pd() noexcept {
+        return next_pd_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+    void add(QueuePair& qp);
+    void remove(QueuePair& qp) noexcept;
+    /// Keeps a destroyed queue pair whose connection a stopped executor has not left: fences of
+    /// regions have to go on asking for it.
+    void keep(std::unique_ptr<QueuePair> qp) noexcept;
+    /// Held while a queue pair changes what it is connected to.
+    [[nodiscard]] std::mutex& queue_pairs_mutex() noexcept { return mutex_; }
+
+    /// A number for a region about to be registered; see `fence_region`.
+    [[nodiscard]] std::uint64_t next_registration() noexcept {
+        return registrations_.fetch_add(1, std::memory_order_relaxed) + 1;
+    }
+    [[nodiscard]] std::uint64_t registrations() const noexcept {
+        return registrations_.load(std::memory_order_relaxed);
+    }
+    /// After a region was invalidated: waits, at most a second, until no executor of any
+    /// connection can still be copying from or to it. False: one can (its connection is broken).
+    [[nodiscard]] bool fence_region(std::uint64_t registration);
+
+    /// Looks for peers that have gone if that was not done for 50 ms (`now`: base::ticks()).
+    void look_for_deaths(std::uint64_t now) noexcept {
+        std::uint64_t last = last_look_.load(std::memory_order_relaxed);
+        if (now - last < look_interval_) [[likely]] return;
+        look_now(now);
+    }
+    void look_now(std::uint64_t now) noexcept;
+
+    Counters& counters() noexcept { return counters_; }
+    /// Brings the statistics page up to date.
+    void publish() noexcept;
+
+  private:
+    std::shared_ptr<Node> node_;
+    std::mutex mutex_;
+    std::vector<QueuePair*> queue_pairs_;
+    std::vector<std::unique_ptr<QueuePair>> kept_;
+    std::atomic<std::uint32_t> next_pd_{1};
+    std::atomic<std::uint64_t> registrations_{0};
+    std::atomic<std::uint64_t> last_look_{0};
+    std::uint64_t look_interval_;
+    Counters counters_;  ///< of queue pairs that are gone, and what belongs to none
+    std::array<std::uint64_t, count_kinds> retired_{};
+    std::unique_ptr<base::StatisticsPage> page_;
+};
+
+}  // namespace millrace::soft

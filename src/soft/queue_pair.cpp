@@ -1,0 +1,533 @@
+// The life of a queue pair: creation, connection, errors and their flushing, pending work, end.
+#include "queue_pair.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <new>
+
+#include "completion_channel.hpp"
+#include "fences.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/soft/device.hpp"
+
+namespace millrace::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Receiver-not-ready timer codes, in units of 10 µs (InfiniBand specification, table "Encoding
+/// for RNR NAK timer field").
+constexpr std::uint32_t rnr_ten_microseconds[32] = {
+    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
+    49152};
+
+[[nodiscard]] std::uint32_t ring_size(std::uint32_t requested) noexcept {
+    return std::bit_ceil(requested == 0 ? 1U : requested);
+}
+
+}  // namespace
+
+void QueuePair::set_state(ibv_qp_state next) noexcept {
+    state = next;
+    block.control->state_word.store(
+        make_state_word(memory.generation, memory.index, connection, next),
+        std::memory_order_release);
+}
+
+std::uint32_t QueuePair::pending_count() const noexcept {
+    return pending_tail - block.pending->head.load(std::memory_order_acquire);
+}
+
+// --- the connection -----------------------------------------------------------------------------
+
+void QueuePair::connect() noexcept {
+    const std::uint32_t destination = attributes.dest_qp_num;
+    try {
+        Process& process = *owner->process;
+        auto found = process.node().peer(node_of_qpn(destination));
+        if (found == nullptr) return;
+        auto mapped = found->map_block(index_of_qpn(destination), 0);
+        if (!mapped) return;
+        const auto view = BlockView::of_peer(mapped->memory, mapped->size);
+        if (!view) {
+            found->unmap_block(*mapped);
+            return;
+        }
+        peer = std::move(found);
+        peer_block = *mapped;
+        peer_view = *view;
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", destination,
+                  error.what());
+        return;
+    }
+    asymmetric = owner->process->node().membarrier() && peer->asymmetric_fences();
+    block.control->destination.store(make_destination(peer_block->generation, destination),
+                                     std::memory_order_release);
+    End mine;
+    mine.mine = true;
+    mine.block = block;
+    mine.qpn = qp_num;
+    mine.generation = memory.generation;
+    mine.pd = static_cast<ProtectionDomain*>(pd)->number;
+    mine.access = access;
+    const auto bell_of = [](ibv_cq* cq) {
+        const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
+        return channel == nullptr ? -1 : channel->bell_write;
+    };
+    mine.bell_send = bell_of(send_cq);
+    mine.bell_receive = bell_of(recv_cq);
+    End other;
+    other.block = peer_view;
+    other.qpn = destination;
+    other.generation = peer_block->generation;
+    Node* const node = &owner->process->node();
+    own.connect(node, peer.get(), mine, other, asymmetric, &counters);
+    theirs.connect(node, peer.get(), other, mine, asymmetric, &run_counters);
+    peer_pending.store(peer_view.pending, std::memory_order_release);
+}
+
+void QueuePair::disconnect() noexcept {
+    peer_pending.store(nullptr, std::memory_order_release);
+    own.disconnect();
+    theirs.disconnect();
+    if (peer_block) peer->unmap_block(*peer_block);
+    peer_block.reset();
+    peer_view = BlockView{};
+    peer.reset();
+}
+
+// --- executors and errors -----------------------------------------------------------------------
+
+void QueuePair::see_hazards(std::uint64_t* seen) const noexcept {
+    seen[0] = block.hazard->send.load(std::memory_order_acquire);
+    seen[1] = block.hazard->run.load(std::memory_order_acquire);
+    seen[2] = seen[3] = 0;
+    if (!peer_block) return;
+    seen[2] = peer_view.hazard->send.load(std::memory_order_acquire);
+    seen[3] = peer_view.hazard->run.load(std::memory_order_acquire);
+}
+
+bool QueuePair::executors_out(const std::uint64_t* seen) const noexcept {
+    const auto out = [](const std::atomic<std::uint64_t>& word, std::uint64_t before) {
+        return (before & 1) == 0 || word.load(std::memory_order_acquire) != before;
+    };
+    if (!out(block.hazard->send, seen[0]) || !out(block.hazard->run, seen[1])) return false;
+    if (!peer_block || !peer->alive()) return true;
+    return out(peer_view.hazard->send, seen[2]) && out(peer_view.hazard->run, seen[3]);
+}
+
+bool QueuePair::wait_for_executors() const noexcept {
+    std::uint64_t seen[4];
+    see_hazards(seen);
+    base::NapParker parker;
+    const auto out = [&] {
+        owner->process->look_for_deaths(base::ticks());
+        return executors_out(seen);
+    };
+    return base::wait_until(out, base::Deadline::after(1s), base::WaitPolicy{}, parker) ==
+           base::Status::ok;
+}
+
+void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
+                            std::optional<ibv_event_type> event) noexcept {
+    if (erring || settled || state == IBV_QPS_RESET) return;
+    set_state(IBV_QPS_ERR);
+    direct = false;
+    erring = true;
+    erring_since = base::Clock::now();
+    failed_tail = send_tail.load(std::memory_order_relaxed);
+    send_status = send;
+    receive_status.store(receive, std::memory_order_relaxed);
+    heavy_fence();
+    counters.add(Count::heavy_fence);
+    see_hazards(seen_hazards);
+    if (event) owner->raise(*event, this);
+    settle();
+}
+
+bool QueuePair::settle() noexcept {
+    if (settled) return true;
+    if (!erring) return false;
+    if (!executors_out(seen_hazards)) {
+        if (base::Clock::now() - erring_since < 1s) return false;
+        if (!broken.load(std::memory_order_relaxed)) {
+            broken_at = owner->process->registrations();
+            broken.store(true, std::memory_order_release);
+        }
+    }
+    erring = false;
+    settled = true;
+    // What was completed stays completed; what comes after it is flushed.
+    std::uint32_t waiting = pending_count();
+    const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);
+    if (waiting > posted) waiting = posted;
+    first_unexecuted = failed_tail - waiting;
+    for (CompletionSource* source : {&send_source, &receive_source}) {
+        std::uint32_t end = source->position.load(std::memory_order_acquire);
+        for (std::uint32_t seen = 0; seen <= source->mask && source->holds(end); ++seen) ++end;
+        source->limit.store(end, std::memory_order_relaxed);
+        source->flushing.store(true, std::memory_order_release);
+    }
+    static_cast<CompletionQueue*>(send_cq)->flushed();
+    if (recv_cq != send_cq) static_cast<CompletionQueue*>(recv_cq)->flushed();
+    return true;
+}
+
+bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
+    wc = ibv_wc{};
+    wc.qp_num = qp_num;
+    if (source.send) {
+        const std::lock_guard guard{send_lock};
+        std::uint32_t slot = send_head.load(std::memory_order_relaxed);
+        if (static_cast<std::int32_t>(first_unexecuted - slot) > 0) slot = first_unexecuted;
+        const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+        if (static_cast<std::int32_t>(tail - slot) <= 0) return false;
+        const SentSlot& posted = sent[slot & send_mask];
+        wc.wr_id = posted.wr_id;
+        wc.opcode = posted.opcode;
+        wc.status = send_status;
+        send_status = IBV_WC_WR_FLUSH_ERR;
+        send_head.store(slot + 1, std::memory_order_release);
+    } else {
+        const std::uint32_t position = source.position.load(std::memory_order_relaxed);
+        if (position == receive_tail.load(std::memory_order_acquire)) return false;
+        wc.wr_id = receive_ids[position & receive_mask];
+        wc.opcode = IBV_WC_RECV;
+        wc.status = receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
+        source.limit.store(position + 1, std::memory_order_relaxed);
+        source.position.store(position + 1, std::memory_order_release);
+    }
+    source.errors.store(source.errors.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_relaxed);
+    return true;
+}
+
+// --- pending work -------------------------------------------------------------------------------
+
+Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
+                                std::atomic<std::uint64_t>& hazard, Counters& counts) noexcept {
+    PendingLine& pending = *view.pending;
+    Progress progress = Progress::done;
+    // The peer's block is only touched under a hazard with its state checked: it may be gone.
+    const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
+    for (;;) {
+        {
+            const HazardScope scope{hazard, asymmetric};
+            if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
+            std::uint32_t free = run_free;
+            if (!pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst)) {
+                return Progress::no_peer;  // the holder looks again after releasing it
+            }
+        }
+        for (;;) {
+            const HazardScope scope{hazard, asymmetric};
+            if (side == run_peer && !executor.sender_ready()) {
+                progress = Progress::failed;
+                break;
+            }
+            const std::uint32_t head = pending.head.load(std::memory_order_acquire);
+            const std::uint32_t waiting = pending.tail.load(std::memory_order_acquire) - head;
+            if (waiting == 0 || waiting - 1 > view.send_mask) {
+                progress = Progress::done;
+                break;
+            }
+            progress = executor.run_pending(*view.pending_entry(head));
+            if (progress == Progress::failed && side == run_peer) {
+                view.fault->send.store(1U + static_cast<std::uint32_t>(executor.failure()),
+                                       std::memory_order_release);
+                std::atomic_thread_fence(std::memory_order_seq_cst);
+                executor.ring_sender(true);
+            }
+            if (progress != Progress::done) break;
+            counts.add(Count::pending_run);
+            pending.head.store(head + 1, std::memory_order_release);
+        }
+        const HazardScope scope{hazard, asymmetric};
+        if (!mine_to_touch()) return progress;
+        pending.lock.store(run_free, std::memory_order_seq_cst);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        const std::uint32_t waiting = pending.tail.load(std::memory_order_seq_cst) -
+                                      pending.head.load(std::memory_order_relaxed);
+        if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
+            return progress;
+        }
+    }
+}
+
+void QueuePair::run_own_pending() noexcept {
+    if (state != IBV_QPS_RTS) return;
+    if (!own.connected()) {
+        if (stall != Progress::no_peer) {
+            stall = Progress::no_peer;
+            stalled_since = base::Clock::now();
+        }
+        return;
+    }
+    const Progress progress = run_pending(own, block, run_owner, block.hazard->send, counters);
+    if (progress == Progress::failed) {
+        begin_error(own.failure(), IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        return;
+    }
+    const std::uint32_t waiting = pending_count();
+    if (waiting == 0) {
+        direct = true;
+        stall = Progress::done;
+        return;
+    }
+    if (waiting - 1 > send_mask) {
+        corrupt.store(true, std::memory_order_relaxed);
+        return;
+    }
+    const std::uint32_t head = pending_tail - waiting;
+    if (progress != Progress::done && (stall != progress || stalled_head != head)) {
+        if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
+        stall = progress;
+        stalled_head = head;
+        stalled_since = base::Clock::now();
+        alarm_set = false;
+    }
+}
+
+void QueuePair::run_peer_pending() noexcept {
+    if (!run_lock.try_lock()) return;
+    if (theirs.connected()) {
+        const Progress progress =
+            run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
+        static_cast<void>(progress);
+    }
+    run_lock.unlock();
+}
+
+void QueuePair::check_timers() noexcept {
+    if (stall == Progress::done || state != IBV_QPS_RTS) return;
+    std::chrono::nanoseconds limit{};
+    ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
+    if (stall == Progress::no_receive) {
+        if (attributes.rnr_retry == 7) return;
+        const std::uint32_t code =
+            peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
+        limit = attributes.rnr_retry * std::chrono::microseconds{10} * rnr_ten_microseconds[code];
+        status = IBV_WC_RNR_RETRY_EXC_ERR;
+    } else {
+        if (attributes.timeout == 0) return;
+        limit = (attributes.retry_cnt + 1) *
+                std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
+    }
+    const auto elapsed = base::Clock::now() - stalled_since;
+    if (elapsed < limit) {
+        auto* channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
+        if (channel == nullptr) return;
+        const std::uint32_t alarms = channel->alarms.load(std::memory_order_relaxed);
+        if (alarm_set && alarm == alarms) return;
+        alarm_set = true;
+        alarm = alarms;
+        channel->wake_in(limit - elapsed);
+        return;
+    }
+    // The peer may be running it at this moment: then it is not too late yet.
+    std::uint32_t free = run_free;
+    if (!block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst)) {
+        return;
+    }
+    const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
+    if (waits) begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    block.pending->lock.store(run_free, std::memory_order_seq_cst);
+}
+
+void QueuePair::service() noexcept {
+    bool look_for_peer = false;
+    if (!send_lock.try_lock()) return;
+    if (erring) {
+        settle();
+    } else if (!settled && state != IBV_QPS_RESET) {
+        const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
+        const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
+        if (corrupt.load(std::memory_order_relaxed)) {
+            begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
+        } else if ((receive_fault | send_fault) != 0) {
+            const auto status = [](std::uint32_t fault) {
+                return fault == 0 || fault - 1 > IBV_WC_GENERAL_ERR
+                           ? IBV_WC_WR_FLUSH_ERR
+                           : static_cast<ibv_wc_status>(fault - 1);
+            };
+            std::optional<ibv_event_type> event;
+            if (receive_fault != 0) {
+                event = status(receive_fault) == IBV_WC_WR_FLUSH_ERR ? IBV_EVENT_QP_ACCESS_ERR
+                                                                     : IBV_EVENT_QP_REQ_ERR;
+            }
+            begin_error(status(send_fault), status(receive_fault), event);
+        } else if (peer != nullptr && !peer->alive()) {
+            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        } else {
+            if (pending_count() != 0) {
+                run_own_pending();
+                check_timers();
+            }
+            look_for_peer = peer == nullptr && state >= IBV_QPS_RTR;
+        }
+    }
+    send_lock.unlock();
+    if (!look_for_peer) return;
+    // It was not there when we went to RTR. Rare: look again every now and then.
+    const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
+    if (!process) return;
+    const std::lock_guard send_guard{send_lock};
+    const std::lock_guard run_guard{run_lock};
+    const auto now = base::Clock::now();
+    if (peer != nullptr || now < next_connect || state < IBV_QPS_RTR || state > IBV_QPS_SQD) return;
+    next_connect = now + 1ms;
+    connect();
+}
+
+// --- creation and end -----------------------------------------------------------------------------
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
+    const auto refuse = [](int error) -> ibv_qp* {
+        errno = error;
+        return nullptr;
+    };
+    const ibv_qp_cap& cap = attributes->cap;
+    if (attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return refuse(EINVAL);
+    if (attributes->qp_type != IBV_QPT_RC || attributes->srq != nullptr) return refuse(EOPNOTSUPP);
+    if (cap.max_send_wr > max_queue_entries || cap.max_recv_wr > max_queue_entries ||
+        cap.max_send_sge > max_sges || cap.max_recv_sge > max_sges ||
+        cap.max_inline_data > max_inline_bytes) {
+        return refuse(EINVAL);
+    }
+    Context* const owner = context_of(pd->context);
+    Geometry geometry;
+    geometry.send_entries = ring_size(cap.max_send_wr);
+    geometry.receive_entries = ring_size(cap.max_recv_wr);
+    geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
+    geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
+    geometry.inline_bytes = cap.max_inline_data;
+    std::optional<Block> memory;
+    std::unique_ptr<QueuePair> qp;
+    try {
+        qp = std::make_unique<QueuePair>();
+        qp->sent = std::make_unique<SentSlot[]>(geometry.send_entries);
+        qp->receive_ids = std::make_unique<std::uint64_t[]>(geometry.receive_entries);
+        memory = owner->process->node().allocate_block(geometry.block_size());
+        if (!memory) return nullptr;  // errno says why
+        qp->context = pd->context;
+        qp->qp_context = attributes->qp_context;
+        qp->pd = pd;
+        qp->send_cq = attributes->send_cq;
+        qp->recv_cq = attributes->recv_cq;
+        qp->srq = nullptr;
+        qp->handle = memory->index;
+        qp->qp_num = make_qpn(owner->process->node().number(), memory->index);
+        qp->state = IBV_QPS_RESET;
+        qp->qp_type = IBV_QPT_RC;
+        qp->events_completed = 0;
+        qp->owner = owner;
+        qp->memory = *memory;
+        qp->geometry = geometry;
+        qp->block = BlockView{memory->memory, geometry};
+        qp->all_signaled = attributes->sq_sig_all != 0;
+        qp->send_mask = geometry.send_entries - 1;
+        qp->send_capacity = cap.max_send_wr == 0 ? 0 : geometry.send_entries;
+        qp->send_sges = geometry.send_sges;
+        qp->inline_bytes = geometry.inline_bytes;
+        qp->receive_mask = geometry.receive_entries - 1;
+        qp->receive_capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
+        qp->receive_sges = geometry.receive_sges;
+        qp->send_source.ring = qp->block.send_ring;
+        qp->send_source.mask = qp->send_mask;
+        qp->send_source.send = true;
+        qp->send_source.qp = qp.get();
+        qp->receive_source.ring = qp->block.receive_ring;
+        qp->receive_source.mask = qp->receive_mask;
+        qp->receive_source.qp = qp.get();
+
+        ControlLine& control = *qp->block.control;
+        control.send_entries = geometry.send_entries;
+        control.receive_entries = geometry.receive_entries;
+        control.send_sges = static_cast<std::uint16_t>(geometry.send_sges);
+        control.receive_sges = static_cast<std::uint16_t>(geometry.receive_sges);
+        control.inline_bytes = geometry.inline_bytes;
+        control.pd.store(static_cast<ProtectionDomain*>(pd)->number, std::memory_order_relaxed);
+        const auto bell_of = [](ibv_cq* cq) {
+            const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
+            return channel == nullptr ? -1 : channel->bell_write;
+        };
+        control.bell_send.store(bell_of(qp->send_cq), std::memory_order_relaxed);
+        control.bell_receive.store(bell_of(qp->recv_cq), std::memory_order_relaxed);
+        qp->block.send->completions.store(first_position, std::memory_order_relaxed);
+        qp->block.pending->head.store(first_position, std::memory_order_relaxed);
+        qp->block.pending->tail.store(first_position, std::memory_order_relaxed);
+        qp->block.consumed->position.store(first_position, std::memory_order_relaxed);
+        qp->block.receive->tail.store(first_position, std::memory_order_relaxed);
+        qp->set_state(IBV_QPS_RESET);
+
+        static_cast<CompletionQueue*>(qp->send_cq)->attach(qp->send_source);
+        static_cast<CompletionQueue*>(qp->recv_cq)->attach(qp->receive_source);
+        owner->process->add(*qp);
+    } catch (const std::exception&) {
+        if (qp != nullptr && memory) {
+            static_cast<CompletionQueue*>(attributes->send_cq)->detach(qp->send_source);
+            static_cast<CompletionQueue*>(attributes->recv_cq)->detach(qp->receive_source);
+            owner->process->node().free_block(*memory, false);
+        }
+        return refuse(ENOMEM);
+    }
+    attributes->cap.max_send_wr = qp->send_capacity;
+    attributes->cap.max_recv_wr = qp->receive_capacity;
+    attributes->cap.max_send_sge = qp->send_sges;
+    attributes->cap.max_recv_sge = qp->receive_sges;
+    attributes->cap.max_inline_data = qp->inline_bytes;
+    qp->created = *attributes;
+    qp->attributes.cap = attributes->cap;
+    pthread_mutex_init(&qp->mutex, nullptr);
+    pthread_cond_init(&qp->cond, nullptr);
+    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    owner->objects.fetch_add(1);
+    return qp.release();
+}
+
+int destroy_qp(ibv_qp* public_qp) noexcept {
+    std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
+    Context* const owner = qp->owner;
+    {
+        const std::lock_guard guard{qp->send_lock};
+        qp->direct = false;
+        ++qp->connection;  // what peers know of it is no longer true
+        qp->set_state(IBV_QPS_RESET);
+    }
+    heavy_fence();
+    const bool out = qp->wait_for_executors();
+    static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
+    static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
+    owner->forget(public_qp);
+    pthread_cond_destroy(&qp->cond);
+    pthread_mutex_destroy(&qp->mutex);
+    static_cast<ProtectionDomain*>(qp->pd)->users.fetch_sub(1);
+    owner->objects.fetch_sub(1);
+    const auto process = owner->process;
+    if (!out) {
+        // A stopped executor never let go: its connection, block and number are never used again.
+        qp->broken_at = process->registrations();
+        qp->broken.store(true, std::memory_order_release);
+        process->keep(std::move(qp));
+        return 0;
+    }
+    process->remove(*qp);
+    qp->disconnect();
+    process->node().free_block(qp->memory, false);
+    return 0;
+}
+
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t flags) noexcept {
+#if defined(__x86_64__)
+    return flags == 0 ? 1 : 0;
+#else
+    static_cast<void>(flags);
+    return 0;
+#endif
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,146 @@
+// Queue pairs: both queues, the state machine, errors and their flushing. The entries of
+// <millrace/soft/device.hpp> are in queue_pair.cpp (life) and queue_pair_states.cpp (modify),
+// the posting in post.cpp.
+//
+// Locks, in the order in which they may be taken: process mutex, completion queue, `send_lock`.
+// `receive_lock` and `run_lock` are taken alone or inside those.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "block_layout.hpp"
+#include "completion_queue.hpp"
+#include "context.hpp"
+#include "counters.hpp"
+#include "executor.hpp"
+#include "millrace/base/clock.hpp"
+#include "spin_lock.hpp"
+
+namespace millrace::soft {
+
+/// What the owner remembers of a posted send.
+struct SentSlot {
+    std::uint64_t wr_id;
+    ibv_wc_opcode opcode;
+};
+
+struct QueuePair : ibv_qp {
+    // --- the send side; guarded by send_lock ---
+    SpinLock send_lock;
+    bool direct = false;       ///< RTS and nothing pending: post_send executes at once
+    bool all_signaled = false;
+    std::uint32_t send_mask = 0;
+    std::uint32_t send_capacity = 0;
+    std::uint32_t send_sges = 0;
+    std::uint32_t inline_bytes = 0;
+    std::atomic<std::uint32_t> send_tail{first_position};
+    std::unique_ptr<SentSlot[]> sent;
+    BlockView block;
+    Executor own;              ///< runs our sends
+    std::uint32_t pending_tail = first_position;
+    Counters counters;
+
+    // --- where the pollers are; written with the completion queue's lock ---
+    alignas(cache_line) std::atomic<std::uint32_t> send_head{first_position};  ///< oldest slot
+    CompletionSource send_source;
+    CompletionSource receive_source;
+
+    // --- the receive side; guarded by receive_lock ---
+    alignas(cache_line) SpinLock receive_lock;
+    std::uint32_t receive_mask = 0;
+    std::uint32_t receive_capacity = 0;
+    std::uint32_t receive_sges = 0;
+    std::atomic<std::uint32_t> receive_tail{first_position};
+    std::unique_ptr<std::uint64_t[]> receive_ids;
+
+    // --- running the peer's pending sends; guarded by run_lock ---
+    alignas(cache_line) SpinLock run_lock;
+    Executor theirs;
+    std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
+    Counters run_counters;
+
+    // --- the connection; changed with the process mutex, send_lock and run_lock ---
+    std::shared_ptr<PeerNode> peer;
+    std::optional<Block> peer_block;
+    BlockView peer_view;
+    bool asymmetric = false;
+
+    // --- facts ---
+    Context* owner = nullptr;
+    Block memory;
+    Geometry geometry;
+    std::uint32_t connection = 0;  ///< counts our resets
+    std::uint32_t access = 0;
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr created{};
+    std::mutex modify_mutex;
+
+    // --- timers and errors; guarded by send_lock ---
+    std::uint32_t stalled_head = 0;  ///< pending head that the clock below belongs to
+    Progress stall = Progress::done;
+    base::Clock::time_point stalled_since{};
+    std::uint32_t alarm = 0;         ///< channel's `alarms` for which its timer is set
+    bool alarm_set = false;
+    base::Clock::time_point next_connect{};
+    bool erring = false;             ///< in ERROR, executors not yet known to have stopped
+    bool settled = false;            ///< in ERROR, and flushing
+    base::Clock::time_point erring_since{};
+    std::uint64_t seen_hazards[4]{};
+    std::uint32_t failed_tail = 0;   ///< send_tail when ERROR began
+    std::uint32_t first_unexecuted = first_position;
+    ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;     ///< of the first flushed send
+    std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
+    std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
+    /// A stopped executor never let go: what was registered up to here may still be copied.
+    std::atomic<bool> broken{false};
+    std::uint64_t broken_at = 0;
+
+    /// The soft device's lot after everything: pending work, faults, deaths, timers. Called by the
+    /// poller of either completion queue; passes over what another thread is busy with.
+    void service() noexcept;
+
+    /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. With
+    /// send_lock. Does not wait; `settle` finishes it.
+    void begin_error(ibv_wc_status send, ibv_wc_status receive,
+                     std::optional<ibv_event_type> event) noexcept;
+    /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
+    bool settle() noexcept;
+    /// Are all executors of this connection out (or never to be heard of again)?
+    [[nodiscard]] bool executors_out(const std::uint64_t* seen) const noexcept;
+    void see_hazards(std::uint64_t* seen) const noexcept;
+    /// Waits (at most a second) until they are.
+    [[nodiscard]] bool wait_for_executors() const noexcept;
+
+    /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
+    bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
+
+    /// Finds the peer and its block, if it is there. With send_lock and run_lock held or the
+    /// queue pair not yet visible; the process mutex as well.
+    void connect() noexcept;
+    void disconnect() noexcept;
+
+    /// Runs our pending sends as far as they go. With send_lock.
+    void run_own_pending() noexcept;
+    /// Runs the peer's pending sends as far as they go. Any thread, without locks.
+    void run_peer_pending() noexcept;
+
+    /// Writes state, for the peer and for the program.
+    void set_state(ibv_qp_state next) noexcept;
+    [[nodiscard]] std::uint32_t pending_count() const noexcept;
+
+  private:
+    [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
+                                       std::atomic<std::uint64_t>& hazard,
+                                       Counters& counts) noexcept;
+    void check_timers() noexcept;
+};
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
+
+}  // namespace millrace::soft

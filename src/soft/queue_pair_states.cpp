@@ -1,0 +1,219 @@
+// The queue pair's state machine: which transition needs and allows which attributes (InfiniBand
+// specification, "QP State Transition Properties", RC), and what each of them does.
+#include <cerrno>
+#include <cstring>
+
+#include "fences.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/soft/device.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Transition {
+    ibv_qp_state from;
+    ibv_qp_state to;
+    int required;
+    int optional;
+};
+
+constexpr Transition transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+         IBV_QP_MAX_QP_RD_ATOMIC,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_TIMEOUT |
+         IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
+         IBV_QP_PATH_MIG_STATE},
+};
+
+[[nodiscard]] bool legal(ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+    mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0;
+    for (const Transition& transition : transitions) {
+        if (transition.from != from || transition.to != to) continue;
+        return (mask & transition.required) == transition.required &&
+               (mask & ~(transition.required | transition.optional)) == 0;
+    }
+    return false;
+}
+
+[[nodiscard]] bool values_make_sense(const ibv_qp_attr& attributes, int mask) noexcept {
+    if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return false;
+    if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index != 0) return false;
+    if ((mask & IBV_QP_PATH_MTU) != 0 &&
+        (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096)) {
+        return false;
+    }
+    if ((mask & IBV_QP_RNR_RETRY) != 0 && attributes.rnr_retry > 7) return false;
+    if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return false;
+    if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return false;
+    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && attributes.min_rnr_timer > 31) return false;
+    if ((mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num > 0xffffff) return false;
+    return true;
+}
+
+void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) kept.qp_access_flags = given.qp_access_flags;
+    if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = given.pkey_index;
+    if ((mask & IBV_QP_PORT) != 0) kept.port_num = given.port_num;
+    if ((mask & IBV_QP_AV) != 0) kept.ah_attr = given.ah_attr;
+    if ((mask & IBV_QP_PATH_MTU) != 0) kept.path_mtu = given.path_mtu;
+    if ((mask & IBV_QP_TIMEOUT) != 0) kept.timeout = given.timeout;
+    if ((mask & IBV_QP_RETRY_CNT) != 0) kept.retry_cnt = given.retry_cnt;
+    if ((mask & IBV_QP_RNR_RETRY) != 0) kept.rnr_retry = given.rnr_retry;
+    if ((mask & IBV_QP_RQ_PSN) != 0) kept.rq_psn = given.rq_psn & 0xffffff;
+    if ((mask & IBV_QP_SQ_PSN) != 0) kept.sq_psn = given.sq_psn & 0xffffff;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) kept.max_rd_atomic = given.max_rd_atomic;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+        kept.max_dest_rd_atomic = given.max_dest_rd_atomic;
+    }
+    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) kept.min_rnr_timer = given.min_rnr_timer;
+    if ((mask & IBV_QP_DEST_QPN) != 0) kept.dest_qp_num = given.dest_qp_num;
+    if ((mask & IBV_QP_ALT_PATH) != 0) {
+        kept.alt_ah_attr = given.alt_ah_attr;
+        kept.alt_pkey_index = given.alt_pkey_index;
+        kept.alt_port_num = given.alt_port_num;
+        kept.alt_timeout = given.alt_timeout;
+    }
+    if ((mask & IBV_QP_PATH_MIG_STATE) != 0) kept.path_mig_state = given.path_mig_state;
+}
+
+/// Publishes what the peer has to respect.
+void publish(QueuePair& qp) noexcept {
+    qp.access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
+    qp.block.control->access.store(qp.access, std::memory_order_relaxed);
+    qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
+    qp.theirs.set_access(qp.access);
+}
+
+int to_error(QueuePair& qp) noexcept {
+    {
+        const std::lock_guard guard{qp.send_lock};
+        qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
+    base::NapParker parker;
+    const auto settled = [&] {
+        const std::lock_guard guard{qp.send_lock};
+        return qp.settle();
+    };
+    // `settle` itself gives up after a second.
+    static_cast<void>(base::wait_until(settled, base::Deadline::after(2s), base::WaitPolicy{},
+                                       parker));
+    return 0;
+}
+
+void clear(QueuePair& qp) noexcept {
+    for (CompletionSource* source : {&qp.send_source, &qp.receive_source}) {
+        auto* cq = static_cast<CompletionQueue*>(source->send ? qp.send_cq : qp.recv_cq);
+        const std::lock_guard guard{cq->lock};
+        for (std::uint32_t i = 0; i <= source->mask; ++i) {
+            source->ring[i].sequence.store(0, std::memory_order_relaxed);
+        }
+        source->position.store(first_position, std::memory_order_relaxed);
+        source->limit.store(first_position, std::memory_order_relaxed);
+        source->flushing.store(false, std::memory_order_relaxed);
+        source->arm_position = first_position;
+    }
+    qp.send_tail.store(first_position, std::memory_order_relaxed);
+    qp.send_head.store(first_position, std::memory_order_relaxed);
+    qp.receive_tail.store(first_position, std::memory_order_relaxed);
+    qp.pending_tail = first_position;
+    qp.block.send->completions.store(first_position, std::memory_order_relaxed);
+    qp.block.pending->head.store(first_position, std::memory_order_relaxed);
+    qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
+    qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
+    qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
+    qp.block.receive->tail.store(first_position, std::memory_order_relaxed);
+    qp.block.fault->receive.store(0, std::memory_order_relaxed);
+    qp.block.fault->send.store(0, std::memory_order_relaxed);
+    qp.block.control->destination.store(0, std::memory_order_relaxed);
+    qp.erring = qp.settled = false;
+    qp.corrupt.store(false, std::memory_order_relaxed);
+    qp.stall = Progress::done;
+    qp.first_unexecuted = first_position;
+    qp.disconnect();
+}
+
+int to_reset(QueuePair& qp) noexcept {
+    if (qp.state == IBV_QPS_RESET) return 0;
+    {
+        const std::lock_guard guard{qp.send_lock};
+        qp.direct = false;
+        ++qp.connection;  // what peers know of it is no longer true
+        qp.set_state(IBV_QPS_ERR);
+    }
+    heavy_fence();
+    if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
+    const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+    {
+        // A poller takes its completion queue's lock before ours: clear in that order.
+        const std::lock_guard run_guard{qp.run_lock};
+        const std::lock_guard receive_guard{qp.receive_lock};
+        clear(qp);
+        qp.broken.store(false, std::memory_order_relaxed);
+        qp.set_state(IBV_QPS_RESET);
+    }
+    return 0;
+}
+
+}  // namespace
+
+int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    const std::lock_guard modify{qp.modify_mutex};
+    const ibv_qp_state from = qp.state;
+    if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
+    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
+    if (!legal(from, to, mask) || !values_make_sense(*attributes, mask)) return EINVAL;
+    if (to == IBV_QPS_RESET) return to_reset(qp);
+    if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
+    {
+        const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+        const std::lock_guard send_guard{qp.send_lock};
+        const std::lock_guard run_guard{qp.run_lock};
+        if (qp.state != from) return EINVAL;  // an error came in between
+        remember(qp.attributes, *attributes, mask);
+        publish(qp);
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.connect();
+        qp.set_state(to);
+        qp.direct = to == IBV_QPS_RTS && qp.own.connected() && qp.pending_count() == 0;
+        if (to == IBV_QPS_RTS && !qp.direct) qp.run_own_pending();
+    }
+    if (to == IBV_QPS_RTR) {
+        // Published, then looked: a peer whose sends wait for us does it the other way round.
+        heavy_fence();
+        qp.run_peer_pending();
+    }
+    return 0;
+}
+
+int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    qp.service();
+    const std::lock_guard modify{qp.modify_mutex};
+    *attributes = qp.attributes;
+    attributes->qp_state = qp.state;
+    attributes->cur_qp_state = qp.state;
+    attributes->sq_draining = 0;
+    *init = qp.created;
+    return 0;
+}
+
+}  // namespace millrace::soft
