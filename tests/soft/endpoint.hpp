@@ -1,0 +1,215 @@
+// One end of a connection for tests of the soft device: context, completion queue, queue pair and
+// a registered buffer. Calls the public entries of soft/ and the header's inline data path only.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "millrace/soft/device.hpp"
+
+namespace millrace::test {
+
+struct EndpointOptions {
+    std::uint32_t send_wr = 16;
+    std::uint32_t receive_wr = 16;
+    std::uint32_t sges = 4;
+    std::uint32_t inline_bytes = 256;
+    bool signal_all = false;
+    bool events = false;
+    bool shared_memory = true;  ///< the buffer is a sealed memfd; else private memory
+    std::size_t bytes = 1 << 16;
+    unsigned access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    unsigned qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    std::uint8_t rnr_retry = 7;
+    std::uint8_t min_rnr_timer = 1;
+    std::uint8_t timeout = 14;
+    std::uint8_t retry_cnt = 7;
+};
+
+/// Memory that peers can map: a memfd sealed against shrinking.
+inline void* map_shareable(std::size_t bytes) {
+    const int descriptor = memfd_create("test-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return nullptr;
+    fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
+    void* const memory =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    return memory == MAP_FAILED ? nullptr : memory;  // the descriptor stays open for peers
+}
+
+class Endpoint {
+  public:
+    explicit Endpoint(const EndpointOptions& chosen = {}) : options{chosen} {
+        context = soft::open_device(soft::device_list(nullptr)[0]);
+        if (context == nullptr) throw std::runtime_error("cannot open soft0");
+        pd = soft::alloc_pd(context);
+        if (options.events) channel = soft::create_comp_channel(context);
+        cq = soft::create_cq(context, 1024, this, channel, 0);
+        ibv_qp_init_attr init{};
+        init.send_cq = cq;
+        init.recv_cq = cq;
+        init.qp_type = IBV_QPT_RC;
+        init.sq_sig_all = options.signal_all ? 1 : 0;
+        init.cap = {options.send_wr, options.receive_wr, options.sges, options.sges,
+                    options.inline_bytes};
+        qp = soft::create_qp(pd, &init);
+        if (qp == nullptr) throw std::runtime_error("cannot create a queue pair");
+        capacity = init.cap;
+        memory = static_cast<std::byte*>(
+            options.shared_memory ? map_shareable(options.bytes)
+                                  : mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        mr = soft::reg_mr(pd, memory, options.bytes, reinterpret_cast<std::uint64_t>(memory),
+                          options.access);
+        if (mr == nullptr) throw std::runtime_error("cannot register memory");
+    }
+    ~Endpoint() {
+        if (qp != nullptr) soft::destroy_qp(qp);
+        if (mr != nullptr) soft::dereg_mr(mr);
+        if (cq != nullptr) soft::destroy_cq(cq);
+        if (channel != nullptr) soft::destroy_comp_channel(channel);
+        soft::dealloc_pd(pd);
+        soft::close_device(context);
+        munmap(memory, options.bytes);
+    }
+    Endpoint(const Endpoint&) = delete;
+    Endpoint& operator=(const Endpoint&) = delete;
+
+    int to_init() {
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_INIT;
+        attributes.port_num = 1;
+        attributes.qp_access_flags = options.qp_access;
+        return soft::modify_qp(
+            qp, &attributes,
+            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    }
+    int to_rtr(std::uint32_t peer) {
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_RTR;
+        attributes.path_mtu = IBV_MTU_4096;
+        attributes.dest_qp_num = peer;
+        attributes.max_dest_rd_atomic = 1;
+        attributes.min_rnr_timer = options.min_rnr_timer;
+        attributes.ah_attr.dlid = 1;
+        attributes.ah_attr.port_num = 1;
+        return soft::modify_qp(qp, &attributes,
+                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                                   IBV_QP_MIN_RNR_TIMER);
+    }
+    int to_rts() {
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_RTS;
+        attributes.timeout = options.timeout;
+        attributes.retry_cnt = options.retry_cnt;
+        attributes.rnr_retry = options.rnr_retry;
+        attributes.max_rd_atomic = 1;
+        return soft::modify_qp(qp, &attributes,
+                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                                   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    }
+    int to_state(ibv_qp_state state) {
+        ibv_qp_attr attributes{};
+        attributes.qp_state = state;
+        return soft::modify_qp(qp, &attributes, IBV_QP_STATE);
+    }
+    int connect(std::uint32_t peer) {
+        if (const int error = to_init(); error != 0) return error;
+        if (const int error = to_rtr(peer); error != 0) return error;
+        return to_rts();
+    }
+
+    [[nodiscard]] ibv_sge sge(std::size_t offset, std::size_t length) const {
+        return {reinterpret_cast<std::uint64_t>(memory + offset),
+                static_cast<std::uint32_t>(length), mr->lkey};
+    }
+    [[nodiscard]] std::uint64_t address(std::size_t offset = 0) const {
+        return reinterpret_cast<std::uint64_t>(memory + offset);
+    }
+
+    int receive(std::uint64_t id, std::size_t offset, std::size_t length) {
+        ibv_sge piece = sge(offset, length);
+        ibv_recv_wr wr{};
+        wr.wr_id = id;
+        wr.sg_list = &piece;
+        wr.num_sge = 1;
+        ibv_recv_wr* bad = nullptr;
+        return ibv_post_recv(qp, &wr, &bad);
+    }
+    int post(ibv_wr_opcode opcode, std::uint64_t id, std::vector<ibv_sge> pieces,
+             unsigned flags = IBV_SEND_SIGNALED, std::uint64_t remote = 0, std::uint32_t rkey = 0,
+             std::uint32_t immediate = 0) {
+        ibv_send_wr wr{};
+        wr.wr_id = id;
+        wr.sg_list = pieces.data();
+        wr.num_sge = static_cast<int>(pieces.size());
+        wr.opcode = opcode;
+        wr.send_flags = flags;
+        wr.imm_data = immediate;
+        wr.wr.rdma.remote_addr = remote;
+        wr.wr.rdma.rkey = rkey;
+        ibv_send_wr* bad = nullptr;
+        return ibv_post_send(qp, &wr, &bad);
+    }
+    int send(std::uint64_t id, std::size_t offset, std::size_t length,
+             unsigned flags = IBV_SEND_SIGNALED) {
+        return post(IBV_WR_SEND, id, {sge(offset, length)}, flags);
+    }
+    int write(std::uint64_t id, std::size_t offset, std::size_t length, std::uint64_t remote,
+              std::uint32_t rkey, unsigned flags = IBV_SEND_SIGNALED) {
+        return post(IBV_WR_RDMA_WRITE, id, {sge(offset, length)}, flags, remote, rkey);
+    }
+
+    /// The next completion; nullopt if none came within `patience`.
+    std::optional<ibv_wc> complete(
+        std::chrono::milliseconds patience = std::chrono::seconds{10}) {
+        const auto until = std::chrono::steady_clock::now() + patience;
+        do {
+            ibv_wc wc;
+            const int count = ibv_poll_cq(cq, 1, &wc);
+            if (count == 1) return wc;
+        } while (std::chrono::steady_clock::now() < until);
+        return std::nullopt;
+    }
+    /// What a poll finds at once.
+    std::optional<ibv_wc> poll_once() {
+        ibv_wc wc;
+        return ibv_poll_cq(cq, 1, &wc) == 1 ? std::optional{wc} : std::nullopt;
+    }
+
+    EndpointOptions options;
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_comp_channel* channel = nullptr;
+    ibv_cq* cq = nullptr;
+    ibv_qp* qp = nullptr;
+    ibv_mr* mr = nullptr;
+    ibv_qp_cap capacity{};
+    std::byte* memory = nullptr;
+};
+
+/// Two connected ends in this process.
+struct Pair {
+    explicit Pair(const EndpointOptions& left_options = {},
+                  const EndpointOptions& right_options = {})
+        : left{left_options}, right{right_options} {
+        EXPECT_EQ(left.connect(right.qp->qp_num), 0);
+        EXPECT_EQ(right.connect(left.qp->qp_num), 0);
+    }
+    Endpoint left;
+    Endpoint right;
+};
+
+}  // namespace millrace::test
