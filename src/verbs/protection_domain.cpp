@@ -1,7 +1,5 @@
 // Protection domains: what registers memory and creates queue pairs, and what it says when the
 // device or the system's limits do not allow it.
-#include <sys/resource.h>
-
 #include <cerrno>
 #include <utility>
 
@@ -11,25 +9,10 @@
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
+#include "registration_remedy.hpp"
 
 namespace millrace::verbs {
 namespace {
-
-// Registered memory is locked into RAM by most drivers, which is what fails first.
-std::string registration_remedy(int error) {
-    if (error == ENOMEM || error == EAGAIN || error == EPERM) {
-        rlimit limit{};
-        if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-            return fmt::format(
-                "this process may lock {} KiB of memory (RLIMIT_MEMLOCK): raise it with "
-                "'ulimit -l unlimited' or in /etc/security/limits.conf, or register less",
-                limit.rlim_cur / 1024);
-        }
-        return "the memory lock limit is not the cause (it is unlimited): register less memory";
-    }
-    if (error == EFAULT) return "the whole range must be mapped, and writable where written to";
-    return {};
-}
 
 // The first limit of the device that the options exceed.
 std::string creation_remedy(const ControlPath& path, ibv_context* context,
