@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "available_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 
@@ -75,6 +76,18 @@ Buffer::Buffer(std::size_t size, bool huge_pages) {
     if (size == 0) {
         throw base::Error(base::ErrorCode::invalid_argument, "allocate a buffer", "0 bytes",
                           "a buffer has at least one byte", "ask for the size that is needed");
+    }
+    // Small buffers are not worth the look: it reads some files.
+    constexpr std::size_t worth_asking = std::size_t{1} << 20;
+    if (size >= worth_asking) {
+        if (const std::uint64_t available = available_memory(); size > available) {
+            throw base::Error(base::ErrorCode::resource_exhausted, "allocate a buffer",
+                              fmt::format("{} bytes", size),
+                              fmt::format("the machine (or this process's control group) has only "
+                                          "{} bytes left",
+                                          available),
+                              "ask for less, or give it more memory");
+        }
     }
     Mapping mapping;
     if (huge_pages) {

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <string>
 
+#include "available_memory.hpp"
 #include "loopback.hpp"
 #include "millrace/base/error.hpp"
 #include "registration_remedy.hpp"
@@ -119,6 +120,18 @@ TEST(Buffer, LargerThanAnyMachineIsRefused) {
         } catch (const base::Error& error) {
             EXPECT_EQ(error.code(), base::ErrorCode::resource_exhausted) << size;
         }
+    }
+}
+
+TEST(Buffer, LargerThanTheMemoryLeftIsRefusedBeforeItTakesAny) {
+    const std::uint64_t available = available_memory();
+    ASSERT_NE(available, UINT64_MAX) << "this system says nothing of its memory";
+    try {
+        const Buffer buffer{2 * available + (1 << 20)};
+        FAIL();
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::resource_exhausted);
+        EXPECT_THAT(error.what(), HasSubstr("left"));
     }
 }
 
