@@ -1,0 +1,229 @@
+// A channel: messages of any size in both directions between two processes, each message one
+// RDMA WRITE into a ring of the receiver, who finds it by looking at memory.
+//
+//     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
+//     auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
+//     channel.receive([&](std::span<const std::byte> message) { … }, deadline);
+//
+//     auto channel = message::connect(address, {}, deadline);
+//     channel.send(bytes, deadline);
+//
+// Order and completeness: what one side sends arrives whole, once and in order, or the channel
+// ends with `closed` or `peer_lost`. How a message lies in the ring: frame.hpp; who tells whom
+// what has been consumed, and how a side sleeps: docs/message.md.
+// Source: work 001, section 4.1 (one-to-one communication).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/message/frame_reader.hpp"
+
+namespace millrace::message {
+
+struct ChannelOptions {
+    /// Bytes of the ring that this side receives into: a power of two from 128 B to 1 GiB. The
+    /// peer keeps a copy of the same size to send from.
+    std::size_t ring_bytes = std::size_t{256} << 10;
+    /// The largest ring of the peer that this side is ready to keep a copy of.
+    std::size_t max_peer_ring_bytes = std::size_t{64} << 20;
+    /// The largest message that receive() puts together from pieces.
+    std::size_t max_message_bytes = std::size_t{1} << 30;
+    /// How waits escalate.
+    base::WaitPolicy wait{};
+    std::shared_ptr<connect::Endpoint> endpoint;  ///< null: Endpoint::open()
+    /// Where the ring's byte count begins: a multiple of 64. Only tests need another than 0.
+    std::uint64_t first_position = 0;
+};
+
+/// Counted since the channel was made. Readable from outside as a statistics page, too.
+struct ChannelStats {
+    std::uint64_t messages_sent = 0;
+    std::uint64_t bytes_sent = 0;  ///< of payload
+    std::uint64_t messages_received = 0;
+    std::uint64_t bytes_received = 0;
+    std::uint64_t pieces_sent = 0;      ///< a message that fits in the ring is one piece
+    std::uint64_t pieces_received = 0;
+    std::uint64_t frame_writes = 0;     ///< WRITEs that carried pieces
+    std::uint64_t other_writes = 0;     ///< WRITEs for skips at the end of the ring and closing
+    std::uint64_t credit_writes = 0;    ///< WRITEs that told the peer what we consumed
+    std::uint64_t credit_reads = 0;     ///< READs that asked the peer what it consumed
+    std::uint64_t full = 0;             ///< attempts to send that found no room
+    std::uint64_t sleeps = 0;
+    std::uint64_t events_sent = 0;      ///< wake-ups for a sleeping peer
+    std::uint64_t events_received = 0;
+};
+
+/// One end of a channel. Move-only; one thread at a time.
+///
+/// `try_…` never blocks and makes no system call while the peer is awake; the other forms wait as
+/// ChannelOptions::wait says, until the deadline. Operations answer (besides `ok`):
+///   full, empty       (try_…) no room, no message now
+///   timed_out,        (waiting) nothing was done; a message larger than the ring that was begun
+///   cancelled         is given up, and the receiver drops what it has of it
+///   closed            the peer closed (receiving: and everything it sent was received)
+///   peer_lost         it died, or the connection broke, or it spoke nonsense: see failure()
+///   too_large         the message can never fit
+class Channel {
+  public:
+    Channel(Channel&&) noexcept;
+    Channel& operator=(Channel&&) noexcept;
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+    /// Without close() before it, the peer reports this side as lost (once it has drained).
+    ~Channel();
+
+    /// The longest message that travels in one piece; longer ones travel in several.
+    [[nodiscard]] std::size_t max_piece() const noexcept;
+
+    /// Sends a copy of `message`. try_send: at most max_piece() bytes.
+    base::Status try_send(std::span<const std::byte> message) noexcept;
+    base::Status send(std::span<const std::byte> message, const base::Deadline& deadline);
+
+    /// Sends a message of at most max_piece() bytes that `fill(std::span<std::byte>)` writes in
+    /// place, in the memory the device sends from. The room is `size` bytes with any content,
+    /// aligned to 8. `fill` returns nothing, or how many bytes it used (the whole room travels
+    /// all the same). If it throws, nothing is sent. It must not use this channel.
+    template <class Fill>
+    base::Status try_send(std::size_t size, Fill&& fill) {
+        std::span<std::byte> room;
+        const base::Status status = claim(size, room);
+        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+    }
+    template <class Fill>
+    base::Status send(std::size_t size, Fill&& fill, const base::Deadline& deadline) {
+        std::span<std::byte> room;
+        const base::Status status = claim(size, room, deadline);
+        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+    }
+
+    /// Hands the next message to `take`, in place, in the memory the peer wrote it to; its room
+    /// returns to the peer after `take` returns. If `take` throws, the message stays the next.
+    ///   take(std::span<const std::byte>)  a whole message. Larger ones than the ring are put
+    ///                                     together in memory of the channel (which allocates).
+    ///   take(const Piece&)                pieces as they come, nothing is put together.
+    /// A message begun in one way is to be ended in the same. `take` must not use this channel.
+    template <class Take>
+    base::Status try_receive(Take&& take) {
+        return deliver<Take>([this](Piece& piece) { return look(piece); },
+                             [this](Piece& piece) { return look_whole(piece); }, take);
+    }
+    template <class Take>
+        requires(!std::is_same_v<std::remove_cvref_t<Take>, std::vector<std::byte>>)
+    base::Status receive(Take&& take, const base::Deadline& deadline) {
+        return deliver<Take>([&](Piece& piece) { return look(piece, deadline); },
+                             [&](Piece& piece) { return look_whole(piece, deadline); }, take);
+    }
+    /// Replaces `into` by the next message.
+    base::Status receive(std::vector<std::byte>& into, const base::Deadline& deadline);
+    /// Copies the next message to the beginning of `into` and sets `size`. `too_large`: it stays
+    /// the next one, and `size` says how much room it needs.
+    base::Status try_receive(std::span<std::byte> into, std::size_t& size);
+    base::Status receive(std::span<std::byte> into, std::size_t& size,
+                         const base::Deadline& deadline);
+
+    /// Sends no more: the peer receives what was sent, then `closed`. Receiving goes on.
+    base::Status finish(const base::Deadline& deadline);
+    /// Finishes, waits until the device has delivered everything to the peer's ring (not until
+    /// the peer has read it), and ends the connection in good order. Both directions are closed
+    /// then. `timed_out`: the connection was ended, but the peer may miss the end of it.
+    base::Status close(const base::Deadline& deadline);
+
+    [[nodiscard]] ChannelStats stats() const;
+    /// What was chosen and why: device, path, rings, requests per message.
+    [[nodiscard]] std::string explain() const;
+    /// Why the channel is broken. Empty while it is not.
+    [[nodiscard]] std::string failure() const;
+    /// The connection beneath: peer's name, its socket, its queue pair.
+    [[nodiscard]] connect::Link& link() noexcept;
+
+    struct Core;  ///< private to message/
+    explicit Channel(std::unique_ptr<Core> core) noexcept;
+
+  private:
+    base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept;
+    base::Status claim(std::size_t size, std::span<std::byte>& room,
+                       const base::Deadline& deadline);
+    base::Status commit(std::size_t size, std::size_t unused) noexcept;
+    void give_up(std::size_t size) noexcept;
+
+    base::Status look(Piece& piece) noexcept;
+    base::Status look(Piece& piece, const base::Deadline& deadline);
+    base::Status look_whole(Piece& piece);
+    base::Status look_whole(Piece& piece, const base::Deadline& deadline);
+    base::Status copy_out(const Piece& piece, std::span<std::byte> into,
+                          std::size_t& size) noexcept;
+    void release() noexcept;
+
+    template <class Fill>
+    base::Status fill_and_commit(std::span<std::byte> room, Fill& fill) {
+        struct Claim {
+            Channel* channel;
+            std::size_t size;
+            ~Claim() {
+                if (channel != nullptr) channel->give_up(size);
+            }
+        } claim{this, room.size()};
+        std::size_t used = room.size();
+        if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
+            fill(room);
+        } else {
+            used = std::min<std::size_t>(used, fill(room));
+        }
+        claim.channel = nullptr;
+        return commit(room.size(), room.size() - used);
+    }
+
+    template <class Take, class Look, class LookWhole>
+    base::Status deliver(Look look_piece, LookWhole look_message, Take& take) {
+        Piece piece;
+        base::Status status;
+        if constexpr (std::is_invocable_v<Take&, const Piece&>) {
+            status = look_piece(piece);
+            if (status == base::Status::ok) take(std::as_const(piece));
+        } else {
+            status = look_message(piece);
+            if (status == base::Status::ok) take(piece.payload);
+        }
+        if (status == base::Status::ok) release();
+        return status;
+    }
+
+    std::unique_ptr<Core> core_;
+};
+
+/// Accepts channels. Move-only; one thread at a time.
+class Listener {
+  public:
+    /// Throws Error (invalid_argument, permission, system: the address is in use …).
+    [[nodiscard]] static Listener listen(const connect::Address& address,
+                                         ChannelOptions options = {});
+    [[nodiscard]] const connect::Address& address() const noexcept { return listener_.address(); }
+    /// The next peer that sets up its channel. Peers that do not manage to are logged and passed
+    /// over. Throws Error (timed_out, cancelled).
+    [[nodiscard]] Channel accept(const base::Deadline& deadline);
+
+  private:
+    Listener(connect::Listener listener, ChannelOptions options)
+        : listener_{std::move(listener)}, options_{std::move(options)} {}
+    connect::Listener listener_;
+    ChannelOptions options_;
+};
+
+/// Connects to a Listener. Throws Error as connect::connect.
+[[nodiscard]] Channel connect(const connect::Address& address, ChannelOptions options,
+                              const base::Deadline& deadline);
+
+}  // namespace millrace::message

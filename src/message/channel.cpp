@@ -1,0 +1,268 @@
+// Channel: the public calls, over the state of channel_core.hpp.
+#include "millrace/message/channel.hpp"
+
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "channel_core.hpp"
+
+namespace millrace::message {
+
+namespace {
+
+/// Waits until `attempt()` answers something else than `again`.
+template <class Attempt>
+base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
+                      Attempt&& attempt) {
+    base::Status status = attempt();
+    if (status != again) return status;
+    const base::Status waited = base::wait_until(
+        [&] {
+            status = attempt();
+            return status != again;
+        },
+        deadline, core.options.wait, *core.sleeper);
+    core.sleeps.set(core.sleeper->sleeps());
+    core.events_received.set(core.sleeper->woken());
+    return waited == base::Status::ok ? status : waited;
+}
+
+template <class Attempt>
+base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline,
+                           Attempt&& attempt) {
+    core.waiting_for_room = true;
+    const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
+    core.waiting_for_room = false;
+    return status;
+}
+
+}  // namespace
+
+Channel::Channel(std::unique_ptr<Core> core) noexcept : core_{std::move(core)} {}
+Channel::Channel(Channel&&) noexcept = default;
+Channel& Channel::operator=(Channel&&) noexcept = default;
+Channel::~Channel() = default;
+
+std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
+connect::Link& Channel::link() noexcept { return core_->link; }
+std::string Channel::failure() const { return core_->why_failed; }
+
+// --- sending
+
+base::Status Channel::claim(std::size_t size, std::span<std::byte>& room) noexcept {
+    return core_->claim(size, room);
+}
+
+base::Status Channel::claim(std::size_t size, std::span<std::byte>& room,
+                            const base::Deadline& deadline) {
+    return wait_for_room(*core_, deadline, [&] { return core_->claim(size, room); });
+}
+
+base::Status Channel::commit(std::size_t size, std::size_t unused) noexcept {
+    return core_->commit(size, frame_whole, unused);
+}
+
+void Channel::give_up(std::size_t size) noexcept {
+    (void)core_->post(core_->writer.commit(size, frame_void), core_->other_writes);
+}
+
+base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
+    std::span<std::byte> room;
+    const base::Status status = core_->claim(message.size(), room);
+    if (status != base::Status::ok) [[unlikely]] return status;
+    if (!message.empty()) std::memcpy(room.data(), message.data(), message.size());
+    return core_->commit(message.size(), frame_whole, 0);
+}
+
+base::Status Channel::send(std::span<const std::byte> message, const base::Deadline& deadline) {
+    base::Status status = try_send(message);
+    if (status == base::Status::full) {
+        status = wait_for_room(*core_, deadline, [&] { return try_send(message); });
+    }
+    if (status != base::Status::too_large) return status;
+    // Pieces of an eighth: the receiver takes one while the next ones travel.
+    const std::size_t piece = frame_bytes(core_->writer.size() / 8) - 2 * word_bytes;
+    std::uint8_t flags = frame_more;
+    while (!message.empty()) {
+        const std::size_t length = std::min(piece, message.size());
+        if (length == message.size()) flags &= static_cast<std::uint8_t>(~frame_more);
+        std::span<std::byte> room;
+        status = claim(length, room, deadline);
+        if (status != base::Status::ok) return status;
+        std::memcpy(room.data(), message.data(), length);
+        status = core_->commit(length, flags, 0);
+        if (status != base::Status::ok) return status;
+        message = message.subspan(length);
+        flags |= frame_continues;
+    }
+    return base::Status::ok;
+}
+
+base::Status Channel::finish(const base::Deadline& deadline) {
+    if (core_->closed_by_us) return base::Status::ok;
+    return wait_for_room(*core_, deadline, [&] { return core_->send_close(); });
+}
+
+base::Status Channel::close(const base::Deadline& deadline) {
+    Core& core = *core_;
+    base::Status status = finish(deadline);
+    if (!core.window.broken() && !core.window.done(core.last_ticket)) {
+        // Only a completion says that everything was delivered; a READ behind it will have one.
+        base::NapParker nap;
+        const base::Status waited = base::wait_until(
+            [&] {
+                if (core.window.reap() != base::Status::ok) return true;
+                (void)core.pull.poll();
+                if (core.window.done(core.last_ticket)) return true;
+                (void)core.pull.start();
+                return core.link.peer() != connect::PeerState::alive;
+            },
+            deadline, core.options.wait, nap);
+        if (status == base::Status::ok) {
+            status = waited == base::Status::ok && !core.window.done(core.last_ticket)
+                         ? core.lost_or_closed()
+                         : waited;
+        }
+    }
+    core.link.say_goodbye();
+    core.ended_sending = core.ended_receiving = base::Status::closed;
+    core.closed_by_us = true;
+    return status;
+}
+
+// --- receiving
+
+base::Status Channel::look(Piece& piece) noexcept {
+    const base::Status status = core_->look(piece);
+    core_->current = piece;
+    return status;
+}
+
+base::Status Channel::look(Piece& piece, const base::Deadline& deadline) {
+    return wait_for(*core_, base::Status::empty, deadline, [&] { return look(piece); });
+}
+
+base::Status Channel::look_whole(Piece& piece) {
+    Core& core = *core_;
+    if (core.assembled_whole) [[unlikely]] {
+        piece = {core.assembled, true, true};
+        return base::Status::ok;
+    }
+    while (true) {
+        const base::Status status = look(piece);
+        if (status != base::Status::ok) return status;
+        if (piece.first && piece.last) [[likely]] return status;
+        if (piece.first) {
+            core.assembled.clear();
+            core.assembling = true;
+        }
+        if (core.assembling) {
+            if (piece.payload.size() > core.options.max_message_bytes - core.assembled.size()) {
+                core.assembling = false;  // the rest of it is passed over below
+                core.release(piece.payload.size(), piece.last);
+                return base::Status::too_large;
+            }
+            core.assembled.insert(core.assembled.end(), piece.payload.begin(),
+                                  piece.payload.end());
+        }
+        core.release(piece.payload.size(), piece.last);
+        if (piece.last && core.assembling) {
+            core.assembling = false;
+            core.assembled_whole = true;
+            piece = {core.assembled, true, true};
+            return base::Status::ok;
+        }
+    }
+}
+
+base::Status Channel::look_whole(Piece& piece, const base::Deadline& deadline) {
+    while (true) {
+        base::Status status = look_whole(piece);
+        if (status != base::Status::empty) return status;
+        // Each piece that comes begins the wait anew: who receives a large message is not idle.
+        Piece any;
+        status = look(any, deadline);
+        if (status != base::Status::ok) return status;
+    }
+}
+
+void Channel::release() noexcept {
+    if (core_->assembled_whole) {
+        core_->assembled_whole = false;
+        core_->assembled.clear();
+        return;
+    }
+    core_->release(core_->current.payload.size(), core_->current.last);
+}
+
+base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline& deadline) {
+    Piece piece;
+    const base::Status status = look_whole(piece, deadline);
+    if (status != base::Status::ok) return status;
+    if (core_->assembled_whole) {
+        into.swap(core_->assembled);
+    } else {
+        into.assign(piece.payload.begin(), piece.payload.end());
+    }
+    release();
+    return status;
+}
+
+base::Status Channel::copy_out(const Piece& piece, std::span<std::byte> into,
+                               std::size_t& size) noexcept {
+    size = piece.payload.size();
+    if (size > into.size()) return base::Status::too_large;
+    if (size != 0) std::memcpy(into.data(), piece.payload.data(), size);
+    release();
+    return base::Status::ok;
+}
+
+base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) {
+    Piece piece;
+    const base::Status status = look_whole(piece);
+    return status == base::Status::ok ? copy_out(piece, into, size) : status;
+}
+
+base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
+                              const base::Deadline& deadline) {
+    Piece piece;
+    const base::Status status = look_whole(piece, deadline);
+    return status == base::Status::ok ? copy_out(piece, into, size) : status;
+}
+
+// --- facts
+
+ChannelStats Channel::stats() const {
+    const Core& core = *core_;
+    return {.messages_sent = core.messages_sent.value(),
+            .bytes_sent = core.bytes_sent.value(),
+            .messages_received = core.messages_received.value(),
+            .bytes_received = core.bytes_received.value(),
+            .pieces_sent = core.pieces_sent.value(),
+            .pieces_received = core.pieces_received.value(),
+            .frame_writes = core.frame_writes.value(),
+            .other_writes = core.other_writes.value(),
+            .credit_writes = core.credit.posted(),
+            .credit_reads = core.pull.posted(),
+            .full = core.full.value(),
+            .sleeps = core.sleeper->sleeps(),
+            .events_sent = core.bell.rung(),
+            .events_received = core.sleeper->woken()};
+}
+
+std::string Channel::explain() const {
+    const Core& core = *core_;
+    return fmt::format(
+        "{}\nmessage channel: {} bytes of ring to receive into, {} to send into; {} per message "
+        "of up to {} bytes ({}); inline up to {} bytes of frame; the peer is told of {} consumed "
+        "bytes at a time and can ask",
+        core.link.explain(), core.reader.size(), core.writer.size(),
+        core.in_order ? "one WRITE" : "two WRITEs", core.writer.max_length(),
+        core.in_order ? "the bytes of one WRITE become visible in order"
+                      : "the device does not promise that the bytes of one WRITE become visible "
+                        "in order, so the footer travels behind the rest",
+        core.max_inline, core.credit_step);
+}
+
+}  // namespace millrace::message

@@ -1,0 +1,148 @@
+// The rarer paths of a channel's end: finding room, closing, losing the peer.
+#include "channel_core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace millrace::message {
+
+namespace {
+base::Status status_of(connect::PeerState peer) noexcept {
+    return peer == connect::PeerState::closed ? base::Status::closed : base::Status::peer_lost;
+}
+}  // namespace
+
+bool Channel::Core::advance_consumed(std::int64_t bytes) noexcept {
+    if (bytes <= 0) return false;
+    // A peer that claims to have consumed what was never sent must not open the ring.
+    if (static_cast<std::uint64_t>(bytes) > writer.position() - consumed) {
+        fail("the peer says that it consumed more than was sent");
+        return false;
+    }
+    consumed += static_cast<std::uint64_t>(bytes);
+    return true;
+}
+
+base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
+    for (int attempt = 0;; ++attempt) {
+        if (window.reap() != base::Status::ok) return lost_or_closed();
+        if (window.done(last_ticket)) {
+            transmitted = writer.position();
+        } else if (window.done(checkpoint_ticket)) {
+            transmitted = checkpoint_position;
+            checkpoint_ticket = last_ticket;
+            checkpoint_position = writer.position();
+        }
+        (void)advance_consumed(static_cast<std::int64_t>(page().credit.load() - consumed));
+        if (pull.poll()) {
+            const Progress peer = Progress::unpack(pull.value());
+            (void)advance_consumed(Progress::ahead(peer.consumed, Progress::units(consumed)));
+        }
+        if (ended_sending != base::Status::ok) return ended_sending;
+        // The older of the two: a place is free when it was consumed, and reusable when the
+        // device is done with it, which only its completion tells.
+        reusable = writer.position() -
+                   std::max(writer.position() - consumed, writer.position() - transmitted);
+        if (needed <= writer.free_bytes(reusable)) return base::Status::ok;
+        if (attempt != 0) return found_full();
+        // Ask. Behind this READ everything posted is complete, too.
+        if (pull.start() == base::Status::peer_lost) return lost_or_closed();
+        credit_reads.set(pull.posted());
+    }
+}
+
+base::Status Channel::Core::found_full() noexcept {
+    full.add();
+    if (link.peer() == connect::PeerState::alive) [[likely]] return base::Status::full;
+    return lost_or_closed();
+}
+
+base::Status Channel::Core::lost_or_closed() noexcept {
+    // A peer that closes takes its memory away, and what we still post fails: no surprise then.
+    const connect::PeerState peer = link.peer_now();
+    if (peer != connect::PeerState::closed) fail(cause_of_loss());
+    ended_sending = status_of(peer);
+    return ended_sending;
+}
+
+std::string Channel::Core::cause_of_loss() const {
+    return window.broken() ? window.failure() : "the peer's process or its host ended";
+}
+
+void Channel::Core::fail(std::string why) noexcept {
+    if (why_failed.empty()) why_failed = std::move(why);
+    if (ended_sending == base::Status::ok) ended_sending = base::Status::peer_lost;
+}
+
+void Channel::Core::wake_peer() noexcept {
+    // Without a slot the peer still counts as asleep, and the next look tries again.
+    (void)bell.ring();
+    events_sent.set(bell.rung());
+}
+
+void Channel::Core::return_credit() noexcept {
+    const std::uint64_t position = reader.position();
+    (void)credit.offer(position);
+    credit_writes.set(credit.posted());
+    published = position;
+    if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
+}
+
+base::Status Channel::Core::send_close() noexcept {
+    std::span<std::byte> room;
+    const base::Status status = claim(0, room);
+    if (status != base::Status::ok) return status;
+    const base::Status posted = post(writer.commit(0, frame_close), other_writes);
+    if (posted == base::Status::ok) {
+        ended_sending = base::Status::closed;
+        closed_by_us = true;
+    }
+    return posted;
+}
+
+base::Status Channel::Core::look_around(Piece& piece) noexcept {
+    if (published != reader.position()) {
+        published = reader.position();
+        if (bell.publish(Progress::pack(writer.position(), published))) wake_peer();
+    } else if (bell.peer_sleeps()) {
+        wake_peer();
+    }
+    const bool broken = window.broken() || sleeper->broken();
+    if (!broken && link.peer() == connect::PeerState::alive) return base::Status::empty;
+    const connect::PeerState peer = link.peer_now();
+    // What it sent before its end has landed before we learnt of the end: look once more.
+    switch (reader.look(piece)) {
+        case FrameReader::Look::piece: return base::Status::ok;
+        case FrameReader::Look::nothing: break;
+        default: return end_receiving(piece);
+    }
+    if (peer != connect::PeerState::closed) {
+        fail(cause_of_loss());
+    }
+    ended_receiving = status_of(peer);
+    return ended_receiving;
+}
+
+base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
+    if (reader.look(piece) == FrameReader::Look::closed) {
+        ended_receiving = base::Status::closed;
+    } else {
+        fail("the peer wrote a frame that the protocol does not allow");
+        ended_receiving = base::Status::peer_lost;
+    }
+    return ended_receiving;
+}
+
+bool Channel::Core::is_news(std::uint64_t word) noexcept {
+    const Progress peer = Progress::unpack(word);
+    const bool more_room =
+        advance_consumed(Progress::ahead(peer.consumed, Progress::units(consumed)));
+    if (waiting_for_room) {
+        // Messages that wait here unread are no news to who waits for room.
+        return more_room || (Progress::ahead(peer.sent, Progress::units(reader.position())) > 0 &&
+                             !reader.arriving());
+    }
+    return Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
+}
+
+}  // namespace millrace::message

@@ -1,0 +1,248 @@
+// The state of one end of a channel and its polled paths: claim, commit, look, release. Used by
+// channel.cpp alone; setup.cpp makes it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "millrace/base/statistics.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/message/channel.hpp"
+#include "millrace/message/frame_reader.hpp"
+#include "millrace/message/frame_writer.hpp"
+#include "millrace/ring/counter.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/wake_up.hpp"
+#include "millrace/verbs/memory.hpp"
+
+namespace millrace::message {
+
+/// Registered memory that the peer reads and writes. One per end.
+struct ControlPage {
+    ring::WakeUpPage wake_up;
+    ring::CounterLine credit;   ///< what the peer has consumed; it WRITEs it now and then
+    ring::CounterLine landing;  ///< of our READ of the peer's progress
+};
+
+/// Progress of one end, as the peer READs it: units of 64 bytes, sent in the upper half, consumed
+/// in the lower. Rings have at most 2^24 units, so 32 bits tell differences.
+struct Progress {
+    std::uint32_t sent = 0;
+    std::uint32_t consumed = 0;
+
+    [[nodiscard]] static constexpr std::uint32_t units(std::uint64_t position) noexcept {
+        return static_cast<std::uint32_t>(position / frame_alignment);
+    }
+    [[nodiscard]] static constexpr std::uint64_t pack(std::uint64_t sent,
+                                                      std::uint64_t consumed) noexcept {
+        return std::uint64_t{units(sent)} << 32 | units(consumed);
+    }
+    [[nodiscard]] static constexpr Progress unpack(std::uint64_t word) noexcept {
+        return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
+    }
+    /// How far `newer` is ahead of `older`, in bytes; negative if it is not.
+    [[nodiscard]] static constexpr std::int64_t ahead(std::uint32_t newer,
+                                                      std::uint32_t older) noexcept {
+        return std::int64_t{static_cast<std::int32_t>(newer - older)} * frame_alignment;
+    }
+};
+
+/// What each end tells the other at the beginning. Addresses are the sender's own.
+struct Facts {
+    std::uint64_t ring_address = 0;
+    std::uint64_t ring_bytes = 0;
+    std::uint64_t control_address = 0;
+    std::uint32_t ring_rkey = 0;
+    std::uint32_t control_rkey = 0;
+    /// Where this end's count of sent bytes begins.
+    std::uint64_t first_position = 0;
+
+    static constexpr std::size_t wire_size = 40;
+};
+
+struct Channel::Core {
+    class ChannelSleeper final : public ring::Sleeper {
+      public:
+        ChannelSleeper(Core& core) : Sleeper{core.link, core.window, core.page().wake_up,
+                                             core.control.region()}, core_{&core} {}
+
+      private:
+        bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
+        Core* core_;
+    };
+
+    /// Allocates what the peer must be told about.
+    Core(connect::Link connected, const ChannelOptions& chosen);
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
+
+    [[nodiscard]] Facts facts() const;
+    /// Takes what the peer told. Throws Error (protocol, resource_exhausted).
+    void meet(const Facts& peer);
+
+    [[nodiscard]] ControlPage& page() const noexcept {
+        return *reinterpret_cast<ControlPage*>(control.data());
+    }
+
+    // --- sending
+
+    base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept {
+        if (ended_sending != base::Status::ok) [[unlikely]] return ended_sending;
+        if (size > writer.max_length()) [[unlikely]] return base::Status::too_large;
+        while (true) {
+            // Twice 2 requests at most for a skip and a frame, and room for the counters'.
+            if (window.free() < 4) [[unlikely]] {
+                if (window.reap() != base::Status::ok) return lost_or_closed();
+                if (window.free() < 4) return found_full();
+            }
+            if (writer.needed(size) > writer.free_bytes(reusable)) [[unlikely]] {
+                const base::Status status = look_for_room(writer.needed(size));
+                if (status != base::Status::ok) return status;
+            }
+            if (!writer.must_skip(size)) [[likely]] break;
+            const base::Status status = post(writer.skip(), other_writes);
+            if (status != base::Status::ok) return status;
+        }
+        room = writer.payload(size);
+        return base::Status::ok;
+    }
+
+    base::Status commit(std::size_t size, std::uint8_t flags, std::size_t unused) noexcept {
+        const base::Status status =
+            post(writer.commit(size, flags, static_cast<std::uint32_t>(unused)), frame_writes);
+        if (status != base::Status::ok) [[unlikely]] return status;
+        pieces_sent.add();
+        bytes_sent.add(size - unused);
+        if ((flags & frame_more) == 0) messages_sent.add();
+        return base::Status::ok;
+    }
+
+    base::Status post(const Transmission& frame, base::Counter& counter) noexcept {
+        base::Status status;
+        if (in_order) [[likely]] {
+            status = post_write(frame);
+            counter.add();
+        } else {
+            // The footer alone, behind the rest: see docs/message.md.
+            status = post_write({frame.offset, frame.bytes - word_bytes});
+            if (status == base::Status::ok) {
+                status = post_write({frame.offset + frame.bytes - word_bytes, word_bytes});
+            }
+            counter.add(2);
+        }
+        if (status != base::Status::ok) [[unlikely]] return lost_or_closed();
+        last_ticket = window.posted();
+        if (bell.publish(Progress::pack(writer.position(), reader.position()))) [[unlikely]] {
+            wake_peer();
+        }
+        return base::Status::ok;
+    }
+
+    base::Status post_write(const Transmission& range) noexcept {
+        const ibv_sge slice{send_ring_address + range.offset,
+                            static_cast<std::uint32_t>(range.bytes), send_ring_lkey};
+        return window.post(verbs::Write{.from = {&slice, 1},
+                                        .to = peer_ring + range.offset,
+                                        .flags = range.bytes <= max_inline
+                                                     ? verbs::SendFlags::inlined
+                                                     : verbs::SendFlags::none});
+    }
+
+    base::Status look_for_room(std::uint64_t needed) noexcept;
+    base::Status found_full() noexcept;
+    /// Why sending ended, now that it must have: the queue pair or the peer is gone.
+    base::Status lost_or_closed() noexcept;
+    void wake_peer() noexcept;
+    bool advance_consumed(std::int64_t bytes) noexcept;
+    base::Status send_close() noexcept;
+
+    // --- receiving
+
+    base::Status look(Piece& piece) noexcept {
+        if (ended_receiving != base::Status::ok) [[unlikely]] return ended_receiving;
+        switch (reader.look(piece)) {
+            case FrameReader::Look::piece:
+                empty_looks = 0;
+                return base::Status::ok;
+            case FrameReader::Look::nothing:
+                if ((++empty_looks & 63) == 0) [[unlikely]] return look_around(piece);
+                return base::Status::empty;
+            default: return end_receiving(piece);
+        }
+    }
+
+    /// `bytes`: of payload.
+    void release(std::size_t bytes, bool last) noexcept {
+        reader.release();
+        pieces_received.add();
+        bytes_received.add(bytes);
+        if (last) messages_received.add();
+        const std::uint64_t position = reader.position();
+        page().wake_up.progress.store(Progress::pack(writer.position(), position));
+        if (position - credit.sent() >= credit_step) [[unlikely]] return_credit();
+        // No fence here: a sleeper that this misses is found by look_around or return_credit.
+        if (bell.peer_sleeps()) [[unlikely]] wake_peer();
+    }
+
+    base::Status look_around(Piece& piece) noexcept;
+    base::Status end_receiving(Piece& piece) noexcept;
+    void return_credit() noexcept;
+
+    bool is_news(std::uint64_t word) noexcept;
+    void fail(std::string why) noexcept;
+    [[nodiscard]] std::string cause_of_loss() const;
+
+    // The link goes last: everything below was made from it.
+    connect::Link link;
+    ChannelOptions options;
+    ring::SendWindow window;
+    verbs::RegisteredBuffer control;
+    verbs::RegisteredBuffer receive_ring;
+    verbs::RegisteredBuffer send_ring;
+    std::optional<ChannelSleeper> sleeper;
+
+    // Sending. One thread uses all of it, so nothing here needs a line of its own.
+    FrameWriter writer;
+    std::uint64_t reusable = 0;     ///< everything before it was consumed and its WRITE completed
+    std::uint64_t consumed = 0;     ///< by the peer, as far as is known
+    std::uint64_t transmitted = 0;  ///< everything before it was completed by the device
+    std::uint64_t last_ticket = 0;  ///< of the last WRITE of a frame
+    std::uint64_t checkpoint_ticket = 0;
+    std::uint64_t checkpoint_position = 0;
+    std::uint64_t send_ring_address = 0;
+    std::uint32_t send_ring_lkey = 0;
+    std::uint32_t max_inline = 0;
+    verbs::RemoteAddress peer_ring{};
+    ring::CounterPull pull;
+    ring::Bell bell;
+    base::Status ended_sending = base::Status::ok;
+    bool in_order = true;
+    bool waiting_for_room = false;
+    bool closed_by_us = false;  ///< the close frame is posted
+
+    // Receiving.
+    FrameReader reader;
+    std::uint64_t credit_step = 0;
+    ring::CounterPush credit;
+    std::uint64_t empty_looks = 0;
+    Piece current;  ///< what look() found last
+    std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
+    base::Status ended_receiving = base::Status::ok;
+    std::vector<std::byte> assembled;
+    bool assembling = false;       ///< `assembled` holds the beginning of a message
+    bool assembled_whole = false;  ///< … and its end: it is handed out, or about to be
+
+    std::string why_failed;
+    base::StatisticsPage statistics;
+    base::Counter messages_sent, bytes_sent, messages_received, bytes_received;
+    base::Counter pieces_sent, pieces_received, frame_writes, other_writes;
+    base::Counter credit_writes, credit_reads, full, sleeps, events_sent, events_received;
+};
+
+}  // namespace millrace::message

@@ -1,0 +1,211 @@
+// How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "channel_core.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+
+namespace millrace::message {
+
+namespace {
+
+constexpr std::chrono::seconds setup_patience{5};
+
+void check(const ChannelOptions& options) {
+    if (!valid_ring(options.ring_bytes)) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
+                          fmt::format("a ring of {} bytes", options.ring_bytes),
+                          fmt::format("a ring's size is a power of two from {} to {}",
+                                      smallest_ring, largest_ring),
+                          "use the default of 262144, or the next power of two"};
+    }
+    if (options.first_position % frame_alignment != 0) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
+                          fmt::format("first position {}", options.first_position),
+                          fmt::format("it is not a multiple of {}", frame_alignment),
+                          "leave it 0"};
+    }
+}
+
+connect::LinkOptions link_options(const ChannelOptions& options) {
+    return {.service = "message channel",
+            .service_version = 1,
+            .endpoint = options.endpoint,
+            .max_send_requests = 128,
+            .max_receive_requests = 16,
+            .max_send_slices = 1,
+            .max_inline = 128};
+}
+
+template <class Number>
+void put(std::byte*& at, Number number) noexcept {
+    std::memcpy(at, &number, sizeof number);
+    at += sizeof number;
+}
+
+template <class Number>
+void get(const std::byte*& at, Number& number) noexcept {
+    std::memcpy(&number, at, sizeof number);
+    at += sizeof number;
+}
+
+std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
+    std::array<std::byte, Facts::wire_size> bytes;
+    std::byte* at = bytes.data();
+    put(at, facts.ring_address);
+    put(at, facts.ring_bytes);
+    put(at, facts.control_address);
+    put(at, facts.ring_rkey);
+    put(at, facts.control_rkey);
+    put(at, facts.first_position);
+    return bytes;
+}
+
+Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
+    if (bytes.size() != Facts::wire_size) {
+        throw base::Error{base::ErrorCode::protocol, "set up a message channel",
+                          fmt::format("peer {}", peer),
+                          fmt::format("it described its end in {} bytes, not {}", bytes.size(),
+                                      Facts::wire_size),
+                          "use the same build of millrace on both sides"};
+    }
+    Facts facts;
+    const std::byte* at = bytes.data();
+    get(at, facts.ring_address);
+    get(at, facts.ring_bytes);
+    get(at, facts.control_address);
+    get(at, facts.ring_rkey);
+    get(at, facts.control_rkey);
+    get(at, facts.first_position);
+    return facts;
+}
+
+Channel set_up(connect::Link link, const ChannelOptions& options,
+               const base::Deadline& deadline) {
+    auto core = std::make_unique<Channel::Core>(std::move(link), options);
+    const auto mine = encode(core->facts());
+    const auto theirs = core->link.exchange(mine, deadline);
+    core->meet(decode(theirs, core->link.peer_name()));
+    return Channel{std::move(core)};
+}
+
+}  // namespace
+
+Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
+    : link{std::move(connected)},
+      options{chosen},
+      window{link},
+      control{link.protection_domain().allocate(
+          sizeof(ControlPage), verbs::Access::remote_write | verbs::Access::remote_read)},
+      receive_ring{
+          link.protection_domain().allocate(chosen.ring_bytes, verbs::Access::remote_write)},
+      statistics{"message channel",
+                 {"messages sent", "bytes sent", "messages received", "bytes received",
+                  "pieces sent", "pieces received", "frame writes", "other writes",
+                  "credit writes", "credit reads", "full", "sleeps", "events sent",
+                  "events received"}} {
+    new (control.data()) ControlPage{};
+    sleeper.emplace(*this);
+    std::size_t index = 0;
+    for (base::Counter* counter :
+         {&messages_sent, &bytes_sent, &messages_received, &bytes_received, &pieces_sent,
+          &pieces_received, &frame_writes, &other_writes, &credit_writes, &credit_reads, &full,
+          &sleeps, &events_sent, &events_received}) {
+        *counter = statistics.counter(index++);
+    }
+    // The peer may push credit as soon as it knows our address: the beginning is stored before.
+    consumed = transmitted = reusable = checkpoint_position = chosen.first_position;
+    page().credit.store(chosen.first_position);
+    in_order = link.writes_in_order();
+    max_inline = link.queue_pair().capacity().max_inline_data;
+}
+
+Facts Channel::Core::facts() const {
+    const verbs::RemoteAddress ring = receive_ring.remote();
+    const verbs::RemoteAddress page_address = control.remote();
+    return {.ring_address = ring.address,
+            .ring_bytes = options.ring_bytes,
+            .control_address = page_address.address,
+            .ring_rkey = ring.rkey,
+            .control_rkey = page_address.rkey,
+            .first_position = options.first_position};
+}
+
+void Channel::Core::meet(const Facts& peer) {
+    if (!valid_ring(peer.ring_bytes) || peer.first_position % frame_alignment != 0) {
+        throw base::Error{base::ErrorCode::protocol, "set up a message channel",
+                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("it offers a ring of {} bytes beginning at position {}",
+                                      peer.ring_bytes, peer.first_position),
+                          "use the same build of millrace on both sides"};
+    }
+    if (peer.ring_bytes > options.max_peer_ring_bytes) {
+        throw base::Error{
+            base::ErrorCode::resource_exhausted, "set up a message channel",
+            fmt::format("peer {}", link.peer_name()),
+            fmt::format("it offers a ring of {} bytes, and a copy of at most {} is allowed here",
+                        peer.ring_bytes, options.max_peer_ring_bytes),
+            "make its ring smaller (ring_bytes), or allow more (max_peer_ring_bytes)"};
+    }
+    send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
+    const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
+    send_ring_address = whole.addr;
+    send_ring_lkey = whole.lkey;
+    peer_ring = {peer.ring_address, peer.ring_rkey};
+    writer = FrameWriter{{send_ring.data(), peer.ring_bytes}, options.first_position};
+    reader = FrameReader{{receive_ring.data(), options.ring_bytes}, peer.first_position};
+    published = peer.first_position;
+
+    const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
+    sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up));
+    bell = ring::Bell{window, page().wake_up, peer_page};
+    page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
+    credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
+                               peer.first_position};
+    credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
+    pull = ring::CounterPull{
+        window,
+        peer_page + offsetof(ControlPage, wake_up) + offsetof(ring::WakeUpPage, progress),
+        control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t)),
+        Progress::pack(peer.first_position, options.first_position)};
+}
+
+Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
+    check(options);
+    connect::Listener listener = connect::Listener::listen(address, link_options(options));
+    return Listener{std::move(listener), std::move(options)};
+}
+
+Channel Listener::accept(const base::Deadline& deadline) {
+    while (true) {
+        connect::Link link = listener_.accept(deadline);
+        const std::string peer = link.peer_name();
+        try {
+            const auto limit = base::Clock::now() + setup_patience;
+            return set_up(std::move(link), options_,
+                          base::Deadline::at(std::min(limit, deadline.point())));
+        } catch (const base::Error& error) {
+            const bool of_the_peer = error.code() == base::ErrorCode::peer_lost ||
+                                     error.code() == base::ErrorCode::closed ||
+                                     error.code() == base::ErrorCode::protocol ||
+                                     error.code() == base::ErrorCode::timed_out;
+            if (!of_the_peer) throw;
+            base::log(base::LogLevel::warn, "message", "passed over {}: {}", peer, error.what());
+        }
+    }
+}
+
+Channel connect(const connect::Address& address, ChannelOptions options,
+                const base::Deadline& deadline) {
+    check(options);
+    return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
+}
+
+}  // namespace millrace::message
