@@ -13,40 +13,47 @@ std::uintptr_t address_of(const std::byte* pointer) noexcept {
     return reinterpret_cast<std::uintptr_t>(pointer);
 }
 
-/// What is being copied; the pieces below move it forward.
-struct Cursor {
+/// What is left to copy. Only handed to functions that are inlined, and by value, so that it lives
+/// in registers: a trip through memory costs as much as copying a few hundred bytes.
+struct Rest {
     std::byte* to;
     const std::byte* from;
-    std::size_t left;
+    std::size_t bytes;
+
+    [[nodiscard]] Rest after(std::size_t copied) const noexcept {
+        return {to + copied, from + copied, bytes - copied};
+    }
 };
 
 template <class Word>
-inline void advance_by(Cursor& at) noexcept {
-    store_after_all<Word>(at.to, at.from);
-    at.to += sizeof(Word);
-    at.from += sizeof(Word);
-    at.left -= sizeof(Word);
+[[nodiscard]] inline Rest copy_word(Rest rest) noexcept {
+    store_after_all<Word>(rest.to, rest.from);
+    return rest.after(sizeof(Word));
 }
 
 /// Up to the next 16-byte boundary of the destination.
-inline void copy_head(Cursor& at) noexcept {
-    if ((address_of(at.to) & 1) != 0 && at.left >= 1) advance_by<std::uint8_t>(at);
-    if ((address_of(at.to) & 2) != 0 && at.left >= 2) advance_by<std::uint16_t>(at);
-    if ((address_of(at.to) & 4) != 0 && at.left >= 4) advance_by<std::uint32_t>(at);
-    if ((address_of(at.to) & 8) != 0 && at.left >= 8) advance_by<std::uint64_t>(at);
+[[nodiscard]] inline Rest copy_head(Rest rest) noexcept {
+    const auto wants = [&rest](std::size_t size) {
+        return (address_of(rest.to) & size) != 0 && rest.bytes >= size;
+    };
+    if (wants(1)) rest = copy_word<std::uint8_t>(rest);
+    if (wants(2)) rest = copy_word<std::uint16_t>(rest);
+    if (wants(4)) rest = copy_word<std::uint32_t>(rest);
+    if (wants(8)) rest = copy_word<std::uint64_t>(rest);
+    return rest;
 }
 
-/// At most 16 bytes: whole words first, then what is left of the last word, ascending. At a
-/// destination aligned for the largest store that still fits.
-inline void copy_tail(Cursor& at) noexcept {
-    if (at.left > 8) advance_by<std::uint64_t>(at);
-    if (at.left >= 8) {
-        advance_by<std::uint64_t>(at);
+/// At most 16 bytes to a destination aligned for the largest store that still fits: whole words
+/// first, then what is left of the last one, ascending.
+inline void copy_tail(Rest rest) noexcept {
+    if (rest.bytes > 8) rest = copy_word<std::uint64_t>(rest);
+    if (rest.bytes == 8) {
+        store_after_all<std::uint64_t>(rest.to, rest.from);
         return;
     }
-    if ((at.left & 4) != 0) advance_by<std::uint32_t>(at);
-    if ((at.left & 2) != 0) advance_by<std::uint16_t>(at);
-    if ((at.left & 1) != 0) advance_by<std::uint8_t>(at);
+    if ((rest.bytes & 4) != 0) rest = copy_word<std::uint32_t>(rest);
+    if ((rest.bytes & 2) != 0) rest = copy_word<std::uint16_t>(rest);
+    if ((rest.bytes & 1) != 0) store_after_all<std::uint8_t>(rest.to, rest.from);
 }
 
 #if defined(__x86_64__)
@@ -54,82 +61,104 @@ inline void copy_tail(Cursor& at) noexcept {
 /// Keeps the compiler from exchanging two stores; the processor keeps their order by itself.
 inline void keep_order() noexcept { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-const __m128i* vector16(const std::byte* pointer) noexcept {
-    return reinterpret_cast<const __m128i*>(pointer);
+inline void copy_16(std::byte* to, const std::byte* from) noexcept {
+    _mm_store_si128(reinterpret_cast<__m128i*>(to),
+                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    keep_order();
 }
-__m128i* vector16(std::byte* pointer) noexcept { return reinterpret_cast<__m128i*>(pointer); }
-
-/// Leaves 1 to 16 bytes.
-inline void copy_body_16(Cursor& at) noexcept {
-    while (at.left > 64) {
-        const __m128i a = _mm_loadu_si128(vector16(at.from));
-        const __m128i b = _mm_loadu_si128(vector16(at.from + 16));
-        const __m128i c = _mm_loadu_si128(vector16(at.from + 32));
-        const __m128i d = _mm_loadu_si128(vector16(at.from + 48));
-        _mm_store_si128(vector16(at.to), a);
-        keep_order();
-        _mm_store_si128(vector16(at.to + 16), b);
-        keep_order();
-        _mm_store_si128(vector16(at.to + 32), c);
-        keep_order();
-        _mm_store_si128(vector16(at.to + 48), d);
-        keep_order();
-        at.to += 64;
-        at.from += 64;
-        at.left -= 64;
-    }
-    while (at.left > 16) {
-        _mm_store_si128(vector16(at.to), _mm_loadu_si128(vector16(at.from)));
-        keep_order();
-        at.to += 16;
-        at.from += 16;
-        at.left -= 16;
-    }
+[[gnu::target("avx")]] inline void copy_32(std::byte* to, const std::byte* from) noexcept {
+    _mm256_store_si256(reinterpret_cast<__m256i*>(to),
+                       _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+    keep_order();
+}
+[[gnu::target("avx512f")]] inline void copy_64(std::byte* to, const std::byte* from) noexcept {
+    _mm512_store_si512(to, _mm512_loadu_si512(from));
+    keep_order();
 }
 
-__attribute__((target("avx"))) const __m256i* vector32(const std::byte* pointer) noexcept {
-    return reinterpret_cast<const __m256i*>(pointer);
-}
-__attribute__((target("avx"))) __m256i* vector32(std::byte* pointer) noexcept {
-    return reinterpret_cast<__m256i*>(pointer);
+/// From a 16-byte boundary to the end.
+inline void copy_by_16(Rest rest) noexcept {
+    while (rest.bytes > 64) {
+        copy_16(rest.to, rest.from);
+        copy_16(rest.to + 16, rest.from + 16);
+        copy_16(rest.to + 32, rest.from + 32);
+        copy_16(rest.to + 48, rest.from + 48);
+        rest = rest.after(64);
+    }
+    while (rest.bytes > 16) {
+        copy_16(rest.to, rest.from);
+        rest = rest.after(16);
+    }
+    copy_tail(rest);
 }
 
-/// From a 16-byte boundary; leaves 1 to 144 bytes.
-__attribute__((target("avx"))) void copy_body_32(Cursor& at) noexcept {
-    if ((address_of(at.to) & 16) != 0) {
-        _mm_store_si128(vector16(at.to), _mm_loadu_si128(vector16(at.from)));
-        keep_order();
-        at.to += 16;
-        at.from += 16;
-        at.left -= 16;
+[[gnu::target("avx")]] void copy_by_32(std::byte* to, const std::byte* from,
+                                       std::size_t bytes) noexcept {
+    Rest rest{to, from, bytes};
+    if ((address_of(rest.to) & 16) != 0) {
+        copy_16(rest.to, rest.from);
+        rest = rest.after(16);
     }
-    std::byte* to = at.to;
-    const std::byte* from = at.from;
-    std::size_t left = at.left;
-    while (left > 128) {
-        const __m256i a = _mm256_loadu_si256(vector32(from));
-        const __m256i b = _mm256_loadu_si256(vector32(from + 32));
-        const __m256i c = _mm256_loadu_si256(vector32(from + 64));
-        const __m256i d = _mm256_loadu_si256(vector32(from + 96));
-        _mm256_store_si256(vector32(to), a);
-        keep_order();
-        _mm256_store_si256(vector32(to + 32), b);
-        keep_order();
-        _mm256_store_si256(vector32(to + 64), c);
-        keep_order();
-        _mm256_store_si256(vector32(to + 96), d);
-        keep_order();
-        to += 128;
-        from += 128;
-        left -= 128;
+    while (rest.bytes > 128) {
+        copy_32(rest.to, rest.from);
+        copy_32(rest.to + 32, rest.from + 32);
+        copy_32(rest.to + 64, rest.from + 64);
+        copy_32(rest.to + 96, rest.from + 96);
+        rest = rest.after(128);
     }
-    at = {to, from, left};
+    while (rest.bytes > 32) {
+        copy_32(rest.to, rest.from);
+        rest = rest.after(32);
+    }
+    if (rest.bytes > 16) {
+        copy_16(rest.to, rest.from);
+        rest = rest.after(16);
+    }
+    copy_tail(rest);
 }
 
-/// False while static objects are still being made: then the narrow stores do it.
-const bool has_avx = [] {
+[[gnu::target("avx512f")]] void copy_by_64(std::byte* to, const std::byte* from,
+                                           std::size_t bytes) noexcept {
+    Rest rest{to, from, bytes};
+    if ((address_of(rest.to) & 16) != 0) {
+        copy_16(rest.to, rest.from);
+        rest = rest.after(16);
+    }
+    if ((address_of(rest.to) & 32) != 0 && rest.bytes > 32) {
+        copy_32(rest.to, rest.from);
+        rest = rest.after(32);
+    }
+    while (rest.bytes > 256) {
+        copy_64(rest.to, rest.from);
+        copy_64(rest.to + 64, rest.from + 64);
+        copy_64(rest.to + 128, rest.from + 128);
+        copy_64(rest.to + 192, rest.from + 192);
+        rest = rest.after(256);
+    }
+    while (rest.bytes > 64) {
+        copy_64(rest.to, rest.from);
+        rest = rest.after(64);
+    }
+    if (rest.bytes > 32) {
+        copy_32(rest.to, rest.from);
+        rest = rest.after(32);
+    }
+    if (rest.bytes > 16) {
+        copy_16(rest.to, rest.from);
+        rest = rest.after(16);
+    }
+    copy_tail(rest);
+}
+
+/// Until static objects are made, the narrow stores do it.
+enum class Width { narrow, avx, avx512 };
+const Width width = [] {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx") != 0;
+    // Wide stores only on processors that do not slow down for them: those have VBMI2, too.
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vbmi2")) {
+        return Width::avx512;
+    }
+    return __builtin_cpu_supports("avx") ? Width::avx : Width::narrow;
 }();
 
 #endif
@@ -137,19 +166,24 @@ const bool has_avx = [] {
 }  // namespace
 
 void copy_in_order_any(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
-    Cursor at{to, from, bytes};
-    if ((address_of(to) & 15) != 0) copy_head(at);
+    Rest rest{to, from, bytes};
+    if ((address_of(to) & 15) != 0) rest = copy_head(rest);
 #if defined(__x86_64__)
-    if (at.left > 192 && has_avx) copy_body_32(at);
-    copy_body_16(at);
-#else
-    if (at.left > 16) {
-        const std::size_t body = (at.left - 1) & ~std::size_t{7};
-        std::memcpy(at.to, at.from, body);
-        at = {at.to + body, at.from + body, at.left - body};
+    if (rest.bytes <= 64 || width == Width::narrow) {
+        copy_by_16(rest);
+    } else if (width == Width::avx) {
+        copy_by_32(rest.to, rest.from, rest.bytes);
+    } else {
+        copy_by_64(rest.to, rest.from, rest.bytes);
     }
+#else
+    if (rest.bytes > 16) {
+        const std::size_t body = (rest.bytes - 1) & ~std::size_t{7};
+        std::memcpy(rest.to, rest.from, body);
+        rest = rest.after(body);
+    }
+    copy_tail(rest);
 #endif
-    copy_tail(at);
 }
 
 }  // namespace millrace::soft::detail

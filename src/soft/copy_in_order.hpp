@@ -7,6 +7,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
 namespace millrace::soft {
 
 namespace detail {
@@ -30,7 +34,17 @@ inline void store_after_all(std::byte* to, const std::byte* from) noexcept {
 /// be volatile to other writers; overlapping ranges are not supported.
 inline void copy_in_order(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
     if (((reinterpret_cast<std::uintptr_t>(to) | bytes) & 7) == 0 && bytes <= 64) {
-        for (std::size_t done = 0; done < bytes; done += 8) {
+        std::size_t done = 0;
+#if defined(__x86_64__)
+        if ((reinterpret_cast<std::uintptr_t>(to) & 15) == 0) {
+            for (; done + 16 < bytes; done += 16) {
+                _mm_store_si128(reinterpret_cast<__m128i*>(to + done),
+                                _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + done)));
+                std::atomic_signal_fence(std::memory_order_seq_cst);
+            }
+        }
+#endif
+        for (; done < bytes; done += 8) {
             detail::store_after_all<std::uint64_t>(to + done, from + done);
         }
         return;
