@@ -2,11 +2,49 @@
 // turn a loop of plain ones into memcpy, whose order of stores is nobody's promise.
 #include "copy_in_order.hpp"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
 #include <immintrin.h>
+#endif
+#if defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
+#include <sanitizer/tsan_interface.h>
 #endif
 
 namespace millrace::soft::detail {
+
+#if defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
+
+namespace {
+
+template <class Word>
+bool copy_if_aligned(std::byte*& to, const std::byte*& from, std::size_t& bytes) noexcept {
+    const auto both = reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
+    if (both % sizeof(Word) != 0 || bytes < sizeof(Word)) return false;
+    auto* source = reinterpret_cast<Word*>(const_cast<std::byte*>(from));
+    std::atomic_ref<Word>{*reinterpret_cast<Word*>(to)}.store(
+        std::atomic_ref<Word>{*source}.load(std::memory_order_acquire), std::memory_order_release);
+    to += sizeof(Word);
+    from += sizeof(Word);
+    bytes -= sizeof(Word);
+    return true;
+}
+
+}  // namespace
+
+void copy_in_order_any(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+    while (bytes > 0) {
+        // Whoever polls one byte of the tail synchronises with that byte's address.
+        if (bytes <= 8) {
+            for (std::size_t i = 0; i < bytes; ++i) __tsan_release(to + i);
+        }
+        copy_if_aligned<std::uint64_t>(to, from, bytes) ||
+            copy_if_aligned<std::uint32_t>(to, from, bytes) ||
+            copy_if_aligned<std::uint16_t>(to, from, bytes) ||
+            copy_if_aligned<std::uint8_t>(to, from, bytes);
+    }
+}
+
+#else
+
 namespace {
 
 std::uintptr_t address_of(const std::byte* pointer) noexcept {
@@ -185,5 +223,7 @@ void copy_in_order_any(std::byte* to, const std::byte* from, std::size_t bytes) 
     copy_tail(rest);
 #endif
 }
+
+#endif
 
 }  // namespace millrace::soft::detail

@@ -61,9 +61,9 @@ TEST(CopyInOrder, CopiesLargeSizes) {
 }
 
 /// Copies items of `bytes` again and again, each filled with its number, to a buffer whose reader
-/// polls the last `mark` bytes and then expects the number in all that lie before.
+/// polls the last byte and then expects the number in all that lie before.
 void check_order(std::size_t bytes, std::size_t offset) {
-    constexpr int items = 2000;
+    constexpr int items = 400;
     alignas(64) static std::byte to_memory[8192];
     std::byte* to = to_memory + offset;
     std::memset(to_memory, 0, sizeof to_memory);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 #include <vector>
@@ -288,7 +289,8 @@ void check_transfers(Owner& owner, const Reach& reach) {
             ASSERT_EQ(transfer(part, here(source), bytes, *owner.peer), CopyResult::ok);
             std::vector<std::byte> back(bytes + 1, std::byte{0x5a});
             ASSERT_EQ(transfer(here(back), part, bytes, *owner.peer), CopyResult::ok);
-            ASSERT_EQ(std::memcmp(back.data(), source.data(), bytes), 0) << bytes << " " << offset;
+            ASSERT_TRUE(std::equal(source.begin(), source.end(), back.begin()))
+                << bytes << " " << offset;
             ASSERT_EQ(back[bytes], std::byte{0x5a});
         }
     }
