@@ -12,7 +12,7 @@ inline void full_fence() noexcept {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"  // the sanitizer does not model it: it may only miss races
 #endif
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);  // the builtin: a warning about it is then here
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
