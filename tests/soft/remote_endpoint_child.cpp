@@ -1,0 +1,88 @@
+// What the process behind a RemoteEndpoint does with its commands.
+#include <algorithm>
+
+#include "remote_endpoint.hpp"
+
+namespace millrace::test {
+namespace {
+
+std::string describe(const std::optional<ibv_wc>& wc) {
+    if (!wc) return "none";
+    return std::to_string(wc->wr_id) + ' ' + std::to_string(wc->status) + ' ' +
+           std::to_string(wc->byte_len);
+}
+
+MILLRACE_CHILD(soft_endpoint) {
+    const auto has = [&](const char* flag) {
+        return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+    };
+    EndpointOptions options;
+    options.events = has("events");
+    options.shared_memory = !has("private");
+    options.bytes = 1 << 20;
+    Endpoint end{options};
+    say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
+        std::to_string(end.mr->rkey));
+    while (const auto line = hear()) {
+        std::istringstream words{*line};
+        std::string verb;
+        words >> verb;
+        std::uint64_t a = 0;
+        std::uint64_t b = 0;
+        std::uint64_t c = 0;
+        std::uint64_t d = 0;
+        std::uint64_t e = 0;
+        words >> a >> b >> c >> d >> e;
+        if (verb == "connect") {
+            say(std::to_string(end.connect(static_cast<std::uint32_t>(a))));
+        } else if (verb == "init") {
+            say(std::to_string(end.to_init()));
+        } else if (verb == "rtr") {
+            say(std::to_string(end.to_rtr(static_cast<std::uint32_t>(a))));
+        } else if (verb == "receive") {  // id offset length
+            say(std::to_string(end.receive(a, b, c)));
+        } else if (verb == "send") {  // id offset length
+            say(std::to_string(end.send(a, b, c)));
+        } else if (verb == "write") {  // id offset length address key
+            say(std::to_string(end.write(a, b, c, d, static_cast<std::uint32_t>(e))));
+        } else if (verb == "fill") {  // offset length byte
+            std::memset(end.memory + a, static_cast<int>(c), b);
+            say("ok");
+        } else if (verb == "check") {  // offset length byte
+            say(std::all_of(end.memory + a, end.memory + a + b,
+                            [c](std::byte value) { return value == static_cast<std::byte>(c); })
+                    ? "same"
+                    : "different");
+        } else if (verb == "complete") {
+            say(describe(end.complete()));
+        } else if (verb == "poll") {
+            say(describe(end.poll_once()));
+        } else if (verb == "notify") {  // solicited
+            say(std::to_string(ibv_req_notify_cq(end.cq, static_cast<int>(a))));
+        } else if (verb == "event") {  // waits for one; the command's answer comes first
+            say("waiting");
+            ibv_cq* cq = nullptr;
+            void* context = nullptr;
+            const int result = soft::get_cq_event(end.channel, &cq, &context);
+            if (result == 0) soft::ack_cq_events(cq, 1);
+            say(result == 0 && cq == end.cq && context == &end ? "event" : "failed");
+        } else if (verb == "flood") {  // writes of length to address with key, for ever
+            say("flooding");
+            for (;;) {
+                static_cast<void>(end.write(1, 0, a, b, static_cast<std::uint32_t>(c)));
+                while (end.poll_once()) {
+                }
+            }
+        } else if (verb == "dereg") {
+            const int error = soft::dereg_mr(end.mr);
+            if (error == 0) end.mr = nullptr;
+            say(std::to_string(error));
+        } else {
+            say("what?");
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+}  // namespace millrace::test
