@@ -5,7 +5,6 @@
 // programs with a search path of their own (DT_RPATH), but also into every other one.
 #include "soft.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -97,9 +96,8 @@ void add_soft(CLI::App& program, Action& chosen) {
     command->add_flag("--preload", options->preload,
                       "Use LD_PRELOAD in place of LD_LIBRARY_PATH, for programs that bring their "
                       "own search path");
-    command->add_option("program", options->command, "The program and its arguments, after --")
+    command->add_option("program", options->command, "After --: the program and its arguments")
         ->required();
-    command->positionals_at_end();
     command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
 }
 
