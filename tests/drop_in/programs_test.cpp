@@ -1,0 +1,207 @@
+// Unmodified programs of rdma-core and perftest on the drop-in, two real processes each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "programs.hpp"
+
+namespace millrace::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+using Command = std::vector<std::string>;
+
+std::string name_of(const Command& command) {
+    std::string name;
+    for (const auto& word : command) {
+        for (const char c : word) {
+            if (std::isalnum(static_cast<unsigned char>(c))) name += c;
+        }
+        name += '_';
+    }
+    name.pop_back();
+    return name;
+}
+std::string name_of_parameter(const testing::TestParamInfo<Command>& info) {
+    return name_of(info.param);
+}
+
+TEST(Devices, AreListedByBothWaysOfLoading) {
+    for (const auto loading : {Loading::library_path, Loading::preload}) {
+        const auto list = run_on_soft_device({"ibv_devices"}, loading);
+        EXPECT_TRUE(list.exit.success()) << list;
+        EXPECT_THAT(list.output, HasSubstr("soft0"));
+    }
+}
+
+TEST(Devices, AreDescribedByDevinfo) {
+    const auto information = run_on_soft_device({"ibv_devinfo", "-v", "-d", "soft0"});
+    EXPECT_TRUE(information.exit.success()) << information;
+    EXPECT_THAT(information.output, HasSubstr("PORT_ACTIVE"));
+    EXPECT_THAT(information.output, HasSubstr("GID[  0]"));
+    EXPECT_THAT(information.output, Not(HasSubstr("port_lid:\t\t0\n")));
+}
+
+TEST(Devices, ThatDoNotExistAreRefusedByTheProgram) {
+    const auto information = run_on_soft_device({"ibv_devinfo", "-d", "soft9"});
+    EXPECT_FALSE(information.exit.success()) << information;
+    EXPECT_THAT(information.output, HasSubstr("soft9"));
+}
+
+class Pingpong : public testing::TestWithParam<Command> {};
+
+TEST_P(Pingpong, EndsWellOnBothSides) {
+    const auto pair = run_pair(GetParam());
+    ASSERT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, HasSubstr(" usec/iter")) << pair;
+    EXPECT_THAT(pair.server.output, HasSubstr(" usec/iter")) << pair;
+    // -c makes it check every buffer; it says so where something is wrong.
+    EXPECT_THAT(pair.client.output, Not(HasSubstr("invalid data")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rc, Pingpong,
+    testing::Values(Command{"ibv_rc_pingpong", "-d", "soft0"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-c"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-e", "-c"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-g", "0", "-c"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-s", "1", "-n", "10000"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-s", "1000000", "-n", "100", "-c"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-r", "1", "-n", "1000"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-m", "4096", "-n", "100", "-e"}),
+    name_of_parameter);
+
+TEST(PreloadedPingpong, EndsWellOnBothSides) {
+    const auto pair = run_pair({"ibv_rc_pingpong", "-d", "soft0", "-c"}, Loading::preload);
+    EXPECT_TRUE(pair.success()) << pair;
+}
+
+class Perftest : public testing::TestWithParam<Command> {};
+
+TEST_P(Perftest, EndsWellOnBothSidesAndPrintsAResult) {
+    const auto pair = run_pair(GetParam());
+    ASSERT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
+    for (const auto* output : {&pair.client.output, &pair.server.output}) {
+        EXPECT_THAT(*output, Not(HasSubstr("ailed"))) << pair;
+        EXPECT_THAT(*output, Not(HasSubstr("Completion with error"))) << pair;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Latency, Perftest,
+    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "65536", "-n", "200"},
+                    Command{"ib_write_lat", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "64"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "0"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
+                    Command{"ib_send_lat", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
+                    Command{"ib_read_lat", "-d", "soft0", "-s", "8"},
+                    Command{"ib_read_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
+                    Command{"ib_read_lat", "-d", "soft0", "-a", "-n", "50"}),
+    name_of_parameter);
+
+INSTANTIATE_TEST_SUITE_P(
+    Bandwidth, Perftest,
+    testing::Values(Command{"ib_write_bw", "-d", "soft0", "-s", "65536", "-n", "1000"},
+                    Command{"ib_write_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
+                    Command{"ib_write_bw", "-d", "soft0", "-b", "-n", "500"},
+                    Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_write_bw", "-d", "soft0", "-e", "-n", "500"},
+                    Command{"ib_send_bw", "-d", "soft0", "-s", "65536", "-n", "1000"},
+                    Command{"ib_send_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
+                    Command{"ib_send_bw", "-d", "soft0", "-b", "-n", "500"},
+                    Command{"ib_send_bw", "-d", "soft0", "-e", "-n", "500"},
+                    Command{"ib_read_bw", "-d", "soft0", "-s", "65536", "-n", "1000"},
+                    Command{"ib_read_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
+                    Command{"ib_read_bw", "-d", "soft0", "-b", "-n", "500"}),
+    name_of_parameter);
+
+TEST(Death, OfOneSideEndsTheOther) {
+    // The client is killed in the middle; the server notices through its queue pair or through
+    // perftest's socket, and ends by itself.
+    const std::string port = free_port();
+    auto server = start_on_soft_device({"ib_send_bw", "-p", port, "-d", "soft0", "-n", "100000000"});
+    ASSERT_TRUE(wait_for_listener(port));
+    auto client = start_on_soft_device(
+        {"ib_send_bw", "-p", port, "-d", "soft0", "-n", "100000000", "127.0.0.1"});
+    bool running = false;
+    while (auto line = client.read_line()) {
+        if (line->find("#bytes") != std::string::npos) {
+            running = true;
+            break;
+        }
+    }
+    ASSERT_TRUE(running);
+    (void)client.kill_and_wait();
+    const auto end = finish(server);
+    EXPECT_EQ(end.exit.how, Exit::How::exited) << end;
+    EXPECT_FALSE(end.exit.success()) << end;
+}
+
+TEST(SoftRun, RunsAProgramOnTheDevice) {
+    auto process = ChildProcess::start_program(
+        {MILLRACE_COMMAND, "soft", "run", "--fabric", "drop-in-run", "--", "ibv_devinfo", "-d",
+         "soft0"});
+    const auto outcome = finish(process);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    EXPECT_THAT(outcome.output, HasSubstr("PORT_ACTIVE"));
+}
+
+Outcome run_command(const std::string& arguments) {
+    auto process = ChildProcess::start_program(
+        {"/bin/sh", "-c", MILLRACE_COMMAND " " + arguments + " 2>&1"});
+    return finish(process);
+}
+
+TEST(SoftRun, SaysWhichProgramItCannotRunAndWhy) {
+    const auto missing = run_command("soft run -- no-such-program");
+    EXPECT_TRUE(missing.exit.exited_with(127)) << missing;
+    EXPECT_THAT(missing.output, HasSubstr("no-such-program"));
+    EXPECT_THAT(missing.output, HasSubstr("ENOENT"));
+    const auto no_program = run_command("soft run -- /etc/passwd");
+    EXPECT_TRUE(no_program.exit.exited_with(126)) << no_program;
+    EXPECT_THAT(no_program.output, HasSubstr("EACCES"));
+}
+
+TEST(SoftRun, RefusesAModeThatDoesNotExist) {
+    const auto outcome = run_command("soft run --mode slow -- true");
+    EXPECT_FALSE(outcome.exit.success());
+    EXPECT_THAT(outcome.output, HasSubstr("slow"));
+}
+
+TEST(SoftRun, PassesArgumentsExitStatusAndFabricOn) {
+    const auto outcome = run_command(
+        "soft run --fabric here -- sh -c 'echo \"$MILLRACE_FABRIC $1 $2\"; exit 7' -- --help -x");
+    EXPECT_TRUE(outcome.exit.exited_with(7)) << outcome;
+    EXPECT_EQ(outcome.output, "here --help -x\n");
+}
+
+TEST(DevicesCommand, ShowsTheSoftDeviceForPeopleAndForPrograms) {
+    const auto text = run_command("devices");
+    EXPECT_TRUE(text.exit.success()) << text;
+    EXPECT_THAT(text.output, HasSubstr("soft0  (soft: "));
+    const auto json = run_command("devices --json");
+    EXPECT_TRUE(json.exit.success()) << json;
+    EXPECT_THAT(json.output, HasSubstr("\"name\": \"soft0\""));
+    EXPECT_THAT(json.output, HasSubstr("\"port_active\": true"));
+}
+
+TEST(DevicesCommand, ShowsTheSoftDeviceOnceWhereTheDropInIsLoaded) {
+    const auto text = run_on_soft_device({MILLRACE_COMMAND, "devices"}, Loading::preload);
+    EXPECT_TRUE(text.exit.success()) << text;
+    const auto first = text.output.find("soft0");
+    ASSERT_NE(first, std::string::npos) << text;
+    EXPECT_EQ(text.output.find("\nsoft0", first), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace millrace::test
