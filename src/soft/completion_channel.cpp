@@ -108,7 +108,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     channel->context = context;
     channel->refcnt = 0;
     channel->owner = owner;
-    owner->objects.fetch_add(1);
+    owner->users.fetch_add(1);
     return channel;
 }
 
@@ -119,7 +119,7 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
         if (channel->refcnt != 0) return EBUSY;
     }
     close_all(*channel);
-    channel->owner->objects.fetch_sub(1);
+    release(channel->owner);
     delete channel;
     return 0;
 }
@@ -185,7 +185,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
         cq->soft_channel->queues.push_back(cq);
         ++channel->refcnt;
     }
-    cq->owner->objects.fetch_add(1);
+    cq->owner->users.fetch_add(1);
     return cq;
 }
 
@@ -216,7 +216,7 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
     pthread_mutex_unlock(&cq->mutex);
     pthread_cond_destroy(&cq->cond);
     pthread_mutex_destroy(&cq->mutex);
-    cq->owner->objects.fetch_sub(1);
+    release(cq->owner);
     delete cq;
     return 0;
 }

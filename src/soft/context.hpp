@@ -24,7 +24,10 @@ struct MemoryRegion : ibv_mr {
 
 struct Context : verbs_context {
     std::shared_ptr<Process> process;
-    std::atomic<int> objects{0};  ///< that live on it
+    /// Who needs it: the program that opened it, until it closes it, and every object made from
+    /// it. A program may close first (perftest does): what it left then works on until it is
+    /// destroyed or the process ends.
+    std::atomic<int> users{1};
     std::mutex events_mutex;
     std::deque<ibv_async_event> events;
 
@@ -36,6 +39,13 @@ struct Context : verbs_context {
 
 [[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {
     return static_cast<Context*>(verbs_get_ctx(context));
+}
+
+/// One user less; the last one takes the context with it.
+inline void release(Context* context) noexcept {
+    if (context->users.fetch_sub(1) != 1) return;
+    pthread_mutex_destroy(&context->context.mutex);
+    delete context;
 }
 
 }  // namespace millrace::soft

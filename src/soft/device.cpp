@@ -143,10 +143,9 @@ ibv_context* open_device(ibv_device* device) noexcept {
 
 int close_device(ibv_context* public_context) noexcept {
     Context* const context = context_of(public_context);
-    if (context->objects.load() != 0) return EBUSY;
-    close(public_context->async_fd);
-    pthread_mutex_destroy(&public_context->mutex);
-    delete context;
+    // Events of what is left have no reader any more.
+    close(std::exchange(public_context->async_fd, -1));
+    release(context);
     return 0;
 }
 

@@ -18,14 +18,14 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
     pd->context = context;
     pd->number = owner->process->new_pd();
     pd->handle = pd->number;
-    owner->objects.fetch_add(1);
+    owner->users.fetch_add(1);
     return pd;
 }
 
 int dealloc_pd(ibv_pd* public_pd) noexcept {
     auto* pd = static_cast<ProtectionDomain*>(public_pd);
     if (pd->users.load() != 0) return EBUSY;
-    context_of(pd->context)->objects.fetch_sub(1);
+    release(context_of(pd->context));
     delete pd;
     return 0;
 }
@@ -60,7 +60,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     region->rkey = made.key;
     region->registration = process.next_registration();
     static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
-    owner->objects.fetch_add(1);
+    owner->users.fetch_add(1);
     return region.release();
 }
 
@@ -85,7 +85,7 @@ int dereg_mr(ibv_mr* public_mr) noexcept {
     }
     process.node().release_region(region->lkey, false);
     static_cast<ProtectionDomain*>(region->pd)->users.fetch_sub(1);
-    owner->objects.fetch_sub(1);
+    release(owner);
     delete region;
     return 0;
 }

@@ -485,7 +485,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     pthread_mutex_init(&qp->mutex, nullptr);
     pthread_cond_init(&qp->cond, nullptr);
     static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
-    owner->objects.fetch_add(1);
+    owner->users.fetch_add(1);
     return qp.release();
 }
 
@@ -506,10 +506,10 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
     pthread_cond_destroy(&qp->cond);
     pthread_mutex_destroy(&qp->mutex);
     static_cast<ProtectionDomain*>(qp->pd)->users.fetch_sub(1);
-    owner->objects.fetch_sub(1);
     const auto process = owner->process;
     if (!out) {
         // A stopped executor never let go: its connection, block and number are never used again.
+        // It goes on using its context.
         qp->broken_at = process->registrations();
         qp->broken.store(true, std::memory_order_release);
         process->keep(std::move(qp));
@@ -518,6 +518,8 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
     process->remove(*qp);
     qp->disconnect();
     process->node().free_block(qp->memory, false);
+    qp.reset();
+    release(owner);
     return 0;
 }
 
