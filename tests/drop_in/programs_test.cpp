@@ -80,10 +80,14 @@ TEST(PreloadedPingpong, EndsWellOnBothSides) {
     EXPECT_TRUE(pair.success()) << pair;
 }
 
+// perftest spins on memory without ever giving its processor away: where the processors are taken
+// by others, a single exchange may last two time slices.
+constexpr std::chrono::seconds perftest_patience{90};
+
 class Perftest : public testing::TestWithParam<Command> {};
 
 TEST_P(Perftest, EndsWellOnBothSidesAndPrintsAResult) {
-    const auto pair = run_pair(GetParam());
+    const auto pair = run_pair(GetParam(), Loading::library_path, perftest_patience);
     ASSERT_TRUE(pair.success()) << pair;
     EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
     for (const auto* output : {&pair.client.output, &pair.server.output}) {
@@ -96,17 +100,17 @@ INSTANTIATE_TEST_SUITE_P(
     Latency, Perftest,
     testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "65536", "-n", "200"},
-                    Command{"ib_write_lat", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_write_lat", "-d", "soft0", "-a", "-n", "5"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "64"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "0"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
-                    Command{"ib_send_lat", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_send_lat", "-d", "soft0", "-a", "-n", "5"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
                     Command{"ib_read_lat", "-d", "soft0", "-s", "8"},
                     Command{"ib_read_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
-                    Command{"ib_read_lat", "-d", "soft0", "-a", "-n", "50"}),
+                    Command{"ib_read_lat", "-d", "soft0", "-a", "-n", "5"}),
     name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -115,7 +119,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_write_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
                     Command{"ib_write_bw", "-d", "soft0", "-b", "-n", "500"},
                     Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
-                    Command{"ib_write_bw", "-d", "soft0", "-e", "-n", "500"},
                     Command{"ib_send_bw", "-d", "soft0", "-s", "65536", "-n", "1000"},
                     Command{"ib_send_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
                     Command{"ib_send_bw", "-d", "soft0", "-b", "-n", "500"},
@@ -131,8 +134,8 @@ TEST(Death, OfOneSideEndsTheOther) {
     const std::string port = free_port();
     auto server = start_on_soft_device({"ib_send_bw", "-p", port, "-d", "soft0", "-n", "100000000"});
     ASSERT_TRUE(wait_for_listener(port));
-    auto client = start_on_soft_device(
-        {"ib_send_bw", "-p", port, "-d", "soft0", "-n", "100000000", "127.0.0.1"});
+    auto client = start_on_soft_device(  // line by line: we want to see when it is running
+        {"stdbuf", "-oL", "ib_send_bw", "-p", port, "-d", "soft0", "-n", "100000000", "127.0.0.1"});
     bool running = false;
     while (auto line = client.read_line()) {
         if (line->find("#bytes") != std::string::npos) {
