@@ -206,6 +206,33 @@ TEST(FabricNode, UsesMemoryOnlyForWhatExists) {
     EXPECT_LE(used(), empty + 4 * page_size);
 }
 
+TEST(FabricNode, CanBeReachedAgainAfterThousandsOfPeersHaveGone) {
+    const auto node = Node::join(fabric_of_test());
+    const NodeAddress address{::geteuid(), fabric_of_test(), node->number()};
+    const auto connect = [&] {
+        const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (::connect(socket, address.get(), address.length) == 0) return socket;
+        EXPECT_EQ(errno, EAGAIN);
+        ::close(socket);
+        return -1;
+    };
+    const int living = connect();
+    ASSERT_GE(living, 0);
+    int gone = 0;
+    for (int socket = connect(); socket >= 0 && gone < 100'000; socket = connect(), ++gone) {
+        ::close(socket);
+    }
+    EXPECT_GT(gone, 0);
+    EXPECT_LT(gone, 100'000) << "the queue was expected to fill up";
+    ASSERT_TRUE(node->allocate_block(1));
+    const int next = connect();
+    EXPECT_GE(next, 0) << "those that have gone must have been taken out";
+    pollfd sign{living, POLLRDHUP, 0};
+    EXPECT_EQ(::poll(&sign, 1, 0), 0) << "those that live must not be hung up on";
+    ::close(next);
+    ::close(living);
+}
+
 TEST(FabricNode, IsNotInheritedByFork) {
     const std::string fabric = fabric_of_test();
     const auto node = Node::join(fabric);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -413,6 +414,59 @@ TEST(Transfer, TellsThatTheProcessIsGone) {
     owner.process.kill_and_wait();
     EXPECT_EQ(transfer(*reach, here(memory), 64, *owner.peer), CopyResult::peer_gone);
     EXPECT_EQ(transfer(here(memory), *reach, 64, *owner.peer), CopyResult::peer_gone);
+}
+
+/// Becomes an ordinary user: the superuser is denied nothing.
+bool become_nobody() {
+    return ::setgid(65534) == 0 && ::setuid(65534) == 0 && ::prctl(PR_SET_DUMPABLE, 1) == 0;
+}
+
+/// Registers private memory, tells node number and key, then closes itself to ptrace when told.
+MILLRACE_CHILD(guarded_owner) {
+    if (!become_nobody()) return 1;
+    const auto node = Node::join(arguments.at(0));
+    std::vector<std::byte> memory(64, std::byte{9});
+    LocalRegion region;
+    if (node->add_region(memory.data(), 64, 0, all_access, 1, region) != 0) return 1;
+    say(std::to_string(node->number()) + " " + std::to_string(region.key));
+    if (!hear()) return 1;
+    if (::prctl(PR_SET_DUMPABLE, 0) != 0) return 1;
+    say("guarded");
+    (void)hear();
+    return 0;
+}
+
+/// Reads from it before and after; tells how each went.
+MILLRACE_CHILD(guarded_reader) {
+    if (!become_nobody()) return 1;
+    const auto node = Node::join(arguments.at(0));
+    const auto peer = node->peer(static_cast<std::uint32_t>(std::stoul(arguments.at(1))));
+    const auto key = static_cast<std::uint32_t>(std::stoul(arguments.at(2)));
+    if (peer == nullptr) return 1;
+    const auto reach = peer->reach(*peer->region(key), key, false);
+    std::vector<std::byte> memory(64);
+    do {
+        say(std::to_string(static_cast<int>(transfer(here(memory), *reach, 64, *peer))));
+    } while (hear());
+    return 0;
+}
+
+TEST(Transfer, TellsThatTheOperatingSystemForbidsIt) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+    const std::string fabric = fabric_of_test();
+    ChildProcess owner = ChildProcess::start("guarded_owner", {fabric});
+    std::istringstream facts{owner.read_line().value_or("")};
+    std::string number;
+    std::string key;
+    ASSERT_TRUE(facts >> number >> key);
+    ChildProcess reader = ChildProcess::start("guarded_reader", {fabric, number, key});
+    EXPECT_EQ(reader.read_line(), std::to_string(static_cast<int>(CopyResult::ok)));
+    owner.write_line("guard");
+    ASSERT_EQ(owner.read_line(), "guarded");
+    for (int i = 0; i < 2; ++i) {
+        reader.write_line("again");
+        EXPECT_EQ(reader.read_line(), std::to_string(static_cast<int>(CopyResult::denied)));
+    }
 }
 
 TEST(Transfer, StillReadsSharedMemoryOfAProcessThatIsGone) {
