@@ -1,0 +1,91 @@
+// The registry of bars and the command that checks them.
+#include "bars.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include <fmt/format.h>
+
+#include "report.hpp"
+
+namespace millrace::bench {
+namespace {
+
+std::vector<Bar>& registry() {
+    static std::vector<Bar> bars;
+    return bars;
+}
+
+}  // namespace
+
+bool holds(const Bar& bar, const Summary& measured) noexcept {
+    if (measured.rounds == 0) return false;
+    return bar.sense == Sense::at_most ? measured.median <= bar.limit
+                                       : measured.median >= bar.limit;
+}
+
+BarRegistration::BarRegistration(Bar bar) {
+    registry().push_back(std::move(bar));
+}
+
+std::vector<Bar> registered_bars() {
+    auto bars = registry();
+    std::stable_sort(bars.begin(), bars.end(),
+                     [](const Bar& a, const Bar& b) { return a.group < b.group; });
+    return bars;
+}
+
+int run_bars(const BarOptions& options) {
+    return run_bars(options, registered_bars());
+}
+
+int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
+    const bool lines = options.json != "-";
+    const RoundOptions rounds{.rounds = options.rounds};
+    nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
+    int found = 0;
+    int kept = 0;
+    for (const auto& bar : bars) {
+        if (!options.only.empty() && bar.group != options.only) continue;
+        ++found;
+        Summary measured;
+        std::string failure;
+        try {
+            measured = bar.measure(rounds);
+        } catch (const std::exception& error) {
+            failure = error.what();
+        }
+        const bool good = failure.empty() && holds(bar, measured);
+        kept += good ? 1 : 0;
+        const auto* relation = bar.sense == Sense::at_most ? "at most" : "at least";
+        if (lines && failure.empty()) {
+            fmt::print("{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {} {}  {}\n",
+                       bar.group, bar.name, humane(measured.median), bar.unit,
+                       humane(measured.low), humane(measured.high), measured.rounds,
+                       measured.discarded, relation, humane(bar.limit), good ? "ok" : "short");
+        } else if (lines) {
+            fmt::print("{:<11} {:<64} not measured: {}  {} {}  short\n", bar.group, bar.name,
+                       failure, relation, humane(bar.limit));
+        }
+        std::fflush(stdout);
+        auto entry = json_of(measured);
+        entry["group"] = bar.group;
+        entry["name"] = bar.name;
+        entry["unit"] = bar.unit;
+        entry["limit"] = bar.limit;
+        entry["sense"] = relation;
+        entry["verdict"] = good ? "ok" : "short";
+        if (!failure.empty()) entry["failure"] = failure;
+        document["bars"].push_back(std::move(entry));
+    }
+    if (!options.json.empty()) write_json(document, options.json);
+    if (found == 0) {
+        fmt::print(stderr, "millrace bench bars: no bar is registered{}{}\n",
+                   options.only.empty() ? "" : " in the group ", options.only);
+        return 2;
+    }
+    if (lines) fmt::print("{} of {} bars hold\n", kept, found);
+    return kept == found ? 0 : 1;
+}
+
+}  // namespace millrace::bench

@@ -1,0 +1,64 @@
+// Bars: promises about speed that a command checks. `millrace bench bars` calls `run_bars`.
+//
+// A bar is registered where it is written, in bench/bars/<group>.cpp:
+//
+//     const BarRegistration write_ping_pong{{
+//         .group = "foundation",
+//         .name = "WRITE ping-pong of 8 bytes to cache-line ping-pong",
+//         .limit = 1.6,
+//         .sense = Sense::at_most,
+//         .unit = "x",
+//         .measure = [](const RoundOptions& options) {
+//             Rounds rounds{options};
+//             rounds.add({"ours", ...});
+//             rounds.add({"ideal", ...});
+//             return rounds.run().ratio("ours", "ideal");
+//         }}};
+//
+// A bar that does not hold stays, and says `short`.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "rounds.hpp"
+#include "statistics.hpp"
+
+namespace millrace::bench {
+
+enum class Sense { at_most, at_least };
+
+struct Bar {
+    std::string group;
+    std::string name;
+    double limit = 0;
+    Sense sense = Sense::at_most;
+    std::string unit = "x";
+    std::function<Summary(const RoundOptions&)> measure;
+};
+
+/// True if the median keeps the promise.
+[[nodiscard]] bool holds(const Bar& bar, const Summary& measured) noexcept;
+
+/// Registers a bar before main().
+struct BarRegistration {
+    explicit BarRegistration(Bar bar);
+};
+
+/// All registered bars, in the order of group and registration.
+[[nodiscard]] std::vector<Bar> registered_bars();
+
+struct BarOptions {
+    std::string only{};  ///< a group; empty: all
+    std::string json{};  ///< path of a JSON file, "-": standard output instead of lines
+    int rounds = 11;
+};
+
+/// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.
+/// Returns the exit status: 0 only if there was a bar and all hold; 2 for an unknown group.
+int run_bars(const BarOptions& options);
+/// The same for the bars that are given.
+int run_bars(const BarOptions& options, const std::vector<Bar>& bars);
+
+}  // namespace millrace::bench

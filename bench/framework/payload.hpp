@@ -1,0 +1,55 @@
+// What messages and items carry in measurements: changed for every one, read in full.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::bench {
+
+/// Changes a message: its number in the first and in the last eight bytes. `size` at least 8.
+inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) noexcept {
+    std::memcpy(payload, &number, sizeof(number));
+    std::memcpy(payload + size - sizeof(number), &number, sizeof(number));
+}
+
+/// True if the message is the one with that number.
+[[nodiscard]] inline bool stamped(const std::byte* payload, std::size_t size,
+                                  std::uint64_t number) noexcept {
+    std::uint64_t first = 0;
+    std::uint64_t last = 0;
+    std::memcpy(&first, payload, sizeof(first));
+    std::memcpy(&last, payload + size - sizeof(last), sizeof(last));
+    return first == number && last == number;
+}
+
+/// Reads every byte (rounded down to 8); for receivers that are handed the message in place.
+[[nodiscard]] inline std::uint64_t read_all(const std::byte* payload, std::size_t size) noexcept {
+    std::uint64_t sum = 0;
+    for (std::size_t at = 0; at + 8 <= size; at += 8) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, payload + at, sizeof(word));
+        sum += word;
+    }
+    return sum;
+}
+
+/// Keeps the compiler from leaving out what made `value`.
+template <class T>
+inline void keep(const T& value) noexcept {
+    asm volatile("" : : "r,m"(value) : "memory");
+}
+
+/// Throws if what arrived is not what was sent: a wrong answer has no speed.
+inline void require(bool holds, const char* what) {
+    if (!holds) {
+        throw base::Error{base::ErrorCode::protocol, "measure", what,
+                          "the data that arrived is not the data that was sent", ""};
+    }
+}
+
+}  // namespace millrace::bench

@@ -1,0 +1,27 @@
+// Measurements as a table for people and as JSON for scripts, with the machine they come from.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "rounds.hpp"
+#include "statistics.hpp"
+
+namespace millrace::bench {
+
+/// "231", "85.2 M", "0.61 M": three figures that count.
+[[nodiscard]] std::string humane(double value);
+
+/// "name    231 ns   (225 to 240)" for each contender, with the rounds and the cache-line time.
+[[nodiscard]] std::string table_of(const Results& results);
+
+[[nodiscard]] nlohmann::json json_of(const Summary& summary);
+[[nodiscard]] nlohmann::json json_of(const Results& results);
+/// Processor, cores, kernel, placement of the two sides, build.
+[[nodiscard]] nlohmann::json describe_machine();
+
+/// Writes `document` to `path` ("-": standard output). Throws base::Error.
+void write_json(const nlohmann::json& document, const std::string& path);
+
+}  // namespace millrace::bench

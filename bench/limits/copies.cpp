@@ -1,0 +1,105 @@
+// memcpy hot and cold, and process_vm_writev of eight bytes.
+#include "copies.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include <sys/uio.h>
+
+#include "framework/pair.hpp"
+#include "framework/payload.hpp"
+
+namespace millrace::bench {
+namespace {
+
+void drop_from_caches([[maybe_unused]] const std::vector<std::byte>& memory) {
+#if defined(__x86_64__)
+    for (std::size_t at = 0; at < memory.size(); at += 64) _mm_clflush(memory.data() + at);
+    _mm_mfence();
+#elif defined(__aarch64__)
+    for (std::size_t at = 0; at < memory.size(); at += 64) {
+        asm volatile("dc civac, %0" : : "r"(memory.data() + at) : "memory");
+    }
+    asm volatile("dsb ish" : : : "memory");
+#endif
+}
+
+}  // namespace
+
+double copy_hot(std::size_t size) {
+    return run_alone([size] {
+        std::vector<std::byte> from(size, std::byte{1});
+        std::vector<std::byte> to(size);
+        const std::size_t copies = std::max<std::size_t>(64, (32U << 20) / std::max<std::size_t>(size, 64));
+        base::Clock::time_point start{};
+        for (std::size_t i = 0; i < copies + copies / 10; ++i) {
+            if (i == copies / 10) start = base::Clock::now();
+            stamp(from.data(), size, i);
+            std::memcpy(to.data(), from.data(), size);
+            keep(to.data());
+        }
+        return static_cast<double>(size * copies) / nanoseconds_since(start);
+    });
+}
+
+double copy_cold(std::size_t size) {
+    return run_alone([size] {
+        const std::size_t stride = (size + 127) / 128 * 128;
+        const std::size_t count = std::max<std::size_t>(8, (4U << 20) / stride);
+        std::vector<std::byte> from(stride * count, std::byte{1});
+        std::vector<std::byte> to(stride * count, std::byte{2});
+        // In a shuffled order, so that the prefetchers do not know the next one.
+        std::vector<std::size_t> order(count);
+        std::iota(order.begin(), order.end(), std::size_t{0});
+        std::shuffle(order.begin(), order.end(), std::mt19937_64{1});
+        drop_from_caches(from);
+        drop_from_caches(to);
+        const auto start = base::Clock::now();
+        for (const std::size_t i : order) {
+            std::memcpy(to.data() + i * stride, from.data() + i * stride, size);
+        }
+        keep(to.data());
+        const double elapsed = nanoseconds_since(start);
+        require(to.front() == std::byte{1}, "a cold copy");
+        return static_cast<double>(size * count) / elapsed;
+    });
+}
+
+double process_vm_write(std::uint64_t calls) {
+    const std::uint64_t warm_up = calls / 10;
+    const std::uint64_t last = warm_up + calls;
+    // At the same address in the child, but its own: written to, it is no longer shared.
+    alignas(128) std::uint64_t target = 0;
+    return run_pair(
+        {},
+        [&](Pair& pair) {
+            pair.meet();
+            base::Clock::time_point start{};
+            for (std::uint64_t number = 1; number <= last; ++number) {
+                if (number == warm_up + 1) start = base::Clock::now();
+                const iovec from{&number, sizeof(number)};
+                const iovec to{&target, sizeof(target)};
+                if (::process_vm_writev(pair.other_pid(), &from, 1, &to, 1, 0) != sizeof(number)) {
+                    base::throw_errno(errno, "write into another process",
+                                      "8 bytes by process_vm_writev",
+                                      "allow ptrace (Yama, CAP_SYS_PTRACE)");
+                }
+            }
+            const double elapsed = nanoseconds_since(start);
+            pair.meet();
+            return elapsed / static_cast<double>(calls);
+        },
+        [&](Pair& pair) {
+            std::atomic_ref word{target};
+            word.store(0, std::memory_order_relaxed);
+            pair.meet();
+            pair.spin_until([&] { return word.load(std::memory_order_acquire) == last; });
+            pair.meet();
+        });
+}
+
+}  // namespace millrace::bench
