@@ -21,7 +21,7 @@ namespace millrace::bench {
 std::string humane(double value) {
     const double size = std::abs(value);
     if (size >= 1e9) return fmt::format("{:.4g} G", value / 1e9);
-    if (size >= 1e5) return fmt::format("{:.3g} M", value / 1e6);
+    if (size >= 1e6) return fmt::format("{:.3g} M", value / 1e6);
     if (size >= 100) return fmt::format("{:.0f}", value);
     return fmt::format("{:.3g}", value);
 }

@@ -10,7 +10,7 @@
 
 namespace millrace::bench {
 
-/// "231", "85.2 M", "0.61 M": three figures that count.
+/// "231", "85.2 M", "0.613": three figures that count.
 [[nodiscard]] std::string humane(double value);
 
 /// "name    231 ns   (225 to 240)" for each contender, with the rounds and the cache-line time.

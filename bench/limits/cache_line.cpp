@@ -1,7 +1,7 @@
 // Ping-pong of a number in one word, or in one word per direction on lines of their own.
 #include "cache_line.hpp"
 
-#include "framework/pair.hpp"
+#include "framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -15,27 +15,23 @@ using Word = std::atomic<std::uint64_t>;
 
 /// `there` and `back` may be the same word: the numbers tell whose turn it is.
 double ping_pong(std::uint64_t round_trips, Word Lines::*there, Word Lines::*back) {
-    const std::uint64_t warm_up = round_trips / 10;
-    const std::uint64_t last = warm_up + round_trips;
+    const Windows windows{round_trips};
     return run_pair(
         {.shared_bytes = sizeof(Lines)},
         [&](Pair& pair) {
             auto* lines = pair.shared_at<Lines>(0);
             pair.meet();
-            base::Clock::time_point start{};
-            for (std::uint64_t number = 1; number <= last; ++number) {
-                if (number == warm_up + 1) start = base::Clock::now();
+            return median_step(windows, [&](std::uint64_t number) {
                 (lines->*there).store(2 * number - 1, std::memory_order_release);
                 pair.spin_until([&] {
                     return (lines->*back).load(std::memory_order_acquire) == 2 * number;
                 });
-            }
-            return nanoseconds_since(start) / static_cast<double>(round_trips);
+            });
         },
         [&](Pair& pair) {
             auto* lines = pair.shared_at<Lines>(0);
             pair.meet();
-            for (std::uint64_t number = 1; number <= last; ++number) {
+            for (std::uint64_t number = 1; number <= windows.total(); ++number) {
                 pair.spin_until([&] {
                     return (lines->*there).load(std::memory_order_acquire) == 2 * number - 1;
                 });

@@ -12,6 +12,7 @@
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
+#include "framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -34,7 +35,8 @@ double copy_hot(std::size_t size) {
     return run_alone([size] {
         std::vector<std::byte> from(size, std::byte{1});
         std::vector<std::byte> to(size);
-        const std::size_t copies = std::max<std::size_t>(64, (32U << 20) / std::max<std::size_t>(size, 64));
+        const std::size_t copies =
+            std::max<std::size_t>(64, (32U << 20) / std::max<std::size_t>(size, 64));
         base::Clock::time_point start{};
         for (std::size_t i = 0; i < copies + copies / 10; ++i) {
             if (i == copies / 10) start = base::Clock::now();
@@ -70,17 +72,14 @@ double copy_cold(std::size_t size) {
 }
 
 double process_vm_write(std::uint64_t calls) {
-    const std::uint64_t warm_up = calls / 10;
-    const std::uint64_t last = warm_up + calls;
+    const Windows windows{calls};
     // At the same address in the child, but its own: written to, it is no longer shared.
     alignas(128) std::uint64_t target = 0;
     return run_pair(
         {},
         [&](Pair& pair) {
             pair.meet();
-            base::Clock::time_point start{};
-            for (std::uint64_t number = 1; number <= last; ++number) {
-                if (number == warm_up + 1) start = base::Clock::now();
+            const double median = median_step(windows, [&](std::uint64_t number) {
                 const iovec from{&number, sizeof(number)};
                 const iovec to{&target, sizeof(target)};
                 if (::process_vm_writev(pair.other_pid(), &from, 1, &to, 1, 0) != sizeof(number)) {
@@ -88,16 +87,15 @@ double process_vm_write(std::uint64_t calls) {
                                       "8 bytes by process_vm_writev",
                                       "allow ptrace (Yama, CAP_SYS_PTRACE)");
                 }
-            }
-            const double elapsed = nanoseconds_since(start);
+            });
             pair.meet();
-            return elapsed / static_cast<double>(calls);
+            return median;
         },
         [&](Pair& pair) {
             std::atomic_ref word{target};
             word.store(0, std::memory_order_relaxed);
             pair.meet();
-            pair.spin_until([&] { return word.load(std::memory_order_acquire) == last; });
+            pair.spin_until([&] { return word.load(std::memory_order_acquire) == windows.total(); });
             pair.meet();
         });
 }

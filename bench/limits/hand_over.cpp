@@ -7,6 +7,7 @@
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
+#include "framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -53,8 +54,7 @@ class Slot {
 }  // namespace
 
 double message_round_trip(std::size_t size, std::uint64_t round_trips) {
-    const std::uint64_t warm_up = round_trips / 10;
-    const std::uint64_t last = warm_up + round_trips;
+    const Windows windows{round_trips};
     const std::size_t slot_bytes = Slot::bytes(size);
     return run_pair(
         {.shared_bytes = 2 * slot_bytes},
@@ -64,14 +64,11 @@ double message_round_trip(std::size_t size, std::uint64_t round_trips) {
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();
-            base::Clock::time_point start{};
-            for (std::uint64_t number = 1; number <= last; ++number) {
-                if (number == warm_up + 1) start = base::Clock::now();
+            return median_step(windows, [&](std::uint64_t number) {
                 stamp(out.data(), size, number);
                 there.send(out.data(), number);
                 back.receive(pair, in.data(), number);
-            }
-            return nanoseconds_since(start) / static_cast<double>(round_trips);
+            });
         },
         [&](Pair& pair) {
             Slot there{pair.shared(), size};
@@ -79,7 +76,7 @@ double message_round_trip(std::size_t size, std::uint64_t round_trips) {
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();
-            for (std::uint64_t number = 1; number <= last; ++number) {
+            for (std::uint64_t number = 1; number <= windows.total(); ++number) {
                 there.receive(pair, in.data(), number);
                 stamp(out.data(), size, number);
                 back.send(out.data(), number);
@@ -94,8 +91,8 @@ double one_copy_bandwidth(std::size_t size, std::size_t ring_bytes, std::uint64_
     };
     const std::uint64_t slots = ring_bytes / size;
     require(slots >= 2, "a ring of at least two messages");
-    const std::uint64_t warm_up = messages / 10;
-    const std::uint64_t last = warm_up + messages;
+    const Windows windows{messages};
+    const std::uint64_t last = windows.total();
     return run_pair(
         {.shared_bytes = sizeof(Indexes) + slots * size},
         [&](Pair& pair) {
@@ -103,24 +100,22 @@ double one_copy_bandwidth(std::size_t size, std::size_t ring_bytes, std::uint64_
             std::byte* ring = pair.shared() + sizeof(Indexes);
             std::vector<std::byte> out(size);
             pair.meet();
-            base::Clock::time_point start{};
             std::uint64_t seen_read = 0;
             std::uint64_t slot = 0;
-            for (std::uint64_t number = 0; number < last; ++number) {
-                if (number == warm_up) start = base::Clock::now();
-                stamp(out.data(), size, number);
-                if (number - seen_read == slots) {
+            const double message_ns = median_step(windows, [&](std::uint64_t number) {
+                stamp(out.data(), size, number - 1);
+                if (number - seen_read > slots) {
                     pair.spin_until([&] {
                         seen_read = indexes->read.load(std::memory_order_acquire);
-                        return number - seen_read < slots;
+                        return number - seen_read <= slots;
                     });
                 }
                 std::memcpy(ring + slot * size, out.data(), size);
-                indexes->written.store(number + 1, std::memory_order_release);
+                indexes->written.store(number, std::memory_order_release);
                 if (++slot == slots) slot = 0;
-            }
+            });
             pair.spin_until([&] { return indexes->read.load(std::memory_order_acquire) == last; });
-            return static_cast<double>(messages * size) / nanoseconds_since(start);
+            return static_cast<double>(size) / message_ns;
         },
         [&](Pair& pair) {
             auto* indexes = pair.shared_at<Indexes>(0);

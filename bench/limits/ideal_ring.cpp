@@ -10,6 +10,7 @@
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
+#include "framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -37,18 +38,18 @@ double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) 
                           "it holds fewer than two batches", "use a larger ring"};
     }
     const std::uint64_t mask = slots - 1;
-    const std::uint64_t warm_up = items / 10 / Batch * Batch;
-    const std::uint64_t last = warm_up + items / Batch * Batch;
+    const std::uint64_t quarter = std::max<std::uint64_t>(slots / 4, 1);
+    const Windows windows{items / Batch};
+    const std::uint64_t last = windows.total() * Batch;
     return run_pair(
         {.shared_bytes = sizeof(Indexes) + slots * Size},
         [&](Pair& pair) {
             auto* indexes = pair.shared_at<Indexes>(0);
             auto* ring = pair.shared_at<Item<Size>>(sizeof(Indexes));
             pair.meet();
-            base::Clock::time_point start{};
             std::uint64_t seen_read = 0;
-            for (std::uint64_t number = 0; number < last; number += Batch) {
-                if (number == warm_up) start = base::Clock::now();
+            std::uint64_t number = 0;
+            const double batch_ns = median_step(windows, [&](std::uint64_t /*step*/) {
                 if (number + Batch - seen_read > slots) {
                     pair.spin_until([&] {
                         seen_read = indexes->read.load(std::memory_order_acquire);
@@ -58,10 +59,11 @@ double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) 
                 for (std::uint64_t i = 0; i < Batch; ++i) {
                     ring[(number + i) & mask].words.fill(number + i);
                 }
-                indexes->written.store(number + Batch, std::memory_order_release);
-            }
+                number += Batch;
+                indexes->written.store(number, std::memory_order_release);
+            });
             pair.spin_until([&] { return indexes->read.load(std::memory_order_acquire) == last; });
-            return static_cast<double>(last - warm_up) * 1e9 / nanoseconds_since(start);
+            return static_cast<double>(Batch) * 1e9 / batch_ns;
         },
         [&](Pair& pair) {
             auto* indexes = pair.shared_at<Indexes>(0);
@@ -85,12 +87,12 @@ double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) 
                     // Up to the end of the ring or of the quarter that is given back at once.
                     const std::uint64_t first = number & mask;
                     const std::uint64_t count =
-                        std::min({seen_written - number, slots - first, slots / 4});
+                        std::min({seen_written - number, slots - first, quarter});
                     for (std::uint64_t i = 0; i < count; ++i) {
                         for (const std::uint64_t word : ring[first + i].words) sum += word;
                     }
                     number += count;
-                    if (number - returned >= slots / 4) {
+                    if (number - returned >= quarter) {
                         returned = number;
                         indexes->read.store(number, std::memory_order_release);
                     }

@@ -15,7 +15,8 @@ enum class RingConsumer { prompt, patient };
 
 /// Items per second of `item_size` bytes (one of `ideal_ring_sizes`) through a ring of
 /// `ring_bytes`, written in place, published after every `batch` items (1 or 16), each item
-/// different and read in full.
+/// different and read in full. Measured at the producer, in windows: let a window (a twentieth of
+/// `items`) be several times the ring, or it measures the ring's filling.
 [[nodiscard]] double ideal_ring_rate(std::size_t item_size, std::size_t ring_bytes, int batch,
                                      std::uint64_t items,
                                      RingConsumer consumer = RingConsumer::prompt);

@@ -42,7 +42,7 @@ std::vector<Contender> all_limits(bool brief) {
     }
     for (const auto size : ideal_ring_sizes) {
         if (brief && size != 8 && size != 64 && size != 4096) continue;
-        const auto items = count_for(256U << 20, size, 2'000'000) / part;
+        const auto items = count_for(256U << 20, size, 4'000'000) / part;
         for (const int batch : {1, 16}) {
             for (const auto consumer : {RingConsumer::prompt, RingConsumer::patient}) {
                 if (consumer == RingConsumer::patient && (batch != 1 || size > 64)) continue;
@@ -56,9 +56,9 @@ std::vector<Contender> all_limits(bool brief) {
         }
     }
     for (const auto size : sizes) {
-        const auto messages = count_for(64U << 20, size, 500'000) / part;
+        const auto messages = count_for(256U << 20, size, 2'000'000) / part;
         add(fmt::format("one-copy hand-over, {} B", size), "GB/s",
-            [=] { return one_copy_bandwidth(size, std::max(ring_bytes_of_limits, 4 * size), messages); });
+            [=] { return one_copy_bandwidth(size, ring_bytes_of_limits, messages); });
     }
     for (const auto size : sizes) {
         add(fmt::format("memcpy hot, {} B", size), "GB/s", [=] { return copy_hot(size); });

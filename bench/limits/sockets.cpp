@@ -14,6 +14,7 @@
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
+#include "framework/windows.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -125,8 +126,7 @@ std::string_view name_of(SocketKind kind) noexcept {
 
 double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
                          std::uint64_t round_trips) {
-    const std::uint64_t warm_up = round_trips / 10;
-    const std::uint64_t last = warm_up + round_trips;
+    const Windows windows{round_trips};
     const Ends ends = connected(kind);
     return run_pair(
         {},
@@ -134,21 +134,18 @@ double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();
-            base::Clock::time_point start{};
-            for (std::uint64_t number = 1; number <= last; ++number) {
-                if (number == warm_up + 1) start = base::Clock::now();
+            return median_step(windows, [&](std::uint64_t number) {
                 stamp(out.data(), size, number);
                 send_all(ends.first.get(), out.data(), size);
                 receive_all(pair, ends.first.get(), in.data(), size, wait);
                 require(stamped(in.data(), size, number), "a message over a socket");
-            }
-            return nanoseconds_since(start) / static_cast<double>(round_trips);
+            });
         },
         [&](Pair& pair) {
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();
-            for (std::uint64_t number = 1; number <= last; ++number) {
+            for (std::uint64_t number = 1; number <= windows.total(); ++number) {
                 receive_all(pair, ends.second.get(), in.data(), size, wait);
                 require(stamped(in.data(), size, number), "a message over a socket");
                 stamp(out.data(), size, number);
@@ -158,22 +155,20 @@ double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
 }
 
 double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items) {
-    const std::uint64_t warm_up = items / 10;
-    const std::uint64_t last = warm_up + items;
+    const Windows windows{items};
+    const std::uint64_t last = windows.total();
     const Ends ends = connected(kind);
     return run_pair(
         {},
         [&](Pair& pair) {
             std::vector<std::byte> out(size);
             pair.meet();
-            base::Clock::time_point start{};
-            for (std::uint64_t number = 0; number < last; ++number) {
-                if (number == warm_up) start = base::Clock::now();
-                stamp(out.data(), size, number);
+            const double item_ns = median_step(windows, [&](std::uint64_t number) {
+                stamp(out.data(), size, number - 1);
                 send_all(ends.first.get(), out.data(), size);
-            }
+            });
             pair.meet();  // all have been read
-            return static_cast<double>(items) * 1e9 / nanoseconds_since(start);
+            return 1e9 / item_ns;
         },
         [&](Pair& pair) {
             std::vector<std::byte> buffer(size + 65'536);
