@@ -128,6 +128,29 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_read_bw", "-d", "soft0", "-b", "-n", "500"}),
     name_of_parameter);
 
+class Refusal : public testing::TestWithParam<Command> {};
+
+// What the soft device does not do ends the program by its own error handling, never by a signal.
+TEST_P(Refusal, EndsTheProgramWithItsOwnMessage) {
+    auto command = GetParam();
+    command.insert(command.begin() + 1, {"-p", free_port()});
+    const auto outcome = run_on_soft_device(command);
+    EXPECT_EQ(outcome.exit.how, Exit::How::exited) << outcome;
+    EXPECT_FALSE(outcome.exit.success()) << outcome;
+    EXPECT_FALSE(outcome.output.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfWhatIsNotThere, Refusal,
+    testing::Values(Command{"ibv_srq_pingpong", "-d", "soft0"},
+                    Command{"ibv_ud_pingpong", "-d", "soft0"},
+                    Command{"ibv_xsrq_pingpong", "-d", "soft0"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-N"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-t"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-j"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-o"}),
+    name_of_parameter);
+
 TEST(Death, OfOneSideEndsTheOther) {
     // The client is killed in the middle; the server notices through its queue pair or through
     // perftest's socket, and ends by itself.
