@@ -9,13 +9,14 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "printable.hpp"
 
 namespace millrace::connect {
 namespace {
 
 [[noreturn]] void refuse(std::string_view text, std::string cause) {
     throw base::Error(base::ErrorCode::invalid_argument, "read an address",
-                      fmt::format("'{}'", text), std::move(cause),
+                      fmt::format("'{}'", printable(text, 300)), std::move(cause),
                       "write host:port, [::1]:7000, :7000, unix:/path or unix:@name");
 }
 
@@ -24,7 +25,8 @@ std::uint16_t parse_port(std::string_view whole, std::string_view digits) {
     const char* end = digits.data() + digits.size();
     const auto [stop, error] = std::from_chars(digits.data(), end, port);
     if (digits.empty() || error != std::errc{} || stop != end) {
-        refuse(whole, fmt::format("'{}' is not a port number between 0 and 65535", digits));
+        refuse(whole, fmt::format("'{}' is not a port number between 0 and 65535",
+                                printable(digits, 300)));
     }
     return port;
 }
@@ -59,7 +61,8 @@ Address Address::parse(std::string_view text) {
     }
     const std::string_view host = text.substr(0, colon);
     if (host.find(':') != std::string_view::npos) {
-        refuse(text, fmt::format("'{}' looks like an IPv6 address, which needs brackets", host));
+        refuse(text, fmt::format("'{}' looks like an IPv6 address, which needs brackets",
+                                 printable(host, 300)));
     }
     return tcp(std::string{host}, parse_port(text, text.substr(colon + 1)));
 }

@@ -104,19 +104,6 @@ std::string_view guess(std::string_view start) noexcept {
 
 }  // namespace
 
-std::string printable(std::string_view text, std::size_t limit) {
-    std::string result;
-    for (const char c : text) {
-        const auto byte = static_cast<unsigned char>(c);
-        // Bytes above 127 are left alone: they are UTF-8 in names, and harmless elsewhere.
-        const bool plain = byte >= 0x20 && byte != 0x7f && byte != '\\';
-        const std::string piece = plain ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
-        if (result.size() + piece.size() > limit) break;
-        result += piece;
-    }
-    return result;
-}
-
 std::vector<std::byte> encode_frame(FrameType type, std::span<const std::byte> body) {
     Writer writer;
     writer.raw(std::as_bytes(std::span{magic}));

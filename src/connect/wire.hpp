@@ -20,6 +20,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/verbs/queue_pair.hpp"
+#include "printable.hpp"
 
 namespace millrace::connect {
 
@@ -37,8 +38,8 @@ enum class FrameType : std::uint16_t { hello = 1, ready, refused, exchange, good
 /// turned into a base::Error there.
 struct Failure {
     base::ErrorCode code;
-    std::string cause;
-    std::string remedy;
+    std::string cause{};
+    std::string remedy{};
 };
 
 enum Capability : std::uint64_t {
@@ -50,9 +51,9 @@ enum Capability : std::uint64_t {
 /// Who an end is and how its queue pair is reached.
 struct Hello {
     std::uint64_t capabilities = 0;
-    std::string service;
+    std::string service{};
     std::uint32_t service_version = 0;
-    verbs::QueuePairAddress queue_pair;
+    verbs::QueuePairAddress queue_pair{};
     ibv_mtu mtu = IBV_MTU_1024;
     bool ethernet = false;
     bool soft = false;
@@ -61,10 +62,10 @@ struct Hello {
     std::uint32_t max_receive_requests = 0;
     std::uint32_t max_inline = 0;
     std::uint32_t process = 0;
-    std::string device;
-    std::string host;
+    std::string device{};
+    std::string host{};
     /// Soft device: which memory it can reach, in words. Equal words can talk to each other.
-    std::string fabric;
+    std::string fabric{};
 };
 
 /// The queue pair is connected.
@@ -75,7 +76,7 @@ struct Ready {
 /// Why an end gives up.
 struct Refused {
     base::ErrorCode code = base::ErrorCode::protocol;
-    std::string reason;
+    std::string reason{};
 };
 
 [[nodiscard]] std::vector<std::byte> encode_frame(FrameType type, std::span<const std::byte> body);
@@ -86,9 +87,6 @@ struct Refused {
 [[nodiscard]] Hello decode_hello(std::span<const std::byte> body);
 [[nodiscard]] Ready decode_ready(std::span<const std::byte> body);
 [[nodiscard]] Refused decode_refused(std::span<const std::byte> body);
-
-/// Text from outside, fit for a terminal: at most `limit` bytes, control characters escaped.
-[[nodiscard]] std::string printable(std::string_view text, std::size_t limit);
 
 struct Frame {
     FrameType type;

@@ -57,7 +57,7 @@ struct LinkOptions {
     /// Who talks: both ends must say the same, or the handshake is refused by name.
     std::string service = "link";
     std::uint32_t service_version = 1;
-    std::shared_ptr<Endpoint> endpoint;  ///< null: Endpoint::open()
+    std::shared_ptr<Endpoint> endpoint{};  ///< null: Endpoint::open()
     std::uint32_t max_send_requests = 128;
     std::uint32_t max_receive_requests = 16;
     std::uint32_t max_send_slices = 2;

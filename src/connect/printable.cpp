@@ -1,0 +1,21 @@
+// Escapes what could steer a terminal or end a C string.
+#include "printable.hpp"
+
+#include <fmt/format.h>
+
+namespace millrace::connect {
+
+std::string printable(std::string_view text, std::size_t limit) {
+    std::string result;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        // Bytes above 127 are left alone: they are UTF-8 in names, and harmless elsewhere.
+        const bool plain = byte >= 0x20 && byte != 0x7f && byte != '\\';
+        const std::string piece = plain ? std::string(1, c) : fmt::format("\\x{:02x}", byte);
+        if (result.size() + piece.size() > limit) break;
+        result += piece;
+    }
+    return result;
+}
+
+}  // namespace millrace::connect
