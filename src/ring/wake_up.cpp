@@ -16,12 +16,16 @@ namespace millrace::ring {
 
 base::Status Bell::ring() noexcept {
     const std::uint64_t asked = own_->peer_sleeping.load();
-    if (asked == answered_) return base::Status::ok;
+    if (asked == answered_) {
+        owes_ = false;
+        return base::Status::ok;
+    }
     const base::Status status = window_->post(
         verbs::WriteWithImmediate{.from = {},
                                   .to = event_target_,
                                   .immediate = static_cast<std::uint32_t>(asked)},
         Signal::when_due, Slot::reserved);
+    owes_ = status == base::Status::full;
     if (status == base::Status::ok) {
         answered_ = asked;
         ++rung_;
@@ -119,11 +123,14 @@ void Sleeper::nap(std::chrono::nanoseconds limit) {
 
 void Sleeper::park(std::chrono::nanoseconds limit) {
     const bool rung = take_events();
+    const std::uint64_t completed = window_->completed();
     if (broken_ || window_->reap() != base::Status::ok) {
         (void)link_->peer_now();
         nap(limit);
         return;
     }
+    // A completion taken here raises no event any more, and may be what is waited for.
+    if (window_->completed() != completed && confirmed_) return;
     if (!standing_) {
         if (!rung) nap(limit);  // the announcement found no slot
         return;

@@ -68,14 +68,16 @@ class Bell {
                                                                    std::memory_order_seq_cst);
         return peer_sleeps();
     }
-    /// True: an announcement is not answered yet. Also to be asked on idle paths when ring() said
-    /// `full`.
+    /// True: an announcement is not answered yet.
     [[nodiscard]] bool peer_sleeps() const noexcept {
         return std::atomic_ref<std::uint64_t>{own_->peer_sleeping.value}.load(
                    std::memory_order_seq_cst) != answered_;
     }
-    /// Sends the event. `full`: no slot; the peer still sleeps, ring again. `peer_lost`: broken.
+    /// Sends the event. `full`: no slot; the peer still sleeps, and owes() says so until a later
+    /// ring() succeeds. `peer_lost`: broken.
     base::Status ring() noexcept;
+    /// True: an event is due that found no slot. To be asked on idle paths.
+    [[nodiscard]] bool owes() const noexcept { return owes_; }
     /// Events sent.
     [[nodiscard]] std::uint64_t rung() const noexcept { return rung_; }
 
@@ -85,6 +87,7 @@ class Bell {
     verbs::RemoteAddress event_target_{};
     std::uint64_t answered_ = 0;
     std::uint64_t rung_ = 0;
+    bool owes_ = false;
 };
 
 /// The half that sleeps: a base::Parker for `base::wait_until`. One thread.

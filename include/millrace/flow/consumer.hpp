@@ -1,0 +1,292 @@
+// The consuming half of a flow queue: what one Producer put in, in order. Work 000, chapter 5.
+//
+//     auto consumer = flow::Consumer<Item>::listen("unix:/run/items", {}, Deadline::after(5s));
+//     Item item;
+//     while (consumer.dequeue(item, Deadline::after(1s)) == Status::ok) use(item);
+//
+// One thread at a time. What try_ operations answer: `ok`; `empty`; `closed` (the producer closed
+// and everything was taken, or this end closed); `peer_lost` (everything that arrived was taken).
+// Waiting operations also `timed_out` and `cancelled`.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/flow/listener.hpp"
+#include "millrace/flow/options.hpp"
+#include "millrace/flow/queue_end.hpp"
+#include "millrace/flow/stats.hpp"
+#include "millrace/ring/design.hpp"
+#include "millrace/ring/receiver.hpp"
+
+namespace millrace::flow {
+
+namespace detail {
+
+/// Everything of a consumer that does not depend on what an item is.
+template <ring::Design D>
+class ConsumerEnd {
+  public:
+    /// Takes no more. What is left is lost, and the producer reads `closed`.
+    void close() noexcept {
+        receiver_->close();
+        show();
+    }
+    /// Items in each ring; for Bytes, bytes.
+    [[nodiscard]] std::uint64_t capacity() const noexcept {
+        return receiver_->terms().capacity();
+    }
+    [[nodiscard]] ConsumerStats stats() {
+        show();
+        return current();
+    }
+    /// Design, device and path, and what an item costs.
+    [[nodiscard]] std::string explain() const {
+        return detail::explain(ring::Role::consumer, D, receiver_->terms(), receiver_->link(),
+                               options_, {});
+    }
+
+  protected:
+    ConsumerEnd(Connection connection, Options options, std::size_t item_size,
+                std::size_t item_alignment, const base::Deadline& deadline)
+        : options_{std::move(options)},
+          receiver_{std::make_unique<ring::Receiver<D>>(
+              std::move(connection.endpoint), std::move(connection.link),
+              ring_options(options_, item_size, item_alignment), deadline)},
+          page_{consumer_page(options_.name)} {}
+
+    void count(std::uint64_t payload) noexcept {
+        payload_bytes_ += payload;
+        if (++items_ % items_per_show == 0) [[unlikely]] show();
+    }
+    [[nodiscard]] ConsumerStats current() const noexcept {
+        return {items_, payload_bytes_, empty_returns_, receiver_->counts()};
+    }
+    void show() noexcept {
+        detail::show(page_, current());
+        shown_ = items_;
+    }
+    base::Status nothing() noexcept {
+        ++empty_returns_;
+        if (shown_ != items_) show();
+        return receiver_->idle();
+    }
+
+    template <class Try>
+    base::Status wait_for_item(Try&& try_once, const base::Deadline& deadline) {
+        base::Status status = try_once();
+        if (status != base::Status::empty) [[likely]] return status;
+        const base::Status waited = receiver_->wait(
+            [&] {
+                status = try_once();
+                return status != base::Status::empty;
+            },
+            deadline, options_.wait);
+        return waited == base::Status::ok ? status : waited;
+    }
+
+    Options options_;
+    std::unique_ptr<ring::Receiver<D>> receiver_;
+    std::uint64_t items_ = 0;
+    std::uint64_t payload_bytes_ = 0;
+    std::uint64_t empty_returns_ = 0;
+    std::uint64_t shown_ = 0;
+    base::StatisticsPage page_;
+};
+
+}  // namespace detail
+
+/// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
+template <class T, ring::Design D = ring::design_2>
+class Consumer : public detail::ConsumerEnd<D> {
+    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    using Base = detail::ConsumerEnd<D>;
+    static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
+
+  public:
+    /// Connects to a producer that listens. Throws Error.
+    [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
+                                          const base::Deadline& deadline) {
+        auto connection = detail::connect_link(address, options, deadline);
+        return Consumer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Consumer connect(std::string_view address, Options options,
+                                          const base::Deadline& deadline) {
+        return connect(connect::Address::parse(address), std::move(options), deadline);
+    }
+    /// Takes the next producer that connects. Throws Error.
+    [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
+        return Consumer{detail::accept_link(listener, deadline), listener.options(), deadline};
+    }
+    /// Listens for one producer, and then no more. Throws Error.
+    [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
+                                         const base::Deadline& deadline) {
+        auto connection = detail::accept_one(address, options, deadline);
+        return Consumer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Consumer listen(std::string_view address, Options options,
+                                         const base::Deadline& deadline) {
+        return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+
+    base::Status try_dequeue(T& item) noexcept {
+        const std::byte* const place = this->receiver_->front();
+        if (place == nullptr) return this->nothing();
+        std::memcpy(&item, place, sizeof(T));
+        this->receiver_->release(slot);
+        this->count(sizeof(T));
+        return base::Status::ok;
+    }
+    base::Status dequeue(T& item, const base::Deadline& deadline) {
+        return this->wait_for_item([&] { return try_dequeue(item); }, deadline);
+    }
+    /// As many items as are there, at most `items.size()`.
+    [[nodiscard]] BatchResult try_dequeue_batch(std::span<T> items) noexcept {
+        BatchResult result;
+        for (T& item : items) {
+            result.status = try_dequeue(item);
+            if (result.status != base::Status::ok) break;
+            ++result.count;
+        }
+        return result;
+    }
+
+    /// The next item where it lies. It stays there, and in front, until release().
+    base::Status peek(const T*& item) noexcept {
+        const std::byte* const place = this->receiver_->front();
+        if (place == nullptr) return this->nothing();
+        item = reinterpret_cast<const T*>(place);
+        peeked_ = true;
+        return base::Status::ok;
+    }
+    base::Status peek(const T*& item, const base::Deadline& deadline) {
+        return this->wait_for_item([&] { return peek(item); }, deadline);
+    }
+    /// Gives the peeked item's place back to the producer.
+    void release() noexcept {
+        assert(peeked_ && "release without a peek");
+        if (!peeked_) return;
+        peeked_ = false;
+        this->receiver_->release(slot);
+        this->count(sizeof(T));
+    }
+
+  private:
+    Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
+        : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
+    bool peeked_ = false;
+};
+
+/// Items of any number of bytes.
+template <ring::Design D>
+class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
+    using Base = detail::ConsumerEnd<D>;
+
+  public:
+    [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
+                                          const base::Deadline& deadline) {
+        auto connection = detail::connect_link(address, options, deadline);
+        return Consumer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Consumer connect(std::string_view address, Options options,
+                                          const base::Deadline& deadline) {
+        return connect(connect::Address::parse(address), std::move(options), deadline);
+    }
+    [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
+        return Consumer{detail::accept_link(listener, deadline), listener.options(), deadline};
+    }
+    [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
+                                         const base::Deadline& deadline) {
+        auto connection = detail::accept_one(address, options, deadline);
+        return Consumer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Consumer listen(std::string_view address, Options options,
+                                         const base::Deadline& deadline) {
+        return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+
+    /// The longest item.
+    [[nodiscard]] std::uint64_t max_size() const noexcept {
+        return this->receiver_->terms().max_frame();
+    }
+
+    /// Copies the next item into `into` and tells its size. `too_large`: `size` bytes would be
+    /// needed; the item stays in front.
+    base::Status try_dequeue(std::span<std::byte> into, std::size_t& size) noexcept {
+        std::span<const std::byte> item;
+        const base::Status status = peek(item);
+        if (status != base::Status::ok) return status;
+        size = item.size();
+        if (size > into.size()) return base::Status::too_large;
+        if (size != 0) std::memcpy(into.data(), item.data(), size);
+        release();
+        return base::Status::ok;
+    }
+    base::Status dequeue(std::span<std::byte> into, std::size_t& size,
+                         const base::Deadline& deadline) {
+        return this->wait_for_item([&] { return try_dequeue(into, size); }, deadline);
+    }
+    /// Makes `into` a copy of the next item. Allocates where its capacity does not suffice.
+    base::Status try_dequeue(std::vector<std::byte>& into) {
+        std::span<const std::byte> item;
+        const base::Status status = peek(item);
+        if (status != base::Status::ok) return status;
+        into.assign(item.begin(), item.end());
+        release();
+        return base::Status::ok;
+    }
+    base::Status dequeue(std::vector<std::byte>& into, const base::Deadline& deadline) {
+        return this->wait_for_item([&] { return try_dequeue(into); }, deadline);
+    }
+    /// Copies as many items as are there, at most `items.size()`. Allocates as try_dequeue.
+    [[nodiscard]] BatchResult try_dequeue_batch(std::span<std::vector<std::byte>> items) {
+        BatchResult result;
+        for (std::vector<std::byte>& item : items) {
+            result.status = try_dequeue(item);
+            if (result.status != base::Status::ok) break;
+            ++result.count;
+        }
+        return result;
+    }
+
+    /// The next item where it lies, aligned to 8. It stays there, and in front, until release().
+    base::Status peek(std::span<const std::byte>& item) noexcept {
+        bool found;
+        const std::span<const std::byte> frame = this->receiver_->front_frame(found);
+        if (!found) return this->nothing();
+        item = frame;
+        peeked_ = frame.size();
+        return base::Status::ok;
+    }
+    base::Status peek(std::span<const std::byte>& item, const base::Deadline& deadline) {
+        return this->wait_for_item([&] { return peek(item); }, deadline);
+    }
+    /// Gives the peeked item's place back to the producer.
+    void release() noexcept {
+        assert(peeked_ != none && "release without a peek");
+        if (peeked_ == none) return;
+        this->receiver_->release(ring::frame_bytes(peeked_));
+        this->count(peeked_);
+        peeked_ = none;
+    }
+
+  private:
+    static constexpr std::size_t none = ~std::size_t{0};
+
+    Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
+        : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
+    std::size_t peeked_ = none;
+};
+
+}  // namespace millrace::flow

@@ -1,0 +1,38 @@
+// Listens for the other ends of flow queues. Used by Producer::accept and Consumer::accept.
+#pragma once
+
+#include <string_view>
+
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/flow/options.hpp"
+
+namespace millrace::flow {
+
+/// Each accepted link becomes one queue of its own: one producer, one consumer. Move-only; one
+/// thread at a time.
+class Listener {
+  public:
+    /// Throws Error (invalid_argument, permission, system: the address is in use …).
+    [[nodiscard]] static Listener listen(const connect::Address& address, Options options = {});
+    [[nodiscard]] static Listener listen(std::string_view address, Options options = {}) {
+        return listen(connect::Address::parse(address), std::move(options));
+    }
+    /// Where it listens, with the port that was chosen.
+    [[nodiscard]] const connect::Address& address() const noexcept {
+        return listener_.address();
+    }
+    [[nodiscard]] const Options& options() const noexcept { return options_; }
+    /// The next link. Throws Error (timed_out, cancelled).
+    [[nodiscard]] connect::Link accept(const base::Deadline& deadline) {
+        return listener_.accept(deadline);
+    }
+
+  private:
+    Listener(connect::Listener listener, Options options)
+        : listener_{std::move(listener)}, options_{std::move(options)} {}
+    connect::Listener listener_;
+    Options options_;
+};
+
+}  // namespace millrace::flow

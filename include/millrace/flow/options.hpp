@@ -1,0 +1,33 @@
+// How a flow queue is made: the options of both its ends.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/link.hpp"
+
+namespace millrace::flow {
+
+struct Options {
+    /// Items that each of the two rings (the producer's and the consumer's) holds: 1 or more, not
+    /// only powers of two. For Bytes: bytes of ring, frame headers included; the longest frame is
+    /// about half of it. 0: what the other end asks for, else 256 KiB. If both ends ask, the
+    /// smaller number holds.
+    std::uint64_t capacity = 0;
+    /// How waiting operations escalate from spinning to sleeping.
+    base::WaitPolicy wait{};
+    /// The device; null: connect::Endpoint::open(), which follows MILLRACE_DEVICE.
+    std::shared_ptr<connect::Endpoint> endpoint{};
+    /// For the statistics page: "flow producer <name>".
+    std::string name{};
+    /// Design 1, producer: see ring::RingOptions.
+    double refresh_above = 0.5;
+    /// Consumer: see ring::RingOptions.
+    std::uint32_t credit_parts = 8;
+    /// Producer: for tests of wrapping counters, see ring::RingOptions.
+    std::uint64_t initial_position = 0;
+};
+
+}  // namespace millrace::flow

@@ -1,0 +1,319 @@
+// The producing half of a flow queue: items go in here and come out of one Consumer, in order, in
+// another process or on another machine. Work 000, chapter 5.
+//
+//     auto producer = flow::Producer<Item>::connect("unix:/run/items", {}, Deadline::after(5s));
+//     producer.enqueue(item, Deadline::after(1s));
+//     producer.close(Deadline::after(5s));
+//
+// A producer is passive: it moves data only inside its calls. Items that found the consumer's ring
+// full wait in the producer's ring until the next call; flush() sends them. One thread at a time.
+// What try_ operations answer: `ok`; `full`; `closed` (either end closed); `peer_lost`;
+// `too_large` (Bytes only). Waiting operations also `timed_out` and `cancelled`.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/flow/listener.hpp"
+#include "millrace/flow/options.hpp"
+#include "millrace/flow/queue_end.hpp"
+#include "millrace/flow/stats.hpp"
+#include "millrace/ring/design.hpp"
+#include "millrace/ring/sender.hpp"
+
+namespace millrace::flow {
+
+namespace detail {
+
+/// Everything of a producer that does not depend on what an item is.
+template <ring::Design D>
+class ProducerEnd {
+  public:
+    /// Sends what is stranded, and waits until all items are in the consumer's ring.
+    base::Status flush(const base::Deadline& deadline) {
+        const base::Status status = sender_->flush(deadline, options_.wait);
+        show();
+        return status;
+    }
+    /// Flushes and says goodbye: the consumer takes what is left and then reads `closed`. When the
+    /// flush does not end well, its status is returned and the queue stays open. A producer that
+    /// is destroyed without closing is lost to its consumer.
+    base::Status close(const base::Deadline& deadline) {
+        const base::Status status = sender_->close(deadline, options_.wait);
+        show();
+        return status;
+    }
+    /// Items in each ring; for Bytes, bytes.
+    [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
+    [[nodiscard]] ProducerStats stats() {
+        show();
+        return current();
+    }
+    /// Design, device and path, and what an item costs.
+    [[nodiscard]] std::string explain() const {
+        return detail::explain(ring::Role::producer, D, sender_->terms(), sender_->link(),
+                               options_, sender_->failure());
+    }
+
+  protected:
+    ProducerEnd(Connection connection, Options options, std::size_t item_size,
+                std::size_t item_alignment, const base::Deadline& deadline)
+        : options_{std::move(options)},
+          sender_{std::make_unique<ring::Sender<D>>(
+              std::move(connection.endpoint), std::move(connection.link),
+              ring_options(options_, item_size, item_alignment), deadline)},
+          page_{producer_page(options_.name)} {}
+
+    void count(std::uint64_t payload) noexcept {
+        payload_bytes_ += payload;
+        if (++items_ % items_per_show == 0) [[unlikely]] show();
+    }
+    [[nodiscard]] ProducerStats current() const noexcept {
+        return {items_, payload_bytes_, sender_->counts()};
+    }
+    void show() noexcept { detail::show(page_, current()); }
+
+    /// Tries until it is not full any more.
+    template <class Try>
+    base::Status wait_for_space(Try&& try_once, const base::Deadline& deadline) {
+        base::Status status = try_once();
+        if (status != base::Status::full) [[likely]] return status;
+        show();
+        const base::Status waited = sender_->wait(
+            [&] {
+                status = try_once();
+                return status != base::Status::full;
+            },
+            deadline, options_.wait);
+        return waited == base::Status::ok ? status : waited;
+    }
+
+    Options options_;
+    std::unique_ptr<ring::Sender<D>> sender_;
+    std::uint64_t items_ = 0;
+    std::uint64_t payload_bytes_ = 0;
+    base::StatisticsPage page_;
+};
+
+}  // namespace detail
+
+/// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
+template <class T, ring::Design D = ring::design_2>
+class Producer : public detail::ProducerEnd<D> {
+    static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
+    using Base = detail::ProducerEnd<D>;
+    static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
+
+  public:
+    /// Connects to a consumer that listens. Throws Error.
+    [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
+                                          const base::Deadline& deadline) {
+        auto connection = detail::connect_link(address, options, deadline);
+        return Producer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Producer connect(std::string_view address, Options options,
+                                          const base::Deadline& deadline) {
+        return connect(connect::Address::parse(address), std::move(options), deadline);
+    }
+    /// Takes the next consumer that connects. Throws Error.
+    [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
+        return Producer{detail::accept_link(listener, deadline), listener.options(), deadline};
+    }
+    /// Listens for one consumer, and then no more. Throws Error.
+    [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
+                                         const base::Deadline& deadline) {
+        auto connection = detail::accept_one(address, options, deadline);
+        return Producer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Producer listen(std::string_view address, Options options,
+                                         const base::Deadline& deadline) {
+        return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+
+    base::Status try_enqueue(const T& item) noexcept {
+        const base::Status status = this->sender_->reserve(slot);
+        if (status != base::Status::ok) [[unlikely]] return status;
+        std::memcpy(this->sender_->at(), &item, sizeof(T));
+        lay();
+        return this->sender_->push();
+    }
+    base::Status enqueue(const T& item, const base::Deadline& deadline) {
+        return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
+    }
+
+    /// Items from the front of `items`, as many as fit, sent together.
+    [[nodiscard]] BatchResult try_enqueue_batch(std::span<const T> items) noexcept {
+        BatchResult result;
+        for (const T& item : items) {
+            result.status = this->sender_->reserve(slot);
+            if (result.status != base::Status::ok) break;
+            std::memcpy(this->sender_->at(), &item, sizeof(T));
+            lay();
+            ++result.count;
+        }
+        if (result.count != 0) {
+            const base::Status status = this->sender_->push();
+            if (status != base::Status::ok) result.status = status;
+        }
+        return result;
+    }
+
+    /// The place of the next item in the ring, to be written in place. Its bytes are those of an
+    /// older item. Claiming again gives the same place. The place is gone after the next call but
+    /// claim and commit.
+    base::Status claim(T*& place) noexcept {
+        const base::Status status = this->sender_->reserve(slot);
+        if (status == base::Status::ok) place = reinterpret_cast<T*>(this->sender_->at());
+        claimed_ = status == base::Status::ok;
+        return status;
+    }
+    base::Status claim(T*& place, const base::Deadline& deadline) {
+        return this->wait_for_space([&] { return claim(place); }, deadline);
+    }
+    /// Sends the claimed item.
+    base::Status commit() noexcept {
+        assert(claimed_ && "commit without a claim");
+        if (!claimed_) return base::Status::empty;
+        claimed_ = false;
+        lay();
+        return this->sender_->push();
+    }
+
+  private:
+    Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
+        : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
+
+    /// Marks the item at the ring's end and counts it in.
+    void lay() noexcept {
+        auto& sender = *this->sender_;
+        ring::store_word(sender.at() + slot - ring::mark_bytes,
+                         ring::slot_mark(sender.position(), sender.terms().initial));
+        sender.append(slot);
+        this->count(sizeof(T));
+    }
+    bool claimed_ = false;
+};
+
+/// Items of any number of bytes, up to max_size().
+template <ring::Design D>
+class Producer<Bytes, D> : public detail::ProducerEnd<D> {
+    using Base = detail::ProducerEnd<D>;
+
+  public:
+    using Item = std::span<const std::byte>;
+
+    [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
+                                          const base::Deadline& deadline) {
+        auto connection = detail::connect_link(address, options, deadline);
+        return Producer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Producer connect(std::string_view address, Options options,
+                                          const base::Deadline& deadline) {
+        return connect(connect::Address::parse(address), std::move(options), deadline);
+    }
+    [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
+        return Producer{detail::accept_link(listener, deadline), listener.options(), deadline};
+    }
+    [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
+                                         const base::Deadline& deadline) {
+        auto connection = detail::accept_one(address, options, deadline);
+        return Producer{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static Producer listen(std::string_view address, Options options,
+                                         const base::Deadline& deadline) {
+        return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+
+    /// The longest item.
+    [[nodiscard]] std::uint64_t max_size() const noexcept {
+        return this->sender_->terms().max_frame();
+    }
+
+    base::Status try_enqueue(Item item) noexcept {
+        const base::Status status = put(item);
+        return status == base::Status::ok ? this->sender_->push() : status;
+    }
+    base::Status enqueue(Item item, const base::Deadline& deadline) {
+        return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
+    }
+    /// Items from the front of `items`, as many as fit, sent together.
+    [[nodiscard]] BatchResult try_enqueue_batch(std::span<const Item> items) noexcept {
+        BatchResult result;
+        for (const Item& item : items) {
+            result.status = put(item);
+            if (result.status != base::Status::ok) break;
+            ++result.count;
+        }
+        if (result.count != 0) {
+            const base::Status status = this->sender_->push();
+            if (status != base::Status::ok) result.status = status;
+        }
+        return result;
+    }
+
+    /// `size` bytes in the ring, to be written in place. Their content is that of older items. The
+    /// place is gone after the next call but claim and commit.
+    base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
+        claimed_ = none;
+        if (size > max_size()) return base::Status::too_large;
+        const base::Status status = this->sender_->reserve(ring::frame_bytes(size));
+        if (status == base::Status::ok) {
+            place = {this->sender_->at() + ring::mark_bytes, size};
+            claimed_ = size;
+        }
+        return status;
+    }
+    base::Status claim(std::size_t size, std::span<std::byte>& place,
+                       const base::Deadline& deadline) {
+        return this->wait_for_space([&] { return claim(size, place); }, deadline);
+    }
+    /// Sends the claimed item.
+    base::Status commit() noexcept { return commit(claimed_); }
+    /// Sends the first `size` bytes of what was claimed.
+    base::Status commit(std::size_t size) noexcept {
+        assert(claimed_ != none && size <= claimed_ && "commit without a claim, or beyond it");
+        if (claimed_ == none || size > claimed_) return base::Status::too_large;
+        claimed_ = none;
+        lay(static_cast<std::uint32_t>(size));
+        return this->sender_->push();
+    }
+
+  private:
+    static constexpr std::size_t none = ~std::size_t{0};
+
+    Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
+        : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
+
+    base::Status put(Item item) noexcept {
+        if (item.size() > max_size()) [[unlikely]] return base::Status::too_large;
+        const base::Status status = this->sender_->reserve(ring::frame_bytes(item.size()));
+        if (status != base::Status::ok) [[unlikely]] return status;
+        if (!item.empty()) {
+            std::memcpy(this->sender_->at() + ring::mark_bytes, item.data(), item.size());
+        }
+        lay(static_cast<std::uint32_t>(item.size()));
+        return base::Status::ok;
+    }
+    void lay(std::uint32_t length) noexcept {
+        auto& sender = *this->sender_;
+        const std::uint64_t tag = ring::frame_tag(sender.position(), sender.terms().secret);
+        const std::uint64_t bytes = ring::frame_bytes(length);
+        ring::store_word(sender.at(), ring::frame_header(tag, length));
+        ring::store_word(sender.at() + bytes - ring::mark_bytes, ring::frame_trailer(tag, length));
+        sender.append(bytes);
+        this->count(length);
+    }
+    std::size_t claimed_ = none;
+};
+
+}  // namespace millrace::flow

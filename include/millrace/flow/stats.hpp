@@ -1,0 +1,31 @@
+// What the ends of a flow queue count. The same numbers stand, a little later, in a statistics
+// page that other processes can read (base::StatisticsPage).
+#pragma once
+
+#include <cstdint>
+
+#include "millrace/ring/receiver.hpp"
+#include "millrace/ring/sender.hpp"
+
+namespace millrace::flow {
+
+struct ProducerStats {
+    std::uint64_t items = 0;
+    std::uint64_t payload_bytes = 0;
+    ring::SenderCounts ring;
+};
+
+struct ConsumerStats {
+    std::uint64_t items = 0;
+    std::uint64_t payload_bytes = 0;
+    std::uint64_t empty_returns = 0;
+    ring::ReceiverCounts ring;
+};
+
+/// What a batch operation did: `count` items, and why it stopped there (`ok`: it did not).
+struct BatchResult {
+    base::Status status = base::Status::ok;
+    std::size_t count = 0;
+};
+
+}  // namespace millrace::flow

@@ -1,0 +1,100 @@
+// A point of the design space of flow structures (work 000, chapter 4) as a value that can be a
+// template argument, and the rules that say which points exist.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace millrace::ring {
+
+/// Who moves the data, and with what (section 4.1).
+enum class DataFlow : std::uint8_t {
+    push1,  ///< the producer WRITEs
+    push2,  ///< the producer SENDs, the consumer posts receives
+    pull,   ///< the consumer READs
+};
+
+/// How the consumer learns of data (section 4.2).
+enum class TransferNotification : std::uint8_t {
+    watermark,  ///< a mark that lies beside the data
+    push,       ///< the producer WRITEs a counter
+    pull,       ///< the consumer READs a counter
+    event,      ///< completions of receives; only with push2
+    immediate,  ///< completions of WRITEs with immediate data; only with push1
+};
+
+/// How the producer learns of space (section 4.3).
+enum class SpaceNotification : std::uint8_t {
+    push,   ///< the consumer WRITEs a counter
+    pull,   ///< the producer READs a counter
+    push2,  ///< the consumer SENDs a counter
+};
+
+/// One point of the space. Structural: `template <Design D>`.
+struct Design {
+    DataFlow data = DataFlow::push1;
+    TransferNotification transfer = TransferNotification::watermark;
+    SpaceNotification space = SpaceNotification::push;
+
+    friend constexpr bool operator==(const Design&, const Design&) = default;
+};
+
+/// True if the three flows fit together: 33 of the 45 combinations.
+[[nodiscard]] constexpr bool is_valid(Design design) noexcept {
+    if (design.transfer == TransferNotification::event) return design.data == DataFlow::push2;
+    if (design.transfer == TransferNotification::immediate) return design.data == DataFlow::push1;
+    return true;
+}
+/// True if this library implements it today.
+[[nodiscard]] constexpr bool is_built(Design design) noexcept {
+    return design.data == DataFlow::push1 && design.transfer == TransferNotification::watermark &&
+           (design.space == SpaceNotification::push || design.space == SpaceNotification::pull);
+}
+
+/// Section 5.1: the consumer posts nothing; the producer READs how far it is.
+inline constexpr Design design_1{DataFlow::push1, TransferNotification::watermark,
+                                 SpaceNotification::pull};
+/// Section 5.2: the consumer pushes credit.
+inline constexpr Design design_2{DataFlow::push1, TransferNotification::watermark,
+                                 SpaceNotification::push};
+
+/// Stops the compilation of a wrong point with a sentence that says what is wrong with it.
+template <Design D>
+consteval bool check_design() {
+    static_assert(D.transfer != TransferNotification::event || D.data == DataFlow::push2,
+                  "event notifications are completions of receives: they need DataFlow::push2");
+    static_assert(D.transfer != TransferNotification::immediate || D.data == DataFlow::push1,
+                  "immediate data travels with a WRITE: it needs DataFlow::push1");
+    static_assert(!is_valid(D) || is_built(D),
+                  "this point of the design space is valid but not built yet: see docs/flow.md");
+    return true;
+}
+
+[[nodiscard]] constexpr std::string_view name_of(DataFlow flow) noexcept {
+    switch (flow) {
+        case DataFlow::push1: return "push1";
+        case DataFlow::push2: return "push2";
+        case DataFlow::pull: return "pull";
+    }
+    return "unknown";
+}
+[[nodiscard]] constexpr std::string_view name_of(TransferNotification flow) noexcept {
+    switch (flow) {
+        case TransferNotification::watermark: return "watermark";
+        case TransferNotification::push: return "push";
+        case TransferNotification::pull: return "pull";
+        case TransferNotification::event: return "event";
+        case TransferNotification::immediate: return "immediate";
+    }
+    return "unknown";
+}
+[[nodiscard]] constexpr std::string_view name_of(SpaceNotification flow) noexcept {
+    switch (flow) {
+        case SpaceNotification::push: return "push";
+        case SpaceNotification::pull: return "pull";
+        case SpaceNotification::push2: return "push2";
+    }
+    return "unknown";
+}
+
+}  // namespace millrace::ring

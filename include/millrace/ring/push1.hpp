@@ -1,0 +1,87 @@
+// DataFlow::push1: runs of bytes from the producer's ring to the same place in the consumer's,
+// with WRITEs. The producer's half; the consumer's half of this flow does nothing.
+//
+// Where the device keeps the order of one WRITE's bytes, a run is one WRITE. Where it does not, the
+// first mark of a run is held back: the WRITE carries zeros in its place, which no mark is, and a
+// second WRITE of the same queue pair carries the mark. Requests of one queue pair are executed in
+// order, so the mark stands behind the whole run, and the consumer cannot pass it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/base/status.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/watermark.hpp"
+#include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/work_request.hpp"
+
+namespace millrace::ring {
+
+/// One thread; never blocks, throws or allocates.
+class Push1 {
+  public:
+    Push1() noexcept = default;
+    /// `source` and `target` are rings of one size.
+    Push1(SendWindow& window, const verbs::RegisteredBuffer& source,
+          verbs::RemoteAddress target) noexcept
+        : window_{&window},
+          source_{reinterpret_cast<std::uint64_t>(source.data())},
+          local_key_{source.region().lkey()},
+          target_{target} {}
+
+    /// Posts the `bytes` at `offset`. `ok`, `full` (nothing was posted) or `peer_lost`.
+    base::Status run(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
+        const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
+        ++posted_;
+        return window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal);
+    }
+
+    /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
+    base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes,
+                               std::uint64_t mark_offset, Signal signal) noexcept {
+        if (window_->free() < 2 &&
+            (window_->reap() != base::Status::ok || window_->free() < 2)) {
+            return window_->broken() ? base::Status::peer_lost : base::Status::full;
+        }
+        const std::uint64_t behind = mark_offset + mark_bytes;
+        const std::array<ibv_sge, 3> slices{{
+            {source_ + offset, static_cast<std::uint32_t>(mark_offset - offset), local_key_},
+            {zeros(), static_cast<std::uint32_t>(mark_bytes), local_key_},
+            {source_ + behind, static_cast<std::uint32_t>(offset + bytes - behind), local_key_},
+        }};
+        // Slices of no bytes are left out: some devices take a length of 0 for 2 GiB.
+        const std::size_t first = slices[0].length == 0 ? 1 : 0;
+        const std::size_t last = slices[2].length == 0 ? 2 : 3;
+        if (last - first > 1) {
+            ++posted_;
+            const base::Status status =
+                window_->post(verbs::Write{.from = {&slices[first], last - first},
+                                           .to = target_ + offset});
+            if (status != base::Status::ok) return status;
+        }
+        ++posted_;
+        const ibv_sge mark{source_ + mark_offset, mark_bytes, local_key_};
+        return window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset},
+                             signal);
+    }
+
+    /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.
+    void set_zeros(std::uint64_t offset) noexcept { zeros_ = offset; }
+
+    /// WRITEs posted (or tried).
+    [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
+
+  private:
+    [[nodiscard]] std::uint64_t zeros() const noexcept { return source_ + zeros_; }
+
+    SendWindow* window_ = nullptr;
+    std::uint64_t source_ = 0;
+    std::uint32_t local_key_ = 0;
+    verbs::RemoteAddress target_{};
+    std::uint64_t zeros_ = 0;
+    std::uint64_t posted_ = 0;
+};
+
+}  // namespace millrace::ring

@@ -1,0 +1,205 @@
+// The producer's end of a ring: the engine behind flow::Producer. It moves bytes; what an item is
+// (a slot, a frame) its caller lays out with watermark.hpp.
+//
+//                 transferred   intransit    produced
+//   own ring      ----+-------------+------------+--------   room for items
+//                     |  in flight  |  stranded  |
+//   peer's ring   --+-----------------+-----------------     same offsets, same size S
+//                consumed
+//
+//   consumed <= intransit <= produced      transferred <= intransit
+//   produced - transferred <= S            (own ring)
+//   intransit - consumed  <= S             (peer's ring)
+//
+// All four are positions in bytes and grow modulo 2^64. Two states: *straight*, where everything
+// produced is in transit at once and one comparison guards the fast path; and behind, where the
+// peer's ring is full as far as is known and items wait in ours for the next call.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/counter.hpp"
+#include "millrace/ring/design.hpp"
+#include "millrace/ring/push1.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/space.hpp"
+#include "millrace/ring/terms.hpp"
+#include "millrace/ring/wake_up.hpp"
+#include "millrace/ring/watermark.hpp"
+#include "millrace/verbs/memory.hpp"
+
+namespace millrace::ring {
+
+/// Counts of what a Sender did since it was made.
+struct SenderCounts {
+    std::uint64_t bytes = 0;             ///< of ring: payload, marks, padding, skips
+    std::uint64_t data_writes = 0;       ///< work requests that carried items or marks
+    std::uint64_t space_reads = 0;       ///< work requests that asked for space
+    std::uint64_t settling_writes = 0;   ///< empty ones, for a completion that was missing
+    std::uint64_t events = 0;            ///< wake-ups sent to the consumer
+    std::uint64_t work_requests = 0;     ///< all of them, announcements of sleep included
+    std::uint64_t full_returns = 0;
+    std::uint64_t lazy_refreshes = 0;
+    std::uint64_t forced_refreshes = 0;
+    std::uint64_t sleeps = 0;
+    std::uint64_t wake_ups = 0;          ///< events received
+};
+
+/// One thread at a time. Only the constructor and close/flush/wait may block, within their
+/// deadlines; only the constructor throws or allocates.
+template <Design D>
+    requires(check_design<D>())
+class Sender {
+  public:
+    /// Agrees with the peer over `link`, which it takes. Throws Error.
+    Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+           const RingOptions& options, const base::Deadline& deadline);
+    Sender(const Sender&) = delete;
+    Sender& operator=(const Sender&) = delete;
+    ~Sender();
+
+    // ---- the polled path
+
+    /// Makes sure that `bytes` (a multiple of 8) fit at at(). `ok`, `full`, `closed` (by either
+    /// end), `peer_lost`, `too_large`. Asking again without append() is allowed.
+    base::Status reserve(std::uint64_t bytes) noexcept {
+        if (bytes <= room_) [[likely]] return base::Status::ok;
+        return make_room(bytes);
+    }
+    /// Where the next item goes, after a reserve() that said ok.
+    [[nodiscard]] std::byte* at() const noexcept { return ring_ + offset_; }
+    /// Its position in the stream.
+    [[nodiscard]] std::uint64_t position() const noexcept { return produced_; }
+    /// The item at at() is complete, marks included. At most what was reserved.
+    void append(std::uint64_t bytes) noexcept {
+        produced_ += bytes;
+        offset_ += bytes;
+        room_ = room_ > bytes ? room_ - bytes : 0;
+    }
+    /// Sends what was appended, as far as the peer is known to have space. `ok` also when it has
+    /// none: then items wait in our ring for the next call, or for flush(). `closed`, `peer_lost`.
+    base::Status push() noexcept {
+        if (!straight_) [[unlikely]] return push_behind();
+        const std::uint64_t bytes = produced_ - intransit_;
+        // Published before it is sent: a sleeping peer that finds it published waits for it.
+        const bool wake = bell_.publish(produced_);
+        const Signal signal = produced_ - covered_ >= quarter_ ? Signal::now : Signal::when_due;
+        const base::Status status = mover_.run(offset_ - bytes, bytes, signal);
+        if (status != base::Status::ok) [[unlikely]] return push_failed(status);
+        intransit_ = produced_;
+        if (window_.last_is_signaled()) cover();
+        if (wake) [[unlikely]] (void)bell_.ring();
+        return base::Status::ok;
+    }
+
+    // ---- beside it
+
+    /// Sleeps between looks while `ready` says false.
+    template <class Ready>
+    base::Status wait(Ready&& ready, const base::Deadline& deadline,
+                      const base::WaitPolicy& policy) {
+        return base::wait_until(ready, deadline, policy, *sleeper_);
+    }
+    /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
+    /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
+    base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
+    /// Flushes, and says goodbye with the final position. If flush does not end well, nothing is
+    /// said, the ring stays open and its status is returned.
+    base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
+
+    [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
+    [[nodiscard]] SenderCounts counts() const noexcept;
+    [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
+    /// `ok` while the ring works; then `closed` or `peer_lost`.
+    [[nodiscard]] base::Status ended() const noexcept { return ended_; }
+    /// Why it is lost, where a work request told it.
+    [[nodiscard]] std::string failure() const { return window_.failure(); }
+    [[nodiscard]] std::uint64_t unsent() const noexcept { return produced_ - intransit_; }
+
+  private:
+    struct Page {
+        WakeUpPage wake;
+        CounterLine credit;   ///< pushed by the consumer
+        CounterLine landing;  ///< of our READs of its progress
+    };
+    class SpaceSleeper;
+    struct Cover {
+        std::uint64_t ticket;
+        std::uint64_t position;
+    };
+
+    base::Status make_room(std::uint64_t bytes) noexcept;
+    base::Status push_behind() noexcept;
+    base::Status push_failed(base::Status status) noexcept;
+    base::Status service() noexcept;
+    base::Status settle() noexcept;
+    base::Status refresh() noexcept;
+    base::Status end() noexcept;
+    base::Status look_at_peer() noexcept;
+    void fall_behind() noexcept;
+    void reap_transferred() noexcept;
+    void cover() noexcept {
+        covers_[cover_tail_++ & cover_mask_] = {window_.posted(), intransit_};
+        covered_ = intransit_;
+    }
+    [[nodiscard]] std::uint64_t unit_at(std::uint64_t offset, std::uint64_t position) const noexcept;
+    [[nodiscard]] std::uint64_t in_use() const noexcept {
+        return produced_ - space_.consumed();
+    }
+    [[nodiscard]] std::uint64_t peer_room() const noexcept {
+        const std::uint64_t used = in_use();
+        return used >= terms_.ring_bytes ? 0 : terms_.ring_bytes - used;
+    }
+    [[nodiscard]] std::uint64_t own_room() const noexcept {
+        return terms_.ring_bytes - (produced_ - transferred_);
+    }
+
+    // Hot.
+    std::uint64_t room_ = 0;  ///< bytes until make_room must be asked
+    std::uint64_t produced_ = 0;
+    std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
+    std::uint64_t intransit_ = 0;
+    std::uint64_t covered_ = 0;  ///< position behind the last signaled request
+    std::uint64_t quarter_ = 0;
+    std::byte* ring_ = nullptr;
+    bool straight_ = false;
+    base::Status ended_ = base::Status::ok;
+
+    // Declared in the order in which they may go: the queue pair before the memory it reaches.
+    std::shared_ptr<connect::Endpoint> endpoint_;
+    Terms terms_;
+    verbs::RegisteredBuffer ring_memory_;
+    verbs::RegisteredBuffer page_memory_;
+    connect::Link link_;
+    SendWindow window_;
+    Push1 mover_;
+    Bell bell_;
+    SpaceView<D.space> space_;
+    std::unique_ptr<Sleeper> sleeper_;
+
+    std::uint64_t transferred_ = 0;
+    std::uint64_t behind_offset_ = 0;  ///< of intransit_, while not straight
+    std::vector<Cover> covers_;        ///< signaled requests and how far they reach
+    std::uint64_t cover_head_ = 0;
+    std::uint64_t cover_tail_ = 0;
+    std::uint64_t cover_mask_ = 0;
+    std::uint64_t settling_writes_ = 0;
+    std::uint64_t full_returns_ = 0;
+    std::uint64_t lazy_refreshes_ = 0;
+    std::uint64_t forced_refreshes_ = 0;
+    verbs::RemoteAddress peer_ring_{};
+};
+
+extern template class Sender<design_1>;
+extern template class Sender<design_2>;
+
+}  // namespace millrace::ring

@@ -1,0 +1,90 @@
+// What the two ends of a ring agree upon before the first item: said once, over the link's
+// socket. Used by Sender and Receiver.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/design.hpp"
+#include "millrace/ring/watermark.hpp"
+#include "millrace/verbs/memory.hpp"
+
+namespace millrace::ring {
+
+/// The ring bytes that one fixed-size item takes: payload, padding, mark.
+[[nodiscard]] constexpr std::uint64_t slot_bytes_of(std::uint64_t item_size,
+                                                    std::uint64_t item_alignment) noexcept {
+    return round_up(round_up(item_size, 8) + mark_bytes,
+                    item_alignment > 8 ? item_alignment : 8);
+}
+
+/// Which end of a ring this is.
+enum class Role : std::uint8_t { producer, consumer };
+
+/// What one end asks for.
+struct RingOptions {
+    /// Fixed-size items: how many fit in each of the two rings. Frames: how many bytes of ring,
+    /// headers included. 0: what the other end asks for, else the default. If both ends ask, the
+    /// smaller number holds.
+    std::uint64_t capacity = 0;
+    /// Fixed-size items: sizeof and alignof. 0: frames.
+    std::uint32_t item_size = 0;
+    std::uint32_t item_alignment = 1;
+    /// Pull space: above which part of the consumer's ring in use (as far as is known) the
+    /// producer refreshes what it knows, without waiting for the answer. U_max of equation 5.2,
+    /// for which the work gives no value. 0 to 1.
+    double refresh_above = 0.5;
+    /// Consumer: credit returns after every so-many-th part of the ring, and when it finds the
+    /// ring empty. 1 to 1024. A part smaller than an item means every item.
+    std::uint32_t credit_parts = 8;
+    /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
+    /// counters.
+    std::uint64_t initial_position = 0;
+
+    static constexpr std::uint64_t default_bytes = 256 * 1024;
+    static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
+/// What both ends hold after the agreement.
+struct Terms {
+    std::uint64_t ring_bytes = 0;  ///< of each ring; a multiple of slot_bytes, or of 8
+    std::uint64_t slot_bytes = 0;  ///< one item with padding and mark; 0: frames
+    std::uint64_t initial = 0;     ///< position of the first item
+    std::uint64_t secret = 0;      ///< of the frames' tags; chosen by the producer
+    bool in_order = false;         ///< bytes of one WRITE become visible in address order
+
+    [[nodiscard]] bool framed() const noexcept { return slot_bytes == 0; }
+    /// Items that fit in a ring; frames: bytes.
+    [[nodiscard]] std::uint64_t capacity() const noexcept {
+        return framed() ? ring_bytes : ring_bytes / slot_bytes;
+    }
+    /// The longest frame's payload. Half of the ring: so a frame and what is skipped before it
+    /// always fit together.
+    [[nodiscard]] std::uint64_t max_frame() const noexcept;
+};
+
+/// The addresses one end shows the other.
+struct Places {
+    verbs::RemoteAddress ring;    ///< consumer: where items are written
+    verbs::RemoteAddress page;    ///< both: the WakeUpPage
+    verbs::RemoteAddress credit;  ///< producer: where pushed credit is written
+};
+
+/// Throws Error (invalid_argument) for a capacity of zero bytes or beyond the limit, and for
+/// fields out of range. Called before anything is connected.
+void check(const RingOptions& options);
+
+/// Agrees with the other end. Throws Error: invalid_argument when the two do not fit (two
+/// consumers, another design, another item size), naming both; and as Link::exchange.
+[[nodiscard]] Terms agree(connect::Link& link, Role role, Design design,
+                          const RingOptions& options, const base::Deadline& deadline);
+/// Exchanges addresses; both ends must have registered what they name.
+[[nodiscard]] Places exchange_places(connect::Link& link, const Places& mine,
+                                     const base::Deadline& deadline);
+
+/// What a link must be asked for so that a ring can run over it.
+[[nodiscard]] connect::LinkOptions link_options(std::string_view service);
+
+}  // namespace millrace::ring

@@ -1,0 +1,207 @@
+// The agreement of a ring's two ends, see the header.
+#include "millrace/ring/terms.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/ring/watermark.hpp"
+
+namespace millrace::ring {
+namespace {
+
+// On the socket, in the byte order that the link has agreed upon.
+struct Proposal {
+    std::uint64_t capacity;
+    std::uint64_t initial;
+    std::uint64_t secret;
+    std::uint32_t item_size;
+    std::uint32_t item_alignment;
+    std::uint8_t role;
+    std::uint8_t data;
+    std::uint8_t transfer;
+    std::uint8_t space;
+    std::uint32_t in_order;
+};
+static_assert(sizeof(Proposal) == 40 && std::is_trivially_copyable_v<Proposal>);
+
+struct PlacesMessage {
+    std::uint64_t address[3];
+    std::uint32_t rkey[3];
+    std::uint32_t zero;
+};
+static_assert(sizeof(PlacesMessage) == 40);
+
+template <class Message>
+Message swap(connect::Link& link, const Message& mine, const base::Deadline& deadline) {
+    const std::vector<std::byte> answer =
+        link.exchange(std::as_bytes(std::span{&mine, 1}), deadline);
+    Message theirs;
+    if (answer.size() != sizeof theirs) {
+        throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
+                          fmt::format("it sent {} bytes where {} were expected", answer.size(),
+                                      sizeof theirs),
+                          "use the same version of the library at both ends"};
+    }
+    std::memcpy(&theirs, answer.data(), sizeof theirs);
+    return theirs;
+}
+
+std::string describe(const Proposal& p) {
+    return fmt::format("{} + {} + {} space", name_of(static_cast<DataFlow>(p.data)),
+                       name_of(static_cast<TransferNotification>(p.transfer)),
+                       name_of(static_cast<SpaceNotification>(p.space)));
+}
+std::string describe_items(const Proposal& p) {
+    if (p.item_size == 0) return "framed bytes";
+    return fmt::format("items of {} bytes aligned to {}", p.item_size, p.item_alignment);
+}
+
+[[noreturn]] void mismatch(connect::Link& link, std::string cause, std::string remedy) {
+    throw base::Error{base::ErrorCode::invalid_argument, "agree on a ring", link.peer_name(),
+                      std::move(cause), std::move(remedy)};
+}
+
+std::uint64_t slot_bytes(const RingOptions& options) {
+    return options.item_size == 0 ? 0 : slot_bytes_of(options.item_size, options.item_alignment);
+}
+
+}  // namespace
+
+std::uint64_t Terms::max_frame() const noexcept {
+    return framed() ? (ring_bytes / 2 & ~std::uint64_t{7}) - frame_overhead : 0;
+}
+
+void check(const RingOptions& options) {
+    const auto refuse = [](std::string object, std::string cause, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, "set up a ring", std::move(object),
+                          std::move(cause), std::move(remedy)};
+    };
+    if (options.item_alignment == 0 || options.item_alignment > 4096 ||
+        (options.item_alignment & (options.item_alignment - 1)) != 0) {
+        refuse(fmt::format("items aligned to {}", options.item_alignment),
+               "an alignment is a power of two of at most 4096", "align the item type to less");
+    }
+    const std::uint64_t slot = slot_bytes(options);
+    const std::uint64_t smallest = slot == 0 ? 2 * frame_bytes(1) : slot;
+    if (smallest > RingOptions::max_bytes) {
+        refuse(describe_items({.capacity = 0, .initial = 0, .secret = 0,
+                               .item_size = options.item_size,
+                               .item_alignment = options.item_alignment, .role = 0, .data = 0,
+                               .transfer = 0, .space = 0, .in_order = 0}),
+               fmt::format("not one of them fits in the largest ring, {} bytes",
+                           RingOptions::max_bytes),
+               "send framed bytes in pieces");
+    }
+    const std::uint64_t most =
+        slot == 0 ? RingOptions::max_bytes : RingOptions::max_bytes / slot;
+    const std::uint64_t least = slot == 0 ? smallest : 1;
+    if (options.capacity != 0 && (options.capacity < least || options.capacity > most)) {
+        refuse(fmt::format("a ring of {} {}", options.capacity, slot == 0 ? "bytes" : "items"),
+               fmt::format("the capacity must be {} to {}", least, most),
+               slot == 0 ? "give the ring at least twice the largest frame and 32 bytes"
+                         : "choose a capacity in that range");
+    }
+    if (!(options.refresh_above >= 0 && options.refresh_above <= 1)) {
+        refuse(fmt::format("refresh_above = {}", options.refresh_above),
+               "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");
+    }
+    if (options.credit_parts < 1 || options.credit_parts > 1024) {
+        refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 1024",
+               "use 8 if in doubt");
+    }
+    if (options.initial_position % 8 != 0) {
+        refuse(fmt::format("initial_position = {}", options.initial_position),
+               "positions are multiples of 8", "leave it 0");
+    }
+}
+
+Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
+            const base::Deadline& deadline) {
+    check(options);
+    Proposal mine{.capacity = options.capacity,
+                  .initial = options.initial_position,
+                  .secret = 0,
+                  .item_size = options.item_size,
+                  .item_alignment = options.item_alignment,
+                  .role = static_cast<std::uint8_t>(role),
+                  .data = static_cast<std::uint8_t>(design.data),
+                  .transfer = static_cast<std::uint8_t>(design.transfer),
+                  .space = static_cast<std::uint8_t>(design.space),
+                  .in_order = link.writes_in_order() ? 1U : 0U};
+    std::random_device random;
+    mine.secret = std::uint64_t{random()} << 32 | random();
+
+    const Proposal theirs = swap(link, mine, deadline);
+    if (mine.role == theirs.role) {
+        const char* const name = role == Role::producer ? "producer" : "consumer";
+        mismatch(link, fmt::format("both ends are a {}", name),
+                 fmt::format("connect a {} with a {}", "producer", "consumer"));
+    }
+    if (describe(mine) != describe(theirs)) {
+        mismatch(link, fmt::format("this end runs {}, the other end runs {}", describe(mine),
+                                   describe(theirs)),
+                 "choose the same design at both ends");
+    }
+    if (mine.item_size != theirs.item_size || mine.item_alignment != theirs.item_alignment) {
+        mismatch(link, fmt::format("this end has {}, the other end has {}", describe_items(mine),
+                                   describe_items(theirs)),
+                 "use the same item type at both ends");
+    }
+    if (theirs.initial % 8 != 0) {
+        throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
+                          fmt::format("it begins at position {}, no multiple of 8",
+                                      theirs.initial),
+                          "use the same version of the library at both ends"};
+    }
+    const Proposal& producer = role == Role::producer ? mine : theirs;
+
+    Terms terms;
+    terms.slot_bytes = slot_bytes(options);
+    std::uint64_t capacity = std::min(mine.capacity, theirs.capacity);
+    if (capacity == 0) capacity = std::max(mine.capacity, theirs.capacity);
+    if (capacity == 0) {
+        capacity = terms.framed()
+                       ? RingOptions::default_bytes
+                       : std::max<std::uint64_t>(RingOptions::default_bytes / terms.slot_bytes, 1);
+    }
+    // What the other end asks for is checked as what we ask for.
+    RingOptions agreed = options;
+    agreed.capacity = capacity;
+    check(agreed);
+    terms.ring_bytes = terms.framed() ? round_up(capacity, 8) : capacity * terms.slot_bytes;
+    terms.initial = producer.initial;
+    terms.secret = producer.secret;
+    terms.in_order = mine.in_order != 0 && theirs.in_order != 0;
+    return terms;
+}
+
+Places exchange_places(connect::Link& link, const Places& mine, const base::Deadline& deadline) {
+    const PlacesMessage message{
+        .address = {mine.ring.address, mine.page.address, mine.credit.address},
+        .rkey = {mine.ring.rkey, mine.page.rkey, mine.credit.rkey},
+        .zero = 0};
+    const PlacesMessage theirs = swap(link, message, deadline);
+    return {.ring = {theirs.address[0], theirs.rkey[0]},
+            .page = {theirs.address[1], theirs.rkey[1]},
+            .credit = {theirs.address[2], theirs.rkey[2]}};
+}
+
+connect::LinkOptions link_options(std::string_view service) {
+    connect::LinkOptions options;
+    options.service = service;
+    options.max_send_requests = 128;
+    options.max_receive_requests = 16;
+    options.max_send_slices = 3;  // a batch around the mark that is held back
+    options.max_inline = 16;
+    return options;
+}
+
+}  // namespace millrace::ring
