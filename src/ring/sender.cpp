@@ -242,8 +242,8 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (bytes > (terms_.framed() ? frame_bytes(terms_.max_frame()) : size)) {
         return Status::too_large;
     }
-    // What a batch has laid out so far goes before the next stretch of the ring begins.
-    if (straight_ && produced_ != intransit_) {
+    // What a batch has laid out so far goes before the ring wraps.
+    if (straight_ && produced_ != intransit_ && size - offset_ < bytes) {
         if (const Status status = push(); status != Status::ok) return status;
     }
     if (const Status status = service(); status != Status::ok) return status;
@@ -258,9 +258,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         // Both rings are full as far as is known: look for certain before saying so.
         if (const Status status = refresh(); status != Status::ok) return status;
         ++forced_refreshes_;
-        if (!straight_) {
-            if (const Status status = push_behind(); status != Status::ok) return status;
-        }
+        if (const Status status = push(); status != Status::ok) return status;
         if (const Status status = settle(); status != Status::ok) return status;
         if (bytes + skip > own_room()) {
             ++full_returns_;
@@ -275,7 +273,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         offset_ = 0;
         if (const Status status = push_behind(); status != Status::ok) return status;
     }
-    if (terms_.in_order && produced_ == intransit_ && peer_room() >= bytes) {
+    if (terms_.in_order && (straight_ || produced_ == intransit_) && peer_room() >= bytes) {
         straight_ = true;
         room_ = std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
                                           space_.look_after(in_use())}));

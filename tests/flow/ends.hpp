@@ -1,0 +1,75 @@
+// Both ends of a flow queue in this process, for tests that drive them in turn.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "millrace/flow/consumer.hpp"
+#include "millrace/flow/producer.hpp"
+
+namespace millrace::flow::test {
+
+[[nodiscard]] inline std::string unique_address() {
+    static std::atomic<int> number{0};
+    return "unix:@millrace-flow-test-" + std::to_string(getpid()) + "-" +
+           std::to_string(++number);
+}
+
+/// One endpoint for all queues of the process: opening one is slow on some devices.
+[[nodiscard]] inline Options with_endpoint(Options options) {
+    static const std::shared_ptr<connect::Endpoint> endpoint = connect::Endpoint::open();
+    options.endpoint = endpoint;
+    return options;
+}
+
+template <class T, ring::Design D>
+class Ends {
+  public:
+    explicit Ends(const Options& options) : Ends{options, options} {}
+    Ends(const Options& producer_options, const Options& consumer_options) {
+        using namespace std::chrono_literals;
+        Listener listener = Listener::listen(unique_address(), with_endpoint(consumer_options));
+        std::thread other{[&] {
+            producer_.emplace(Producer<T, D>::connect(listener.address(),
+                                                      with_endpoint(producer_options),
+                                                      base::Deadline::after(20s)));
+        }};
+        consumer_.emplace(Consumer<T, D>::accept(listener, base::Deadline::after(20s)));
+        other.join();
+    }
+
+    [[nodiscard]] Producer<T, D>& producer() { return *producer_; }
+    [[nodiscard]] Consumer<T, D>& consumer() { return *consumer_; }
+    void drop_producer() { producer_.reset(); }
+    void drop_consumer() { consumer_.reset(); }
+
+    /// Dequeues, while calls of the passive producer send what is stranded there.
+    template <class... Into>
+    base::Status take(Into&... into) {
+        using namespace std::chrono_literals;
+        const base::Deadline deadline = base::Deadline::after(20s);
+        for (;;) {
+            const base::Status status = consumer_->try_dequeue(into...);
+            if (status != base::Status::empty || deadline.expired()) return status;
+            (void)producer_->flush(base::Deadline::now());
+        }
+    }
+    /// True if the device keeps the order of one WRITE's bytes.
+    [[nodiscard]] bool in_order() const {
+        return producer_->explain().find("1 WRITE by the producer") != std::string::npos;
+    }
+
+  private:
+    std::optional<Producer<T, D>> producer_;
+    std::optional<Consumer<T, D>> consumer_;
+};
+
+}  // namespace millrace::flow::test
