@@ -90,6 +90,7 @@ class Sender {
     base::Status push() noexcept {
         if (!straight_) [[unlikely]] return push_behind();
         const std::uint64_t bytes = produced_ - intransit_;
+        if (bytes == 0) [[unlikely]] return base::Status::ok;
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
         const Signal signal = produced_ - covered_ >= quarter_ ? Signal::now : Signal::when_due;
