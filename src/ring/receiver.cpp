@@ -18,6 +18,16 @@ class Receiver<D>::DataSleeper final : public Sleeper {
     DataSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
         : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
 
+    /// Whoever sleeps owes nothing: the producer may wait for this credit.
+    void prepare() override {
+        if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
+        Sleeper::prepare();
+    }
+    void park(std::chrono::nanoseconds limit) override {
+        Sleeper::park(limit);
+        receiver_->looked_ = 0;
+    }
+
   protected:
     bool is_news(std::uint64_t progress) noexcept override {
         return progress != receiver_->consumed_;
@@ -41,10 +51,11 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     ring_ = ring_memory_.data();
 
     initial_ = consumed_ = returned_ = terms_.initial;
-    slot_bytes_ = terms_.slot_bytes;
+    ring_bytes_ = terms_.ring_bytes;
     tag_ = frame_tag(consumed_, terms_.secret);
     credit_step_ = std::max<std::uint64_t>(terms_.ring_bytes / options.credit_parts, 1);
     page.progress.store(terms_.initial);
+    look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
 
     sleeper_ = std::make_unique<DataSleeper>(*this, page, page_memory_.region());
     const Places theirs = exchange_places(
@@ -73,7 +84,7 @@ void Receiver<D>::return_credit() noexcept {
 
 template <Design D>
     requires(check_design<D>())
-Status Receiver<D>::idle() noexcept {
+Status Receiver<D>::look() noexcept {
     if (ended_ != Status::ok) return ended_;
     if (consumed_ != returned_) {
         return_credit();

@@ -64,20 +64,20 @@ class ConsumerEnd {
           receiver_{std::make_unique<ring::Receiver<D>>(
               std::move(connection.endpoint), std::move(connection.link),
               ring_options(options_, item_size, item_alignment), deadline)},
+          item_size_{item_size},
           page_{consumer_page(options_.name)} {}
 
-    void count(std::uint64_t payload) noexcept {
-        payload_bytes_ += payload;
+    void count() noexcept {
         if (++items_ % items_per_show == 0) [[unlikely]] show();
     }
     [[nodiscard]] ConsumerStats current() const noexcept {
-        return {items_, payload_bytes_, empty_returns_, receiver_->counts()};
+        return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts()};
     }
-    void show() noexcept {
+    [[gnu::noinline]] void show() noexcept {
         detail::show(page_, current());
         shown_ = items_;
     }
-    base::Status nothing() noexcept {
+    [[gnu::noinline]] base::Status nothing() noexcept {
         ++empty_returns_;
         if (shown_ != items_) show();
         return receiver_->idle();
@@ -99,7 +99,8 @@ class ConsumerEnd {
     Options options_;
     std::unique_ptr<ring::Receiver<D>> receiver_;
     std::uint64_t items_ = 0;
-    std::uint64_t payload_bytes_ = 0;
+    std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
+    std::uint64_t item_size_;         ///< 0: frames
     std::uint64_t empty_returns_ = 0;
     std::uint64_t shown_ = 0;
     base::StatisticsPage page_;
@@ -141,11 +142,11 @@ class Consumer : public detail::ConsumerEnd<D> {
     }
 
     base::Status try_dequeue(T& item) noexcept {
-        const std::byte* const place = this->receiver_->front();
-        if (place == nullptr) return this->nothing();
-        std::memcpy(&item, place, sizeof(T));
-        this->receiver_->release(slot);
-        this->count(sizeof(T));
+        ring::Receiver<D>& receiver = *this->receiver_;
+        if (!receiver.has_slot(slot)) return this->nothing();
+        std::memcpy(&item, receiver.slot(), sizeof(T));
+        receiver.release_slot(slot);
+        this->count();
         return base::Status::ok;
     }
     base::Status dequeue(T& item, const base::Deadline& deadline) {
@@ -164,9 +165,8 @@ class Consumer : public detail::ConsumerEnd<D> {
 
     /// The next item where it lies. It stays there, and in front, until release().
     base::Status peek(const T*& item) noexcept {
-        const std::byte* const place = this->receiver_->front();
-        if (place == nullptr) return this->nothing();
-        item = reinterpret_cast<const T*>(place);
+        if (!this->receiver_->has_slot(slot)) return this->nothing();
+        item = reinterpret_cast<const T*>(this->receiver_->slot());
         peeked_ = true;
         return base::Status::ok;
     }
@@ -178,8 +178,8 @@ class Consumer : public detail::ConsumerEnd<D> {
         assert(peeked_ && "release without a peek");
         if (!peeked_) return;
         peeked_ = false;
-        this->receiver_->release(slot);
-        this->count(sizeof(T));
+        this->receiver_->release_slot(slot);
+        this->count();
     }
 
   private:
@@ -276,8 +276,9 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
     void release() noexcept {
         assert(peeked_ != none && "release without a peek");
         if (peeked_ == none) return;
-        this->receiver_->release(ring::frame_bytes(peeked_));
-        this->count(peeked_);
+        this->receiver_->release_frame(ring::frame_bytes(peeked_));
+        this->framed_bytes_ += peeked_;
+        this->count();
         peeked_ = none;
     }
 

@@ -72,16 +72,16 @@ class ProducerEnd {
           sender_{std::make_unique<ring::Sender<D>>(
               std::move(connection.endpoint), std::move(connection.link),
               ring_options(options_, item_size, item_alignment), deadline)},
+          item_size_{item_size},
           page_{producer_page(options_.name)} {}
 
-    void count(std::uint64_t payload) noexcept {
-        payload_bytes_ += payload;
+    void count() noexcept {
         if (++items_ % items_per_show == 0) [[unlikely]] show();
     }
     [[nodiscard]] ProducerStats current() const noexcept {
-        return {items_, payload_bytes_, sender_->counts()};
+        return {items_, framed_bytes_ + items_ * item_size_, sender_->counts()};
     }
-    void show() noexcept { detail::show(page_, current()); }
+    [[gnu::noinline]] void show() noexcept { detail::show(page_, current()); }
 
     /// Tries until it is not full any more.
     template <class Try>
@@ -101,7 +101,8 @@ class ProducerEnd {
     Options options_;
     std::unique_ptr<ring::Sender<D>> sender_;
     std::uint64_t items_ = 0;
-    std::uint64_t payload_bytes_ = 0;
+    std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
+    std::uint64_t item_size_;         ///< 0: frames
     base::StatisticsPage page_;
 };
 
@@ -199,7 +200,7 @@ class Producer : public detail::ProducerEnd<D> {
         ring::store_word(sender.at() + slot - ring::mark_bytes,
                          ring::slot_mark(sender.position(), sender.terms().initial));
         sender.append(slot);
-        this->count(sizeof(T));
+        this->count();
     }
     bool claimed_ = false;
 };
@@ -311,7 +312,8 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D> {
         ring::store_word(sender.at(), ring::frame_header(tag, length));
         ring::store_word(sender.at() + bytes - ring::mark_bytes, ring::frame_trailer(tag, length));
         sender.append(bytes);
-        this->count(length);
+        this->framed_bytes_ += length;
+        this->count();
     }
     std::size_t claimed_ = none;
 };

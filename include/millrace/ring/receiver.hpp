@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
@@ -50,18 +51,26 @@ class Receiver {
 
     // ---- the polled path
 
-    /// The next slot's payload, or nullptr. Slots only.
-    [[nodiscard]] const std::byte* front() const noexcept {
-        const std::byte* const slot = ring_ + offset_;
-        const std::uint64_t mark = load_word(slot + slot_bytes_ - mark_bytes);
-        return mark == slot_mark(consumed_, initial_) ? slot : nullptr;
+    /// True if the next slot has arrived. Slots only; `slot_bytes` is what the terms say.
+    [[nodiscard]] bool has_slot(std::uint64_t slot_bytes) const noexcept {
+        return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
+               slot_mark(consumed_, initial_);
+    }
+    /// Its payload.
+    [[nodiscard]] const std::byte* slot() const noexcept { return ring_ + offset_; }
+    /// Gives it back.
+    void release_slot(std::uint64_t slot_bytes) noexcept {
+        consumed_ += slot_bytes;
+        offset_ += slot_bytes;
+        if (offset_ == ring_bytes_) [[unlikely]] offset_ = 0;
+        if (consumed_ - returned_ >= credit_step_) [[unlikely]] return_credit();
     }
     /// The next frame's payload; `found` false if there is none. Frames only. Passes over skips.
     [[nodiscard]] std::span<const std::byte> front_frame(bool& found) noexcept {
         const std::byte* frame = ring_ + offset_;
         std::uint64_t word = load_word(frame);
         if (word == skip_word(tag_)) [[unlikely]] {
-            release(terms_.ring_bytes - offset_);
+            release_frame(ring_bytes_ - offset_);
             frame = ring_ + offset_;
             word = load_word(frame);
         }
@@ -70,23 +79,27 @@ class Receiver {
         const std::uint32_t length = frame_length(word);
         const std::uint64_t bytes = frame_bytes(length);
         // A stale word may look like a header: then its length may be anything.
-        if (bytes > terms_.ring_bytes - offset_) return {};
+        if (bytes > ring_bytes_ - offset_) return {};
         if (load_word(frame + bytes - mark_bytes) != frame_trailer(tag_, length)) return {};
         found = true;
         return {frame + mark_bytes, length};
     }
-    /// Gives the first `bytes` back: the slot or frame that was in front.
-    void release(std::uint64_t bytes) noexcept {
-        consumed_ += bytes;
-        offset_ += bytes;
-        if (offset_ == terms_.ring_bytes) offset_ = 0;
-        if (terms_.framed()) tag_ = frame_tag(consumed_, terms_.secret);
-        if (consumed_ - returned_ >= credit_step_) return_credit();
+    /// Gives a frame of frame_bytes(length) `bytes` back.
+    void release_frame(std::uint64_t bytes) noexcept {
+        release_slot(bytes);
+        tag_ = frame_tag(consumed_, terms_.secret);
     }
 
-    /// To be called when nothing is in front: returns credit, looks after the peer. `empty`; or,
-    /// when a look behind it found nothing either, `closed` or `peer_lost`.
-    base::Status idle() noexcept;
+    /// To be called when nothing is in front. Every few microseconds of idleness it returns credit
+    /// and looks after the peer; so a consumer that is only just faster than its producer does
+    /// not return credit for every single item. `empty`; or, when a look behind it found nothing
+    /// either, `closed` or `peer_lost`.
+    base::Status idle() noexcept {
+        const std::uint64_t now = base::ticks();
+        if (now - looked_ < look_ticks_ && ended_ == base::Status::ok) return base::Status::empty;
+        looked_ = now;
+        return look();
+    }
 
     // ---- beside it
 
@@ -108,17 +121,20 @@ class Receiver {
   private:
     class DataSleeper;
 
-    void return_credit() noexcept;
+    [[gnu::cold]] base::Status look() noexcept;
+    [[gnu::noinline]] void return_credit() noexcept;
 
     // Hot.
     const std::byte* ring_ = nullptr;
     std::uint64_t offset_ = 0;  ///< of consumed_ in the ring
     std::uint64_t consumed_ = 0;
     std::uint64_t initial_ = 0;
-    std::uint64_t slot_bytes_ = 0;
+    std::uint64_t ring_bytes_ = 0;
     std::uint64_t tag_ = 0;       ///< of the frame at consumed_
     std::uint64_t returned_ = 0;  ///< what the producer was last told
     std::uint64_t credit_step_ = 0;
+    std::uint64_t looked_ = 0;      ///< ticks of the last look()
+    std::uint64_t look_ticks_ = 0;
     Terms terms_;
 
     // Declared in the order in which they may go: the queue pair before the memory it reaches.

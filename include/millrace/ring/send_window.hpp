@@ -92,8 +92,8 @@ class SendWindow {
     [[nodiscard]] std::string failure() const;
 
   private:
-    base::Status make_room(std::uint64_t limit) noexcept;
-    base::Status refuse(int error) noexcept;
+    [[gnu::noinline]] base::Status make_room(std::uint64_t limit) noexcept;
+    [[gnu::cold]] base::Status refuse(int error) noexcept;
 
     verbs::QueuePair* queue_pair_;
     verbs::CompletionQueue* completions_;

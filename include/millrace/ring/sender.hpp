@@ -138,9 +138,9 @@ class Sender {
         std::uint64_t position;
     };
 
-    base::Status make_room(std::uint64_t bytes) noexcept;
-    base::Status push_behind() noexcept;
-    base::Status push_failed(base::Status status) noexcept;
+    [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
+    [[gnu::noinline]] base::Status push_behind() noexcept;
+    [[gnu::noinline]] base::Status push_failed(base::Status status) noexcept;
     base::Status service() noexcept;
     base::Status settle() noexcept;
     base::Status refresh() noexcept;
