@@ -105,8 +105,9 @@ class Stranger {
     [[nodiscard]] Stranger accept() const {
         return Stranger{accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC)};
     }
+    /// As much of it as the socket takes without waiting.
     void say(std::span<const std::byte> what) const {
-        (void)send(descriptor_, what.data(), what.size(), MSG_NOSIGNAL);
+        (void)send(descriptor_, what.data(), what.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     void say(std::string_view what) const { say(bytes(what)); }
     /// What it hears within a while; empty at the end.
