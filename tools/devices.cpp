@@ -74,17 +74,18 @@ void print(const Entry& entry) {
         return;
     }
     const auto& facts = entry.facts;
-    fmt::print("{}  ({}: {})\n", entry.name, facts.provider, facts.description);
+    fmt::print("{}  ({})\n", entry.name, facts.description);
     fmt::print("  port {}: {}, {}, LID {}, MTU {} bytes\n", facts.port,
                facts.port_active ? "active" : "not active", facts.link_layer, facts.lid,
                facts.active_mtu);
     if (facts.gid_index >= 0) fmt::print("  GID {} at index {}\n", facts.gid, facts.gid_index);
     fmt::print("  GUID {}, firmware {}\n", guid_text(facts.guid),
                facts.firmware.empty() ? "unknown" : facts.firmware);
-    fmt::print("  at most {} queue pairs of {} work requests with {} pieces, {} entries per "
-               "completion queue, {} bytes per region\n",
-               facts.max_queue_pairs, facts.max_work_requests, facts.max_sge,
-               facts.max_completion_entries, facts.max_region_size);
+    fmt::print(
+        "  at most {} queue pairs of {} work requests with {} pieces, {} entries per "
+        "completion queue, {} bytes per region\n",
+        facts.max_queue_pairs, facts.max_work_requests, facts.max_sge, facts.max_completion_entries,
+        facts.max_region_size);
 }
 
 int show(bool json) {

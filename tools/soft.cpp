@@ -69,10 +69,10 @@ int run(const RunOptions& options) {
     execvp(arguments[0], arguments.data());
 
     const int error = errno;
-    const base::Error failure{base::code_of_errno(error), "run the program", options.command[0],
-                              base::describe_errno(error),
-                              error == ENOENT ? "check its name and PATH"
-                                              : "check that it can be executed"};
+    const base::Error failure{
+        base::code_of_errno(error), "run the program", options.command[0],
+        base::describe_errno(error),
+        error == ENOENT ? "check its name and PATH" : "check that it can be executed"};
     std::fprintf(stderr, "millrace: %s\n", failure.what());
     return error == ENOENT ? 127 : 126;  // as shells do
 }

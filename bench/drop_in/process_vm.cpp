@@ -61,8 +61,8 @@ int main(int argc, char** argv) {
     const auto bytes = static_cast<std::size_t>(std::strtoul(argv[1], nullptr, 10));
     const int iterations = std::atoi(argv[2]);
     if (bytes < 1 || bytes > (1U << 20) || iterations < 1) return 2;
-    void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 1;
     auto* shared = new (memory) Shared;
 

@@ -72,11 +72,12 @@ void ibv_free_device_list(ibv_device** devices) {
     std::free(list);
 }
 
-const char* ibv_get_device_name(ibv_device* device) { return device->name; }
+const char* ibv_get_device_name(ibv_device* device) {
+    return device->name;
+}
 
 __be64 ibv_get_device_guid(ibv_device* device) {
-    return soft::owns(device) ? soft::get_device_guid(device)
-                              : system_ibv_get_device_guid(device);
+    return soft::owns(device) ? soft::get_device_guid(device) : system_ibv_get_device_guid(device);
 }
 
 int ibv_get_device_index(ibv_device* device) {
@@ -198,7 +199,9 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
 void ibv_ack_async_event(ibv_async_event* event) {
     const ibv_context* context = nullptr;
     switch (event->event_type) {
-        case IBV_EVENT_CQ_ERR: context = event->element.cq->context; break;
+        case IBV_EVENT_CQ_ERR:
+            context = event->element.cq->context;
+            break;
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
@@ -206,11 +209,18 @@ void ibv_ack_async_event(ibv_async_event* event) {
         case IBV_EVENT_SQ_DRAINED:
         case IBV_EVENT_PATH_MIG:
         case IBV_EVENT_PATH_MIG_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED: context = event->element.qp->context; break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            context = event->element.qp->context;
+            break;
         case IBV_EVENT_SRQ_ERR:
-        case IBV_EVENT_SRQ_LIMIT_REACHED: context = event->element.srq->context; break;
-        case IBV_EVENT_WQ_FATAL: context = event->element.wq->context; break;
-        default: return;  // events of a port or a device are not counted
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            context = event->element.srq->context;
+            break;
+        case IBV_EVENT_WQ_FATAL:
+            context = event->element.wq->context;
+            break;
+        default:
+            return;  // events of a port or a device are not counted
     }
     if (soft::owns(context)) {
         soft::ack_async_event(event);

@@ -51,8 +51,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, 
     return system_ibv_reg_dmabuf_mr(pd, offset, length, iova, descriptor, access);
 }
 
-int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length,
-                 int access) {
+int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
     if (!soft::owns(mr->context)) {
         return system_ibv_rereg_mr(mr, flags, pd, address, length, access);
     }
@@ -114,8 +113,7 @@ int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) 
 }
 
 void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
-    soft::owns(cq->context) ? soft::ack_cq_events(cq, count)
-                            : system_ibv_ack_cq_events(cq, count);
+    soft::owns(cq->context) ? soft::ack_cq_events(cq, count) : system_ibv_ack_cq_events(cq, count);
 }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
@@ -191,9 +189,8 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std:
 
 int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes, std::uint8_t* mac,
                                 std::uint16_t* vlan) {
-    return soft::owns(context)
-               ? fail()
-               : system_ibv_resolve_eth_l2_from_gid(context, attributes, mac, vlan);
+    return soft::owns(context) ? fail()
+                               : system_ibv_resolve_eth_l2_from_gid(context, attributes, mac, vlan);
 }
 
 int ibv_destroy_ah(ibv_ah* ah) {

@@ -32,8 +32,12 @@ extern "C" void* answer_absent() {
     errno = EOPNOTSUPP;
     return nullptr;
 }
-extern "C" std::uint64_t answer_zero() { return 0; }
-extern "C" const char* answer_unknown() { return "unknown"; }
+extern "C" std::uint64_t answer_zero() {
+    return 0;
+}
+extern "C" const char* answer_unknown() {
+    return "unknown";
+}
 extern "C" void answer_silent() {}
 
 struct Row {
@@ -43,8 +47,7 @@ struct Row {
 };
 
 const Row rows[] = {
-#define ROUTED(name, version, answer) \
-    {#name, #version, reinterpret_cast<void*>(&answer_##answer)},
+#define ROUTED(name, version, answer) {#name, #version, reinterpret_cast<void*>(&answer_##answer)},
 #define FORWARDED(name, version, answer) \
     {#name, #version, reinterpret_cast<void*>(&answer_##answer)},
 #define OLD(name, answer) {#name, "IBVERBS_1.0", reinterpret_cast<void*>(&answer_##answer)},
@@ -116,8 +119,7 @@ void* system_library() {
 extern "C" {
 
 __attribute__((visibility("hidden"))) std::atomic<void*> millrace_forward_targets[std::size(rows)];
-static_assert(sizeof(millrace_forward_targets[0]) == 8 &&
-              std::atomic<void*>::is_always_lock_free);
+static_assert(sizeof(millrace_forward_targets[0]) == 8 && std::atomic<void*>::is_always_lock_free);
 
 /// Finds where row `index` leads to, and remembers it. Called by forwarders.S.
 __attribute__((visibility("hidden"))) void* millrace_look_up_forward(std::uint32_t index) noexcept {

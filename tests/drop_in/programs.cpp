@@ -19,9 +19,8 @@ namespace millrace::test {
 namespace {
 
 std::vector<std::string> environment_for(Loading loading) {
-    return {loading == Loading::preload
-                ? std::string{"LD_PRELOAD=" MILLRACE_DROP_IN}
-                : std::string{"LD_LIBRARY_PATH=" MILLRACE_DROP_IN_FOLDER},
+    return {loading == Loading::preload ? std::string{"LD_PRELOAD=" MILLRACE_DROP_IN}
+                                        : std::string{"LD_LIBRARY_PATH=" MILLRACE_DROP_IN_FOLDER},
             fmt::format("MILLRACE_FABRIC=drop-in-test-{}", getpid())};
 }
 
@@ -117,8 +116,8 @@ PairOutcome run_pair(std::vector<std::string> command, Loading loading,
     command.push_back("127.0.0.1");
     auto client = start_on_soft_device(command, loading);
     outcome.client = finish(client, limit);
-    outcome.server = finish(server, outcome.client.exit.success() ? limit
-                                                                  : std::chrono::seconds{3});
+    outcome.server =
+        finish(server, outcome.client.exit.success() ? limit : std::chrono::seconds{3});
     return outcome;
 }
 

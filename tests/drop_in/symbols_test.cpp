@@ -57,20 +57,20 @@ class Resolution : public testing::TestWithParam<const char*> {};
 
 TEST_P(Resolution, FindsEverySymbolInTheDropIn) {
     if (!std::filesystem::exists(GetParam())) GTEST_SKIP() << GetParam() << " is not installed";
-    const std::string report =
-        output_of({"/bin/sh", "-c", "LD_PRELOAD=$1 ldd -r $2 2>&1", "sh", MILLRACE_DROP_IN,
-                   GetParam()});
+    const std::string report = output_of(
+        {"/bin/sh", "-c", "LD_PRELOAD=$1 ldd -r $2 2>&1", "sh", MILLRACE_DROP_IN, GetParam()});
     EXPECT_THAT(report, testing::HasSubstr(MILLRACE_DROP_IN));
     EXPECT_THAT(report, testing::Not(testing::HasSubstr("undefined symbol")));
     EXPECT_THAT(report, testing::Not(testing::HasSubstr("not found")));
     EXPECT_THAT(report, testing::Not(testing::HasSubstr(system_library)));
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    OfWhatLinksLibibverbs, Resolution,
-    testing::Values(MILLRACE_LIBRARY_FOLDER "/libmlx5.so.1", MILLRACE_LIBRARY_FOLDER "/libefa.so.1",
-                    MILLRACE_LIBRARY_FOLDER "/librdmacm.so.1", "/usr/bin/ib_write_lat",
-                    "/usr/bin/ibv_rc_pingpong", "/usr/bin/ibv_devinfo"));
+INSTANTIATE_TEST_SUITE_P(OfWhatLinksLibibverbs, Resolution,
+                         testing::Values(MILLRACE_LIBRARY_FOLDER "/libmlx5.so.1",
+                                         MILLRACE_LIBRARY_FOLDER "/libefa.so.1",
+                                         MILLRACE_LIBRARY_FOLDER "/librdmacm.so.1",
+                                         "/usr/bin/ib_write_lat", "/usr/bin/ibv_rc_pingpong",
+                                         "/usr/bin/ibv_devinfo"));
 
 /// Both libraries in this process, each by its path.
 struct Libraries {
@@ -104,8 +104,7 @@ TEST(Forwarding, AnswersAsTheSystemsLibraryWhereNoDeviceIsConcerned) {
         EXPECT_EQ(our_mult(static_cast<ibv_rate>(rate)), their_mult(static_cast<ibv_rate>(rate)));
         EXPECT_EQ(our_rate(rate * 2500), their_rate(rate * 2500));
     }
-    const auto [our_path, their_path] =
-        libraries.both<const char*()>("ibv_get_sysfs_path");
+    const auto [our_path, their_path] = libraries.both<const char*()>("ibv_get_sysfs_path");
     EXPECT_STREQ(our_path(), their_path());
 }
 
@@ -123,14 +122,14 @@ TEST(Forwarding, PassesFileReadsOfOtherDirectoriesOn) {
 
 TEST(SoftSysfs, AnswersForTheFilesThatProgramsAskFor) {
     const Libraries libraries;
-    const auto read = libraries
-                          .both<int(const char*, const char*, char*, std::size_t)>(
-                              "ibv_read_sysfs_file")
-                          .first;
+    const auto read =
+        libraries.both<int(const char*, const char*, char*, std::size_t)>("ibv_read_sysfs_file")
+            .first;
     const auto text_of = [&](const char* folder, const char* file) {
         char text[128] = {};
         const int length = read(folder, file, text, sizeof text);
-        return length < 0 ? std::string{"none"} : std::string(text, static_cast<std::size_t>(length));
+        return length < 0 ? std::string{"none"}
+                          : std::string(text, static_cast<std::size_t>(length));
     };
     const char* const device = "/sys/class/infiniband/soft0";
     EXPECT_EQ(text_of(device, "node_type"), "1: CA");
