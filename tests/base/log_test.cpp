@@ -104,7 +104,8 @@ MILLRACE_CHILD(log_threads) {
     log(LogLevel::error, "test", "written");
     flush_log();
     const std::size_t loud = thread_count();
-    return silent == before && loud == before + 1 ? 0 : 1;
+    // A sanitizer may add a thread of its own.
+    return silent == before && loud > before ? 0 : 1;
 }
 
 TEST(Log, HasNoThreadUntilALineIsReallyWritten) {
@@ -149,6 +150,10 @@ MILLRACE_CHILD(log_forks) {
 }
 
 TEST(Log, WorksInForkedChildrenWhateverTheParentsThreadsHeld) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    // Seen: the child's thread waits for the sanitizer's allocator, whose lock was held at the fork.
+    GTEST_SKIP() << "the sanitizer's own locks do not survive the fork of a process with threads";
+#endif
     const auto text = output_of("log_forks");
     for (int i = 0; i < 20; ++i) {
         EXPECT_TRUE(text.find("from child " + std::to_string(i) + ".") != std::string::npos) << i;
@@ -178,8 +183,12 @@ MILLRACE_CHILD(log_overrun) {
 TEST(Log, DropsTheOldestLinesOfAFullQueueAndSaysSo) {
     const auto text = output_of("log_overrun");
     EXPECT_THAT(text, HasSubstr("number 4999."));
-    EXPECT_THAT(text, Not(HasSubstr("number 3000.")));
-    EXPECT_THAT(text, HasSubstr("dropped"));
+    // "millrace: 3886 lines of the log were dropped in all"
+    const auto note = text.rfind("millrace: ");
+    ASSERT_NE(note, std::string::npos) << "nothing is said of dropped lines";
+    const auto dropped = std::stoul(text.substr(note + std::string{"millrace: "}.size()));
+    EXPECT_GT(dropped, 0U);
+    EXPECT_EQ(occurrences(text, "test: number ") + dropped, 5000U);
 }
 
 MILLRACE_CHILD(log_from_threads) {
