@@ -30,8 +30,7 @@ struct RunOptions {
 /// The drop-in beside this command, in the build tree (bin/ and lib/) as where it is installed.
 std::filesystem::path find_drop_in() {
     const auto command = std::filesystem::read_symlink("/proc/self/exe");
-    const auto library =
-        command.parent_path().parent_path() / "lib" / "millrace" / "libibverbs.so.1";
+    auto library = command.parent_path().parent_path() / "lib" / "millrace" / "libibverbs.so.1";
     if (!std::filesystem::exists(library)) {
         throw base::Error{base::ErrorCode::not_found, "find the drop-in library", library.string(),
                           "there is no such file",
@@ -62,6 +61,7 @@ int run(const RunOptions& options) {
     }
 
     std::vector<char*> arguments;
+    arguments.reserve(options.command.size() + 1);
     for (const auto& argument : options.command) {
         arguments.push_back(const_cast<char*>(argument.c_str()));
     }

@@ -49,7 +49,8 @@ ibv_device** ibv_get_device_list(int* count) {
     int soft_count = 0;
     ibv_device** soft_devices = system_devices_only ? nullptr : soft::device_list(&soft_count);
 
-    const auto total = static_cast<std::size_t>(system_count + soft_count);
+    const auto total =
+        static_cast<std::size_t>(system_count) + static_cast<std::size_t>(soft_count);
     void* memory = std::calloc(1, sizeof(DeviceList) + total * sizeof(ibv_device*));
     if (memory == nullptr) {
         if (system != nullptr) system_ibv_free_device_list(system);
