@@ -26,10 +26,10 @@ bool Channel::Core::advance_consumed(std::int64_t bytes) noexcept {
 base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
     for (int attempt = 0;; ++attempt) {
         if (window.reap() != base::Status::ok) return lost_or_closed();
-        if (window.done(last_ticket)) {
-            transmitted = writer.position();
-        } else if (window.done(checkpoint_ticket)) {
-            transmitted = checkpoint_position;
+        // Of what was posted, everything is done, or what was posted at the last look.
+        const bool all_done = window.done(last_ticket);
+        if (all_done || window.done(checkpoint_ticket)) {
+            transmitted = all_done ? writer.position() : checkpoint_position;
             checkpoint_ticket = last_ticket;
             checkpoint_position = writer.position();
         }
