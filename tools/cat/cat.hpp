@@ -1,0 +1,28 @@
+// `millrace cat`: any amount of bytes from one process's input to another's output.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+#include "command.hpp"
+
+namespace millrace::tools {
+
+struct CatOptions {
+    std::string address;
+    bool listen = false;    ///< receive: standard output; else send: standard input
+    bool progress = false;  ///< amount and rate to standard error
+    bool checksum = false;  ///< compare and print; asked for by one side, both do it
+    std::chrono::seconds timeout{10};  ///< sender: how long to try to connect
+    std::string device;                ///< empty: the default
+};
+
+/// Copies until the end of the stream. Returns the exit status: 0 only if everything was written
+/// at the receiver's end and acknowledged; 128 + signal when interrupted; else 1, with an error
+/// on standard error. For use by main: it sets signal handlers.
+int run_cat(const CatOptions& options);
+
+void add_cat(CLI::App& program, Action& chosen);
+
+}  // namespace millrace::tools

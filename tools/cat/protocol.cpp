@@ -1,0 +1,81 @@
+// The words of `millrace cat`, see the header.
+#include "cat/protocol.hpp"
+
+#include <fmt/format.h>
+
+#include "cat/interruption.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::tools {
+
+using base::ErrorCode;
+
+bool exchange_hellos(message::Channel& channel, bool want_checksum) {
+    const auto deadline = base::Deadline::after(note_patience).cancelled_by(interruption());
+    Note mine;
+    if (want_checksum) mine.flags |= Note::wants_checksum;
+    base::Status status = channel.send(mine.bytes(), deadline);
+    std::optional<Note> theirs;
+    if (status == base::Status::ok) {
+        status = channel.receive(
+            [&](std::span<const std::byte> bytes) { theirs = Note::parse(bytes); }, deadline);
+    }
+    if (status != base::Status::ok) throw_ended(channel, status, "greet the other end");
+    if (theirs && theirs->kind == NoteKind::interrupted) {
+        throw_failed(*theirs, channel.link().peer_name(), "greet the other end");
+    }
+    if (!theirs || theirs->kind != NoteKind::hello) {
+        throw base::Error{ErrorCode::protocol, "greet the other end", channel.link().peer_name(),
+                          "it does not speak as `millrace cat` does",
+                          "use the same version of millrace on both sides"};
+    }
+    return ((mine.flags | theirs->flags) & Note::wants_checksum) != 0;
+}
+
+void throw_ended(message::Channel& channel, base::Status status, const std::string& attempted) {
+    const std::string& peer = channel.link().peer_name();
+    switch (status) {
+        case base::Status::cancelled:
+            throw base::Error{ErrorCode::cancelled, attempted, peer, "interrupted by a signal", {}};
+        case base::Status::timed_out:
+            throw base::Error{ErrorCode::timed_out, attempted, peer, "it does not answer",
+                              "look whether its process is stopped or overloaded"};
+        case base::Status::closed:
+            throw base::Error{ErrorCode::closed, attempted, peer,
+                              "it ended the conversation before the end of the stream",
+                              "look at what its process reported"};
+        default:
+            throw base::Error{ErrorCode::peer_lost, attempted, peer,
+                              channel.failure().empty() ? "the connection broke"
+                                                        : channel.failure(),
+                              "look at what its process reported, and start both again"};
+    }
+}
+
+void throw_failed(const Note& note, const std::string& peer, const std::string& attempted) {
+    if (note.kind == NoteKind::interrupted) {
+        throw base::Error{ErrorCode::closed, attempted, peer, "it was interrupted by a signal",
+                          "start both again"};
+    }
+    throw base::Error{ErrorCode::closed, attempted, peer,
+                      note.error != 0
+                          ? fmt::format("it failed: {}",
+                                        base::describe_errno(static_cast<int>(note.error)))
+                          : std::string{"it failed"},
+                      "look at what its process reported"};
+}
+
+void say_and_close(message::Channel& channel, const Note& note, bool behind_data) noexcept {
+    try {
+        const auto deadline = base::Deadline::after(std::chrono::milliseconds{500});
+        if (!behind_data || channel.send(std::span<const std::byte>{}, deadline) ==
+                                base::Status::ok) {
+            (void)channel.send(note.bytes(), deadline);
+        }
+        (void)channel.close(deadline);
+    } catch (...) {
+        // The peer then sees that the process ended.
+    }
+}
+
+}  // namespace millrace::tools

@@ -1,0 +1,26 @@
+// The two sides of `millrace cat`, over a channel that is connected.
+#pragma once
+
+#include <cstdint>
+
+#include "millrace/message/channel.hpp"
+
+namespace millrace::tools {
+
+/// What both ends agree that went through.
+struct Transferred {
+    std::uint64_t bytes = 0;
+    std::uint64_t checksum = 0;
+    bool checksummed = false;
+};
+
+/// Reads `input` to its end and sends it. Returns when the receiver has acknowledged everything;
+/// throws Error otherwise, having told the receiver why if that can be told.
+Transferred send_stream(message::Channel& channel, int input, bool want_checksum, bool progress);
+
+/// Receives the stream and writes it to `output`, which it closes, as only that tells the last
+/// errors. Returns when everything is written and the sender was told; throws as send_stream.
+Transferred receive_stream(message::Channel& channel, int output, bool want_checksum,
+                           bool progress);
+
+}  // namespace millrace::tools
