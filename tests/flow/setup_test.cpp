@@ -1,0 +1,148 @@
+// How flow queues are made and refused.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "flow/ends.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+using test::Ends;
+using test::unique_address;
+using test::with_endpoint;
+
+struct Item {
+    std::uint64_t number[8];
+};
+struct Other {
+    std::uint32_t half[5];
+};
+
+/// What the listening end is told when the connecting end does not fit. Both must be refused.
+template <class Connecting, class Listening>
+std::string refusal_of(const Options& connecting, const Options& listening) {
+    Listener listener = Listener::listen(unique_address(), with_endpoint(listening));
+    std::thread other{[&] {
+        EXPECT_THROW((void)Connecting::connect(listener.address(), with_endpoint(connecting),
+                                               Deadline::after(20s)),
+                     base::Error);
+    }};
+    std::string text;
+    try {
+        (void)Listening::accept(listener, Deadline::after(20s));
+    } catch (const base::Error& error) {
+        text = error.what();
+    }
+    other.join();
+    return text;
+}
+
+TEST(FlowQueueSetup, RefusesTwoConsumersByName) {
+    const std::string text = refusal_of<Consumer<Item>, Consumer<Item>>({}, {});
+    EXPECT_NE(text.find("both ends are a consumer"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, RefusesTwoProducersByName) {
+    const std::string text = refusal_of<Producer<Item>, Producer<Item>>({}, {});
+    EXPECT_NE(text.find("both ends are a producer"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, NamesBothItemTypesWhenTheyDiffer) {
+    const std::string text = refusal_of<Producer<Item>, Consumer<Other>>({}, {});
+    EXPECT_NE(text.find("64 bytes aligned to 8"), std::string::npos) << text;
+    EXPECT_NE(text.find("20 bytes aligned to 4"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, NamesBothItemTypesWhenOneIsFramed) {
+    const std::string text = refusal_of<Producer<Bytes>, Consumer<Item>>({}, {});
+    EXPECT_NE(text.find("framed bytes"), std::string::npos) << text;
+    EXPECT_NE(text.find("64 bytes aligned to 8"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, NamesBothDesignsWhenTheyDiffer) {
+    const std::string text =
+        refusal_of<Producer<Item, ring::design_1>, Consumer<Item, ring::design_2>>({}, {});
+    EXPECT_NE(text.find("pull space"), std::string::npos) << text;
+    EXPECT_NE(text.find("push space"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, RefusesACapacityBeyondTheLimit) {
+    const Options huge{.capacity = std::uint64_t{1} << 40};
+    const std::string text = refusal_of<Producer<Item>, Consumer<Item>>(huge, huge);
+    EXPECT_NE(text.find("capacity must be 1 to"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, RefusesAByteRingThatHoldsNoFrame) {
+    const Options tiny{.capacity = 40};
+    const std::string text = refusal_of<Producer<Bytes>, Consumer<Bytes>>(tiny, tiny);
+    EXPECT_NE(text.find("capacity must be 48 to"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, TakesTheSmallerOfTwoCapacities) {
+    Ends<Item, ring::design_2> ends{Options{.capacity = 10}, Options{.capacity = 6}};
+    EXPECT_EQ(ends.producer().capacity(), 6U);
+    EXPECT_EQ(ends.consumer().capacity(), 6U);
+}
+
+TEST(FlowQueueSetup, TakesTheOtherEndsCapacityWhenItHasNone) {
+    Ends<Item, ring::design_1> ends{Options{}, Options{.capacity = 5}};
+    EXPECT_EQ(ends.producer().capacity(), 5U);
+    EXPECT_EQ(ends.consumer().capacity(), 5U);
+}
+
+TEST(FlowQueueSetup, LetsTheProducerListenToo) {
+    const std::string address = unique_address();
+    std::optional<Producer<Item>> producer;
+    std::thread other{[&] {
+        producer.emplace(
+            Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+    }};
+    auto consumer = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
+    other.join();
+    ASSERT_EQ(producer->try_enqueue(Item{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
+    Item item{};
+    ASSERT_EQ(consumer.dequeue(item, Deadline::after(20s)), Status::ok);
+    EXPECT_EQ(item.number[7], 8U);
+}
+
+TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
+    const std::string address = unique_address();
+    std::optional<Producer<Item>> producer;
+    std::thread other{[&] {
+        producer.emplace(
+            Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+    }};
+    auto first = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
+    other.join();
+    try {
+        (void)Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(200ms));
+        ADD_FAILURE() << "a second consumer was connected";
+    } catch (const base::Error& error) {
+        EXPECT_NE(std::string{error.what()}.find(address), std::string::npos) << error.what();
+        EXPECT_TRUE(error.code() == base::ErrorCode::refused ||
+                    error.code() == base::ErrorCode::timed_out)
+            << error.what();
+    }
+    ASSERT_EQ(producer->try_enqueue(Item{}), Status::ok);
+    Item item{};
+    EXPECT_EQ(first.dequeue(item, Deadline::after(20s)), Status::ok);
+}
+
+TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
+    Ends<Item, ring::design_1> ends{Options{.capacity = 5}};
+    const std::string text = ends.consumer().explain();
+    EXPECT_NE(text.find("design 1 (push1 + watermark + pull space)"), std::string::npos) << text;
+    EXPECT_NE(text.find("5 items"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace millrace::flow
