@@ -181,6 +181,7 @@ class Executor {
     std::uint64_t receiver_word_ = no_word;  ///< its state word in RTR
     std::uint64_t sender_word_ = no_word;    ///< its state word in RTS
     std::uint32_t receive_tail_ = 0;
+    bool peer_gone_ = false;  ///< a copy found the peer dead: what it left behind says nothing
     std::uint32_t rung_send_ = 0;
     std::uint32_t rung_receive_ = 0;
     bool asymmetric_ = false;
