@@ -53,7 +53,8 @@ RecordSet load(const DemoOptions& options, const std::string& path, std::uint64_
 }
 
 std::vector<Transport> contenders(const DemoOptions& options) {
-    std::vector<Transport> all = millrace_transports();
+    std::vector<Transport> all = flow_transports();
+    all.push_back(message_transport());
     for (Transport& transport : socket_transports()) all.push_back(std::move(transport));
     if (options.only.empty()) return all;
     std::string keys;

@@ -60,7 +60,8 @@ struct Transport {
 
 /// Unix stream socket and TCP over loopback.
 [[nodiscard]] std::vector<Transport> socket_transports();
-/// Flow queue designs 1 and 2, message channel.
-[[nodiscard]] std::vector<Transport> millrace_transports();
+/// Flow queues of designs 1 and 2.
+[[nodiscard]] std::vector<Transport> flow_transports();
+[[nodiscard]] Transport message_transport();
 
 }  // namespace millrace::tools::demo
