@@ -57,7 +57,7 @@ class MessageSender final : public Sender {
         const base::Status status = channel_.close(deadline_);
         if (status != base::Status::ok) fail("close", status, channel_);
     }
-    [[nodiscard]] Effort effort() const override { return effort_of(channel_); }
+    [[nodiscard]] Effort effort() override { return effort_of(channel_); }
 
   private:
     message::Channel channel_;
@@ -84,7 +84,7 @@ class MessageReceiver final : public Receiver {
         if (status != base::Status::ok) fail("receive a record", status, channel_);
         return true;
     }
-    [[nodiscard]] Effort effort() const override { return effort_of(channel_); }
+    [[nodiscard]] Effort effort() override { return effort_of(channel_); }
 
   private:
     message::Channel channel_;

@@ -102,6 +102,7 @@ void produce(const Transport& transport, const RecordSet& set, const RunOptions&
         report.bytes += record.length;
     }
     report.items = sequence;
+    sender->flush();
     report.cpu_seconds = cpu_seconds() - cpu_before;
     const Effort effort = sender->effort();
     report.effort = {effort.work_requests - effort_before.work_requests,

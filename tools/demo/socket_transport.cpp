@@ -92,7 +92,7 @@ class SocketSender final : public Sender {
     }
 
     void finish() override { ::shutdown(socket_.get(), SHUT_WR); }
-    [[nodiscard]] Effort effort() const override { return effort_; }
+    [[nodiscard]] Effort effort() override { return effort_; }
 
   private:
     Descriptor socket_;
@@ -125,7 +125,7 @@ class SocketReceiver final : public Receiver {
         begin_ += sizeof header + header.length;
         return true;
     }
-    [[nodiscard]] Effort effort() const override { return effort_; }
+    [[nodiscard]] Effort effort() override { return effort_; }
 
   private:
     void accept() {

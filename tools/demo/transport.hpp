@@ -28,9 +28,11 @@ class Sender {
     virtual ~Sender() = default;
     /// Throws Error when the peer is lost or the deadline passes.
     virtual void send(const RecordHeader& header, std::span<const std::byte> content) = 0;
+    /// Sees to it that everything sent so far leaves this process.
+    virtual void flush() {}
     /// Sees to it that everything sent will arrive, and closes.
     virtual void finish() = 0;
-    [[nodiscard]] virtual Effort effort() const = 0;
+    [[nodiscard]] virtual Effort effort() = 0;
 };
 
 class Receiver {
@@ -40,7 +42,7 @@ class Receiver {
     virtual ~Receiver() = default;
     /// Waits for the next record and hands it over, where possible in place. False: closed.
     virtual bool receive(const Handler& handler) = 0;
-    [[nodiscard]] virtual Effort effort() const = 0;
+    [[nodiscard]] virtual Effort effort() = 0;
 };
 
 struct TransportOptions {
