@@ -6,6 +6,7 @@
 
 #include "cat/cat.hpp"
 #include "command.hpp"
+#include "demo.hpp"
 #include "devices.hpp"
 #include "soft.hpp"
 
@@ -13,6 +14,7 @@ namespace {
 
 // In the order of `millrace --help`. A subcommand is added here and nowhere else.
 constexpr millrace::tools::AddCommand* commands[] = {
+    millrace::tools::add_demo,
     millrace::tools::add_devices,
     millrace::tools::add_cat,
     millrace::tools::add_soft,

@@ -1,0 +1,10 @@
+// `millrace demo`: the arguments; what it does lies in demo/.
+#pragma once
+
+#include "command.hpp"
+
+namespace millrace::tools {
+
+void add_demo(CLI::App& program, Action& chosen);
+
+}  // namespace millrace::tools
