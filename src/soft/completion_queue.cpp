@@ -111,6 +111,8 @@ int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
     for (std::size_t seen = 0; seen < total; ++seen) {
         CompletionSource& source = *sources[index];
         if (++index == total) index = 0;
+        const std::uint32_t position = source.position.load(std::memory_order_relaxed);
+        if (!source.holds(position) && !source.flushing.load(std::memory_order_relaxed)) continue;
         while (taken < count && take_one(source, wc[taken])) ++taken;
         if (taken == count) break;
     }

@@ -23,7 +23,6 @@ enum class Count : std::uint8_t {
     deferred,
     pending_run,
     receiver_not_ready,
-    direct_copy,
     system_copy,
     bell,
     heavy_fence,
@@ -34,7 +33,7 @@ inline constexpr std::array<std::string_view, count_kinds> count_names{
     "post_send calls", "post_recv calls", "WRITE requests", "WRITE_WITH_IMM requests",
     "SEND requests", "READ requests", "send completions polled", "receive completions polled",
     "error completions polled", "requests deferred", "pending requests run",
-    "receiver not ready", "direct copies", "process_vm copies", "bells rung", "heavy fences"};
+    "receiver not ready", "process_vm copies", "bells rung", "heavy fences"};
 
 /// One writer at a time per instance (a second one only costs counts), any number of readers.
 class Counters {

@@ -2,8 +2,6 @@
 
 #include <unistd.h>
 
-#include "copy_in_order.hpp"
-
 namespace millrace::soft {
 namespace {
 
@@ -47,6 +45,8 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     receiver_.end = receiver;
     asymmetric_ = asymmetric;
     counters_ = counters;
+    own_access_.store(receiver.access, std::memory_order_relaxed);
+    access_ = receiver.mine ? &own_access_ : &receiver.block.control->access;
     receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
 }
 
@@ -56,7 +56,7 @@ void Executor::disconnect() noexcept {
         side->bell_send = Bell{};
         side->bell_receive = Bell{};
         for (CachedRegion& cached : side->cache) {
-            cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, {}};
+            cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, nullptr, nullptr, {}};
         }
     }
     receiver_word_ = no_word;
@@ -66,15 +66,6 @@ void Executor::disconnect() noexcept {
     peer_gone_ = false;
     node_ = nullptr;
     peer_ = nullptr;
-}
-
-void Executor::set_bells(int send, int receive) noexcept {
-    for (Side* side : {&receiver_, &sender_}) {
-        if (side->end.mine) {
-            side->end.bell_send = send;
-            side->end.bell_receive = receive;
-        }
-    }
 }
 
 // --- who is connected to whom -----------------------------------------------------------------
@@ -122,24 +113,21 @@ bool Executor::could_go_on(Progress progress) noexcept {
 
 const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
                                                 bool write) noexcept {
-    CachedRegion& cached = side.cache[index_of_key(key) % side.cache.size()];
-    if (cached.key == key && (cached.writable || !write) &&
-        cached.entry->key_word.load(std::memory_order_acquire) == key_word_of(key)) [[likely]] {
-        return &cached;
-    }
-    return look_up_slowly(side, cached, key, write);
+    CachedRegion& region = cached(side, key);
+    if (valid(region, key) && (region.writable || !write)) [[likely]] return &region;
+    return look_up_slowly(side, region, key, write);
 }
 
-const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& cached,
+const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& slot,
                                                        std::uint32_t key, bool write) noexcept {
-    cached.key = 0;
-    cached.entry = &no_region;
+    slot.key = 0;
+    slot.entry = &no_region;
     const RegionEntry* entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
     if (entry == nullptr || entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
         return nullptr;
     }
     CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
-                       entry, load_once(entry->iova), load_once(entry->length), {}};
+                       entry, load_once(entry->iova), load_once(entry->length), nullptr, nullptr, {}};
     if (side.end.mine) {
         found.base.direct = reinterpret_cast<std::byte*>(entry->address);
         found.writable = true;
@@ -158,15 +146,21 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
         }
     }
     if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) return nullptr;
-    cached = found;
-    return &cached;
+    // A key of another protection domain is no key.
+    if (found.pd != pd_of(side)) return nullptr;
+    found.read_from = found.base.direct;
+    if (found.writable && (found.access & IBV_ACCESS_REMOTE_WRITE) != 0) {
+        found.write_to = found.base.direct;
+    }
+    slot = found;
+    return &slot;
 }
 
-bool Executor::find(Side& side, std::uint32_t pd, std::uint32_t key, std::uint64_t address,
-                    std::uint64_t length, std::uint32_t access, Reach& reach) noexcept {
+bool Executor::find(Side& side, std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                    std::uint32_t access, Reach& reach) noexcept {
     const bool write = (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != 0;
     const CachedRegion* region = look_up(side, key, write);
-    if (region == nullptr || region->pd != pd || (region->access & access) != access) return false;
+    if (region == nullptr || (region->access & access) != access) return false;
     const std::uint64_t offset = address - region->iova;
     if (offset > region->length || length > region->length - offset) return false;
     reach = advance(region->base, offset);
@@ -175,7 +169,6 @@ bool Executor::find(Side& side, std::uint32_t pd, std::uint32_t key, std::uint64
 
 bool Executor::gather(const Request& request, std::uint32_t access, Piece* pieces,
                       std::uint32_t& count, std::uint64_t& total) noexcept {
-    const std::uint32_t pd = pd_of(sender_);
     const bool in_line = (request.flags & IBV_SEND_INLINE) != 0;
     count = 0;
     total = 0;
@@ -186,7 +179,7 @@ bool Executor::gather(const Request& request, std::uint32_t access, Piece* piece
         piece.length = sge.length;
         if (in_line) {
             piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
-        } else if (!find(sender_, pd, sge.lkey, sge.addr, sge.length, access, piece.at)) {
+        } else if (!find(sender_, sge.lkey, sge.addr, sge.length, access, piece.at)) {
             return false;
         }
         total += sge.length;
@@ -202,7 +195,6 @@ bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& 
     const auto* sges = reinterpret_cast<const std::uint64_t*>(entry + 1);
     const std::uint32_t posted = load_once(entry->sges);
     if (posted > block.receive_sges) return false;
-    const std::uint32_t pd = pd_of(receiver_);
     count = 0;
     total = 0;
     for (std::uint32_t i = 0; i < posted; ++i) {
@@ -212,7 +204,7 @@ bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& 
         if (sge.length == 0) continue;
         Piece& piece = pieces[count];
         piece.length = sge.length;
-        if (!find(receiver_, pd, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE,
+        if (!find(receiver_, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE,
                   piece.at)) {
             return false;
         }
@@ -226,7 +218,6 @@ bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& 
 
 CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t bytes) noexcept {
     if (to.direct != nullptr && from.direct != nullptr) [[likely]] {
-        counters_->add(Count::direct_copy);
         // Overlap is the program's mistake, or a region written onto itself: both have to end.
         if (to.direct < from.direct + bytes && from.direct < to.direct + bytes) [[unlikely]] {
             __builtin_memmove(to.direct, from.direct, bytes);
@@ -297,14 +288,13 @@ void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
     }
 }
 
-void Executor::complete_send(const Request& request, std::uint32_t bytes) noexcept {
-    if ((request.flags & IBV_SEND_SIGNALED) == 0) return;
+void Executor::complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
     const BlockView& block = sender_.end.block;
     const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
     CompletionEntry& entry = block.send_ring[position & block.send_mask];
     entry.byte_len = bytes;
     entry.immediate = 0;
-    entry.slot_and_flags = request.slot;
+    entry.slot_and_flags = slot;
     block.send->completions.store(position + 1, std::memory_order_relaxed);
     entry.sequence.store(sequence_of(position), std::memory_order_release);
     light_fence(asymmetric_);
@@ -383,36 +373,6 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
 
 Progress Executor::run(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
-    // The most frequent request of all: one WRITE of one piece.
-    if (request.opcode == IBV_WR_RDMA_WRITE && request.sge_count == 1 &&
-        request.sges[0].length != 0) [[likely]] {
-        const ibv_sge& sge = request.sges[0];
-        Reach from;
-        if ((request.flags & IBV_SEND_INLINE) != 0) {
-            from.direct = reinterpret_cast<std::byte*>(sge.addr);
-        } else if (!find(sender_, pd_of(sender_), sge.lkey, sge.addr, sge.length, 0, from)) {
-            return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
-        }
-        Reach to;
-        const std::uint32_t allowed =
-            receiver_.end.mine ? receiver_.end.access
-                               : receiver_.end.block.control->access.load(std::memory_order_relaxed);
-        if ((allowed & IBV_ACCESS_REMOTE_WRITE) != 0 && sge.length <= max_message_bytes &&
-            find(receiver_, pd_of(receiver_), request.remote_key, request.remote_address,
-                 sge.length, IBV_ACCESS_REMOTE_WRITE, to)) [[likely]] {
-            const CopyResult result = copy_one(to, from, sge.length);
-            if (result != CopyResult::ok) [[unlikely]] {
-                return copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
-            }
-            counters_->add(Count::write);
-            complete_send(request, sge.length);
-            return Progress::done;
-        }
-    }
-    return run_general(request);
-}
-
-Progress Executor::run_general(const Request& request) noexcept {
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);
     if (consumes && !receive_available(receive)) return Progress::no_receive;
@@ -438,12 +398,10 @@ Progress Executor::run_general(const Request& request) noexcept {
         if (total > room) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
     } else {
         const std::uint32_t needed = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-        const std::uint32_t allowed =
-            receiver_.end.mine ? receiver_.end.access
-                               : receiver_.end.block.control->access.load(std::memory_order_relaxed);
+        const std::uint32_t allowed = access_->load(std::memory_order_relaxed);
         if ((allowed & needed) == 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
         if (total > 0) {
-            if (!find(receiver_, pd_of(receiver_), request.remote_key, request.remote_address,
+            if (!find(receiver_, request.remote_key, request.remote_address,
                       total, needed, remote[0].at)) {
                 return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
             }
@@ -473,7 +431,7 @@ Progress Executor::run_general(const Request& request) noexcept {
         if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= completion_write;
         complete_receive(receive, bytes, request.immediate, flags);
     }
-    complete_send(request, bytes);
+    if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, bytes);
     return Progress::done;
 }
 

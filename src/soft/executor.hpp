@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "block_layout.hpp"
+#include "copy_in_order.hpp"
 #include "counters.hpp"
 #include "fabric.hpp"
 #include "fences.hpp"
@@ -80,8 +81,9 @@ class Executor {
     [[nodiscard]] bool connected() const noexcept { return peer_ != nullptr; }
 
     /// Our own end's facts, which change with modify_qp.
-    void set_access(std::uint32_t access) noexcept { receiver_.end.access = access; }
-    void set_bells(int send, int receive) noexcept;
+    void set_access(std::uint32_t access) noexcept {
+        own_access_.store(access, std::memory_order_relaxed);
+    }
 
     /// True if the receiver is in a state to receive from the sender. Also notices that the peer
     /// has connected (again).
@@ -102,6 +104,45 @@ class Executor {
     }
     /// After `progress` ended a run: could it go on now?
     [[nodiscard]] bool could_go_on(Progress progress) noexcept;
+
+    /// The most frequent request of all, a WRITE of one piece between memory that is mapped here,
+    /// with keys seen before: done, or false with nothing done (then `run` decides).
+    [[nodiscard]] bool write_at_once(const ibv_send_wr& wr, std::uint32_t flags,
+                                     std::uint32_t slot) noexcept {
+        const ibv_sge& sge = wr.sg_list[0];
+        const std::uint64_t length = sge.length;
+        if (receiver_.end.block.control->state_word.load(std::memory_order_acquire) -
+                receiver_word_ > 2) [[unlikely]] {
+            return false;
+        }
+        const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
+        const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
+        if (!valid(target, wr.wr.rdma.rkey) || target.write_to == nullptr ||
+            to > target.length || length > target.length - to || length > max_message_bytes ||
+            (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
+            [[unlikely]] {
+            return false;
+        }
+        const std::byte* from = reinterpret_cast<const std::byte*>(sge.addr);
+        if ((flags & IBV_SEND_INLINE) == 0) {
+            const CachedRegion& source = cached(sender_, sge.lkey);
+            const std::uint64_t at = sge.addr - source.iova;
+            if (!valid(source, sge.lkey) || source.read_from == nullptr || at > source.length ||
+                length > source.length - at) [[unlikely]] {
+                return false;
+            }
+            from = source.read_from + at;
+        }
+        std::byte* const target_bytes = target.write_to + to;
+        // Overlap: the copy is not for it.
+        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]] return false;
+        copy_in_order(target_bytes, from, length);
+        counters_->add(Count::write);
+        if ((flags & IBV_SEND_SIGNALED) != 0) {
+            complete_send(slot, static_cast<std::uint32_t>(length));
+        }
+        return true;
+    }
 
     /// Runs one request up to its completions. `no_receive` and `no_peer` leave everything as it
     /// was; `failed` has told the receiver (fault word), not the sender.
@@ -127,6 +168,8 @@ class Executor {
         const RegionEntry* entry;
         std::uint64_t iova;
         std::uint64_t length;
+        std::byte* write_to;         ///< the first byte, if peers may write and it is mapped
+        const std::byte* read_from;  ///< the first byte, if it is mapped
         Reach base;
     };
     struct Bell {
@@ -144,13 +187,20 @@ class Executor {
         std::uint64_t length;
     };
 
+    [[nodiscard]] static CachedRegion& cached(Side& side, std::uint32_t key) noexcept {
+        return side.cache[index_of_key(key) % side.cache.size()];
+    }
+    [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
+        return region.key == key &&
+               region.entry->key_word.load(std::memory_order_acquire) == key_word_of(key);
+    }
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
     [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
                                                      std::uint32_t key, bool write) noexcept;
-    [[nodiscard]] bool find(Side& side, std::uint32_t pd, std::uint32_t key,
-                            std::uint64_t address, std::uint64_t length, std::uint32_t access,
+    [[nodiscard]] bool find(Side& side, std::uint32_t key, std::uint64_t address,
+                            std::uint64_t length, std::uint32_t access,
                             Reach& reach) noexcept;
     [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
                               std::uint32_t& count, std::uint64_t& total) noexcept;
@@ -160,11 +210,10 @@ class Executor {
                                   std::uint32_t from_count, std::uint64_t total) noexcept;
     [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,
                                       std::uint64_t bytes) noexcept;
-    [[nodiscard]] Progress run_general(const Request& request) noexcept;
     [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
     void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
                           std::uint32_t flags) noexcept;
-    void complete_send(const Request& request, std::uint32_t bytes) noexcept;
+    void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender,
                          ibv_wc_status receiver) noexcept;
@@ -180,6 +229,8 @@ class Executor {
     Side sender_;
     std::uint64_t receiver_word_ = no_word;  ///< its state word in RTR
     std::uint64_t sender_word_ = no_word;    ///< its state word in RTS
+    const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
+    std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t receive_tail_ = 0;
     bool peer_gone_ = false;  ///< a copy found the peer dead: what it left behind says nothing
     std::uint32_t rung_send_ = 0;

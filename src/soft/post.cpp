@@ -37,6 +37,20 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
     return true;
 }
 
+[[nodiscard]] Request request_of(const ibv_send_wr& wr, std::uint32_t flags,
+                                 std::uint32_t slot) noexcept {
+    Request request;
+    request.opcode = wr.opcode;
+    request.flags = flags;
+    request.immediate = wr.imm_data;
+    request.remote_key = wr.wr.rdma.rkey;
+    request.remote_address = wr.wr.rdma.remote_addr;
+    request.sges = wr.sg_list;
+    request.sge_count = wr.num_sge;
+    request.slot = slot;
+    return request;
+}
+
 void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
     PendingEntry& entry = *qp.block.pending_entry(qp.pending_tail);
@@ -121,8 +135,13 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         serve = true;
         wr = nullptr;
     }
+    const std::uint32_t always = qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
     for (; wr != nullptr; wr = wr->next) {
-        if (!well_formed(qp, *wr)) [[unlikely]] {
+        const std::uint32_t flags = wr->send_flags | always;
+        const bool one_write =
+            wr->opcode == IBV_WR_RDMA_WRITE && wr->num_sge == 1 &&
+            ((flags & IBV_SEND_INLINE) == 0 || wr->sg_list[0].length <= qp.inline_bytes);
+        if (!one_write && !well_formed(qp, *wr)) [[unlikely]] {
             *bad = wr;
             error = EINVAL;
             break;
@@ -134,22 +153,15 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             error = ENOMEM;
             break;
         }
-        Request request;
-        request.opcode = wr->opcode;
-        request.flags = wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
-        request.immediate = wr->imm_data;
-        request.remote_key = wr->wr.rdma.rkey;
-        request.remote_address = wr->wr.rdma.remote_addr;
-        request.sges = wr->sg_list;
-        request.sge_count = wr->num_sge;
-        request.slot = slot & qp.send_mask;
-        qp.sent[request.slot] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
+        const std::uint32_t index = slot & qp.send_mask;
+        qp.sent[index] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
         Progress progress;
         {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
-            progress = qp.own.run(request);
+            if (one_write && qp.own.write_at_once(*wr, flags, index)) [[likely]] continue;
+            progress = qp.own.run(request_of(*wr, flags, index));
         }
         if (progress == Progress::done) [[likely]] continue;
         qp.send_tail.store(slot, std::memory_order_relaxed);
