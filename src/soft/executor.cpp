@@ -63,7 +63,6 @@ void Executor::disconnect() noexcept {
     sender_word_ = no_word;
     rung_send_ = 0;
     rung_receive_ = 0;
-    peer_gone_ = false;
     node_ = nullptr;
     peer_ = nullptr;
 }
@@ -103,7 +102,8 @@ bool Executor::could_go_on(Progress progress) noexcept {
     switch (progress) {
         case Progress::done: return true;
         case Progress::no_receive: return receiver_ready() && receive_available(position);
-        case Progress::no_peer: return !peer_gone_ && receiver_ready();
+        case Progress::no_peer: return receiver_ready();
+        case Progress::gone:
         case Progress::failed: return false;
     }
     return false;
@@ -360,9 +360,7 @@ Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
 Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
                                ibv_wc_status receiver) noexcept {
     switch (result) {
-        case CopyResult::peer_gone:
-            peer_gone_ = true;  // its state word still says that it is ready
-            return Progress::no_peer;
+        case CopyResult::peer_gone: return Progress::gone;
         case CopyResult::denied:  // the operating system's refusal is nobody's bad key
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         default: return fail(sender, receiver);

@@ -37,6 +37,7 @@ enum class Progress : std::uint8_t {
     done,
     no_receive,  ///< the peer has posted no receive
     no_peer,     ///< the peer is not (yet, or any longer) connected to us and receiving
+    gone,        ///< the peer's process is
     failed,      ///< see `Executor::failure`
 };
 
@@ -144,7 +145,7 @@ class Executor {
         return true;
     }
 
-    /// Runs one request up to its completions. `no_receive` and `no_peer` leave everything as it
+    /// Runs one request up to its completions. `no_receive`, `no_peer` and `gone` leave everything as it
     /// was; `failed` has told the receiver (fault word), not the sender.
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
@@ -232,7 +233,6 @@ class Executor {
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t receive_tail_ = 0;
-    bool peer_gone_ = false;  ///< a copy found the peer dead: what it left behind says nothing
     std::uint32_t rung_send_ = 0;
     std::uint32_t rung_receive_ = 0;
     bool asymmetric_ = false;

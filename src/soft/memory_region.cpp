@@ -68,7 +68,8 @@ int dereg_mr(ibv_mr* public_mr) noexcept {
     auto* region = static_cast<MemoryRegion*>(public_mr);
     Context* const owner = context_of(region->context);
     Process& process = *owner->process;
-    if (!region->invalid) process.node().invalidate_region(region->lkey);
+    const bool again = region->invalid;
+    if (!again) process.node().invalidate_region(region->lkey);
     region->invalid = true;
     bool free = false;
     try {
@@ -77,7 +78,7 @@ int dereg_mr(ibv_mr* public_mr) noexcept {
         return ENOMEM;  // still invalid: to be asked again
     }
     if (!free) {
-        base::log(base::LogLevel::warn, "soft",
+        base::log(again ? base::LogLevel::debug : base::LogLevel::warn, "soft",
                   "deregister {} bytes at {}: a stopped process may still be copying; the memory "
                   "must not be reused until ibv_dereg_mr succeeds",
                   region->length, region->addr);

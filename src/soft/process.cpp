@@ -105,6 +105,7 @@ void Process::look_now(std::uint64_t now) noexcept {
 bool Process::fence_region(std::uint64_t registration) {
     heavy_fence();
     counters_.add(Count::heavy_fence);
+    look_for_deaths(base::ticks());
     const std::lock_guard guard{mutex_};
     struct Watched {
         QueuePair* qp;
@@ -125,6 +126,7 @@ bool Process::fence_region(std::uint64_t registration) {
     }
     base::NapParker parker;
     const auto out = [&] {
+        look_for_deaths(base::ticks());
         std::erase_if(watched, [](const Watched& one) { return one.qp->executors_out(one.seen); });
         return watched.empty();
     };
