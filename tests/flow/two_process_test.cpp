@@ -132,9 +132,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"1", "4", "blocking"}, Case{"2", "4", "blocking"},
                     Case{"1", "100", "blocking"}, Case{"2", "100", "blocking"},
                     Case{"1", "1000", "adaptive"}, Case{"2", "1000", "adaptive"}),
-    [](const auto& info) {
-        return "design" + std::string{info.param.design} + "capacity" + info.param.capacity +
-               info.param.wait;
+    [](const auto& tested) {
+        return "design" + std::string{tested.param.design} + "capacity" + tested.param.capacity +
+               tested.param.wait;
     });
 
 class FlowAndDeath : public testing::TestWithParam<const char*> {};
@@ -247,7 +247,7 @@ TEST_P(FlowAndDeath, ANewPairConnectsAtOnceAfterAKillAtAnyInstant) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Designs, FlowAndDeath, testing::Values("1", "2"),
-                         [](const auto& info) { return "design" + std::string{info.param}; });
+                         [](const auto& tested) { return "design" + std::string{tested.param}; });
 
 }  // namespace
 }  // namespace millrace::flow
