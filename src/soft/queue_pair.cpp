@@ -360,7 +360,9 @@ void QueuePair::service() noexcept {
                                                                      : IBV_EVENT_QP_REQ_ERR;
             }
             begin_error(status(send_fault), status(receive_fault), event);
-        } else if (peer != nullptr && !peer->alive()) {
+        } else if (peer != nullptr && !peer->alive() && own.receiver_ready()) {
+            // It died as it stood. A peer that destroyed its queue pair before it ended is no
+            // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
             if (pending_count() != 0) {
