@@ -112,11 +112,11 @@ base::Status Channel::close(const base::Deadline& deadline) {
         base::NapParker nap;
         const base::Status waited = base::wait_until(
             [&] {
+                (void)core.pull.start();
                 if (core.window.reap() != base::Status::ok) return true;
                 (void)core.pull.poll();
-                if (core.window.done(core.last_ticket)) return true;
-                (void)core.pull.start();
-                return core.link.peer() != connect::PeerState::alive;
+                return core.window.done(core.last_ticket) ||
+                       core.link.peer() == connect::PeerState::lost;
             },
             deadline, core.options.wait, nap);
         if (status == base::Status::ok) {

@@ -83,7 +83,7 @@ struct Channel::Core {
     Core& operator=(const Core&) = delete;
 
     [[nodiscard]] Facts facts() const;
-    /// Takes what the peer told. Throws Error (protocol, resource_exhausted).
+    /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
     void meet(const Facts& peer);
 
     [[nodiscard]] ControlPage& page() const noexcept {

@@ -148,7 +148,7 @@ void Channel::Core::meet(const Facts& peer) {
     }
     if (peer.ring_bytes > options.max_peer_ring_bytes) {
         throw base::Error{
-            base::ErrorCode::resource_exhausted, "set up a message channel",
+            base::ErrorCode::refused, "set up a message channel",
             fmt::format("peer {}", link.peer_name()),
             fmt::format("it offers a ring of {} bytes, and a copy of at most {} is allowed here",
                         peer.ring_bytes, options.max_peer_ring_bytes),
@@ -195,6 +195,7 @@ Channel Listener::accept(const base::Deadline& deadline) {
             const bool of_the_peer = error.code() == base::ErrorCode::peer_lost ||
                                      error.code() == base::ErrorCode::closed ||
                                      error.code() == base::ErrorCode::protocol ||
+                                     error.code() == base::ErrorCode::refused ||
                                      error.code() == base::ErrorCode::timed_out;
             if (!of_the_peer) throw;
             base::log(base::LogLevel::warn, "message", "passed over {}: {}", peer, error.what());

@@ -138,7 +138,8 @@ class Channel {
     base::Status finish(const base::Deadline& deadline);
     /// Finishes, waits until the device has delivered everything to the peer's ring (not until
     /// the peer has read it), and ends the connection in good order. Both directions are closed
-    /// then. `timed_out`: the connection was ended, but the peer may miss the end of it.
+    /// then. `timed_out`: the connection was ended, but the peer may miss the end of it. `closed`:
+    /// the peer closed before, and what it had not received by then it never will.
     base::Status close(const base::Deadline& deadline);
 
     [[nodiscard]] ChannelStats stats() const;
