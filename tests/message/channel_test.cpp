@@ -209,7 +209,7 @@ MILLRACE_CHILD(sink) {
 }
 
 TEST(Channel, AStreamWithPausesOnBothSidesArrivesInOrder) {
-    constexpr unsigned count = 3000;
+    constexpr unsigned count = 1500;
     for (const std::size_t largest : {200, 9000, 40'000}) {
         Pair pair = Pair::start("sink", 1 << 15, 0,
                                 {std::to_string(count), std::to_string(largest)});
@@ -268,7 +268,7 @@ int converse(Channel& channel, unsigned count, std::size_t largest) {
 
 MILLRACE_CHILD(converse) {
     Channel channel = accept_one(arguments);
-    if (const int failed = converse(channel, 5000, 600)) return failed;
+    if (const int failed = converse(channel, 2000, 600)) return failed;
     if (channel.finish(patience()) != Status::ok) return 2;
     // Only then nothing of ours can be under way any more.
     Bytes nothing;
@@ -278,7 +278,7 @@ MILLRACE_CHILD(converse) {
 TEST(Channel, BothDirectionsAreBusyAtOnce) {
     for (const std::size_t ring : {1024, 1 << 16}) {
         Pair pair = Pair::start("converse", ring);
-        EXPECT_EQ(converse(pair.channel, 5000, 600), 0);
+        EXPECT_EQ(converse(pair.channel, 2000, 600), 0);
         EXPECT_EQ(pair.channel.close(patience()), Status::ok);
         const test::Exit exit = pair.child.wait();
         EXPECT_TRUE(exit.success()) << exit;
