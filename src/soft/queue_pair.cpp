@@ -183,7 +183,10 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
     if (source.send) {
         const std::lock_guard guard{send_lock};
         std::uint32_t slot = send_head.load(std::memory_order_relaxed);
-        if (static_cast<std::int32_t>(first_unexecuted - slot) > 0) slot = first_unexecuted;
+        if (static_cast<std::int32_t>(first_unexecuted - slot) > 0) {
+            slot = first_unexecuted;  // what was executed unsignaled has no completion to wait for
+            send_head.store(slot, std::memory_order_release);
+        }
         const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
         if (static_cast<std::int32_t>(tail - slot) <= 0) return false;
         const SentSlot& posted = sent[slot & send_mask];
