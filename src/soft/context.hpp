@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstddef>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -38,7 +39,9 @@ struct Context : verbs_context {
 };
 
 [[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {
-    return static_cast<Context*>(verbs_get_ctx(context));
+    // Ours always is a verbs_context (verbs_get_ctx would ask).
+    auto* const bytes = reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context);
+    return static_cast<Context*>(reinterpret_cast<verbs_context*>(bytes));
 }
 
 /// One user less; the last one takes the context with it.
