@@ -43,6 +43,9 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
 void CompletionQueue::attach(CompletionSource& source) {
     const std::lock_guard guard{lock};
     sources.push_back(&source);
+    watches.emplace_back();
+    source.index = sources.size() - 1;
+    moved(source);
     source.arm_position = source.position.load(std::memory_order_relaxed);
     auto& word = source.send ? source.qp->block.control->armed_send
                              : source.qp->block.control->armed_receive;
@@ -51,8 +54,24 @@ void CompletionQueue::attach(CompletionSource& source) {
 
 void CompletionQueue::detach(CompletionSource& source) noexcept {
     const std::lock_guard guard{lock};
-    std::erase(sources, &source);
+    if (std::erase(sources, &source) == 0) return;
     next_source = 0;
+    watches.pop_back();
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+        sources[i]->index = i;
+        moved(*sources[i]);
+    }
+    look_for_flushing();
+}
+
+void CompletionQueue::look_for_flushing() noexcept {
+    // An exchange, because a queue pair sets its flag first and `attention` then, without the lock.
+    attention.exchange(false, std::memory_order_acq_rel);
+    for (const CompletionSource* source : sources) {
+        if (source->flushing.load(std::memory_order_relaxed)) {
+            attention.store(true, std::memory_order_relaxed);
+        }
+    }
 }
 
 void CompletionQueue::flushed() noexcept {
@@ -99,6 +118,7 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
         fill_receive(wc, entry, qp, qp.receive_ids[position & qp.receive_mask]);
     }
     source.position.store(position + 1, std::memory_order_release);
+    moved(source);
     source.polled.store(source.polled.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
     return true;
@@ -157,11 +177,18 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     auto& cq = *static_cast<CompletionQueue*>(queue);
     if (count <= 0) return count == 0 ? 0 : -1;
     cq.lock.lock();
-    int taken = cq.take(count, wc);
-    if (taken > 0) [[likely]] {
-        cq.empty_before = false;
-        cq.lock.unlock();
-        return taken;
+    bool something = cq.attention.load(std::memory_order_relaxed);
+    for (const Watch& watch : cq.watches) {
+        something |= watch.sequence->load(std::memory_order_acquire) == watch.expected;
+    }
+    int taken = 0;
+    if (something) {
+        taken = cq.take(count, wc);
+        if (taken > 0) [[likely]] {
+            cq.empty_before = false;
+            cq.lock.unlock();
+            return taken;
+        }
     }
     const std::uint64_t now = base::ticks();
     if (!cq.empty_before) {

@@ -30,6 +30,7 @@ struct CompletionSource {
     /// remains is flushed.
     std::atomic<bool> flushing{false};
     std::atomic<std::uint32_t> limit{0};
+    std::size_t index = 0;  ///< among the sources of its completion queue
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
     std::uint32_t arm_position = 0;  ///< first entry that had not been there at arming
@@ -42,9 +43,18 @@ struct CompletionSource {
     }
 };
 
+/// The one word of a sub-ring that an idle poller looks at: is the next entry there?
+struct Watch {
+    const std::atomic<std::uint32_t>* sequence;
+    std::uint32_t expected;
+};
+
 struct CompletionQueue : ibv_cq {
     SpinLock lock;
     std::vector<CompletionSource*> sources;
+    std::vector<Watch> watches;  ///< one per source
+    /// A source flushes: the watches do not tell everything.
+    std::atomic<bool> attention{false};
     std::size_t next_source = 0;
     bool empty_before = false;          ///< the last poll found nothing
     std::uint64_t empty_since = 0;      ///< ticks
@@ -60,6 +70,13 @@ struct CompletionQueue : ibv_cq {
     /// Brings the source into the turns. Takes the lock.
     void attach(CompletionSource& source);
     void detach(CompletionSource& source) noexcept;
+
+    /// With the lock held: `source` has another position, or flushes no longer.
+    void moved(const CompletionSource& source) noexcept {
+        const std::uint32_t at = source.position.load(std::memory_order_relaxed);
+        watches[source.index] = Watch{&source.entry(at).sequence, sequence_of(at)};
+    }
+    void look_for_flushing() noexcept;
 
     /// Called when a queue pair in ERROR has got something to flush: an armed completion queue
     /// owes an event for it. Without the lock.

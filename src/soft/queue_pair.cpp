@@ -172,6 +172,9 @@ bool QueuePair::settle() noexcept {
         source->limit.store(end, std::memory_order_relaxed);
         source->flushing.store(true, std::memory_order_release);
     }
+    for (ibv_cq* cq : {send_cq, recv_cq}) {
+        static_cast<CompletionQueue*>(cq)->attention.store(true, std::memory_order_release);
+    }
     static_cast<CompletionQueue*>(send_cq)->flushed();
     if (recv_cq != send_cq) static_cast<CompletionQueue*>(recv_cq)->flushed();
     return true;

@@ -130,6 +130,8 @@ void clear(QueuePair& qp) noexcept {
         source->limit.store(first_position, std::memory_order_relaxed);
         source->flushing.store(false, std::memory_order_relaxed);
         source->arm_position = first_position;
+        cq->moved(*source);
+        cq->look_for_flushing();
     }
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_head.store(first_position, std::memory_order_relaxed);

@@ -219,7 +219,7 @@ TEST_P(Model, AgreesWithTheDevice) {
                     ASSERT_FALSE(queue.empty());
                     EXPECT_EQ(wc->wr_id, queue.front().id);
                     EXPECT_EQ(wc->opcode, queue.front().opcode);
-                    if (received) EXPECT_EQ(wc->byte_len, queue.front().bytes);
+                    EXPECT_EQ(received ? wc->byte_len : queue.front().bytes, queue.front().bytes);
                     EXPECT_EQ((wc->wc_flags & IBV_WC_WITH_IMM) != 0,
                               queue.front().immediate.has_value());
                     if (queue.front().immediate) {
