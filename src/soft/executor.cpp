@@ -351,7 +351,7 @@ Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
     if (receiver != IBV_WC_SUCCESS) {
         receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
                                                  std::memory_order_release);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        full_fence();
         ring_receiver(true);
     }
     return Progress::failed;

@@ -245,7 +245,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             if (progress == Progress::failed && side == run_peer) {
                 view.fault->send.store(1U + static_cast<std::uint32_t>(executor.failure()),
                                        std::memory_order_release);
-                std::atomic_thread_fence(std::memory_order_seq_cst);
+                full_fence();
                 executor.ring_sender(true);
             }
             if (progress != Progress::done) break;
@@ -255,7 +255,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         const HazardScope scope{hazard, asymmetric};
         if (!mine_to_touch()) return progress;
         pending.lock.store(run_free, std::memory_order_seq_cst);
-        std::atomic_thread_fence(std::memory_order_seq_cst);
+        full_fence();
         const std::uint32_t waiting = pending.tail.load(std::memory_order_seq_cst) -
                                       pending.head.load(std::memory_order_relaxed);
         if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
