@@ -1,0 +1,245 @@
+// One way to put numbered items into any abstraction and to take them out again, so that each
+// fault is tried on all of them. Used by every test in this folder.
+#pragma once
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/flow/consumer.hpp"
+#include "millrace/flow/producer.hpp"
+#include "millrace/message/channel.hpp"
+
+namespace millrace::faults {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+/// Abstractions that move items from one process to another.
+inline constexpr const char* kinds[] = {"flow1", "flow2", "bytes1", "bytes2", "message"};
+
+[[nodiscard]] inline std::string unique_address() {
+    static std::atomic<int> number{0};
+    return "unix:@millrace-faults-" + std::to_string(getpid()) + "-" + std::to_string(++number);
+}
+
+[[nodiscard]] inline base::WaitPolicy policy_of(std::string_view name) {
+    if (name == "polling") return base::WaitPolicy::polling();
+    if (name == "blocking") return base::WaitPolicy::blocking();
+    return {};
+}
+
+/// Every byte of an item follows from its number.
+struct Item {
+    std::uint64_t words[8];
+
+    [[nodiscard]] static Item make(std::uint64_t number) noexcept {
+        Item item;
+        for (std::uint64_t i = 0; i < 8; ++i) item.words[i] = number * 0x9e3779b97f4a7c15 + i;
+        return item;
+    }
+    [[nodiscard]] bool is(std::uint64_t number) const noexcept {
+        const Item right = make(number);
+        return std::memcmp(this, &right, sizeof right) == 0;
+    }
+    /// Frames and messages carry between 1 and 8 words of it.
+    [[nodiscard]] static std::size_t bytes_of(std::uint64_t number) noexcept {
+        return 8 + number % 57;
+    }
+};
+
+struct Setup {
+    std::string address;
+    std::uint64_t capacity = 64;  ///< items, of the size of Item
+    base::WaitPolicy wait{};
+};
+
+/// The end that items go into.
+class Out {
+  public:
+    virtual ~Out() = default;
+    virtual Status put(std::uint64_t number, const Deadline& deadline) = 0;
+    virtual Status close(const Deadline& deadline) = 0;
+};
+
+/// The end that items come out of.
+class In {
+  public:
+    virtual ~In() = default;
+    /// `ok` with `right` false: what came is not item `number`.
+    virtual Status take(std::uint64_t number, bool& right, const Deadline& deadline) = 0;
+    virtual void close() = 0;
+};
+
+template <ring::Design D>
+class ItemsOut final : public Out {
+  public:
+    explicit ItemsOut(flow::Producer<Item, D> producer) : producer_{std::move(producer)} {}
+    Status put(std::uint64_t number, const Deadline& deadline) override {
+        return producer_.enqueue(Item::make(number), deadline);
+    }
+    Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+
+  private:
+    flow::Producer<Item, D> producer_;
+};
+
+template <ring::Design D>
+class ItemsIn final : public In {
+  public:
+    explicit ItemsIn(flow::Consumer<Item, D> consumer) : consumer_{std::move(consumer)} {}
+    Status take(std::uint64_t number, bool& right, const Deadline& deadline) override {
+        Item item;
+        const Status status = consumer_.dequeue(item, deadline);
+        right = status == Status::ok && item.is(number);
+        return status;
+    }
+    void close() override { consumer_.close(); }
+
+  private:
+    flow::Consumer<Item, D> consumer_;
+};
+
+template <ring::Design D>
+class BytesOut final : public Out {
+  public:
+    explicit BytesOut(flow::Producer<flow::Bytes, D> producer) : producer_{std::move(producer)} {}
+    Status put(std::uint64_t number, const Deadline& deadline) override {
+        const Item item = Item::make(number);
+        return producer_.enqueue(
+            std::as_bytes(std::span{&item, 1}).first(Item::bytes_of(number)), deadline);
+    }
+    Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+
+  private:
+    flow::Producer<flow::Bytes, D> producer_;
+};
+
+[[nodiscard]] inline bool is_item(std::span<const std::byte> bytes, std::uint64_t number) {
+    const Item item = Item::make(number);
+    return bytes.size() == Item::bytes_of(number) &&
+           std::memcmp(bytes.data(), &item, bytes.size()) == 0;
+}
+
+template <ring::Design D>
+class BytesIn final : public In {
+  public:
+    explicit BytesIn(flow::Consumer<flow::Bytes, D> consumer) : consumer_{std::move(consumer)} {}
+    Status take(std::uint64_t number, bool& right, const Deadline& deadline) override {
+        const Status status = consumer_.dequeue(bytes_, deadline);
+        right = status == Status::ok && is_item(bytes_, number);
+        return status;
+    }
+    void close() override { consumer_.close(); }
+
+  private:
+    flow::Consumer<flow::Bytes, D> consumer_;
+    std::vector<std::byte> bytes_;
+};
+
+class MessagesOut final : public Out {
+  public:
+    explicit MessagesOut(message::Channel channel) : channel_{std::move(channel)} {}
+    Status put(std::uint64_t number, const Deadline& deadline) override {
+        const Item item = Item::make(number);
+        return channel_.send(std::as_bytes(std::span{&item, 1}).first(Item::bytes_of(number)),
+                             deadline);
+    }
+    Status close(const Deadline& deadline) override { return channel_.close(deadline); }
+
+  private:
+    message::Channel channel_;
+};
+
+class MessagesIn final : public In {
+  public:
+    explicit MessagesIn(message::Channel channel) : channel_{std::move(channel)} {}
+    Status take(std::uint64_t number, bool& right, const Deadline& deadline) override {
+        right = false;
+        return channel_.receive(
+            [&](std::span<const std::byte> bytes) { right = is_item(bytes, number); }, deadline);
+    }
+    void close() override { (void)channel_.close(Deadline::after(100ms)); }
+
+  private:
+    message::Channel channel_;
+};
+
+[[nodiscard]] inline message::Channel make_channel(const Setup& setup, bool listens,
+                                                   const Deadline& deadline) {
+    const auto address = connect::Address::parse(setup.address);
+    std::size_t bytes = message::smallest_ring;
+    while (bytes < setup.capacity * 128) bytes *= 2;
+    message::ChannelOptions options;
+    options.ring_bytes = bytes;
+    options.wait = setup.wait;
+    if (!listens) return message::connect(address, std::move(options), deadline);
+    return message::Listener::listen(address, std::move(options)).accept(deadline);
+}
+
+template <class End>
+[[nodiscard]] End make_flow(const Setup& setup, bool listens, bool framed,
+                            const Deadline& deadline) {
+    flow::Options options;
+    options.capacity = framed ? setup.capacity * 96 + 128 : setup.capacity;
+    options.wait = setup.wait;
+    return listens ? End::listen(setup.address, std::move(options), deadline)
+                   : End::connect(setup.address, std::move(options), deadline);
+}
+
+/// Throws base::Error.
+[[nodiscard]] inline std::unique_ptr<Out> make_out(std::string_view kind, const Setup& setup,
+                                                   bool listens, const Deadline& deadline) {
+    using namespace ring;
+    if (kind == "flow1") {
+        return std::make_unique<ItemsOut<design_1>>(
+            make_flow<flow::Producer<Item, design_1>>(setup, listens, false, deadline));
+    }
+    if (kind == "flow2") {
+        return std::make_unique<ItemsOut<design_2>>(
+            make_flow<flow::Producer<Item, design_2>>(setup, listens, false, deadline));
+    }
+    if (kind == "bytes1") {
+        return std::make_unique<BytesOut<design_1>>(
+            make_flow<flow::Producer<flow::Bytes, design_1>>(setup, listens, true, deadline));
+    }
+    if (kind == "bytes2") {
+        return std::make_unique<BytesOut<design_2>>(
+            make_flow<flow::Producer<flow::Bytes, design_2>>(setup, listens, true, deadline));
+    }
+    return std::make_unique<MessagesOut>(make_channel(setup, listens, deadline));
+}
+[[nodiscard]] inline std::unique_ptr<In> make_in(std::string_view kind, const Setup& setup,
+                                                 bool listens, const Deadline& deadline) {
+    using namespace ring;
+    if (kind == "flow1") {
+        return std::make_unique<ItemsIn<design_1>>(
+            make_flow<flow::Consumer<Item, design_1>>(setup, listens, false, deadline));
+    }
+    if (kind == "flow2") {
+        return std::make_unique<ItemsIn<design_2>>(
+            make_flow<flow::Consumer<Item, design_2>>(setup, listens, false, deadline));
+    }
+    if (kind == "bytes1") {
+        return std::make_unique<BytesIn<design_1>>(
+            make_flow<flow::Consumer<flow::Bytes, design_1>>(setup, listens, true, deadline));
+    }
+    if (kind == "bytes2") {
+        return std::make_unique<BytesIn<design_2>>(
+            make_flow<flow::Consumer<flow::Bytes, design_2>>(setup, listens, true, deadline));
+    }
+    return std::make_unique<MessagesIn>(make_channel(setup, listens, deadline));
+}
+
+}  // namespace millrace::faults
