@@ -337,6 +337,18 @@ TEST(Frame, NonsenseOfThePeerIsBrokenAndNotFollowed) {
     EXPECT_EQ(wire.reader.look(piece), Look::broken);
 }
 
+TEST(Frame, ARingFullOfFramesWithoutMessagesDoesNotLeadRoundForEver) {
+    Wire wire{512};
+    for (std::size_t at = 0; at < 512; at += 64) {
+        const std::uint64_t header = header_word(first_tag, 1, frame_void, 0);
+        const std::uint64_t footer = footer_word(1, 0, first_tag);
+        std::memcpy(wire.received() + at, &header, word_bytes);
+        std::memcpy(wire.received() + at + word_bytes, &footer, word_bytes);
+    }
+    Piece piece;
+    EXPECT_EQ(wire.reader.look(piece), Look::broken);
+}
+
 RC_GTEST_PROP(Frame, AnyInterleavingDeliversWhatAQueueWould, ()) {
     const std::size_t ring = std::size_t{128} << *rc::gen::inRange(0, 5);
     const auto start = *rc::gen::element<std::uint64_t>(

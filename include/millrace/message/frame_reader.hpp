@@ -45,6 +45,7 @@ class FrameReader {
 
     /// Looks for the next frame. `piece` is set when there is one, and stays valid until release.
     Look look(Piece& piece) noexcept {
+        const std::uint64_t begin = position_;
         for (;;) {
             const std::uint64_t at = offset();
             const std::uint64_t header = detail::load_word(ring_ + at);
@@ -53,8 +54,11 @@ class FrameReader {
             const std::uint8_t flags = header_flags(header);
             if (flags > frame_piece_flags) [[unlikely]] {
                 const Look special = look_special(at, header);
-                if (special == Look::piece) continue;  // something was passed over
-                return special;
+                if (special != Look::piece) return special;
+                // Something was passed over. What lies in front of us is at most one ring: a peer
+                // that leads us round it again would do so for ever.
+                if (position_ - begin > size_) return Look::broken;
+                continue;
             }
             if (frame_bytes(length) > size_ - at) [[unlikely]] return Look::broken;
             const std::uint64_t footer =
