@@ -12,15 +12,17 @@ base::Status status_of(connect::PeerState peer) noexcept {
 }
 }  // namespace
 
-bool Channel::Core::advance_consumed(std::int64_t bytes) noexcept {
-    if (bytes <= 0) return false;
+void Channel::Core::take_consumed(std::uint64_t word) noexcept {
+    if (!SafePosition::whole(word)) return;  // half of it has landed; the next look finds the rest
+    const std::int64_t bytes =
+        Progress::ahead(SafePosition::units(word), Progress::units(consumed));
+    if (bytes <= 0) return;
     // A peer that claims to have consumed what was never sent must not open the ring.
     if (static_cast<std::uint64_t>(bytes) > writer.position() - consumed) {
         fail("the peer says that it consumed more than was sent");
-        return false;
+        return;
     }
     consumed += static_cast<std::uint64_t>(bytes);
-    return true;
 }
 
 base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
@@ -33,11 +35,8 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
             checkpoint_ticket = last_ticket;
             checkpoint_position = writer.position();
         }
-        (void)advance_consumed(static_cast<std::int64_t>(page().credit.load() - consumed));
-        if (pull.poll()) {
-            const Progress peer = Progress::unpack(pull.value());
-            (void)advance_consumed(Progress::ahead(peer.consumed, Progress::units(consumed)));
-        }
+        take_consumed(page().credit.load());
+        if (pull.poll()) take_consumed(pull.value());
         if (ended_sending != base::Status::ok) return ended_sending;
         // The older of the two: a place is free when it was consumed, and reusable when the
         // device is done with it, which only its completion tells.
@@ -82,7 +81,7 @@ void Channel::Core::wake_peer() noexcept {
 
 void Channel::Core::return_credit() noexcept {
     const std::uint64_t position = reader.position();
-    (void)credit.offer(position);
+    if (credit.offer(SafePosition::pack(position)) == base::Status::ok) credited = position;
     credit_writes.set(credit.posted());
     published = position;
     if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
@@ -102,7 +101,9 @@ base::Status Channel::Core::send_close() noexcept {
 
 base::Status Channel::Core::look_around(Piece& piece) noexcept {
     if (published != reader.position()) {
+        // Also where a skip was passed over: nobody releases that.
         published = reader.position();
+        page().consumed.store(SafePosition::pack(published));
         if (bell.publish(Progress::pack(writer.position(), published))) wake_peer();
     } else if (bell.peer_sleeps()) {
         wake_peer();
@@ -135,14 +136,11 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
 
 bool Channel::Core::is_news(std::uint64_t word) noexcept {
     const Progress peer = Progress::unpack(word);
-    const bool more_room =
-        advance_consumed(Progress::ahead(peer.consumed, Progress::units(consumed)));
-    if (waiting_for_room) {
-        // Messages that wait here unread are no news to who waits for room.
-        return more_room || (Progress::ahead(peer.sent, Progress::units(reader.position())) > 0 &&
-                             !reader.arriving());
-    }
-    return Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
+    const bool more_to_read = Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
+    if (!waiting_for_room) return more_to_read;
+    // Messages that wait here unread are no news to who waits for room.
+    return Progress::ahead(peer.consumed, Progress::units(consumed)) > 0 ||
+           (more_to_read && !reader.arriving());
 }
 
 }  // namespace millrace::message

@@ -26,9 +26,28 @@ namespace millrace::message {
 /// Registered memory that the peer reads and writes. One per end.
 struct ControlPage {
     ring::WakeUpPage wake_up;
-    ring::CounterLine credit;   ///< what the peer has consumed; it WRITEs it now and then
-    ring::CounterLine landing;  ///< of our READ of the peer's progress
+    ring::CounterLine credit;    ///< what the peer has consumed; it WRITEs it now and then
+    ring::CounterLine consumed;  ///< what this end has consumed; the peer READs it
+    ring::CounterLine landing;   ///< of our READ of the peer's `consumed`
 };
+
+/// A position as it travels in `credit` and `consumed`: in units of 64 bytes, and its complement.
+/// Some devices (the kernel's soft ones) move 8 bytes one after the other, and half of a number is
+/// another number: believed, it would free what is not read yet. A half of both does not match,
+/// unless it says the same as the whole.
+struct SafePosition {
+    [[nodiscard]] static constexpr std::uint64_t pack(std::uint64_t position) noexcept {
+        const auto units = static_cast<std::uint32_t>(position / frame_alignment);
+        return std::uint64_t{~units} << 32 | units;
+    }
+    [[nodiscard]] static constexpr bool whole(std::uint64_t word) noexcept {
+        return static_cast<std::uint32_t>(word >> 32) == ~static_cast<std::uint32_t>(word);
+    }
+    [[nodiscard]] static constexpr std::uint32_t units(std::uint64_t word) noexcept {
+        return static_cast<std::uint32_t>(word);
+    }
+};
+static_assert(SafePosition::whole(SafePosition::pack(std::uint64_t{0} - 64)));
 
 /// Progress of one end, as the peer READs it: units of 64 bytes, sent in the upper half, consumed
 /// in the lower. Rings have at most 2^24 units, so 32 bits tell differences.
@@ -159,7 +178,7 @@ struct Channel::Core {
     /// Why sending ended, now that it must have: the queue pair or the peer is gone.
     base::Status lost_or_closed() noexcept;
     void wake_peer() noexcept;
-    bool advance_consumed(std::int64_t bytes) noexcept;
+    void take_consumed(std::uint64_t word) noexcept;
     base::Status send_close() noexcept;
 
     // --- receiving
@@ -184,8 +203,9 @@ struct Channel::Core {
         bytes_received.add(bytes);
         if (last) messages_received.add();
         const std::uint64_t position = reader.position();
+        page().consumed.store(SafePosition::pack(position));
         page().wake_up.progress.store(Progress::pack(writer.position(), position));
-        if (position - credit.sent() >= credit_step) [[unlikely]] return_credit();
+        if (position - credited >= credit_step) [[unlikely]] return_credit();
         // No fence here: a sleeper that this misses is found by look_around or return_credit.
         if (bell.peer_sleeps()) [[unlikely]] wake_peer();
     }
@@ -230,6 +250,7 @@ struct Channel::Core {
     FrameReader reader;
     std::uint64_t credit_step = 0;
     ring::CounterPush credit;
+    std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;
     Piece current;  ///< what look() found last
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of

@@ -122,7 +122,7 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
     }
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
     consumed = transmitted = reusable = checkpoint_position = chosen.first_position;
-    page().credit.store(chosen.first_position);
+    page().credit.store(SafePosition::pack(chosen.first_position));
     in_order = link.writes_in_order();
     max_inline = link.queue_pair().capacity().max_inline_data;
 }
@@ -167,14 +167,16 @@ void Channel::Core::meet(const Facts& peer) {
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up));
     bell = ring::Bell{window, page().wake_up, peer_page};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
+    // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
+    // not know our position before, and a zero is no whole position.
+    page().consumed.store(SafePosition::pack(reader.position()));
     credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
-                               peer.first_position};
+                               SafePosition::pack(peer.first_position)};
+    credited = peer.first_position;
     credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     pull = ring::CounterPull{
-        window,
-        peer_page + offsetof(ControlPage, wake_up) + offsetof(ring::WakeUpPage, progress),
-        control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t)),
-        Progress::pack(peer.first_position, options.first_position)};
+        window, peer_page + offsetof(ControlPage, consumed), control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t)),
+        SafePosition::pack(options.first_position)};
 }
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -79,6 +80,13 @@ Channel accept_one(const std::vector<std::string>& arguments) {
     return listener.accept(patience());
 }
 
+/// For children: says on standard error why the channel ended. Returns `code`.
+int failed_child(const Channel& channel, Status status, int code) {
+    std::fprintf(stderr, "the child's channel: %s %s\n", std::string{name_of(status)}.c_str(),
+                 channel.failure().c_str());
+    return code;
+}
+
 // Sends back every message, whole, until the peer closes.
 MILLRACE_CHILD(echo) {
     Channel channel = accept_one(arguments);
@@ -86,8 +94,10 @@ MILLRACE_CHILD(echo) {
     while (true) {
         const Status status = channel.receive(message, patience());
         if (status == Status::closed) break;
-        if (status != Status::ok) return 2;
-        if (channel.send(message, patience()) != Status::ok) return 3;
+        if (status != Status::ok) return failed_child(channel, status, 2);
+        if (const Status sent = channel.send(message, patience()); sent != Status::ok) {
+            return failed_child(channel, sent, 3);
+        }
     }
     // The peer may have gone since.
     const Status closed = channel.close(patience());
@@ -132,7 +142,7 @@ TEST(Channel, EchoesThroughTheSmallestRing) {
         ASSERT_EQ(pair.channel.receive(answer, patience()), Status::ok) << size;
         ASSERT_EQ(answer, message) << size;
     }
-    EXPECT_EQ(pair.channel.close(patience()), Status::ok);
+    EXPECT_EQ(pair.channel.close(patience()), Status::ok) << pair.channel.failure();
     EXPECT_TRUE(pair.child.wait().success());
 }
 
@@ -181,7 +191,8 @@ TEST(Channel, CountersPassTwoToThe32AndTwoToThe64) {
         for (unsigned turn = 0; turn < 100; ++turn) {
             const Bytes message = pattern(turn * 9, turn);
             ASSERT_EQ(pair.channel.send(message, patience()), Status::ok);
-            ASSERT_EQ(pair.channel.receive(answer, patience()), Status::ok) << start;
+            ASSERT_EQ(pair.channel.receive(answer, patience()), Status::ok)
+                << start << ": " << pair.channel.failure();
             ASSERT_EQ(answer, message);
         }
         EXPECT_EQ(pair.channel.close(patience()), Status::ok);
@@ -291,7 +302,8 @@ TEST(Channel, SleepingSidesAreWoken) {
         for (unsigned round = 0; round < rounds; ++round) {
             const Bytes message = pattern(64, round);
             ASSERT_EQ(channel.send(message, patience()), Status::ok);
-            ASSERT_EQ(channel.receive(answer, patience()), Status::ok);
+            ASSERT_EQ(channel.receive(answer, patience()), Status::ok)
+                << "round " << round << ": " << channel.failure();
             ASSERT_EQ(answer, message);
         }
     };
@@ -318,7 +330,9 @@ MILLRACE_CHILD(echo_asleep) {
     while (true) {
         const Status status = channel.receive(message, patience());
         if (status == Status::closed) return 0;
-        if (status != Status::ok || channel.send(message, patience()) != Status::ok) return 2;
+        if (status != Status::ok || channel.send(message, patience()) != Status::ok) {
+            return failed_child(channel, status, 2);
+        }
     }
 }
 
