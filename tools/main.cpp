@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench.hpp"
 #include "cat/cat.hpp"
 #include "command.hpp"
 #include "demo.hpp"
@@ -18,6 +19,7 @@ constexpr millrace::tools::AddCommand* commands[] = {
     millrace::tools::add_devices,
     millrace::tools::add_cat,
     millrace::tools::add_soft,
+    millrace::tools::add_bench,
 };
 
 }  // namespace

@@ -2,7 +2,10 @@
 #include "bars.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+
+#include <unistd.h>
 
 #include <fmt/format.h>
 
@@ -41,7 +44,7 @@ int run_bars(const BarOptions& options) {
 
 int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     const bool lines = options.json != "-";
-    const RoundOptions rounds{.rounds = options.rounds};
+    const bool terminal = isatty(STDERR_FILENO) != 0;
     nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
     int found = 0;
     int kept = 0;
@@ -50,11 +53,27 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         ++found;
         Summary measured;
         std::string failure;
+        std::string figures;
+        auto contenders = nlohmann::json::object();
+        RoundOptions rounds{.rounds = options.rounds};
+        if (terminal) {
+            rounds.progress = [&](int round, const std::string& contender) {
+                fmt::print(stderr, "\r\033[K{}: round {} of {}, {}", bar.name, round,
+                           options.rounds, contender);
+                std::fflush(stderr);
+            };
+        }
+        rounds.finished = [&](const Results& results) {
+            figures = table_of(results);
+            contenders = json_of(results);
+        };
         try {
             measured = bar.measure(rounds);
         } catch (const std::exception& error) {
             failure = error.what();
         }
+        if (terminal) fmt::print(stderr, "\r\033[K");
+        std::fflush(stderr);
         const bool good = failure.empty() && holds(bar, measured);
         kept += good ? 1 : 0;
         const auto* relation = bar.sense == Sense::at_most ? "at most" : "at least";
@@ -67,6 +86,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
             fmt::print("{:<11} {:<64} not measured: {}  {} {}  short\n", bar.group, bar.name,
                        failure, relation, humane(bar.limit));
         }
+        if (lines && options.figures) fmt::print("{}\n", figures);
         std::fflush(stdout);
         auto entry = json_of(measured);
         entry["group"] = bar.group;
@@ -76,6 +96,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         entry["sense"] = relation;
         entry["verdict"] = good ? "ok" : "short";
         if (!failure.empty()) entry["failure"] = failure;
+        entry["rounds_of"] = std::move(contenders);
         document["bars"].push_back(std::move(entry));
     }
     if (!options.json.empty()) write_json(document, options.json);

@@ -20,6 +20,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rounds.hpp"
@@ -53,9 +54,15 @@ struct BarOptions {
     std::string only{};  ///< a group; empty: all
     std::string json{};  ///< path of a JSON file, "-": standard output instead of lines
     int rounds = 11;
+    bool figures = false;  ///< below each line, what each contender took
 };
 
+/// The groups that bars may belong to, in the order of the work.
+inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "messaging",
+                                                  "rpc",        "kv",   "stream"};
+
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.
+/// Where standard error is a terminal, it shows what is being measured.
 /// Returns the exit status: 0 only if there was a bar and all hold; 2 for an unknown group.
 int run_bars(const BarOptions& options);
 /// The same for the bars that are given.

@@ -59,6 +59,7 @@ Results Rounds::run() {
             results.values_[contender.name].push_back(values[contender.name][i]);
         }
     }
+    if (options_.finished) options_.finished(results);
     return results;
 }
 

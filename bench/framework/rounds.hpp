@@ -33,6 +33,8 @@ struct RoundOptions {
     double outlier = 1.5;
     /// Called before each round with its number and the contender that is about to run.
     std::function<void(int, const std::string&)> progress{};
+    /// Called with what the rounds gave, for who wants more than a ratio.
+    std::function<void(const class Results&)> finished{};
 };
 
 /// What the rounds gave. Only rounds that count are in it.

@@ -1,0 +1,18 @@
+// The command that prints the limits: `millrace-limits` and `millrace bench limits` are this.
+#pragma once
+
+#include <string>
+
+namespace millrace::bench {
+
+struct LimitOptions {
+    bool brief = false;  ///< fewer sizes and repetitions
+    int rounds = 11;     ///< that must count
+    std::string json{};  ///< path of a JSON file, "-": standard output instead of the table
+    std::string only{};  ///< only limits whose name contains this text
+};
+
+/// Measures and prints. Returns the exit status: 2 if no limit has such a name. Throws base::Error.
+int run_limits(const LimitOptions& options);
+
+}  // namespace millrace::bench

@@ -1,0 +1,65 @@
+// See bench.hpp. What is measured stands in bench/bars and bench/limits.
+#include "bench.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/bars.hpp"
+#include "limits/run_limits.hpp"
+
+namespace millrace::tools {
+namespace {
+
+/// `--json` alone writes to standard output.
+CLI::Option* add_json(CLI::App& command, std::string& json) {
+    return command
+        .add_option_function<std::string>(
+            "--json", [&json](const std::string& path) { json = path.empty() ? "-" : path; },
+            "Write JSON to this file; without a file, to standard output instead of the lines")
+        ->expected(0, 1);
+}
+
+void add_bars(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "bars", "Check every promise about speed on this machine; exit status 0 if all hold,\n"
+                "1 if one does not, 2 if there is none");
+    auto options = std::make_shared<bench::BarOptions>();
+    command->add_option("--only", options->only, "Only the bars of this group")
+        ->check(CLI::IsMember(
+            std::vector<std::string>{std::begin(bench::bar_groups), std::end(bench::bar_groups)}));
+    add_json(*command, options->json);
+    command->add_option("--rounds", options->rounds, "Rounds that must count")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_flag("--figures", options->figures, "Also show what each contender took");
+    command->callback([options, &chosen] {
+        chosen = [options] { return bench::run_bars(*options); };
+    });
+}
+
+void add_limits(CLI::App& parent, Action& chosen) {
+    auto* command =
+        parent.add_subcommand("limits", "Measure what two processes on this machine can do at best");
+    auto options = std::make_shared<bench::LimitOptions>();
+    command->add_flag("--brief", options->brief, "Fewer sizes and repetitions");
+    command->add_option("--only", options->only, "Only limits whose name contains this text");
+    add_json(*command, options->json);
+    command->add_option("--rounds", options->rounds, "Rounds that must count")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->callback([options, &chosen] {
+        chosen = [options] { return bench::run_limits(*options); };
+    });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, Action& chosen) {
+    auto* command = program.add_subcommand("bench", "Measure this machine, and Millrace on it");
+    command->require_subcommand(1);
+    add_bars(*command, chosen);
+    add_limits(*command, chosen);
+}
+
+}  // namespace millrace::tools
