@@ -28,6 +28,7 @@ void add_bars(CLI::App& parent, Action& chosen) {
     command->add_option("--only", options->only, "Only the bars of this group")
         ->check(CLI::IsMember(
             std::vector<std::string>{std::begin(bench::bar_groups), std::end(bench::bar_groups)}));
+    command->add_option("--name", options->name, "Only the bars whose name contains this text");
     add_json(*command, options->json);
     command->add_option("--rounds", options->rounds, "Rounds that must count")
         ->check(CLI::Range(1, 1000))

@@ -50,6 +50,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     int kept = 0;
     for (const auto& bar : bars) {
         if (!options.only.empty() && bar.group != options.only) continue;
+        if (bar.name.find(options.name) == std::string::npos) continue;
         ++found;
         Summary measured;
         std::string failure;
@@ -101,8 +102,9 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     }
     if (!options.json.empty()) write_json(document, options.json);
     if (found == 0) {
-        fmt::print(stderr, "millrace bench bars: no bar is registered{}{}\n",
-                   options.only.empty() ? "" : " in the group ", options.only);
+        fmt::print(stderr, "millrace bench bars: no bar is registered{}{}{}{}\n",
+                   options.only.empty() ? "" : " in the group ", options.only,
+                   options.name.empty() ? "" : " whose name contains ", options.name);
         return 2;
     }
     if (lines) fmt::print("{} of {} bars hold\n", kept, found);

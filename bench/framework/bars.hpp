@@ -52,6 +52,7 @@ struct BarRegistration {
 
 struct BarOptions {
     std::string only{};  ///< a group; empty: all
+    std::string name{};  ///< only bars whose name contains this text
     std::string json{};  ///< path of a JSON file, "-": standard output instead of lines
     int rounds = 11;
     bool figures = false;  ///< below each line, what each contender took

@@ -71,33 +71,78 @@ double copy_cold(std::size_t size) {
     });
 }
 
+namespace {
+
+/// Each side's word lies at the same address, but is its own: the first store makes it so.
+class Thrower {
+  public:
+    Thrower(Pair& pair, std::uint64_t& word) : pair_{&pair}, word_{&word} {
+        std::atomic_ref{word}.store(0, std::memory_order_relaxed);
+        pair.meet();
+    }
+    void write(std::uint64_t number) {
+        const iovec from{&number, sizeof(number)};
+        const iovec to{word_, sizeof(*word_)};
+        if (::process_vm_writev(pair_->other_pid(), &from, 1, &to, 1, 0) != sizeof(number)) {
+            base::throw_errno(errno, "write into another process",
+                              "8 bytes by process_vm_writev",
+                              "allow ptrace (Yama, CAP_SYS_PTRACE)");
+        }
+    }
+    void wait_for(std::uint64_t number) {
+        const std::atomic_ref word{*word_};
+        pair_->spin_until([&] { return word.load(std::memory_order_acquire) == number; });
+    }
+
+  private:
+    Pair* pair_;
+    std::uint64_t* word_;
+};
+
+}  // namespace
+
 double process_vm_write(std::uint64_t calls) {
     const Windows windows{calls};
-    // At the same address in the child, but its own: written to, it is no longer shared.
-    alignas(128) std::uint64_t target = 0;
+    alignas(128) std::uint64_t word = 0;
     return run_pair(
         {},
         [&](Pair& pair) {
-            pair.meet();
-            const double median = median_step(windows, [&](std::uint64_t number) {
-                const iovec from{&number, sizeof(number)};
-                const iovec to{&target, sizeof(target)};
-                if (::process_vm_writev(pair.other_pid(), &from, 1, &to, 1, 0) != sizeof(number)) {
-                    base::throw_errno(errno, "write into another process",
-                                      "8 bytes by process_vm_writev",
-                                      "allow ptrace (Yama, CAP_SYS_PTRACE)");
-                }
-            });
+            Thrower side{pair, word};
+            const double median =
+                median_step(windows, [&](std::uint64_t number) { side.write(number); });
             pair.meet();
             return median;
         },
         [&](Pair& pair) {
-            std::atomic_ref word{target};
-            word.store(0, std::memory_order_relaxed);
-            pair.meet();
-            pair.spin_until([&] { return word.load(std::memory_order_acquire) == windows.total(); });
+            Thrower side{pair, word};
+            side.wait_for(windows.total());
             pair.meet();
         });
+}
+
+double process_vm_one_way(std::uint64_t round_trips) {
+    const Windows windows{round_trips};
+    alignas(128) std::uint64_t word = 0;
+    return run_pair(
+               {},
+               [&](Pair& pair) {
+                   Thrower side{pair, word};
+                   const double median = median_step(windows, [&](std::uint64_t number) {
+                       side.write(number);
+                       side.wait_for(number);
+                   });
+                   pair.meet();
+                   return median;
+               },
+               [&](Pair& pair) {
+                   Thrower side{pair, word};
+                   for (std::uint64_t number = 1; number <= windows.total(); ++number) {
+                       side.wait_for(number);
+                       side.write(number);
+                   }
+                   pair.meet();
+               }) /
+           2;
 }
 
 }  // namespace millrace::bench

@@ -15,4 +15,9 @@ namespace millrace::bench {
 /// polls there, as it would for a message. Throws base::Error where the kernel denies it.
 [[nodiscard]] double process_vm_write(std::uint64_t calls = 20'000);
 
+/// Nanoseconds one way (half a round trip) where both sides throw 8 bytes at each other so, each
+/// waiting for the other's by looking at its own private memory: what a message costs that has
+/// nothing but the call. More than the call by itself in a loop, which nobody answers.
+[[nodiscard]] double process_vm_one_way(std::uint64_t round_trips = 20'000);
+
 }  // namespace millrace::bench

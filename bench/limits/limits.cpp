@@ -64,7 +64,10 @@ std::vector<Contender> all_limits(bool brief) {
         add(fmt::format("memcpy hot, {} B", size), "GB/s", [=] { return copy_hot(size); });
         add(fmt::format("memcpy cold, {} B", size), "GB/s", [=] { return copy_cold(size); });
     }
-    add("process_vm_writev of 8 B", "ns", [=] { return process_vm_write(10'000 / part); });
+    add("process_vm_writev of 8 B, in a loop", "ns",
+        [=] { return process_vm_write(10'000 / part); });
+    add("process_vm_writev of 8 B, to and fro, one way", "ns",
+        [=] { return process_vm_one_way(10'000 / part); });
     for (const auto kind : {SocketKind::unix_stream, SocketKind::tcp_loopback}) {
         for (const std::size_t size : {std::size_t{64}, std::size_t{4096}}) {
             if (brief && size != 64) continue;
