@@ -40,6 +40,8 @@ double flow_rate(std::uint64_t items) {
                 item.fill(number);
                 require(producer.enqueue(item, deadline) == base::Status::ok, "an item");
             });
+            // Items that found no space at the consumer wait in the producer's ring for this.
+            require(producer.flush(deadline) == base::Status::ok, "the last items");
             pair.meet();
             return 1e9 / item_ns;
         },
