@@ -1,0 +1,175 @@
+// millrace-instructions: one operation after the other, both ends in this process, for callgrind to
+// count. Called by scripts/count-instructions, which collects in the functions named `counted_…`
+// alone: each makes `operations` calls of one operation and nothing else that a user would not.
+//
+// Usage: millrace-instructions OPERATION        (one of those listed below)
+// Prints: how many operations were counted.
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "framework/payload.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/flow/consumer.hpp"
+#include "millrace/flow/producer.hpp"
+#include "millrace/message/channel.hpp"
+
+namespace millrace::bench {
+namespace {
+
+constexpr int operations = 1000;
+constexpr int rounds = 20;
+using base::Status;
+using Item = std::array<std::uint64_t, 8>;
+
+base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{60}); }
+
+/// Both ends of something whose first end waits for the second.
+template <class First, class Second>
+auto both(First&& first, Second&& second) {
+    std::optional<decltype(second())> other;
+    std::thread thread{[&] { other.emplace(second()); }};
+    auto one = first();
+    thread.join();
+    return std::pair{std::move(one), std::move(*other)};
+}
+
+// The functions that callgrind collects in. Never inlined, and each with a name of its own.
+
+template <class Producer>
+[[gnu::noinline]] void counted_enqueue(Producer& producer) {
+    Item item{};
+    for (int i = 0; i < operations; ++i) {
+        item[0] = static_cast<std::uint64_t>(i);
+        require(producer.try_enqueue(item) == Status::ok, "an item");
+    }
+}
+template <class Consumer>
+[[gnu::noinline]] void counted_dequeue(Consumer& consumer) {
+    Item item;
+    for (int i = 0; i < operations; ++i) {
+        require(consumer.try_dequeue(item) == Status::ok, "an item");
+        keep(item);
+    }
+}
+[[gnu::noinline]] void counted_send(message::Channel& channel) {
+    Item item{};
+    for (int i = 0; i < operations; ++i) {
+        item[0] = static_cast<std::uint64_t>(i);
+        require(channel.try_send(std::as_bytes(std::span{item})) == Status::ok, "a message");
+    }
+}
+[[gnu::noinline]] void counted_receive(message::Channel& channel) {
+    Item item;
+    std::size_t size = 0;
+    for (int i = 0; i < operations; ++i) {
+        require(channel.try_receive(std::as_writable_bytes(std::span{item}), size) == Status::ok,
+                "a message");
+        keep(item);
+    }
+}
+[[gnu::noinline]] void counted_write(verbs::QueuePair& queue_pair, verbs::RemoteAddress to,
+                                     int count) {
+    for (int i = 0; i < count; ++i) {
+        std::uint64_t word = static_cast<std::uint64_t>(i);
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof(word), 0};
+        require(queue_pair.post(verbs::Write{.from = {&slice, 1},
+                                             .to = to,
+                                             .flags = verbs::SendFlags::inlined}) == 0,
+                "a WRITE");
+    }
+}
+[[gnu::noinline]] void counted_poll(verbs::CompletionQueue& queue) {
+    verbs::Completion completion;
+    for (int i = 0; i < operations; ++i) {
+        require(queue.poll({&completion, 1}) == 0, "an empty queue");
+    }
+}
+
+template <ring::Design D>
+void flow_queue() {
+    flow::Options options{.capacity = 4096, .endpoint = connect::Endpoint::open()};
+    auto listener = flow::Listener::listen("127.0.0.1:0", options);
+    const auto address = listener.address();
+    auto [producer, consumer] =
+        both([&] { return flow::Producer<Item, D>::accept(listener, patience()); },
+             [&] { return flow::Consumer<Item, D>::connect(address, options, patience()); });
+    for (int round = 0; round < rounds; ++round) {
+        counted_enqueue(producer);
+        counted_dequeue(consumer);
+    }
+}
+
+void message_channel() {
+    message::ChannelOptions options{.ring_bytes = std::size_t{1} << 20};
+    auto listener = message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    const auto address = listener.address();
+    auto [one, other] = both([&] { return listener.accept(patience()); },
+                             [&] { return message::connect(address, options, patience()); });
+    for (int round = 0; round < rounds; ++round) {
+        counted_send(one);
+        counted_receive(other);
+    }
+}
+
+void raw_verbs() {
+    constexpr int batch = 50;
+    const connect::LinkOptions options{.service = "instructions"};
+    auto listener = connect::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    const auto address = listener.address();
+    auto [one, other] = both([&] { return listener.accept(patience()); },
+                             [&] { return connect::connect(address, options, patience()); });
+    auto memory = other.protection_domain().allocate(64, verbs::Access::remote_write);
+    for (int round = 0; round < rounds * operations / batch; ++round) {
+        counted_write(one.queue_pair(), memory.remote(), batch);
+        // A signaled one of no bytes frees their slots.
+        require(one.queue_pair().post(verbs::Write{.from = {},
+                                                   .to = memory.remote(),
+                                                   .flags = verbs::SendFlags::signaled}) == 0,
+                "the last WRITE");
+        verbs::Completion completion;
+        while (one.send_queue().poll({&completion, 1}) == 0) {
+        }
+        require(completion.ok(), "the WRITEs' completion");
+    }
+    for (int round = 0; round < rounds; ++round) counted_poll(one.send_queue());
+}
+
+int run(std::string_view operation) {
+    if (operation == "flow-design-1") {
+        flow_queue<ring::design_1>();
+    } else if (operation == "flow-design-2") {
+        flow_queue<ring::design_2>();
+    } else if (operation == "message") {
+        message_channel();
+    } else if (operation == "verbs") {
+        raw_verbs();
+    } else {
+        std::fprintf(stderr,
+                     "usage: millrace-instructions flow-design-1|flow-design-2|message|verbs\n");
+        return 2;
+    }
+    std::printf("%d\n", rounds * operations);
+    return 0;
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+    try {
+        return millrace::bench::run(argc == 2 ? argv[1] : "");
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "millrace-instructions: %s\n", error.what());
+        return 1;
+    }
+}
