@@ -176,7 +176,7 @@ bool CompletionQueue::take_event() noexcept {
 int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     auto& cq = *static_cast<CompletionQueue*>(queue);
     if (count <= 0) return count == 0 ? 0 : -1;
-    cq.lock.lock();
+    cq.lock.lock_often();
     bool something = cq.attention.load(std::memory_order_relaxed);
     for (const Watch& watch : cq.watches) {
         something |= watch.sequence->load(std::memory_order_acquire) == watch.expected;

@@ -11,6 +11,7 @@
 
 #include "block_layout.hpp"
 #include "spin_lock.hpp"
+#include "thread_lock.hpp"
 
 namespace millrace::soft {
 
@@ -50,7 +51,7 @@ struct Watch {
 };
 
 struct CompletionQueue : ibv_cq {
-    SpinLock lock;
+    ThreadLock lock;
     std::vector<CompletionSource*> sources;
     std::vector<Watch> watches;  ///< one per source
     /// A source flushes: the watches do not tell everything.

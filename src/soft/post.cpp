@@ -126,7 +126,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
-    qp.send_lock.lock();
+    qp.send_lock.lock_often();
     qp.counters.add(Count::post_send);
     int error = 0;
     bool serve = false;

@@ -20,6 +20,7 @@
 #include "executor.hpp"
 #include "millrace/base/clock.hpp"
 #include "spin_lock.hpp"
+#include "thread_lock.hpp"
 
 namespace millrace::soft {
 
@@ -31,7 +32,7 @@ struct SentSlot {
 
 struct QueuePair : ibv_qp {
     // --- the send side; guarded by send_lock ---
-    SpinLock send_lock;
+    ThreadLock send_lock;
     bool direct = false;       ///< RTS and nothing pending: post_send executes at once
     bool all_signaled = false;
     std::uint32_t send_mask = 0;
