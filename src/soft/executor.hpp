@@ -17,6 +17,7 @@
 #include "counters.hpp"
 #include "fabric.hpp"
 #include "fences.hpp"
+#include "lines_ahead.hpp"
 
 namespace millrace::soft {
 
@@ -138,6 +139,10 @@ class Executor {
         // Overlap: the copy is not for it.
         if (target_bytes < from + length && from < target_bytes + length) [[unlikely]] return false;
         copy_in_order(target_bytes, from, length);
+        if (target_bytes == stream_end_ && length <= largest_fetched_ahead) {
+            fetch_lines_ahead(target_bytes, length);
+        }
+        stream_end_ = target_bytes + length;
         counters_->add(Count::write);
         if ((flags & IBV_SEND_SIGNALED) != 0) {
             complete_send(slot, static_cast<std::uint32_t>(length));
@@ -226,6 +231,7 @@ class Executor {
 
     static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 3;  ///< matches nothing
 
+    const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Side receiver_;
     Side sender_;
     std::uint64_t receiver_word_ = no_word;  ///< its state word in RTR
