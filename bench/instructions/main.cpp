@@ -110,7 +110,8 @@ void flow_queue() {
 }
 
 void message_channel() {
-    message::ChannelOptions options{.ring_bytes = std::size_t{1} << 20};
+    message::ChannelOptions options;
+    options.ring_bytes = std::size_t{1} << 20;
     auto listener = message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
     const auto address = listener.address();
     auto [one, other] = both([&] { return listener.accept(patience()); },
