@@ -22,8 +22,9 @@ CLI::Option* add_json(CLI::App& command, std::string& json) {
 
 void add_bars(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
-        "bars", "Check every promise about speed on this machine; exit status 0 if all hold,\n"
-                "1 if one does not, 2 if there is none");
+        "bars",
+        "Check every promise about speed on this machine; exit status 0 if all hold,\n"
+        "1 if one does not, 2 if there is none");
     auto options = std::make_shared<bench::BarOptions>();
     command->add_option("--only", options->only, "Only the bars of this group")
         ->check(CLI::IsMember(
@@ -34,14 +35,13 @@ void add_bars(CLI::App& parent, Action& chosen) {
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     command->add_flag("--figures", options->figures, "Also show what each contender took");
-    command->callback([options, &chosen] {
-        chosen = [options] { return bench::run_bars(*options); };
-    });
+    command->callback(
+        [options, &chosen] { chosen = [options] { return bench::run_bars(*options); }; });
 }
 
 void add_limits(CLI::App& parent, Action& chosen) {
-    auto* command =
-        parent.add_subcommand("limits", "Measure what two processes on this machine can do at best");
+    auto* command = parent.add_subcommand(
+        "limits", "Measure what two processes on this machine can do at best");
     auto options = std::make_shared<bench::LimitOptions>();
     command->add_flag("--brief", options->brief, "Fewer sizes and repetitions");
     command->add_option("--only", options->only, "Only limits whose name contains this text");
@@ -49,9 +49,8 @@ void add_limits(CLI::App& parent, Action& chosen) {
     command->add_option("--rounds", options->rounds, "Rounds that must count")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    command->callback([options, &chosen] {
-        chosen = [options] { return bench::run_limits(*options); };
-    });
+    command->callback(
+        [options, &chosen] { chosen = [options] { return bench::run_limits(*options); }; });
 }
 
 }  // namespace

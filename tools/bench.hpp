@@ -1,4 +1,5 @@
-// `millrace bench`: what this machine can do at best, and whether Millrace keeps its promises there.
+// `millrace bench`: what this machine can do at best, and whether Millrace keeps its promises
+// there.
 #pragma once
 
 #include "command.hpp"

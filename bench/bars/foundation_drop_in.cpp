@@ -180,8 +180,8 @@ double ib_write_lat(int iterations) {
     const auto port = free_port();
     const auto cores = two_cores();
     const std::vector<std::string> command{
-        "ib_write_lat", "-d", "soft0", "-F", "-s", "8", "-n", std::to_string(iterations),
-        "-p", std::to_string(port)};
+        "ib_write_lat",      "-d", "soft0", "-F", "-s", "8", "-n", std::to_string(iterations), "-p",
+        std::to_string(port)};
     const auto deadline = patience();
     Program server{command, cores.second};
     while (!listens(port)) {
@@ -199,18 +199,18 @@ double ib_write_lat(int iterations) {
     return typical;
 }
 
-const BarRegistration to_process_vm{{
-    .group = "foundation",
-    .name = "ib_write_lat -s 8, private memory, to process_vm_writev",
-    .limit = 1.4,
-    .sense = Sense::at_most,
-    .unit = "x",
-    .measure = [](const RoundOptions& options) {
-        Rounds rounds{options};
-        rounds.add({"ib_write_lat", [] { return ib_write_lat(20'000); }, "ns"});
-        rounds.add({"bare", [] { return process_vm_one_way(20'000); }, "ns"});
-        return rounds.run().ratio("ib_write_lat", "bare");
-    }}};
+const BarRegistration to_process_vm{
+    {.group = "foundation",
+     .name = "ib_write_lat -s 8, private memory, to process_vm_writev",
+     .limit = 1.4,
+     .sense = Sense::at_most,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"ib_write_lat", [] { return ib_write_lat(20'000); }, "ns"});
+         rounds.add({"bare", [] { return process_vm_one_way(20'000); }, "ns"});
+         return rounds.run().ratio("ib_write_lat", "bare");
+     }}};
 
 }  // namespace
 }  // namespace millrace::bench

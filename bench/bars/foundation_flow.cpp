@@ -60,20 +60,20 @@ double flow_rate(std::uint64_t items) {
         });
 }
 
-const BarRegistration to_socket{{
-    .group = "foundation",
-    .name = "64 B items through flow design 1 to a Unix stream socket",
-    .limit = 12,
-    .sense = Sense::at_least,
-    .unit = "x",
-    .measure = [](const RoundOptions& options) {
-        Rounds rounds{options};
-        rounds.add({"flow", [] { return flow_rate(4'000'000); }, "items/s"});
-        rounds.add({"socket",
-                    [] { return socket_item_rate(SocketKind::unix_stream, size, 100'000); },
-                    "items/s"});
-        return rounds.run().ratio("flow", "socket");
-    }}};
+const BarRegistration to_socket{
+    {.group = "foundation",
+     .name = "64 B items through flow design 1 to a Unix stream socket",
+     .limit = 12,
+     .sense = Sense::at_least,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"flow", [] { return flow_rate(4'000'000); }, "items/s"});
+         rounds.add({"socket",
+                     [] { return socket_item_rate(SocketKind::unix_stream, size, 100'000); },
+                     "items/s"});
+         return rounds.run().ratio("flow", "socket");
+     }}};
 
 }  // namespace
 }  // namespace millrace::bench

@@ -67,36 +67,36 @@ double channel_round_trip(std::uint64_t round_trips) {
 
 const Contender ours{"channel", [] { return channel_round_trip(20'000); }, "ns"};
 
-const BarRegistration to_ideal{{
-    .group = "foundation",
-    .name = "message round trip of 64 B to the ideal hand-over",
-    .limit = 1.8,
-    .sense = Sense::at_most,
-    .unit = "x",
-    .measure = [](const RoundOptions& options) {
-        Rounds rounds{options};
-        rounds.add(ours);
-        rounds.add({"ideal", [] { return message_round_trip(size, 20'000); }, "ns"});
-        return rounds.run().ratio("channel", "ideal");
-    }}};
+const BarRegistration to_ideal{
+    {.group = "foundation",
+     .name = "message round trip of 64 B to the ideal hand-over",
+     .limit = 1.8,
+     .sense = Sense::at_most,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add(ours);
+         rounds.add({"ideal", [] { return message_round_trip(size, 20'000); }, "ns"});
+         return rounds.run().ratio("channel", "ideal");
+     }}};
 
-const BarRegistration to_socket{{
-    .group = "foundation",
-    .name = "blocking Unix stream socket round trip of 64 B to a message's",
-    .limit = 20,
-    .sense = Sense::at_least,
-    .unit = "x",
-    .measure = [](const RoundOptions& options) {
-        Rounds rounds{options};
-        rounds.add(ours);
-        rounds.add({"socket",
-                    [] {
-                        return socket_round_trip(SocketKind::unix_stream, SocketWait::blocking,
-                                                 size, 2'000);
-                    },
-                    "ns"});
-        return rounds.run().ratio("socket", "channel");
-    }}};
+const BarRegistration to_socket{
+    {.group = "foundation",
+     .name = "blocking Unix stream socket round trip of 64 B to a message's",
+     .limit = 20,
+     .sense = Sense::at_least,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add(ours);
+         rounds.add({"socket",
+                     [] {
+                         return socket_round_trip(SocketKind::unix_stream, SocketWait::blocking,
+                                                  size, 2'000);
+                     },
+                     "ns"});
+         return rounds.run().ratio("socket", "channel");
+     }}};
 
 }  // namespace
 }  // namespace millrace::bench

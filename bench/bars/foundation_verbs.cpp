@@ -20,19 +20,18 @@ class Player {
         : link_{std::move(link)},
           memory_{link_.protection_domain().allocate(64, verbs::Access::remote_write)} {
         const auto mine = memory_.remote();
-        const auto answer =
-            link_.exchange(std::as_bytes(std::span{&mine, 1}), patience());
+        const auto answer = link_.exchange(std::as_bytes(std::span{&mine, 1}), patience());
         require(answer.size() == sizeof(peer_), "the peer's address");
         std::memcpy(&peer_, answer.data(), sizeof(peer_));
     }
     void write(std::uint64_t number) {
         const bool signaled = number % signal_interval == 0;
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&number), sizeof(number), 0};
-        const int error = link_.queue_pair().post(verbs::Write{
-            .from = {&slice, 1},
-            .to = peer_,
-            .flags = signaled ? verbs::SendFlags::inlined | verbs::SendFlags::signaled
-                              : verbs::SendFlags::inlined});
+        const int error = link_.queue_pair().post(
+            verbs::Write{.from = {&slice, 1},
+                         .to = peer_,
+                         .flags = signaled ? verbs::SendFlags::inlined | verbs::SendFlags::signaled
+                                           : verbs::SendFlags::inlined});
         require(error == 0, "a posted WRITE");
         if (!signaled) return;
         // The one of half a queue ago is long done; this frees the slots up to it.
@@ -80,18 +79,18 @@ double write_round_trip(std::uint64_t round_trips) {
         });
 }
 
-const BarRegistration to_cache_line{{
-    .group = "foundation",
-    .name = "WRITE ping-pong of 8 B to a cache line's",
-    .limit = 1.6,
-    .sense = Sense::at_most,
-    .unit = "x",
-    .measure = [](const RoundOptions& options) {
-        Rounds rounds{options};
-        rounds.add({"write", [] { return write_round_trip(40'000); }, "ns"});
-        rounds.add({"line", [] { return cache_line_round_trip(40'000); }, "ns"});
-        return rounds.run().ratio("write", "line");
-    }}};
+const BarRegistration to_cache_line{
+    {.group = "foundation",
+     .name = "WRITE ping-pong of 8 B to a cache line's",
+     .limit = 1.6,
+     .sense = Sense::at_most,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"write", [] { return write_round_trip(40'000); }, "ns"});
+         rounds.add({"line", [] { return cache_line_round_trip(40'000); }, "ns"});
+         return rounds.run().ratio("write", "line");
+     }}};
 
 }  // namespace
 }  // namespace millrace::bench

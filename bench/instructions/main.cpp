@@ -31,7 +31,9 @@ constexpr int rounds = 20;
 using base::Status;
 using Item = std::array<std::uint64_t, 8>;
 
-base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{60}); }
+base::Deadline patience() {
+    return base::Deadline::after(std::chrono::seconds{60});
+}
 
 /// Both ends of something whose first end waits for the second.
 template <class First, class Second>
@@ -82,9 +84,8 @@ template <class Consumer>
     for (int i = 0; i < count; ++i) {
         std::uint64_t word = static_cast<std::uint64_t>(i);
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof(word), 0};
-        require(queue_pair.post(verbs::Write{.from = {&slice, 1},
-                                             .to = to,
-                                             .flags = verbs::SendFlags::inlined}) == 0,
+        require(queue_pair.post(verbs::Write{
+                    .from = {&slice, 1}, .to = to, .flags = verbs::SendFlags::inlined}) == 0,
                 "a WRITE");
     }
 }
@@ -133,9 +134,8 @@ void raw_verbs() {
     for (int round = 0; round < rounds * operations / batch; ++round) {
         counted_write(one.queue_pair(), memory.remote(), batch);
         // A signaled one of no bytes frees their slots.
-        require(one.queue_pair().post(verbs::Write{.from = {},
-                                                   .to = memory.remote(),
-                                                   .flags = verbs::SendFlags::signaled}) == 0,
+        require(one.queue_pair().post(verbs::Write{
+                    .from = {}, .to = memory.remote(), .flags = verbs::SendFlags::signaled}) == 0,
                 "the last WRITE");
         verbs::Completion completion;
         while (one.send_queue().poll({&completion, 1}) == 0) {

@@ -13,8 +13,8 @@ inline constexpr std::size_t bytes_ahead = 256;
 /// Larger copies have enough lines under way by themselves.
 inline constexpr std::size_t largest_fetched_ahead = 256;
 
-/// After a WRITE of `bytes` at `to`: as many lines, `bytes_ahead` further on, each once in a stream.
-/// They need not be mapped.
+/// After a WRITE of `bytes` at `to`: as many lines, `bytes_ahead` further on, each once in a
+/// stream. They need not be mapped.
 inline void fetch_lines_ahead(const std::byte* to, std::size_t bytes) noexcept {
     constexpr std::uintptr_t line = 64;
     const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(to) + bytes_ahead + bytes;

@@ -35,7 +35,8 @@ class ThreadLock {
   public:
     /// As lock, and makes the calling thread the owner if there has been none.
     void lock_often() noexcept {
-        if (enter()) [[likely]] return;
+        if (enter()) [[likely]]
+            return;
         lock_common();
         claim();
     }

@@ -96,8 +96,9 @@ TEST(ThreadLock, IsNotTakenFromAnOwnerThatIsInside) {
         lock.unlock();
     }}.join();
     lock.lock_often();
-    std::thread{[&] { EXPECT_FALSE(lock.try_lock()) << "an owner no longer, but it holds it"; }}
-        .join();
+    std::thread{[&] {
+        EXPECT_FALSE(lock.try_lock()) << "an owner no longer, but it holds it";
+    }}.join();
     lock.unlock();
 }
 
