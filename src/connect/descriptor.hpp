@@ -1,8 +1,9 @@
-// A file descriptor with an owner. Used by this folder only.
+// A file descriptor with an owner, which does not outlive its process: a child made by fork finds
+// it closed. Otherwise a child would keep its parent's connections open, and nobody would hear of
+// the parent's death; or say goodbye for it. Used by this folder only.
 #pragma once
 
-#include <unistd.h>
-
+#include <cstdint>
 #include <utility>
 
 namespace millrace::connect {
@@ -10,22 +11,38 @@ namespace millrace::connect {
 class Descriptor {
   public:
     Descriptor() noexcept = default;
-    explicit Descriptor(int number) noexcept : number_{number} {}
-    Descriptor(Descriptor&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
+    /// Takes `number` (negative: none).
+    explicit Descriptor(int number) : number_{number} {
+        if (number_ >= 0) generation_ = adopt(number_);
+    }
+    Descriptor(Descriptor&& other) noexcept
+        : number_{std::exchange(other.number_, -1)}, generation_{other.generation_} {}
     Descriptor& operator=(Descriptor&& other) noexcept {
         std::swap(number_, other.number_);
+        std::swap(generation_, other.generation_);
         return *this;
     }
     Descriptor(const Descriptor&) = delete;
     Descriptor& operator=(const Descriptor&) = delete;
     ~Descriptor() {
-        if (number_ >= 0) close(number_);
+        if (valid()) release(number_);
     }
-    [[nodiscard]] int get() const noexcept { return number_; }
-    [[nodiscard]] bool valid() const noexcept { return number_ >= 0; }
+    /// -1: none, or it belongs to the parent.
+    [[nodiscard]] int get() const noexcept {
+        return number_ >= 0 && generation_ == generation() ? number_ : -1;
+    }
+    [[nodiscard]] bool valid() const noexcept { return get() >= 0; }
 
   private:
+    /// How many forks lie between the first process and this one.
+    [[nodiscard]] static std::uint32_t generation() noexcept;
+    /// From now on closed in children. Returns generation(). Closes it and throws std::bad_alloc
+    /// when it cannot be noted.
+    static std::uint32_t adopt(int number);
+    static void release(int number) noexcept;
+
     int number_ = -1;
+    std::uint32_t generation_ = 0;
 };
 
 }  // namespace millrace::connect

@@ -42,11 +42,11 @@ SocketAddress unix_address(const std::string& path) {
     return result;
 }
 
-Descriptor new_socket(int family) noexcept {
+Descriptor new_socket(int family) {
     return Descriptor{::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
 }
 
-bool somebody_listens(const SocketAddress& address) noexcept {
+bool somebody_listens(const SocketAddress& address) {
     const Descriptor probe = new_socket(AF_UNIX);
     if (!probe.valid()) return true;
     return ::connect(probe.get(), address.raw(), address.size) == 0 || errno != ECONNREFUSED;
