@@ -102,37 +102,44 @@ std::string describe_mode(const ibv_device*) {
 __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 int get_device_index(ibv_device*) noexcept { return 0; }
 
+ibv_context* open_or_throw(ibv_device* device) {
+    auto context = std::make_unique<Context>();
+    context->process = Process::current();
+    ibv_context& plain = context->context;
+    plain.device = device;
+    plain.cmd_fd = -1;
+    plain.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
+    if (plain.async_fd < 0) {
+        base::throw_errno(errno, "open the soft device", "its descriptor for asynchronous events");
+    }
+    // The descriptor's flag is the program's to set; our own reads poll first.
+    fcntl(plain.async_fd, F_SETFL, 0);
+    plain.num_comp_vectors = 1;
+    pthread_mutex_init(&plain.mutex, nullptr);
+    plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
+    plain.ops.alloc_mw = refuse_memory_window;
+    plain.ops.bind_mw = refuse_bind;
+    plain.ops.dealloc_mw = refuse_release;
+    plain.ops.poll_cq = poll_cq;
+    plain.ops.req_notify_cq = req_notify_cq;
+    plain.ops.post_srq_recv = refuse_shared_receive;
+    plain.ops.post_send = post_send;
+    plain.ops.post_recv = post_recv;
+    context->sz = sizeof(verbs_context);
+    context->query_port = query_port_sized;
+    context->query_device_ex = query_device_extended;
+    return &context.release()->context;
+}
+
 ibv_context* open_device(ibv_device* device) noexcept {
     if (!owns(device)) {
         errno = ENODEV;
         return nullptr;
     }
     try {
-        auto context = std::make_unique<Context>();
-        context->process = Process::current();
-        ibv_context& plain = context->context;
-        plain.device = device;
-        plain.cmd_fd = -1;
-        plain.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-        if (plain.async_fd < 0) return nullptr;
-        // The descriptor's flag is the program's to set; our own reads poll first.
-        fcntl(plain.async_fd, F_SETFL, 0);
-        plain.num_comp_vectors = 1;
-        pthread_mutex_init(&plain.mutex, nullptr);
-        plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
-        plain.ops.alloc_mw = refuse_memory_window;
-        plain.ops.bind_mw = refuse_bind;
-        plain.ops.dealloc_mw = refuse_release;
-        plain.ops.poll_cq = poll_cq;
-        plain.ops.req_notify_cq = req_notify_cq;
-        plain.ops.post_srq_recv = refuse_shared_receive;
-        plain.ops.post_send = post_send;
-        plain.ops.post_recv = post_recv;
-        context->sz = sizeof(verbs_context);
-        context->query_port = query_port_sized;
-        context->query_device_ex = query_device_extended;
-        return &context.release()->context;
+        return open_or_throw(device);
     } catch (const base::Error& error) {
+        // An errno value says too little.
         base::log(base::LogLevel::error, "soft", "{}", error.what());
         errno = error.code() == base::ErrorCode::resource_exhausted ? ENOMEM : ENODEV;
     } catch (const std::exception&) {

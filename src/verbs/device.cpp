@@ -141,6 +141,8 @@ Device find_device(std::string_view name) {
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 
 Context Device::open() const {
+    // The soft device itself says better than an errno value why it cannot be opened.
+    if (path_ == &soft_control_path()) return Context{soft::open_or_throw(raw_), *path_};
     errno = 0;
     ibv_context* raw = path_->open_device(raw_);
     if (raw == nullptr) {

@@ -27,6 +27,9 @@ namespace millrace::soft {
 __be64 get_device_guid(ibv_device* device) noexcept;
 int get_device_index(ibv_device* device) noexcept;
 ibv_context* open_device(ibv_device* device) noexcept;
+/// open_device for callers who can take more than an errno value: throws base::Error, with the
+/// cause and a remedy. Precondition: owns(device).
+[[nodiscard]] ibv_context* open_or_throw(ibv_device* device);
 int close_device(ibv_context* context) noexcept;
 int query_device(ibv_context* context, ibv_device_attr* attributes) noexcept;
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) noexcept;
