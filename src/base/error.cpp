@@ -107,6 +107,8 @@ ErrorCode code_of_errno(int error) noexcept {
 }
 
 void throw_errno(int error, std::string attempted, std::string object, std::string remedy) {
+    // Whatever was attempted: only this helps.
+    if (error == EMFILE) remedy = "raise the limit of open files (ulimit -n)";
     throw Error{code_of_errno(error), std::move(attempted), std::move(object),
                 describe_errno(error), std::move(remedy)};
 }

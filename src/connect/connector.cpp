@@ -40,6 +40,8 @@ base::Error failed(int error, const Address& address, std::string_view tried) {
     } else if (error == EACCES || error == EPERM) {
         code = ErrorCode::permission;
         remedy = "check the rights on the socket's path, or the firewall";
+    } else if (error == EMFILE) {
+        remedy = "raise the limit of open files (ulimit -n)";
     }
     return base::Error{code, "connect", address.to_string(), std::move(cause), std::move(remedy)};
 }

@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 
 #include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -28,8 +31,13 @@ std::string host_name() {
 
 std::string soft_fabric() {
     const char* fabric = std::getenv("MILLRACE_FABRIC");
+    constexpr const char* file = "/proc/sys/kernel/random/boot_id";
     std::string boot;
-    std::ifstream{"/proc/sys/kernel/random/boot_id"} >> boot;
+    errno = 0;
+    if (!(std::ifstream{file} >> boot)) {
+        base::throw_errno(errno != 0 ? errno : EIO, "tell this host from others", file,
+                          "mount /proc");
+    }
     return fmt::format(
         "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {})",
         fabric != nullptr && *fabric != '\0' ? fabric : "default", getuid(), host_name(),

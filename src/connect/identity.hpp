@@ -10,7 +10,7 @@ namespace millrace::connect {
 [[nodiscard]] std::string host_name();
 
 /// What the soft device of this process can reach, in words: fabric, user, host (by its boot
-/// identity, since names repeat) and the namespaces that part processes of one host.
+/// identity, since names repeat) and the namespaces that part processes of one host. Throws Error.
 [[nodiscard]] std::string soft_fabric();
 
 }  // namespace millrace::connect

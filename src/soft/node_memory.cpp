@@ -60,8 +60,10 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
     if (!control_) base::throw_errno(errno, std::string{attempt}, object);
     free_extents_.emplace(blocks_offset, size_ - blocks_offset);
 
+    errno = 0;
     const auto start_time = start_time_of(::getpid());
     if (!start_time) {
+        if (errno == EMFILE) base::throw_errno(errno, std::string{attempt}, object);
         throw base::Error{base::ErrorCode::unsupported, std::string{attempt}, object,
                           "/proc/self/stat cannot be read", "mount /proc"};
     }

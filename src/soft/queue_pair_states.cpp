@@ -193,7 +193,13 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
         if (qp.state != from) return EINVAL;  // an error came in between
         remember(qp.attributes, *attributes, mask);
         publish(qp);
-        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.connect();
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+            errno = 0;
+            qp.connect();
+            // A peer that is not there may come later; our own descriptors would only be missed
+            // again and again, and nobody would say so.
+            if (!qp.own.connected() && errno == EMFILE) return EMFILE;
+        }
         qp.set_state(to);
         qp.direct = to == IBV_QPS_RTS && qp.own.connected() && qp.pending_count() == 0;
         if (to == IBV_QPS_RTS && !qp.direct) qp.run_own_pending();
