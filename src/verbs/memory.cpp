@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -101,10 +104,8 @@ Buffer::Buffer(std::size_t size, bool huge_pages) {
         mapping = map_sealed(size, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), 0);
     }
     if (mapping.data == nullptr) {
-        throw base::Error(base::ErrorCode::resource_exhausted, "allocate a buffer",
-                          fmt::format("{} bytes", size), base::describe_errno(mapping.error),
-                          "ask for less, or give the machine (or its control group) more memory "
-                          "or descriptors");
+        base::throw_errno(mapping.error, "allocate a buffer", fmt::format("{} bytes", size),
+                          "ask for less, or give the machine (or its control group) more memory");
     }
     data_ = mapping.data;
     size_ = mapping.size;
@@ -142,6 +143,20 @@ MemoryRegion& MemoryRegion::operator=(MemoryRegion&& other) noexcept {
 
 MemoryRegion::~MemoryRegion() { (void)deregister(); }
 
+namespace {
+/// Regions that somebody may still copy to: no leak, but kept on purpose.
+void keep_for_ever(ibv_mr* region) noexcept {
+    static std::mutex mutex;
+    static auto* const kept = new std::vector<ibv_mr*>;
+    const std::scoped_lock lock{mutex};
+    try {
+        kept->push_back(region);
+    } catch (const std::bad_alloc&) {
+        // Then it is only kept.
+    }
+}
+}  // namespace
+
 bool MemoryRegion::deregister() noexcept {
     ibv_mr* raw = std::exchange(raw_, nullptr);
     if (raw == nullptr) return true;
@@ -151,6 +166,7 @@ bool MemoryRegion::deregister() noexcept {
     base::log(base::LogLevel::warn, "verbs",
               "deregister {} bytes: {}; the memory is never used again", length,
               base::describe_errno(error));
+    keep_for_ever(raw);
     return false;
 }
 
