@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -70,18 +71,43 @@ std::vector<Transport> contenders(const DemoOptions& options) {
     return all;
 }
 
-}  // namespace
-
-int run_demo(const DemoOptions& options) {
+/// What would fail later is told before a second goes into reading files.
+void check(const DemoOptions& options) {
     if (options.record_size == 0 || options.rounds == 0) {
         throw base::Error{base::ErrorCode::invalid_argument, "run the demo", "its options",
                           "record size and rounds must be at least 1", ""};
     }
+    // A frame of a flow queue takes at most half of its ring; and a record has a header, too.
+    const std::uint64_t least = std::bit_ceil(2 * (std::uint64_t{options.record_size} + 64));
+    constexpr std::uint64_t most = std::uint64_t{1} << 30;
+    if (options.ring_bytes < least || options.ring_bytes > most ||
+        !std::has_single_bit(options.ring_bytes)) {
+        throw base::Error{
+            base::ErrorCode::invalid_argument, "run the demo",
+            fmt::format("--ring {} with --record-size {}", options.ring_bytes,
+                        options.record_size),
+            fmt::format("every transport gets the same ring: for such records a power of two "
+                        "from {} to {}",
+                        least, most),
+            fmt::format("say --ring {}, or more", least)};
+    }
+    if (options.json_file.empty()) return;
+    // For appending: it creates the file and changes nothing in one that is there.
+    if (!std::ofstream{options.json_file, std::ios::app}) {
+        throw base::Error{base::ErrorCode::system, "write the results", options.json_file,
+                          "the file cannot be written", "name a path that is writable"};
+    }
+}
+
+}  // namespace
+
+int run_demo(const DemoOptions& options) {
+    check(options);
     const bool default_path = options.path.empty();
     const std::string path = default_path ? "/usr/lib" : options.path;
     const std::uint64_t limit =
         options.limit != 0 ? options.limit : (default_path ? 256ull << 20 : 1ull << 30);
-    // Facts first: a missing device is told before a second goes into reading files.
+    // So is a missing device.
     const verbs::DeviceFacts facts = verbs::find_device().facts();
     std::vector<Transport> transports = contenders(options);
     const RecordSet set = load(options, path, limit);
