@@ -1,0 +1,195 @@
+// What a user who makes a mistake gets to read from the command: the cause, what to do, an exit
+// status that is not 0, and soon.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "support/child_process.hpp"
+
+namespace millrace::faults {
+namespace {
+
+using millrace::test::ChildProcess;
+using millrace::test::Exit;
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
+
+struct Outcome {
+    Exit exit;
+    std::string text;  ///< both outputs
+};
+
+class Command : public testing::Test {
+  protected:
+    Command() {
+        std::string pattern = testing::TempDir() + "millrace-command-XXXXXX";
+        folder_ = mkdtemp(pattern.data());
+        std::filesystem::create_directory(folder_ + "/empty");
+        std::filesystem::create_directory(folder_ + "/files");
+        std::ofstream{folder_ + "/files/one"} << std::string(5000, 'x');
+    }
+    ~Command() override {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+    [[nodiscard]] std::string files() const { return folder_ + "/files"; }
+
+    [[nodiscard]] static Outcome run(std::vector<std::string> arguments,
+                                     std::vector<std::string> environment = {}) {
+        std::vector<std::string> command{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1 </dev/null",
+                                         MILLRACE_COMMAND};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        ChildProcess process = ChildProcess::start_program(command, std::move(environment));
+        Outcome outcome;
+        outcome.text = process.read_all();
+        outcome.exit = process.wait();
+        return outcome;
+    }
+    /// It ends by itself, not with 0, and says all of `words`.
+    template <class... Words>
+    static void refuses(const Outcome& outcome, Words... words) {
+        EXPECT_EQ(outcome.exit.how, Exit::How::exited) << outcome.exit << '\n' << outcome.text;
+        EXPECT_NE(outcome.exit.value, 0) << outcome.text;
+        EXPECT_THAT(outcome.text, AllOf(HasSubstr(words)...));
+    }
+
+  private:
+    std::string folder_;
+};
+
+TEST_F(Command, DemoNamesAPathThatDoesNotExist) {
+    refuses(run({"demo", folder() + "/nowhere"}), "nowhere", "No such file", "name a folder");
+}
+
+TEST_F(Command, DemoNamesAFolderWithoutFiles) {
+    refuses(run({"demo", folder() + "/empty"}), "empty", "no regular file", "name another");
+}
+
+TEST_F(Command, DemoNamesAFolderThatCannotBeRead) {
+    if (geteuid() == 0) GTEST_SKIP() << "root may read every folder";
+    ASSERT_EQ(chmod(files().c_str(), 0), 0);
+    refuses(run({"demo", files()}), "files", "ermission");
+    EXPECT_EQ(chmod(files().c_str(), 0700), 0);
+}
+
+TEST_F(Command, DemoNamesTheRangeOfARecordsSize) {
+    refuses(run({"demo", files(), "--record-size", "0"}), "--record-size", "1 to 1048576");
+    refuses(run({"demo", files(), "--record-size", "2000000"}), "--record-size", "1 to 1048576");
+}
+
+TEST_F(Command, DemoNamesTheRingThatItsRecordsNeed) {
+    for (const char* const ring : {"0", "1", "4096", "1000000", "1000000000000"}) {
+        refuses(run({"demo", files(), "--record-size", "4096", "--ring", ring}),
+                "--ring " + std::string{ring}, "power of two", "16384");
+    }
+    // A size that only just suffices does.
+    const Outcome least =
+        run({"demo", files(), "--record-size", "4096", "--ring", "16384", "--rounds", "1"});
+    EXPECT_TRUE(least.exit.success()) << least.text;
+}
+
+TEST_F(Command, DemoNamesATransportThatDoesNotExist) {
+    refuses(run({"demo", files(), "--only", "pigeon"}), "pigeon", "flow-1");
+}
+
+TEST_F(Command, DemoRefusesAResultFileBeforeItBegins) {
+    const Outcome outcome = run({"demo", files(), "--json", folder() + "/nowhere/x.json"});
+    refuses(outcome, "x.json", "cannot be written");
+    EXPECT_THAT(outcome.text, testing::Not(HasSubstr("items/s")));
+}
+
+TEST_F(Command, NamesADeviceThatDoesNotExist) {
+    for (const std::vector<std::string>& arguments :
+         {std::vector<std::string>{"demo", files()},
+          std::vector<std::string>{"cat", "unix:" + folder() + "/x"}}) {
+        refuses(run(arguments, {"MILLRACE_DEVICE=nosuch0"}), "nosuch0", "MILLRACE_DEVICE",
+                "there are: ");
+    }
+}
+
+TEST_F(Command, NamesAFabricThatCannotBe) {
+    for (const std::string fabric : {"a b", "../../etc", "\x01\xff", "ünlaut"}) {
+        for (const std::vector<std::string>& arguments :
+             {std::vector<std::string>{"demo", files()},
+              std::vector<std::string>{"cat", "listen", "unix:" + folder() + "/x"},
+              std::vector<std::string>{"cat", "unix:" + folder() + "/x"}}) {
+            // Without the log, so that the error itself must say it.
+            refuses(run(arguments, {"MILLRACE_DEVICE=soft0", "MILLRACE_FABRIC=" + fabric,
+                                    "MILLRACE_LOG=off"}),
+                    "set MILLRACE_FABRIC", "characters");
+        }
+    }
+}
+
+TEST_F(Command, CatNamesWhatIsWrongWithAnAddress) {
+    refuses(run({"cat", "nonsense"}), "nonsense", "no port", "host:port");
+    refuses(run({"cat", "host:99999"}), "99999", "65535");
+    refuses(run({"cat", "unix:" + std::string(200, 'a')}), "107");
+    refuses(run({"cat", "unix:"}), "unix:");
+    refuses(run({"cat"}), "address");
+    refuses(run({"cat", "listen", "unix:" + folder() + "/nowhere/x"}), "nowhere",
+            "No such file", "folder");
+}
+
+TEST_F(Command, CatSaysThatNothingListens) {
+    refuses(run({"cat", "unix:" + folder() + "/x", "--timeout", "1"}), "nothing listens",
+            "start the listening side");
+    refuses(run({"cat", "127.0.0.1:1", "--timeout", "1"}), "nothing listens",
+            "start the listening side");
+}
+
+TEST_F(Command, CatNamesAnAddressThatIsTaken) {
+    const std::string address = "unix:" + folder() + "/taken";
+    ChildProcess first = ChildProcess::start_program({MILLRACE_COMMAND, "cat", "listen", address});
+    for (int i = 0; i < 2000 && !std::filesystem::exists(folder() + "/taken"); ++i) usleep(5000);
+    refuses(run({"cat", "listen", address}), "taken", "in use");
+}
+
+TEST_F(Command, DemoNeedsNoSharedMemoryFolder) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, for a mount namespace of its own";
+    for (const std::string prepare :
+         {"mount -t tmpfs -o size=4k none /dev/shm && head -c 4096 /dev/zero > /dev/shm/full",
+          "mount -t tmpfs -o size=4k none /dev && mknod -m 666 /dev/null c 1 3 && "
+          "mknod -m 666 /dev/urandom c 1 9"}) {
+        ChildProcess process = ChildProcess::start_program(
+            {"unshare", "--mount", "/bin/sh", "-c",
+             "(" + prepare + ") 2>&1 || exit 77; exec \"$0\" demo \"$1\" --rounds 1 2>&1",
+             MILLRACE_COMMAND, files()});
+        const std::string text = process.read_all();
+        const Exit exit = process.wait();
+        if (exit.exited_with(77)) GTEST_SKIP() << "no mount namespace here: " << text;
+        EXPECT_TRUE(exit.success()) << exit << '\n' << text;
+        EXPECT_THAT(text, HasSubstr("items/s"));
+    }
+}
+
+TEST_F(Command, NamesTheLimitOfOpenFiles) {
+    // From too few for anything to enough for nearly everything: no hang, no crash, and words.
+    const std::string address = "unix:" + folder() + "/x";
+    for (int limit = 4; limit <= 11; ++limit) {
+        ChildProcess process = ChildProcess::start_program(
+            {"/bin/sh", "-c",
+             "exec 2>&1 </dev/null; exec prlimit --nofile=" + std::to_string(limit) +
+                 " \"$0\" cat \"$1\" --timeout 1",
+             MILLRACE_COMMAND, address});
+        const std::string text = process.read_all();
+        const Exit exit = process.wait();
+        EXPECT_EQ(exit.how, Exit::How::exited) << limit << ": " << exit << '\n' << text;
+        EXPECT_NE(exit.value, 0) << limit;
+        EXPECT_THAT(text, AnyOf(HasSubstr("ulimit -n"), HasSubstr("nothing listens"),
+                                HasSubstr("error while loading shared libraries")))
+            << "limit " << limit;
+    }
+}
+
+}  // namespace
+}  // namespace millrace::faults
