@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
                    IBV_ACCESS_REMOTE_READ, 0, IBV_WC_REM_INV_REQ_ERR},
         RemoteCase{"QueuePairForbidsReads", IBV_WR_RDMA_READ, all_access,
                    IBV_ACCESS_REMOTE_WRITE, 0, IBV_WC_REM_INV_REQ_ERR}),
-    [](const auto& info) { return std::string{info.param.name}; });
+    [](const auto& chosen) { return std::string{chosen.param.name}; });
 
 TEST(QueuePairErrors, AKeyOfAnotherProtectionDomainIsNoKey) {
     Pair pair;

@@ -105,7 +105,7 @@ TEST_P(TwoProcesses, AKeyThatThePeerTookBackIsNoLongerValid) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SoftDevice, TwoProcesses, testing::Values("shared", "private"),
-                         [](const auto& info) { return std::string{info.param}; });
+                         [](const auto& chosen) { return std::string{chosen.param}; });
 
 TEST(TwoProcessStates, TransitionToReadyRunsWhatThePeerHasWaiting) {
     Endpoint left;
