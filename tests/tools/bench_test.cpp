@@ -1,0 +1,54 @@
+// `millrace bench` as a user runs it: exit status and output, never how fast.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <string>
+#include <utility>
+
+namespace {
+
+/// Exit status, and what it said on both outputs.
+std::pair<int, std::string> run(const std::string& arguments) {
+    std::FILE* pipe = popen((MILLRACE_COMMAND " bench " + arguments + " 2>&1").c_str(), "r");
+    if (pipe == nullptr) return {-1, "popen failed"};
+    std::string text;
+    std::array<char, 4096> part;
+    while (const auto got = std::fread(part.data(), 1, part.size(), pipe)) {
+        text.append(part.data(), got);
+    }
+    const int status = pclose(pipe);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text};
+}
+
+TEST(Bench, SaysThatNoBarHasSuchAName) {
+    const auto [status, text] = run("bars --name 'no such bar'");
+    EXPECT_EQ(status, 2) << text;
+    EXPECT_NE(text.find("no bar is registered whose name contains no such bar"), std::string::npos)
+        << text;
+}
+
+TEST(Bench, RefusesAnUnknownGroup) {
+    const auto [status, text] = run("bars --only nonsense");
+    EXPECT_NE(status, 0);
+    EXPECT_NE(text.find("foundation"), std::string::npos) << "the groups there are: " << text;
+}
+
+TEST(Bench, MeasuresABarAndSaysWhetherItHolds) {
+    const auto [status, text] = run("bars --only foundation --name 'WRITE ping-pong' --rounds 1");
+    EXPECT_TRUE(status == 0 || status == 1) << text;
+    EXPECT_EQ(text.find("not measured"), std::string::npos) << text;
+    EXPECT_NE(text.find(status == 0 ? "1 of 1 bars hold" : "0 of 1 bars hold"), std::string::npos)
+        << text;
+}
+
+TEST(Bench, WritesJsonInPlaceOfLines) {
+    const auto [status, text] = run("limits --brief --rounds 1 --only 'one line both ways' --json");
+    EXPECT_EQ(status, 0) << text;
+    ASSERT_FALSE(text.empty());
+    EXPECT_EQ(text.front(), '{') << text;
+    EXPECT_NE(text.find("\"measurements\""), std::string::npos) << text;
+}
+
+}  // namespace
