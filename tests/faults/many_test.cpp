@@ -116,6 +116,10 @@ TEST(Many, OpenedAndClosedAgainAndAgainLeaveNothingBehind) {
 // ---- few descriptors
 
 TEST(Shortage, OfDescriptorsIsAnErrorThatSaysSo) {
+#if defined(__SANITIZE_ADDRESS__)
+    GTEST_SKIP() << "the undefined behaviour sanitizer needs descriptors itself: without one it "
+                    "takes every object for a wrong one";
+#endif
     for (const char* const kind : {"flow2", "message"}) {
         int succeeded = 0;
         // From too few for anything to enough.
