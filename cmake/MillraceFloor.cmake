@@ -14,7 +14,7 @@ endif()
 add_library(millrace_options INTERFACE)
 target_compile_options(millrace_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
-  -Wnull-dereference -Wdouble-promotion -Wformat=2 -fno-strict-aliasing)
+  -Wdouble-promotion -Wformat=2 -fno-strict-aliasing)
 if(MILLRACE_WERROR)
   target_compile_options(millrace_options INTERFACE -Werror)
 endif()
