@@ -1,4 +1,5 @@
 // Finds the headers and links the libraries of an installed Millrace, and opens a device.
+#include <millrace/base/error.hpp>
 #include <millrace/flow/producer.hpp>
 #include <millrace/message/channel.hpp>
 #include <millrace/verbs/device.hpp>
