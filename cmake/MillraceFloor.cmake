@@ -31,10 +31,6 @@ function(millrace_floor name)
   cmake_parse_arguments(ARG "" "" "LINK;PRIVATE_LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/millrace/${name}/*.hpp)
-  if(NOT sources)  # a floor that is headers only, so far: CMake wants something to archive
-    set(sources ${PROJECT_BINARY_DIR}/empty_floor.cpp)
-    file(WRITE ${sources} "")
-  endif()
   if(NOT sources)  # a floor of headers alone is still a library that others link
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/empty/${name}.cpp CONTENT "// headers only\n")
     set(sources ${CMAKE_BINARY_DIR}/empty/${name}.cpp)

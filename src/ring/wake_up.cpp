@@ -98,13 +98,7 @@ void Sleeper::announce() noexcept {
         standing_ = true;
         confirmed_ = false;
     }
-    if (!confirmed_) {
-        // Where a device executes requests in the posting thread, WRITE and READ are a store and
-        // a load of this processor, which only a fence keeps in order. Elsewhere it costs nothing
-        // that matters here.
-        std::atomic_thread_fence(std::memory_order_seq_cst);
-        (void)progress_.start();
-    }
+    if (!confirmed_) (void)progress_.start();
 }
 
 void Sleeper::prepare() {

@@ -408,6 +408,9 @@ Progress Executor::run(const Request& request) noexcept {
         }
     }
 
+    // A READ sees memory as it is after the WRITEs before it have been placed: on this processor they
+    // are stores and it is loads, which only a fence keeps in order.
+    if (reads) full_fence();
     const CopyResult result =
         reads ? copy(local.data(), local_count, remote.data(), remote_count, total)
               : copy(remote.data(), remote_count, local.data(), local_count, total);
