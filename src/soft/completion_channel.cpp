@@ -1,7 +1,6 @@
 #include "completion_channel.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/system_calls.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -21,9 +21,11 @@ namespace {
 
 void drain(int descriptor) noexcept {
     std::array<char, 512> bytes;
-    while (read(descriptor, bytes.data(), bytes.size()) ==
-           static_cast<ssize_t>(bytes.size())) {
-    }
+    ssize_t drained = 0;
+    do {
+        drained = read(descriptor, bytes.data(), bytes.size());
+        base::count_system_call();
+    } while (drained == static_cast<ssize_t>(bytes.size()));
 }
 
 [[nodiscard]] bool watch(int epoll, int descriptor) noexcept {
@@ -38,6 +40,41 @@ void close_all(CompletionChannel& channel) noexcept {
                                  channel.timer}) {
         if (descriptor >= 0) close(descriptor);
     }
+}
+
+/// Empties what makes the descriptor readable, waiting for it if asked to (a signal restarts the
+/// wait). Before events are looked for: what rings afterwards makes it readable again.
+[[nodiscard]] bool take_news(CompletionChannel& channel, bool wait) noexcept {
+    std::array<epoll_event, 3> news;
+    int count = 0;
+    do {
+        count = epoll_wait(channel.fd, news.data(), static_cast<int>(news.size()), wait ? -1 : 0);
+        base::count_system_call();
+    } while (count < 0 && errno == EINTR);
+    for (int i = 0; i < count; ++i) {
+        const int source = news[static_cast<std::size_t>(i)].data.fd;
+        if (source == channel.bell_read) {
+            drain(source);
+        } else if (source == channel.timer) {
+            std::uint64_t expirations = 0;
+            if (read(source, &expirations, sizeof expirations) > 0) {
+                channel.alarms.fetch_add(1, std::memory_order_relaxed);
+            }
+            base::count_system_call();
+        } else {
+            channel.owner->process->look_now(base::ticks());
+        }
+    }
+    return count >= 0;
+}
+
+/// Has one of its completion queues an event? Leaves it there.
+[[nodiscard]] bool event_due(CompletionChannel& channel) noexcept {
+    const std::lock_guard guard{channel.mutex};
+    return std::any_of(channel.queues.begin(), channel.queues.end(), [](CompletionQueue* cq) {
+        const std::lock_guard queue_guard{cq->lock};
+        return cq->event_due();
+    });
 }
 
 /// The completion queue whose turn it is to have its event, disarmed; nullptr: none has one. The
@@ -67,6 +104,7 @@ void close_all(CompletionChannel& channel) noexcept {
 void CompletionChannel::ring() noexcept {
     const char byte = 1;
     [[maybe_unused]] const ssize_t written = write(bell_write, &byte, 1);
+    base::count_system_call();
 }
 
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
@@ -74,6 +112,7 @@ void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
     // An earlier alarm is never put off: whoever set it sets it again when it fires.
     itimerspec current{};
     timerfd_gettime(timer, &current);
+    base::count_system_call();
     const std::chrono::nanoseconds left = std::chrono::seconds{current.it_value.tv_sec} +
                                           std::chrono::nanoseconds{current.it_value.tv_nsec};
     if (left.count() > 0 && left <= delay) return;
@@ -81,6 +120,7 @@ void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
     next.it_value.tv_sec = delay.count() / 1'000'000'000;
     next.it_value.tv_nsec = delay.count() % 1'000'000'000;
     timerfd_settime(timer, 0, &next, nullptr);
+    base::count_system_call();
 }
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
@@ -126,27 +166,26 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
 
 int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_context) noexcept {
     auto* channel = static_cast<CompletionChannel*>(public_channel);
+    Process& process = *channel->owner->process;
     for (;;) {
-        // Drained before looking: what rings after this is seen by the next poll.
-        drain(channel->bell_read);
-        std::uint64_t expirations = 0;
-        if (read(channel->timer, &expirations, sizeof expirations) > 0) {
-            channel->alarms.fetch_add(1, std::memory_order_relaxed);
+        // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
+        const bool due = event_due(*channel);
+        bool wait = false;
+        if (!due) {
+            wait = (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0;
+            base::count_system_call();
+            if (wait) process.publish_before_sleep();
         }
-        pollfd living{channel->owner->process->node().liveness_descriptor(), POLLIN, 0};
-        if (poll(&living, 1, 0) > 0) channel->owner->process->look_now(base::ticks());
+        if (!take_news(*channel, wait)) return -1;
         if (CompletionQueue* const cq = next_event(*channel); cq != nullptr) {
             *queue = cq;
             *queue_context = cq->cq_context;
             return 0;
         }
-        if ((fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) {
+        if (!wait && !due) {
             errno = EAGAIN;
             return -1;
         }
-        // As libibverbs does: as long as it takes. A signal restarts the wait.
-        pollfd waiting{channel->fd, POLLIN, 0};
-        if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return -1;
     }
 }
 

@@ -8,6 +8,7 @@
 #include "completion_channel.hpp"
 #include "context.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/system_calls.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -146,23 +147,25 @@ void CompletionQueue::service() noexcept {
     }
 }
 
-bool CompletionQueue::take_event() noexcept {
+bool CompletionQueue::event_due() const noexcept {
     const std::uint32_t mode = armed & armed_mode_mask;
     if (mode == armed_not) return false;
-    bool due = event_forced.load(std::memory_order_acquire);
-    for (std::size_t i = 0; !due && i < sources.size(); ++i) {
-        const CompletionSource& source = *sources[i];
-        for (std::uint32_t at = source.arm_position, end = at + source.mask + 1;
-             at != end && written(source, at); ++at) {
+    if (event_forced.load(std::memory_order_acquire)) return true;
+    for (const CompletionSource* source : sources) {
+        for (std::uint32_t at = source->arm_position, end = at + source->mask + 1;
+             at != end && written(*source, at); ++at) {
             if (mode == armed_any ||
-                (load_once(source.entry(at).slot_and_flags) & completion_solicited) != 0 ||
-                !source.holds(at)) {
-                due = true;
-                break;
+                (load_once(source->entry(at).slot_and_flags) & completion_solicited) != 0 ||
+                !source->holds(at)) {
+                return true;
             }
         }
     }
-    if (!due) return false;
+    return false;
+}
+
+bool CompletionQueue::take_event() noexcept {
+    if (!event_due()) return false;
     event_forced.store(false, std::memory_order_relaxed);
     armed &= ~std::uint32_t{armed_mode_mask};
     for (CompletionSource* source : sources) {
@@ -186,6 +189,8 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
         taken = cq.take(count, wc);
         if (taken > 0) [[likely]] {
             cq.empty_before = false;
+            // A poller that always finds something looks at the clock, too, if seldom.
+            if (++cq.full_polls % 64 == 0) cq.owner->process->publish_by_clock(base::ticks());
             cq.lock.unlock();
             return taken;
         }
@@ -201,6 +206,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     }
     cq.last_service = now;
     cq.owner->process->look_for_deaths(now);
+    cq.owner->process->publish_by_clock(now);
     cq.service();
     taken = cq.take(count, wc);
     // On few cores the processor that we hold may be the one that our peer needs.
@@ -208,7 +214,10 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     if (yield) cq.last_service = now - cq.service_interval;  // yield at each poll from now on
     if (taken > 0) cq.empty_before = false;
     cq.lock.unlock();
-    if (yield) sched_yield();
+    if (yield) {
+        sched_yield();
+        base::count_system_call();
+    }
     return taken;
 }
 
@@ -216,6 +225,8 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     auto& cq = *static_cast<CompletionQueue*>(queue);
     if (cq.soft_channel == nullptr) return 0;
     const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
+    // Who arms is about to sleep.
+    cq.owner->process->publish_before_sleep();
     const std::lock_guard guard{cq.lock};
     const std::uint32_t before = cq.armed & armed_mode_mask;
     if (before == armed_any || before == mode) return 0;

@@ -58,6 +58,7 @@ struct CompletionQueue : ibv_cq {
     std::atomic<bool> attention{false};
     std::size_t next_source = 0;
     bool empty_before = false;          ///< the last poll found nothing
+    std::uint32_t full_polls = 0;       ///< polls that found something
     std::uint64_t empty_since = 0;      ///< ticks
     std::uint64_t last_service = 0;     ///< ticks
     std::uint64_t service_interval = 0; ///< ticks: how often an idle poller calls `service`
@@ -87,6 +88,8 @@ struct CompletionQueue : ibv_cq {
     [[nodiscard]] int take(int count, ibv_wc* wc) noexcept;
     [[nodiscard]] bool take_one(CompletionSource& source, ibv_wc& wc) noexcept;
 
+    /// With the lock held: is an event due?
+    [[nodiscard]] bool event_due() const noexcept;
     /// With the lock held: is an event due, and then disarms.
     [[nodiscard]] bool take_event() noexcept;
     /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).

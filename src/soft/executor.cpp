@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "millrace/base/system_calls.hpp"
+
 namespace millrace::soft {
 namespace {
 
@@ -344,6 +346,7 @@ void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noex
     const char byte = 1;
     // A full pipe is a bell that rings already.
     [[maybe_unused]] const ssize_t written = write(descriptor, &byte, 1);
+    base::count_system_call();
 }
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {

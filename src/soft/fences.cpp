@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "millrace/base/system_calls.hpp"
+
 namespace millrace::soft {
 namespace {
 
@@ -15,6 +17,7 @@ long membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command
 void heavy_fence() noexcept {
     full_fence();
     membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    base::count_system_call();
     full_fence();
 }
 

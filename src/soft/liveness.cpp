@@ -7,12 +7,14 @@
 #include <cerrno>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
 
 bool PeerLife::ask() noexcept {
     if (gone.load(std::memory_order_relaxed)) return false;
     pollfd signs[2] = {{connection.get(), POLLRDHUP, 0}, {process.get(), POLLIN, 0}};
+    base::count_system_call();
     if (::poll(signs, 2, 0) > 0) {
         gone.store(true, std::memory_order_release);
         return false;
@@ -62,6 +64,7 @@ bool Liveness::check() noexcept {
     for (;;) {
         epoll_event events[32];
         const int count = ::epoll_wait(epoll_.get(), events, 32, 0);
+        base::count_system_call();
         if (count <= 0) return found;
         const std::scoped_lock lock{mutex_};
         for (int i = 0; i < count; ++i) {

@@ -29,7 +29,9 @@ std::shared_ptr<Process> Process::current() {
 }
 
 Process::Process(std::shared_ptr<Node> node)
-    : node_{std::move(node)}, look_interval_{base::ticks_in(std::chrono::milliseconds{50})} {
+    : node_{std::move(node)},
+      look_interval_{base::ticks_in(std::chrono::milliseconds{50})},
+      publish_interval_{base::ticks_in(std::chrono::milliseconds{100})} {
     try {
         page_ = std::make_unique<base::StatisticsPage>(
             "soft device",
@@ -44,7 +46,10 @@ Process::Process(std::shared_ptr<Node> node)
     }
 }
 
-Process::~Process() { publish(); }
+Process::~Process() {
+    const std::lock_guard guard{mutex_};
+    publish_sums();
+}
 
 void Process::add(QueuePair& qp) {
     const std::lock_guard guard{mutex_};
@@ -77,9 +82,23 @@ void Process::keep(std::unique_ptr<QueuePair> qp) noexcept {
     }
 }
 
-void Process::publish() noexcept {
+void Process::publish_now(std::uint64_t now) noexcept {
+    // The caller may hold a completion queue's lock, which comes after the mutex.
+    const std::unique_lock guard{mutex_, std::try_to_lock};
+    if (!guard) return;
+    last_publication_.store(now, std::memory_order_relaxed);
+    publish_sums();
+    publication_cost_.store(base::ticks() - now, std::memory_order_relaxed);
+}
+
+void Process::publish_before_sleep() noexcept {
+    const std::uint64_t now = base::ticks();
+    const std::uint64_t rest = 100 * publication_cost_.load(std::memory_order_relaxed);
+    if (now - last_publication_.load(std::memory_order_relaxed) >= rest) publish_now(now);
+}
+
+void Process::publish_sums() noexcept {
     if (page_ == nullptr) return;
-    const std::lock_guard guard{mutex_};
     std::array<std::uint64_t, count_kinds> sums = retired_;
     for (std::size_t i = 0; i < count_kinds; ++i) sums[i] += counters_.value(i);
     for (const QueuePair* qp : queue_pairs_) {

@@ -59,10 +59,22 @@ class Process {
     void look_now(std::uint64_t now) noexcept;
 
     Counters& counters() noexcept { return counters_; }
-    /// Brings the statistics page up to date.
-    void publish() noexcept;
+    /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
+    /// base::ticks()). Passes over it while another thread is busy with the queue pairs.
+    void publish_by_clock(std::uint64_t now) noexcept {
+        if (now - last_publication_.load(std::memory_order_relaxed) < publish_interval_) [[likely]]
+            return;
+        publish_now(now);
+    }
+    /// Before a wait of unknown length, in which nobody would look at the clock: at any time, but
+    /// for at most a hundredth of it.
+    void publish_before_sleep() noexcept;
 
   private:
+    void publish_now(std::uint64_t now) noexcept;
+    /// With the mutex held.
+    void publish_sums() noexcept;
+
     std::shared_ptr<Node> node_;
     std::mutex mutex_;
     std::vector<QueuePair*> queue_pairs_;
@@ -71,6 +83,9 @@ class Process {
     std::atomic<std::uint64_t> registrations_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
+    std::atomic<std::uint64_t> last_publication_{0};
+    std::uint64_t publish_interval_;
+    std::atomic<std::uint64_t> publication_cost_{0};  ///< ticks that the last one took
     Counters counters_;  ///< of queue pairs that are gone, and what belongs to none
     std::array<std::uint64_t, count_kinds> retired_{};
     std::unique_ptr<base::StatisticsPage> page_;

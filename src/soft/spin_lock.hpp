@@ -33,6 +33,7 @@ class SpinLock {
                 base::pause();
             } else {
                 sched_yield();
+                base::count_system_call();
             }
         }
     }

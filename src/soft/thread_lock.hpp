@@ -95,7 +95,10 @@ class ThreadLock {
 
     [[gnu::noinline]] void lock_common() noexcept {
         common_.lock();
-        while (!revoke()) sched_yield();
+        while (!revoke()) {
+            sched_yield();
+            base::count_system_call();
+        }
     }
 
     /// With `common`: after it returns true, the owner is outside and stays there. False: it is

@@ -9,6 +9,7 @@
 #include "fabric.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -50,6 +51,7 @@ CopyResult read_remote(std::byte* to, std::uint64_t from, std::size_t bytes, pid
         const iovec local{to, std::min(bytes, largest_piece)};
         const iovec remote{pointer_to(from), local.iov_len};
         const ssize_t moved = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
+        base::count_system_call();
         if (moved < 0) return result_of(errno, pid);
         if (moved == 0) return CopyResult::bad_address;
         to += moved;
@@ -74,6 +76,7 @@ CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t byt
         const std::size_t count = (with_tail ? 2 : 1) - first;
         const ssize_t moved =
             ::process_vm_writev(pid, local + first, count, remote + first, count, 0);
+        base::count_system_call();
         if (moved < 0) return result_of(errno, pid);
         if (moved == 0) return CopyResult::bad_address;
         to += static_cast<std::uint64_t>(moved);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "millrace/base/system_calls.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
@@ -87,6 +88,32 @@ TEST(CompletionChannel, GivesAnEventForErrors) {
     const auto flushed = pair.right.poll_once();
     ASSERT_TRUE(flushed);
     EXPECT_EQ(flushed->status, IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST(CompletionChannel, TakesAnEventThatIsThereWithTwoSystemCalls) {
+    Pair pair{{}, with_events()};
+    ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+    ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
+    ASSERT_EQ(pair.left.send(1, 0, 8), 0);
+    const std::uint64_t before = base::system_calls_of_this_thread();
+    ASSERT_TRUE(take_event(pair.right));
+    EXPECT_LE(base::system_calls_of_this_thread() - before, 2U) << "look, and empty the bell";
+}
+
+TEST(CompletionChannel, CountsTheSystemCallsOfWaitingArmingAndRinging) {
+    Pair pair{{}, with_events()};
+    do_not_block(pair.right.channel);
+    const auto spent = [](auto&& action) {
+        const std::uint64_t before = base::system_calls_of_this_thread();
+        action();
+        return base::system_calls_of_this_thread() - before;
+    };
+    EXPECT_GE(spent([&] { EXPECT_FALSE(take_event(pair.right)); }), 1U);
+    EXPECT_GE(spent([&] { ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0); }), 1U);
+    ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
+    EXPECT_EQ(spent([&] { ASSERT_EQ(pair.left.send(1, 0, 8), 0); }), 1U) << "the bell";
+    ASSERT_EQ(pair.right.receive(2, 0, 64), 0);
+    EXPECT_EQ(spent([&] { ASSERT_EQ(pair.left.send(2, 0, 8), 0); }), 0U) << "rings already";
 }
 
 TEST(CompletionChannel, NamesWhichOfItsQueuesHasSomething) {
