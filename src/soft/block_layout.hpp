@@ -88,6 +88,7 @@ struct alignas(cache_line) ControlLine {
     std::uint16_t receive_sges;
     std::uint32_t inline_bytes;
     std::atomic<std::uint32_t> min_rnr_timer;  ///< as in ibv_qp_attr
+    std::atomic<std::int32_t> bell_async;    ///< of the owner's context, for what no poll may see
 };
 static_assert(sizeof(ControlLine) == 64);
 
@@ -102,6 +103,8 @@ struct alignas(cache_line) HazardLine {
 struct alignas(cache_line) FaultLine {
     std::atomic<std::uint32_t> receive;  ///< the peer, executing its sends to us
     std::atomic<std::uint32_t> send;     ///< the peer, executing our pending sends
+    /// Not 0: the peer, whose first request came while we were in RTR.
+    std::atomic<std::uint32_t> established;
 };
 
 struct alignas(cache_line) SendLine {

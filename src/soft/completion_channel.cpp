@@ -253,6 +253,7 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
         pthread_cond_wait(&cq->cond, &cq->mutex);
     }
     pthread_mutex_unlock(&cq->mutex);
+    end_async_events(*public_queue);
     pthread_cond_destroy(&cq->cond);
     pthread_mutex_destroy(&cq->mutex);
     release(cq->owner);

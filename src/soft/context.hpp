@@ -1,14 +1,13 @@
-// An opened soft device: the ibv_context with its operations, and its asynchronous events.
+// An opened soft device: the ibv_context with its operations, and what is made from it.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <cstddef>
-#include <deque>
 #include <memory>
-#include <mutex>
 
+#include "asynchronous_events.hpp"
 #include "process.hpp"
 
 namespace millrace::soft {
@@ -29,13 +28,7 @@ struct Context : verbs_context {
     /// it. A program may close first (perftest does): what it left then works on until it is
     /// destroyed or the process ends.
     std::atomic<int> users{1};
-    std::mutex events_mutex;
-    std::deque<ibv_async_event> events;
-
-    /// Tells the program of an event. Not on the hot path.
-    void raise(ibv_event_type type, ibv_qp* qp) noexcept;
-    /// Drops the events of a queue pair that ends.
-    void forget(const ibv_qp* qp) noexcept;
+    std::unique_ptr<AsynchronousEvents> events;
 };
 
 [[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {
@@ -47,6 +40,7 @@ struct Context : verbs_context {
 /// One user less; the last one takes the context with it.
 inline void release(Context* context) noexcept {
     if (context->users.fetch_sub(1) != 1) return;
+    context->process->remove(*context->events);
     pthread_mutex_destroy(&context->context.mutex);
     delete context;
 }

@@ -1,10 +1,5 @@
-// The device "soft0" and its contexts: what the queries answer, and asynchronous events.
+// The device "soft0" and its contexts, and what the queries answer.
 #include "millrace/soft/device.hpp"
-
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -105,15 +100,13 @@ int get_device_index(ibv_device*) noexcept { return 0; }
 ibv_context* open_or_throw(ibv_device* device) {
     auto context = std::make_unique<Context>();
     context->process = Process::current();
+    context->events = std::make_unique<AsynchronousEvents>(
+        context->process->node().liveness_descriptor());
+    context->process->add(*context->events);
     ibv_context& plain = context->context;
     plain.device = device;
     plain.cmd_fd = -1;
-    plain.async_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
-    if (plain.async_fd < 0) {
-        base::throw_errno(errno, "open the soft device", "its descriptor for asynchronous events");
-    }
-    // The descriptor's flag is the program's to set; our own reads poll first.
-    fcntl(plain.async_fd, F_SETFL, 0);
+    plain.async_fd = context->events->descriptor();
     plain.num_comp_vectors = 1;
     pthread_mutex_init(&plain.mutex, nullptr);
     plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
@@ -151,7 +144,8 @@ ibv_context* open_device(ibv_device* device) noexcept {
 int close_device(ibv_context* public_context) noexcept {
     Context* const context = context_of(public_context);
     // Events of what is left have no reader any more.
-    close(std::exchange(public_context->async_fd, -1));
+    public_context->async_fd = -1;
+    context->events->close();
     release(context);
     return 0;
 }
@@ -236,49 +230,6 @@ int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) noexcep
     }
     *pkey = 0xffff;  // the default partition, the same in both byte orders
     return 0;
-}
-
-// --- asynchronous events ----------------------------------------------------------------------------
-
-void Context::raise(ibv_event_type type, ibv_qp* qp) noexcept {
-    ibv_async_event event{};
-    event.element.qp = qp;
-    event.event_type = type;
-    try {
-        const std::lock_guard guard{events_mutex};
-        events.push_back(event);
-    } catch (const std::bad_alloc&) {
-        return;
-    }
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(context.async_fd, &one, sizeof one);
-}
-
-void Context::forget(const ibv_qp* qp) noexcept {
-    const std::lock_guard guard{events_mutex};
-    std::erase_if(events, [qp](const ibv_async_event& event) { return event.element.qp == qp; });
-}
-
-int get_async_event(ibv_context* public_context, ibv_async_event* event) noexcept {
-    Context* const context = context_of(public_context);
-    for (;;) {
-        std::uint64_t count = 0;
-        // Blocks or not as the program has set the descriptor.
-        if (read(public_context->async_fd, &count, sizeof count) < 0) return -1;
-        const std::lock_guard guard{context->events_mutex};
-        if (context->events.empty()) continue;  // its queue pair has been destroyed since
-        *event = context->events.front();
-        context->events.pop_front();
-        return 0;
-    }
-}
-
-void ack_async_event(ibv_async_event* event) noexcept {
-    ibv_qp* const qp = event->element.qp;
-    pthread_mutex_lock(&qp->mutex);
-    ++qp->events_completed;
-    pthread_cond_broadcast(&qp->cond);
-    pthread_mutex_unlock(&qp->mutex);
 }
 
 }  // namespace millrace::soft

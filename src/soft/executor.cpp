@@ -57,6 +57,7 @@ void Executor::disconnect() noexcept {
         side->end = End{};
         side->bell_send = Bell{};
         side->bell_receive = Bell{};
+        side->bell_async = Bell{};
         for (CachedRegion& cached : side->cache) {
             cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, nullptr, nullptr, {}};
         }
@@ -88,6 +89,10 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     if (!verify(receiver_, sender_, word)) return false;
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
     receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+    if (state == IBV_QPS_RTR) {
+        receiver_.end.block.fault->established.store(1, std::memory_order_release);
+        ring_receiver_async();
+    }
     return true;
 }
 
@@ -329,6 +334,12 @@ void Executor::ring_receiver(bool solicited) noexcept {
          receiver_.end.bell_receive);
 }
 
+void Executor::ring_receiver_async() noexcept {
+    ring(receiver_, receiver_.bell_async,
+         receiver_.end.block.control->bell_async.load(std::memory_order_relaxed),
+         receiver_.end.bell_async);
+}
+
 void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noexcept {
     int descriptor = own_bell;
     if (!side.end.mine) {
@@ -356,6 +367,7 @@ Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
                                                  std::memory_order_release);
         full_fence();
         ring_receiver(true);
+        ring_receiver_async();
     }
     return Progress::failed;
 }

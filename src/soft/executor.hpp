@@ -69,6 +69,7 @@ struct End {
     std::uint32_t access = 0;
     int bell_send = -1;              ///< of ours: the bell pipe's write end
     int bell_receive = -1;
+    int bell_async = -1;
 };
 
 class Executor {
@@ -186,6 +187,7 @@ class Executor {
         End end;
         Bell bell_send;
         Bell bell_receive;
+        Bell bell_async;
         std::array<CachedRegion, 8> cache;
     };
     struct Piece {
@@ -223,6 +225,7 @@ class Executor {
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender,
                          ibv_wc_status receiver) noexcept;
+    void ring_receiver_async() noexcept;
     void ring(const Side& side, Bell& bell, int number, int own_bell) noexcept;
     [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
         return side.end.mine ? side.end.pd

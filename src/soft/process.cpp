@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "asynchronous_events.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
@@ -118,7 +119,26 @@ void Process::publish_sums() noexcept {
 
 void Process::look_now(std::uint64_t now) noexcept {
     last_look_.store(now, std::memory_order_relaxed);
-    node_->check_liveness();
+    if (!node_->check_liveness()) return;
+    // Whoever found it serves the queue pairs of one completion queue; the others' owners may wait
+    // for an event only.
+    const std::lock_guard guard{events_mutex_};
+    for (AsynchronousEvents* events : events_) events->ring();
+}
+
+void Process::look_after_queue_pairs() noexcept {
+    const std::lock_guard guard{mutex_};
+    for (QueuePair* qp : queue_pairs_) qp->look_after();
+}
+
+void Process::add(AsynchronousEvents& events) {
+    const std::lock_guard guard{events_mutex_};
+    events_.push_back(&events);
+}
+
+void Process::remove(AsynchronousEvents& events) noexcept {
+    const std::lock_guard guard{events_mutex_};
+    std::erase(events_, &events);
 }
 
 bool Process::fence_region(std::uint64_t registration) {

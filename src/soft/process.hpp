@@ -16,6 +16,7 @@
 namespace millrace::soft {
 
 struct QueuePair;
+class AsynchronousEvents;
 
 class Process {
   public:
@@ -57,6 +58,13 @@ class Process {
         look_now(now);
     }
     void look_now(std::uint64_t now) noexcept;
+    /// Serves the queue pairs to which a peer has done something that their owner has to be told of,
+    /// and those whose peer has died: for programs that wait for events and do not poll.
+    void look_after_queue_pairs() noexcept;
+
+    /// The contexts' events: rung when a peer has died.
+    void add(AsynchronousEvents& events);
+    void remove(AsynchronousEvents& events) noexcept;
 
     Counters& counters() noexcept { return counters_; }
     /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
@@ -79,6 +87,8 @@ class Process {
     std::mutex mutex_;
     std::vector<QueuePair*> queue_pairs_;
     std::vector<std::unique_ptr<QueuePair>> kept_;
+    std::mutex events_mutex_;  ///< a leaf, but for the events' own
+    std::vector<AsynchronousEvents*> events_;
     std::atomic<std::uint32_t> next_pd_{1};
     std::atomic<std::uint64_t> registrations_{0};
     std::atomic<std::uint64_t> last_look_{0};

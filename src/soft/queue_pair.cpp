@@ -80,6 +80,7 @@ void QueuePair::connect() noexcept {
     };
     mine.bell_send = bell_of(send_cq);
     mine.bell_receive = bell_of(recv_cq);
+    mine.bell_async = owner->events->bell();
     End other;
     other.block = peer_view;
     other.qpn = destination;
@@ -145,7 +146,8 @@ void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
     heavy_fence();
     counters.add(Count::heavy_fence);
     see_hazards(seen_hazards);
-    if (event) owner->raise(*event, this);
+    draining = false;
+    if (event) raise_async_event(*this, *event);
     settle();
 }
 
@@ -345,8 +347,45 @@ void QueuePair::check_timers() noexcept {
 }
 
 void QueuePair::service() noexcept {
-    bool look_for_peer = false;
+    tell_established();
     if (!send_lock.try_lock()) return;
+    const bool look_for_peer = serve();
+    send_lock.unlock();
+    if (!look_for_peer) return;
+    // It was not there when we went to RTR. Rare: look again every now and then.
+    const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
+    if (!process) return;
+    const std::lock_guard send_guard{send_lock};
+    const std::lock_guard run_guard{run_lock};
+    const auto now = base::Clock::now();
+    if (peer != nullptr || now < next_connect || state < IBV_QPS_RTR || state > IBV_QPS_SQD) return;
+    next_connect = now + 1ms;
+    connect();
+}
+
+void QueuePair::look_after() noexcept {
+    tell_established();
+    const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
+    // The lock is its poster's: others take it only if there is a reason.
+    if (!fault && (peer == nullptr || peer->alive())) return;
+    const std::lock_guard guard{send_lock};
+    static_cast<void>(serve());
+}
+
+void QueuePair::tell_established() noexcept {
+    if (block.fault->established.load(std::memory_order_acquire) == 0) return;
+    if (established_told.load(std::memory_order_relaxed) || established_told.exchange(true)) return;
+    raise_async_event(*this, IBV_EVENT_COMM_EST);
+}
+
+void QueuePair::finish_draining() noexcept {
+    if (!draining || !executors_out(seen_hazards)) return;
+    draining = false;
+    if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
+}
+
+bool QueuePair::serve() noexcept {
+    if (draining) finish_draining();
     if (erring) {
         settle();
     } else if (!settled && state != IBV_QPS_RESET) {
@@ -375,20 +414,10 @@ void QueuePair::service() noexcept {
                 run_own_pending();
                 check_timers();
             }
-            look_for_peer = peer == nullptr && state >= IBV_QPS_RTR;
+            return peer == nullptr && state >= IBV_QPS_RTR;
         }
     }
-    send_lock.unlock();
-    if (!look_for_peer) return;
-    // It was not there when we went to RTR. Rare: look again every now and then.
-    const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
-    if (!process) return;
-    const std::lock_guard send_guard{send_lock};
-    const std::lock_guard run_guard{run_lock};
-    const auto now = base::Clock::now();
-    if (peer != nullptr || now < next_connect || state < IBV_QPS_RTR || state > IBV_QPS_SQD) return;
-    next_connect = now + 1ms;
-    connect();
+    return false;
 }
 
 // --- creation and end -----------------------------------------------------------------------------
@@ -465,6 +494,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         };
         control.bell_send.store(bell_of(qp->send_cq), std::memory_order_relaxed);
         control.bell_receive.store(bell_of(qp->recv_cq), std::memory_order_relaxed);
+        control.bell_async.store(owner->events->bell(), std::memory_order_relaxed);
         qp->block.send->completions.store(first_position, std::memory_order_relaxed);
         qp->block.pending->head.store(first_position, std::memory_order_relaxed);
         qp->block.pending->tail.store(first_position, std::memory_order_relaxed);
@@ -510,9 +540,6 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
     const bool out = qp->wait_for_executors();
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
-    owner->forget(public_qp);
-    pthread_cond_destroy(&qp->cond);
-    pthread_mutex_destroy(&qp->mutex);
     static_cast<ProtectionDomain*>(qp->pd)->users.fetch_sub(1);
     const auto process = owner->process;
     if (!out) {
@@ -521,9 +548,15 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
         qp->broken_at = process->registrations();
         qp->broken.store(true, std::memory_order_release);
         process->keep(std::move(qp));
+        end_async_events(*public_qp);
+        pthread_cond_destroy(&public_qp->cond);
+        pthread_mutex_destroy(&public_qp->mutex);
         return 0;
     }
     process->remove(*qp);
+    end_async_events(*public_qp);
+    pthread_cond_destroy(&qp->cond);
+    pthread_mutex_destroy(&qp->mutex);
     qp->disconnect();
     process->node().free_block(qp->memory, false);
     qp.reset();

@@ -88,6 +88,8 @@ struct QueuePair : ibv_qp {
     std::uint32_t alarm = 0;         ///< channel's `alarms` for which its timer is set
     bool alarm_set = false;
     base::Clock::time_point next_connect{};
+    std::atomic<bool> draining{false};  ///< in SQD, executors not yet known to have stopped
+    bool drained_event = false;      ///< and the program wants to know when they have
     bool erring = false;             ///< in ERROR, executors not yet known to have stopped
     bool settled = false;            ///< in ERROR, and flushing
     base::Clock::time_point erring_since{};
@@ -96,6 +98,7 @@ struct QueuePair : ibv_qp {
     std::uint32_t first_unexecuted = first_position;
     ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;     ///< of the first flushed send
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
+    std::atomic<bool> established_told{false};
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
     /// A stopped executor never let go: what was registered up to here may still be copied.
     std::atomic<bool> broken{false};
@@ -105,10 +108,16 @@ struct QueuePair : ibv_qp {
     /// poller of either completion queue; passes over what another thread is busy with.
     void service() noexcept;
 
+    /// The same by a thread that waits for events, of what a peer has done or its death. With the
+    /// process mutex.
+    void look_after() noexcept;
+
     /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. With
     /// send_lock. Does not wait; `settle` finishes it.
     void begin_error(ibv_wc_status send, ibv_wc_status receive,
                      std::optional<ibv_event_type> event) noexcept;
+    /// In SQD: tells the program once all executors have stopped. With send_lock.
+    void finish_draining() noexcept;
     /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
     bool settle() noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
@@ -135,6 +144,9 @@ struct QueuePair : ibv_qp {
     [[nodiscard]] std::uint32_t pending_count() const noexcept;
 
   private:
+    void tell_established() noexcept;
+    /// With send_lock; true if the peer is still to be found.
+    [[nodiscard]] bool serve() noexcept;
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
                                        std::atomic<std::uint64_t>& hazard,
                                        Counters& counts) noexcept;

@@ -145,6 +145,9 @@ void clear(QueuePair& qp) noexcept {
     qp.block.receive->tail.store(first_position, std::memory_order_relaxed);
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
     qp.block.fault->send.store(0, std::memory_order_relaxed);
+    qp.block.fault->established.store(0, std::memory_order_relaxed);
+    qp.established_told.store(false, std::memory_order_relaxed);
+    qp.draining = false;
     qp.block.control->destination.store(0, std::memory_order_relaxed);
     qp.erring = qp.settled = false;
     qp.corrupt.store(false, std::memory_order_relaxed);
@@ -203,6 +206,15 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
         qp.set_state(to);
         qp.direct = to == IBV_QPS_RTS && qp.own.connected() && qp.pending_count() == 0;
         if (to == IBV_QPS_RTS && !qp.direct) qp.run_own_pending();
+        qp.draining = false;
+        if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
+            qp.drained_event = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 &&
+                               attributes->en_sqd_async_notify != 0;
+            qp.draining = true;
+            heavy_fence();
+            qp.see_hazards(qp.seen_hazards);
+            qp.finish_draining();
+        }
     }
     if (to == IBV_QPS_RTR) {
         // Published, then looked: a peer whose sends wait for us does it the other way round.
@@ -219,7 +231,7 @@ int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* 
     *attributes = qp.attributes;
     attributes->qp_state = qp.state;
     attributes->cur_qp_state = qp.state;
-    attributes->sq_draining = 0;
+    attributes->sq_draining = qp.draining ? 1 : 0;
     *init = qp.created;
     return 0;
 }

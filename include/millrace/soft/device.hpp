@@ -61,7 +61,8 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* in
 int destroy_qp(ibv_qp* qp) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) noexcept;
 
-int get_async_event(ibv_context* context, ibv_async_event* event) noexcept;
+/// A cancellation point, as libibverbs' is: pthread_cancel unwinds it.
+int get_async_event(ibv_context* context, ibv_async_event* event);
 void ack_async_event(ibv_async_event* event) noexcept;
 
 }  // namespace millrace::soft

@@ -1,0 +1,247 @@
+#include "asynchronous_events.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "context.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/system_calls.hpp"
+#include "millrace/soft/device.hpp"
+
+namespace millrace::soft {
+namespace {
+
+enum class Element { none, qp, cq, srq };
+
+[[nodiscard]] Element element_of(ibv_event_type type) noexcept {
+    switch (type) {
+        case IBV_EVENT_CQ_ERR: return Element::cq;
+        case IBV_EVENT_QP_FATAL:
+        case IBV_EVENT_QP_REQ_ERR:
+        case IBV_EVENT_QP_ACCESS_ERR:
+        case IBV_EVENT_COMM_EST:
+        case IBV_EVENT_SQ_DRAINED:
+        case IBV_EVENT_PATH_MIG:
+        case IBV_EVENT_PATH_MIG_ERR:
+        case IBV_EVENT_QP_LAST_WQE_REACHED: return Element::qp;
+        case IBV_EVENT_SRQ_ERR:
+        case IBV_EVENT_SRQ_LIMIT_REACHED: return Element::srq;
+        default: return Element::none;
+    }
+}
+
+[[nodiscard]] const void* address_of(const ibv_async_event& event) noexcept {
+    switch (element_of(event.event_type)) {
+        case Element::qp: return event.element.qp;
+        case Element::cq: return event.element.cq;
+        case Element::srq: return event.element.srq;
+        case Element::none: break;
+    }
+    return nullptr;
+}
+
+/// `completed` is what ibv_ack_async_event counts, in the object itself.
+template <class Object>
+void wait_for_acknowledgements(Object& object, const std::uint32_t& completed) noexcept {
+    const unsigned taken = context_of(object.context)->events->end(&object);
+    pthread_mutex_lock(&object.mutex);
+    while (completed != taken) pthread_cond_wait(&object.cond, &object.mutex);
+    pthread_mutex_unlock(&object.mutex);
+}
+
+template <class Object>
+void acknowledge(Object& object, std::uint32_t& completed) noexcept {
+    pthread_mutex_lock(&object.mutex);
+    ++completed;
+    pthread_cond_broadcast(&object.cond);
+    pthread_mutex_unlock(&object.mutex);
+}
+
+}  // namespace
+
+AsynchronousEvents::AsynchronousEvents(int liveness)
+    : epoll_{epoll_create1(EPOLL_CLOEXEC)}, queued_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
+    std::array<int, 2> bell{-1, -1};
+    const bool made = pipe2(bell.data(), O_NONBLOCK | O_CLOEXEC) == 0;
+    bell_read_ = Descriptor{bell[0]};
+    bell_write_ = Descriptor{bell[1]};
+    const auto watch = [this](int descriptor) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.fd = descriptor;
+        return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
+    };
+    if (!epoll_ || !queued_ || !made || !watch(queued_.get()) || !watch(bell[0]) ||
+        !watch(liveness)) {
+        base::throw_errno(errno, "open the soft device", "its descriptor for asynchronous events",
+                          "raise the limit on open files (ulimit -n)");
+    }
+}
+
+void AsynchronousEvents::ring() noexcept {
+    const char byte = 1;
+    base::count_system_call();
+    // A full pipe is a bell that rings already.
+    [[maybe_unused]] const ssize_t written = write(bell_write_.get(), &byte, 1);
+}
+
+void AsynchronousEvents::raise(const ibv_async_event& event) noexcept {
+    const std::lock_guard guard{mutex_};
+    if (closed_) return;
+    try {
+        events_.push_back(event);
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    if (events_.size() == 1) show();
+}
+
+void AsynchronousEvents::show() noexcept {
+    base::count_system_call();
+    [[maybe_unused]] const int written = eventfd_write(queued_.get(), 1);
+}
+
+void AsynchronousEvents::hide() noexcept {
+    eventfd_t count = 0;
+    base::count_system_call();
+    [[maybe_unused]] const int got = eventfd_read(queued_.get(), &count);
+}
+
+bool AsynchronousEvents::drain() noexcept {
+    std::array<char, 512> bytes;
+    bool found = false;
+    for (;;) {
+        base::count_system_call();
+        const ssize_t got = read(bell_read_.get(), bytes.data(), bytes.size());
+        found |= got > 0;
+        if (got != static_cast<ssize_t>(bytes.size())) return found;
+    }
+}
+
+bool AsynchronousEvents::take(ibv_async_event& event) noexcept {
+    const std::lock_guard guard{mutex_};
+    if (events_.empty()) return false;
+    const void* const element = address_of(events_.front());
+    if (element != nullptr) {
+        try {
+            ++taken_[element];
+        } catch (const std::bad_alloc&) {
+            return false;  // it waits for better times
+        }
+    }
+    event = events_.front();
+    events_.pop_front();
+    if (events_.empty()) hide();
+    return true;
+}
+
+unsigned AsynchronousEvents::end(const void* element) noexcept {
+    const std::lock_guard guard{mutex_};
+    std::erase_if(events_, [element](const ibv_async_event& event) {
+        return address_of(event) == element;
+    });
+    if (events_.empty()) hide();
+    const auto found = taken_.find(element);
+    if (found == taken_.end()) return 0;
+    const unsigned taken = found->second;
+    taken_.erase(found);
+    return taken;
+}
+
+void AsynchronousEvents::close() noexcept {
+    const std::lock_guard guard{mutex_};
+    closed_ = true;
+    events_.clear();
+    epoll_.close();
+}
+
+// --- raising and ending ---------------------------------------------------------------------------
+
+void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept {
+    ibv_async_event event{};
+    event.element.qp = &qp;
+    event.event_type = type;
+    context_of(qp.context)->events->raise(event);
+}
+
+void raise_async_event(ibv_cq& cq, ibv_event_type type) noexcept {
+    ibv_async_event event{};
+    event.element.cq = &cq;
+    event.event_type = type;
+    context_of(cq.context)->events->raise(event);
+}
+
+void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept {
+    ibv_async_event event{};
+    event.element.srq = &srq;
+    event.event_type = type;
+    context_of(srq.context)->events->raise(event);
+}
+
+void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept {
+    ibv_async_event event{};
+    event.element.port_num = port;
+    event.event_type = type;
+    context_of(&context)->events->raise(event);
+}
+
+void end_async_events(ibv_qp& qp) noexcept { wait_for_acknowledgements(qp, qp.events_completed); }
+
+void end_async_events(ibv_cq& cq) noexcept {
+    wait_for_acknowledgements(cq, cq.async_events_completed);
+}
+
+void end_async_events(ibv_srq& srq) noexcept {
+    wait_for_acknowledgements(srq, srq.events_completed);
+}
+
+// --- the program's side ---------------------------------------------------------------------------
+
+// Not noexcept: programs cancel the thread that waits here (pthread_cancel unwinds it).
+int get_async_event(ibv_context* public_context, ibv_async_event* event) {
+    Context* const context = context_of(public_context);
+    AsynchronousEvents& events = *context->events;
+    Process& process = *context->process;
+    for (;;) {
+        // Drained before looking: what rings after this is seen by the next poll.
+        bool look = events.drain();
+        pollfd living{process.node().liveness_descriptor(), POLLIN, 0};
+        base::count_system_call();
+        if (poll(&living, 1, 0) > 0) {
+            process.look_now(base::ticks());
+            look = true;
+        }
+        if (look) process.look_after_queue_pairs();
+        if (events.take(*event)) return 0;
+        if ((fcntl(events.descriptor(), F_GETFL) & O_NONBLOCK) != 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        // As libibverbs does: as long as it takes. A signal restarts the wait.
+        pollfd waiting{events.descriptor(), POLLIN, 0};
+        base::count_system_call();
+        if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return -1;
+    }
+}
+
+void ack_async_event(ibv_async_event* event) noexcept {
+    switch (element_of(event->event_type)) {
+        case Element::qp: return acknowledge(*event->element.qp, event->element.qp->events_completed);
+        case Element::cq:
+            return acknowledge(*event->element.cq, event->element.cq->async_events_completed);
+        case Element::srq:
+            return acknowledge(*event->element.srq, event->element.srq->events_completed);
+        case Element::none: return;  // nothing that is destroyed waits for those
+    }
+}
+
+}  // namespace millrace::soft

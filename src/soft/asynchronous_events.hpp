@@ -1,0 +1,75 @@
+// Asynchronous events: what happened to a queue pair, a completion queue, a shared receive queue or
+// the device that no completion tells of. One queue per context behind its `async_fd`; who notices
+// something calls `raise_async_event`, who destroys an object calls `end_async_events`.
+//
+// `async_fd` is an epoll of three: an eventfd that is readable exactly while an event is queued; a
+// bell pipe, which peers ring when they have left something in a block that its owner has to know
+// although it may never poll (a fault, or the first request to a queue pair in RTR); the fabric's
+// liveness. After the latter two, ibv_get_async_event looks for what there is.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <deque>
+#include <mutex>
+#include <unordered_map>
+
+#include "descriptor.hpp"
+
+namespace millrace::soft {
+
+class AsynchronousEvents {
+  public:
+    /// Throws `base::Error` if there are no descriptors left. `liveness`: a descriptor that becomes
+    /// readable when a peer may have gone; outlives this object.
+    explicit AsynchronousEvents(int liveness);
+
+    /// The descriptor for the program, which is the program's to set (O_NONBLOCK).
+    [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
+    /// What peers ring, by its number: open as long as this object, so that the number never
+    /// names something else while a queue pair says it.
+    [[nodiscard]] int bell() const noexcept { return bell_write_.get(); }
+
+    /// Rings the bell. Any thread, never blocks.
+    void ring() noexcept;
+    /// Queues an event. Any thread, any locks held but this object's.
+    void raise(const ibv_async_event& event) noexcept;
+    /// Takes one, and counts it for `end`. False: there is none.
+    [[nodiscard]] bool take(ibv_async_event& event) noexcept;
+    /// Empties the bell pipe; true if there was something in it. Look for news after that.
+    bool drain() noexcept;
+    /// Drops the queued events of `element`; returns how many of it have been taken so far.
+    [[nodiscard]] unsigned end(const void* element) noexcept;
+    /// The program has closed the context: closes the descriptor; `raise` does nothing from now on.
+    void close() noexcept;
+
+  private:
+    /// With the mutex: `queued_` becomes readable, or is so no longer.
+    void show() noexcept;
+    void hide() noexcept;
+
+    std::mutex mutex_;  ///< a leaf: nothing is locked under it
+    std::deque<ibv_async_event> events_;
+    std::unordered_map<const void*, unsigned> taken_;  ///< by element
+    bool closed_ = false;
+    Descriptor epoll_;
+    Descriptor queued_;
+    Descriptor bell_read_;
+    Descriptor bell_write_;
+};
+
+/// Tells the program. Never blocks, never throws (without memory the event is lost); any thread,
+/// with any locks of the soft device held. Not for the hot path.
+void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept;
+void raise_async_event(ibv_cq& cq, ibv_event_type type) noexcept;
+void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept;
+/// Of a port (IBV_EVENT_PORT_…, LID_CHANGE, …) or, with port 0, of the device.
+void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept;
+
+/// Called by destroy_*, when nothing raises events of the object any more: drops those that nobody
+/// has fetched, and waits until those fetched are acknowledged, as libibverbs does.
+void end_async_events(ibv_qp& qp) noexcept;
+void end_async_events(ibv_cq& cq) noexcept;
+void end_async_events(ibv_srq& srq) noexcept;
+
+}  // namespace millrace::soft
