@@ -8,22 +8,26 @@
 
 namespace millrace::soft {
 
-int Bells::open(pid_t pid, int descriptor) {
-    if (descriptor < 0) return -1;
+std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
+    if (descriptor < 0) return nullptr;
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
     struct stat now {};
-    if (::stat(path, &now) != 0 || !S_ISFIFO(now.st_mode)) return -1;
-    Bell& bell = bells_[descriptor];
-    if (bell.pipe && bell.device == now.st_dev && bell.inode == now.st_ino) return bell.pipe.get();
+    if (::stat(path, &now) != 0 || !S_ISFIFO(now.st_mode)) return nullptr;
+    if (const auto known = bells_.find(descriptor); known != bells_.end()) {
+        const Bell& bell = known->second;
+        auto pipe = bell.pipe.lock();
+        if (pipe && bell.device == now.st_dev && bell.inode == now.st_ino) return pipe;
+    }
+    std::erase_if(bells_, [](const auto& bell) { return bell.second.pipe.expired(); });
 
     // For reading, too: then a write can never meet a pipe without a reader and raise SIGPIPE.
     Descriptor pipe{::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
     struct stat opened {};
-    if (!pipe || ::fstat(pipe.get(), &opened) != 0 || !S_ISFIFO(opened.st_mode)) return -1;
-    if (bell.pipe) replaced_.push_back(std::move(bell.pipe));
-    bell = {std::move(pipe), opened.st_dev, opened.st_ino};
-    return bell.pipe.get();
+    if (!pipe || ::fstat(pipe.get(), &opened) != 0 || !S_ISFIFO(opened.st_mode)) return nullptr;
+    auto shared = std::make_shared<const Descriptor>(std::move(pipe));
+    bells_[descriptor] = Bell{shared, opened.st_dev, opened.st_ino};
+    return shared;
 }
 
 }  // namespace millrace::soft

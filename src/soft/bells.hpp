@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include <map>
-#include <vector>
+#include <memory>
 
 #include "descriptor.hpp"
 
@@ -13,18 +13,17 @@ namespace millrace::soft {
 
 class Bells {
   public:
-    /// Our descriptor of the pipe that is number `descriptor` in process `pid`; -1 if that is no
-    /// pipe. Valid as long as this object.
-    [[nodiscard]] int open(pid_t pid, int descriptor);
+    /// Our descriptor of the pipe that is number `descriptor` in process `pid`; nullptr if that is
+    /// no pipe. Open as long as somebody has it: channels of peers come and go.
+    [[nodiscard]] std::shared_ptr<const Descriptor> open(pid_t pid, int descriptor);
 
   private:
     struct Bell {
-        Descriptor pipe;
+        std::weak_ptr<const Descriptor> pipe;
         dev_t device = 0;
         ino_t inode = 0;
     };
     std::map<int, Bell> bells_;
-    std::vector<Descriptor> replaced_;  ///< somebody may still be about to ring them
 };
 
 }  // namespace millrace::soft

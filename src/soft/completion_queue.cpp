@@ -205,8 +205,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
         return 0;
     }
     cq.last_service = now;
-    cq.owner->process->look_for_deaths(now);
-    cq.owner->process->publish_by_clock(now);
+    cq.owner->process->tend(now);
     cq.service();
     taken = cq.take(count, wc);
     // On few cores the processor that we hold may be the one that our peer needs.

@@ -58,9 +58,7 @@ void Executor::disconnect() noexcept {
         side->bell_send = Bell{};
         side->bell_receive = Bell{};
         side->bell_async = Bell{};
-        for (CachedRegion& cached : side->cache) {
-            cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, nullptr, nullptr, {}};
-        }
+        forget(*side);
     }
     receiver_word_ = no_word;
     sender_word_ = no_word;
@@ -68,6 +66,18 @@ void Executor::disconnect() noexcept {
     rung_receive_ = 0;
     node_ = nullptr;
     peer_ = nullptr;
+}
+
+void Executor::forget(Side& side) noexcept {
+    for (CachedRegion& cached : side.cache) {
+        cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, nullptr, nullptr, {}};
+    }
+}
+
+void Executor::forget_regions() noexcept {
+    for (Side* side : {&receiver_, &sender_}) {
+        if (!side->end.mine) forget(*side);
+    }
 }
 
 // --- who is connected to whom -----------------------------------------------------------------
@@ -344,13 +354,14 @@ void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noex
     int descriptor = own_bell;
     if (!side.end.mine) {
         if (bell.number != number) {
-            bell = Bell{number, -1};
+            bell = Bell{number, nullptr};
             try {
-                if (number >= 0) bell.descriptor = peer_->bell(number);
+                if (number >= 0) bell.pipe = peer_->bell(number);
             } catch (...) {  // no memory for it: the peer wakes by its own clock
             }
         }
-        descriptor = bell.descriptor;
+        if (bell.pipe == nullptr) return;
+        descriptor = bell.pipe->get();
     }
     if (descriptor < 0) return;
     counters_->add(Count::bell);

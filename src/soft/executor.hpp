@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "block_layout.hpp"
 #include "copy_in_order.hpp"
@@ -82,6 +83,9 @@ class Executor {
                  bool asymmetric, Counters* counters) noexcept;
     void disconnect() noexcept;
     [[nodiscard]] bool connected() const noexcept { return peer_ != nullptr; }
+
+    /// Forgets where the peer's memory is mapped here: it may then be unmapped.
+    void forget_regions() noexcept;
 
     /// Our own end's facts, which change with modify_qp.
     void set_access(std::uint32_t access) noexcept {
@@ -181,7 +185,7 @@ class Executor {
     };
     struct Bell {
         int number = -1;  ///< the peer's name for it
-        int descriptor = -1;
+        std::shared_ptr<const Descriptor> pipe;
     };
     struct Side {
         End end;
@@ -195,6 +199,7 @@ class Executor {
         std::uint64_t length;
     };
 
+    static void forget(Side& side) noexcept;
     [[nodiscard]] static CachedRegion& cached(Side& side, std::uint32_t key) noexcept {
         return side.cache[index_of_key(key) % side.cache.size()];
     }

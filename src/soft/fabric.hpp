@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "copy_in_order.hpp"
+#include "descriptor.hpp"
 #include "layout.hpp"
 #include "mapping.hpp"
 
@@ -87,9 +88,9 @@ class PeerNode {
     [[nodiscard]] virtual std::vector<Mapping> retire_stale() = 0;
 
     /// Opens the write end of the bell pipe with that descriptor number in the peer: a descriptor
-    /// of ours (cached, owned by the PeerNode, valid as long as it), or -1. A system call each
-    /// time, to see whether the number still names the same pipe: ask per connection, not per ring.
-    [[nodiscard]] virtual int bell(int descriptor_in_peer) = 0;
+    /// of ours (shared with whoever has it already), or nullptr. A system call each time, to see
+    /// whether the number still names the same pipe: ask per connection, not per ring.
+    [[nodiscard]] virtual std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) = 0;
 };
 
 /// Copies `bytes` where exactly one of the two may lie in another process.

@@ -46,9 +46,9 @@ class OwnNode final : public PeerNode {
     }
     std::vector<Mapping> retire_stale() override { return {}; }
 
-    int bell(int descriptor_in_peer) override {
+    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
         const std::scoped_lock lock{mutex_};
-        return alive() ? bells_.open(pid(), descriptor_in_peer) : -1;
+        return alive() ? bells_.open(pid(), descriptor_in_peer) : nullptr;
     }
 
   private:

@@ -175,9 +175,9 @@ class ProcessNode final : public RemoteNode {
         return retired;
     }
 
-    int bell(int descriptor_in_peer) override {
+    std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
         const std::scoped_lock lock{mutex_};
-        return life_.ask() ? bells_.open(pid_, descriptor_in_peer) : -1;
+        return life_.ask() ? bells_.open(pid_, descriptor_in_peer) : nullptr;
     }
 
     void abandon() noexcept override {

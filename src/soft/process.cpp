@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <string>
 
 #include "asynchronous_events.hpp"
@@ -90,6 +91,39 @@ void Process::publish_now(std::uint64_t now) noexcept {
     last_publication_.store(now, std::memory_order_relaxed);
     publish_sums();
     publication_cost_.store(base::ticks() - now, std::memory_order_relaxed);
+}
+
+void Process::collect(std::uint64_t now) noexcept {
+    const std::unique_lock guard{mutex_, std::try_to_lock};
+    if (!guard) return;
+    last_collection_.store(now, std::memory_order_relaxed);
+    try {
+        retire_mappings();
+    } catch (const std::bad_alloc&) {  // what has not been taken out is taken out next time
+    }
+    if (retired_mappings_.empty()) return;
+    bool forgotten = true;
+    for (QueuePair* qp : queue_pairs_) forgotten &= qp->forget_regions();
+    if (forgotten) retired_mappings_.clear();
+}
+
+void Process::retire_mappings() {
+    std::vector<PeerNode*> peers;
+    for (const QueuePair* qp : queue_pairs_) {
+        if (qp->peer != nullptr && !qp->peer->is_self()) peers.push_back(qp->peer.get());
+    }
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    for (PeerNode* peer : peers) {
+        std::vector<Mapping> stale = peer->retire_stale();
+        try {
+            retired_mappings_.insert(retired_mappings_.end(),
+                                     std::make_move_iterator(stale.begin()),
+                                     std::make_move_iterator(stale.end()));
+        } catch (const std::bad_alloc&) {
+            for (Mapping& mapping : stale) static_cast<void>(mapping.release());  // stay mapped
+        }
+    }
 }
 
 void Process::publish_before_sleep() noexcept {

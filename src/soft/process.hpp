@@ -66,6 +66,14 @@ class Process {
     void add(AsynchronousEvents& events);
     void remove(AsynchronousEvents& events) noexcept;
 
+    /// What has to be done now and then by whoever polls: looks for deaths, publishes statistics,
+    /// unmaps what peers no longer register. `now`: base::ticks(). Without the mutex.
+    void tend(std::uint64_t now) noexcept {
+        look_for_deaths(now);
+        publish_by_clock(now);
+        if (now - last_collection_.load(std::memory_order_relaxed) >= look_interval_) collect(now);
+    }
+
     Counters& counters() noexcept { return counters_; }
     /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
     /// base::ticks()). Passes over it while another thread is busy with the queue pairs.
@@ -80,6 +88,8 @@ class Process {
 
   private:
     void publish_now(std::uint64_t now) noexcept;
+    void collect(std::uint64_t now) noexcept;
+    void retire_mappings();
     /// With the mutex held.
     void publish_sums() noexcept;
 
@@ -93,6 +103,8 @@ class Process {
     std::atomic<std::uint64_t> registrations_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
+    std::atomic<std::uint64_t> last_collection_{0};
+    std::vector<Mapping> retired_mappings_;  ///< executors may still know them
     std::atomic<std::uint64_t> last_publication_{0};
     std::uint64_t publish_interval_;
     std::atomic<std::uint64_t> publication_cost_{0};  ///< ticks that the last one took

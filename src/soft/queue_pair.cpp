@@ -101,6 +101,16 @@ void QueuePair::disconnect() noexcept {
     peer.reset();
 }
 
+bool QueuePair::forget_regions() noexcept {
+    if (!send_lock.try_lock()) return false;
+    own.forget_regions();
+    send_lock.unlock();
+    if (!run_lock.try_lock()) return false;
+    theirs.forget_regions();
+    run_lock.unlock();
+    return true;
+}
+
 // --- executors and errors -----------------------------------------------------------------------
 
 void QueuePair::see_hazards(std::uint64_t* seen) const noexcept {

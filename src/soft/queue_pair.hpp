@@ -134,6 +134,10 @@ struct QueuePair : ibv_qp {
     void connect() noexcept;
     void disconnect() noexcept;
 
+    /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
+    /// at work. With the process mutex.
+    [[nodiscard]] bool forget_regions() noexcept;
+
     /// Runs our pending sends as far as they go. With send_lock.
     void run_own_pending() noexcept;
     /// Runs the peer's pending sends as far as they go. Any thread, without locks.

@@ -479,10 +479,10 @@ TEST(FabricPeer, OpensThePipeThatANumberNamesNow) {
     const auto self = node->peer(node->number());
     int first[2];
     ASSERT_EQ(::pipe2(first, O_CLOEXEC), 0);
-    const int bell = self->bell(first[1]);
-    ASSERT_GE(bell, 0);
-    EXPECT_EQ(self->bell(first[1]), bell) << "cached";
-    ASSERT_EQ(::write(bell, "x", 1), 1);
+    const auto bell = self->bell(first[1]);
+    ASSERT_NE(bell, nullptr);
+    EXPECT_EQ(self->bell(first[1]), bell) << "shared";
+    ASSERT_EQ(::write(bell->get(), "x", 1), 1);
     char got = 0;
     EXPECT_EQ(::read(first[0], &got, 1), 1);
     EXPECT_EQ(got, 'x');
@@ -490,16 +490,16 @@ TEST(FabricPeer, OpensThePipeThatANumberNamesNow) {
     int second[2];
     ASSERT_EQ(::pipe2(second, O_CLOEXEC), 0);
     ASSERT_EQ(::dup2(second[1], first[1]), first[1]);  // the number now names another pipe
-    const int other = self->bell(first[1]);
-    ASSERT_GE(other, 0);
+    const auto other = self->bell(first[1]);
+    ASSERT_NE(other, nullptr);
     EXPECT_NE(other, bell);
-    ASSERT_EQ(::write(other, "y", 1), 1);
+    ASSERT_EQ(::write(other->get(), "y", 1), 1);
     EXPECT_EQ(::read(second[0], &got, 1), 1);
     EXPECT_EQ(got, 'y');
 
     const int file = ::memfd_create("no pipe", MFD_CLOEXEC);
-    EXPECT_EQ(self->bell(file), -1);
-    EXPECT_EQ(self->bell(-1), -1);
+    EXPECT_EQ(self->bell(file), nullptr);
+    EXPECT_EQ(self->bell(-1), nullptr);
     for (const int d : {first[0], first[1], second[0], second[1], file}) ::close(d);
 }
 
