@@ -1,7 +1,9 @@
 // Channel: the public calls, over the state of channel_core.hpp.
 #include "millrace/message/channel.hpp"
 
+#include <chrono>
 #include <cstring>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -10,6 +12,9 @@
 namespace millrace::message {
 
 namespace {
+
+/// How long close() hopes for completions once the peer has closed: it may be there yet.
+constexpr std::chrono::seconds closed_peer_patience{2};
 
 /// Waits until `attempt()` answers something else than `again`.
 template <class Attempt>
@@ -110,22 +115,27 @@ base::Status Channel::close(const base::Deadline& deadline) {
     if (!core.window.broken() && !core.window.done(core.last_ticket)) {
         // Only a completion says that everything was delivered; a READ behind it will have one.
         base::NapParker nap;
+        std::optional<base::Deadline> hope;
         const base::Status waited = base::wait_until(
             [&] {
                 (void)core.pull.start();
                 if (core.window.reap() != base::Status::ok) return true;
                 (void)core.pull.poll();
-                return core.window.done(core.last_ticket) ||
-                       core.link.peer() == connect::PeerState::lost;
+                if (core.window.done(core.last_ticket)) return true;
+                const connect::PeerState peer = core.link.peer();
+                if (peer == connect::PeerState::alive) return false;
+                if (peer == connect::PeerState::lost || core.peer_had_all()) return true;
+                // Its queue pair may be gone, and some devices ask it again and again for ever.
+                if (!hope) hope = base::Deadline::after(closed_peer_patience);
+                return hope->expired();
             },
             deadline, core.options.wait, nap);
         if (status == base::Status::ok) {
-            status = waited == base::Status::ok && !core.window.done(core.last_ticket)
-                         ? core.lost_or_closed()
-                         : waited;
+            const bool delivered = core.window.done(core.last_ticket) || core.peer_had_all();
+            status = waited == base::Status::ok && !delivered ? core.lost_or_closed() : waited;
         }
     }
-    core.link.say_goodbye();
+    core.say_goodbye();
     core.ended_sending = core.ended_receiving = base::Status::closed;
     core.closed_by_us = true;
     return status;

@@ -13,16 +13,10 @@ base::Status status_of(connect::PeerState peer) noexcept {
 }  // namespace
 
 void Channel::Core::take_consumed(std::uint64_t word) noexcept {
-    if (!SafePosition::whole(word)) return;  // half of it has landed; the next look finds the rest
-    const std::int64_t bytes =
-        Progress::ahead(SafePosition::units(word), Progress::units(consumed));
-    if (bytes <= 0) return;
     // A peer that claims to have consumed what was never sent must not open the ring.
-    if (static_cast<std::uint64_t>(bytes) > writer.position() - consumed) {
+    if (consumed.take(word, writer.position()) == ring::Claim::impossible) {
         fail("the peer says that it consumed more than was sent");
-        return;
     }
-    consumed += static_cast<std::uint64_t>(bytes);
 }
 
 base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
@@ -41,7 +35,8 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
         // The older of the two: a place is free when it was consumed, and reusable when the
         // device is done with it, which only its completion tells.
         reusable = writer.position() -
-                   std::max(writer.position() - consumed, writer.position() - transmitted);
+                   std::max(writer.position() - consumed.value(),
+                            writer.position() - transmitted);
         if (needed <= writer.free_bytes(reusable)) return base::Status::ok;
         if (attempt != 0) return found_full();
         // Ask. Behind this READ everything posted is complete, too.
@@ -81,7 +76,7 @@ void Channel::Core::wake_peer() noexcept {
 
 void Channel::Core::return_credit() noexcept {
     const std::uint64_t position = reader.position();
-    if (credit.offer(SafePosition::pack(position)) == base::Status::ok) credited = position;
+    if (credit.offer(ring::PositionWord::pack(position)) == base::Status::ok) credited = position;
     credit_writes.set(credit.posted());
     published = position;
     if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
@@ -99,11 +94,25 @@ base::Status Channel::Core::send_close() noexcept {
     return posted;
 }
 
+void Channel::Core::say_goodbye() noexcept {
+    Piece unread;
+    if (reader.look(unread) == FrameReader::Look::closed) {
+        link.say_goodbye({&read_to_the_end, 1});
+    } else {
+        link.say_goodbye();
+    }
+}
+
+bool Channel::Core::peer_had_all() const noexcept {
+    const std::span<const std::byte> words = link.last_words();
+    return words.size() == 1 && words.front() == read_to_the_end;
+}
+
 base::Status Channel::Core::look_around(Piece& piece) noexcept {
     if (published != reader.position()) {
         // Also where a skip was passed over: nobody releases that.
         published = reader.position();
-        page().consumed.store(SafePosition::pack(published));
+        page().consumed.store(ring::PositionWord::pack(published));
         if (bell.publish(Progress::pack(writer.position(), published))) wake_peer();
     } else if (bell.peer_sleeps()) {
         wake_peer();
@@ -139,7 +148,7 @@ bool Channel::Core::is_news(std::uint64_t word) noexcept {
     const bool more_to_read = Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
     if (!waiting_for_room) return more_to_read;
     // Messages that wait here unread are no news to who waits for room.
-    return Progress::ahead(peer.consumed, Progress::units(consumed)) > 0 ||
+    return Progress::ahead(peer.consumed, Progress::units(consumed.value())) > 0 ||
            (more_to_read && !reader.arriving());
 }
 

@@ -17,6 +17,7 @@
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/frame_writer.hpp"
 #include "millrace/ring/counter.hpp"
+#include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -26,31 +27,14 @@ namespace millrace::message {
 /// Registered memory that the peer reads and writes. One per end.
 struct ControlPage {
     ring::WakeUpPage wake_up;
-    ring::CounterLine credit;    ///< what the peer has consumed; it WRITEs it now and then
-    ring::CounterLine consumed;  ///< what this end has consumed; the peer READs it
+    ring::CounterLine credit;    ///< PositionWord of what the peer consumed; it WRITEs it at times
+    ring::CounterLine consumed;  ///< PositionWord of what this end consumed; the peer READs it
     ring::CounterLine landing;   ///< of our READ of the peer's `consumed`
 };
 
-/// A position as it travels in `credit` and `consumed`: in units of 64 bytes, and its complement.
-/// Some devices (the kernel's soft ones) move 8 bytes one after the other, and half of a number is
-/// another number: believed, it would free what is not read yet. A half of both does not match,
-/// unless it says the same as the whole.
-struct SafePosition {
-    [[nodiscard]] static constexpr std::uint64_t pack(std::uint64_t position) noexcept {
-        const auto units = static_cast<std::uint32_t>(position / frame_alignment);
-        return std::uint64_t{~units} << 32 | units;
-    }
-    [[nodiscard]] static constexpr bool whole(std::uint64_t word) noexcept {
-        return static_cast<std::uint32_t>(word >> 32) == ~static_cast<std::uint32_t>(word);
-    }
-    [[nodiscard]] static constexpr std::uint32_t units(std::uint64_t word) noexcept {
-        return static_cast<std::uint32_t>(word);
-    }
-};
-static_assert(SafePosition::whole(SafePosition::pack(std::uint64_t{0} - 64)));
-
 /// Progress of one end, as the peer READs it: units of 64 bytes, sent in the upper half, consumed
-/// in the lower. Rings have at most 2^24 units, so 32 bits tell differences.
+/// in the lower. Rings have at most 2^24 units, so 32 bits tell differences. It may be torn: it
+/// only decides whether to sleep, and a store that meets the READ also finds the sleep flag set.
 struct Progress {
     std::uint32_t sent = 0;
     std::uint32_t consumed = 0;
@@ -71,6 +55,9 @@ struct Progress {
         return std::int64_t{static_cast<std::int32_t>(newer - older)} * frame_alignment;
     }
 };
+
+/// The last words of an end that has read everything up to the other's close frame.
+inline constexpr std::byte read_to_the_end{1};
 
 /// What each end tells the other at the beginning. Addresses are the sender's own.
 struct Facts {
@@ -180,6 +167,10 @@ struct Channel::Core {
     void wake_peer() noexcept;
     void take_consumed(std::uint64_t word) noexcept;
     base::Status send_close() noexcept;
+    /// Says goodbye; the last words tell whether the peer's close frame was read here.
+    void say_goodbye() noexcept;
+    /// True if the peer said goodbye, and had read everything up to our close frame by then.
+    [[nodiscard]] bool peer_had_all() const noexcept;
 
     // --- receiving
 
@@ -203,7 +194,7 @@ struct Channel::Core {
         bytes_received.add(bytes);
         if (last) messages_received.add();
         const std::uint64_t position = reader.position();
-        page().consumed.store(SafePosition::pack(position));
+        page().consumed.store(ring::PositionWord::pack(position));
         page().wake_up.progress.store(Progress::pack(writer.position(), position));
         if (position - credited >= credit_step) [[unlikely]] return_credit();
         // No fence here: a sleeper that this misses is found by look_around or return_credit.
@@ -230,7 +221,7 @@ struct Channel::Core {
     // Sending. One thread uses all of it, so nothing here needs a line of its own.
     FrameWriter writer;
     std::uint64_t reusable = 0;     ///< everything before it was consumed and its WRITE completed
-    std::uint64_t consumed = 0;     ///< by the peer, as far as is known
+    ring::PeerPosition consumed;    ///< by the peer, as far as is known
     std::uint64_t transmitted = 0;  ///< everything before it was completed by the device
     std::uint64_t last_ticket = 0;  ///< of the last WRITE of a frame
     std::uint64_t checkpoint_ticket = 0;

@@ -36,7 +36,7 @@ void check(const ChannelOptions& options) {
 
 connect::LinkOptions link_options(const ChannelOptions& options) {
     return {.service = "message channel",
-            .service_version = 1,
+            .service_version = 2,
             .endpoint = options.endpoint,
             .max_send_requests = 128,
             .max_receive_requests = 16,
@@ -121,8 +121,9 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
         *counter = statistics.counter(index++);
     }
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
-    consumed = transmitted = reusable = checkpoint_position = chosen.first_position;
-    page().credit.store(SafePosition::pack(chosen.first_position));
+    transmitted = reusable = checkpoint_position = chosen.first_position;
+    consumed = ring::PeerPosition{chosen.first_position};
+    page().credit.store(ring::PositionWord::pack(chosen.first_position));
     in_order = link.writes_in_order();
     max_inline = link.queue_pair().capacity().max_inline_data;
 }
@@ -169,14 +170,14 @@ void Channel::Core::meet(const Facts& peer) {
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
     // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
     // not know our position before, and a zero is no whole position.
-    page().consumed.store(SafePosition::pack(reader.position()));
+    page().consumed.store(ring::PositionWord::pack(reader.position()));
     credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
-                               SafePosition::pack(peer.first_position)};
+                               ring::PositionWord::pack(peer.first_position)};
     credited = peer.first_position;
     credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     pull = ring::CounterPull{
-        window, peer_page + offsetof(ControlPage, consumed), control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t)),
-        SafePosition::pack(options.first_position)};
+        window, peer_page + offsetof(ControlPage, consumed),
+        control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t))};
 }
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {

@@ -29,6 +29,7 @@ class Receiver<D>::DataSleeper final : public Sleeper {
     }
 
   protected:
+    /// A torn word counts as news: to look once more is all that news leads to.
     bool is_news(std::uint64_t progress) noexcept override {
         return progress != receiver_->consumed_;
     }
@@ -54,7 +55,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     ring_bytes_ = terms_.ring_bytes;
     tag_ = frame_tag(consumed_, terms_.secret);
     credit_step_ = std::max<std::uint64_t>(terms_.ring_bytes / options.credit_parts, 1);
-    page.progress.store(terms_.initial);
+    page.progress.store(PositionWord::pack(terms_.initial));
     look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
 
     sleeper_ = std::make_unique<DataSleeper>(*this, page, page_memory_.region());
@@ -64,7 +65,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     bell_ = Bell{window_, page, theirs.page};
     sleeper_->connect_to(theirs.page);
     if constexpr (D.space == SpaceNotification::push) {
-        space_ = SpaceReturn<D.space>{CounterPush{window_, theirs.credit, terms_.initial}};
+        space_ = SpaceReturn<D.space>{CounterPush{window_, theirs.credit, PositionWord::pack(terms_.initial)}};
     }
 }
 
@@ -75,7 +76,7 @@ Receiver<D>::~Receiver() = default;
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::return_credit() noexcept {
-    const bool wake = bell_.publish(consumed_);
+    const bool wake = bell_.publish(PositionWord::pack(consumed_));
     ++credit_stores_;
     (void)space_.give(consumed_);  // one in flight: idle() gives what is left
     returned_ = consumed_;

@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace millrace::ring {
 
 using base::Status;
@@ -20,7 +22,10 @@ class Sender<D>::SpaceSleeper final : public Sleeper {
 
   protected:
     bool is_news(std::uint64_t progress) noexcept override {
-        return sender_->space_.learn(progress);
+        if (!PositionWord::whole(progress)) return true;  // torn: it moves just now
+        const Claim claim = sender_->space_.learn(progress, sender_->intransit_);
+        if (claim == Claim::impossible) (void)sender_->disbelieve();
+        return claim != Claim::nothing_new;
     }
 
   private:
@@ -44,7 +49,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     produced_ = intransit_ = transferred_ = covered_ = terms_.initial;
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
     page.wake.progress.store(terms_.initial);
-    page.credit.store(terms_.initial);
+    page.credit.store(PositionWord::pack(terms_.initial));
     const std::size_t covers = std::bit_ceil(std::size_t{window_.slots()} + 1);
     covers_.resize(covers);
     cover_mask_ = covers - 1;
@@ -64,8 +69,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     if constexpr (D.space == SpaceNotification::pull) {
         space_ = SpaceView<D.space>{
             CounterPull{window_, theirs.page + offsetof(WakeUpPage, progress),
-                        page_memory_.slice(offsetof(Page, landing), sizeof(std::uint64_t)),
-                        terms_.initial},
+                        page_memory_.slice(offsetof(Page, landing), sizeof(std::uint64_t))},
             terms_.initial, size, options.refresh_above};
     } else {
         space_ = SpaceView<D.space>{page.credit, terms_.initial};
@@ -117,6 +121,33 @@ Status Sender<D>::look_at_peer() noexcept {
 
 template <Design D>
     requires(check_design<D>())
+Status Sender<D>::look_for_space() noexcept {
+    // It cannot have consumed what is not on its way.
+    return space_.look(intransit_) == Claim::impossible ? disbelieve() : Status::ok;
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::disbelieve() noexcept {
+    // Nothing it says can be used any more, and to ask again would wait for ever.
+    lied_to_ = true;
+    ended_ = Status::peer_lost;
+    fall_behind();
+    room_ = 0;
+    return ended_;
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::string Sender<D>::failure() const {
+    if (!lied_to_) return window_.failure();
+    return fmt::format("the consumer claims to have consumed more than the {} bytes of ring that "
+                       "were sent to it: its program or its memory is damaged",
+                       intransit_ - terms_.initial);
+}
+
+template <Design D>
+    requires(check_design<D>())
 void Sender<D>::reap_transferred() noexcept {
     while (cover_head_ != cover_tail_ && window_.done(covers_[cover_head_ & cover_mask_].ticket)) {
         transferred_ = covers_[cover_head_++ & cover_mask_].position;
@@ -128,7 +159,7 @@ template <Design D>
 Status Sender<D>::service() noexcept {
     if (window_.reap() != Status::ok) return end();
     reap_transferred();
-    space_.look();
+    if (look_for_space() != Status::ok) [[unlikely]] return ended_;
     if (bell_.owes()) [[unlikely]] (void)bell_.ring();
     return look_at_peer();
 }
@@ -141,8 +172,7 @@ Status Sender<D>::refresh() noexcept {
     if (space_.posted() != posted) cover();
     if (status == Status::peer_lost || window_.reap() != Status::ok) return end();
     reap_transferred();
-    space_.look();  // a device that completes at once has answered already
-    return Status::ok;
+    return look_for_space();  // a device that completes at once has answered already
 }
 
 template <Design D>
@@ -177,7 +207,7 @@ Status Sender<D>::push_behind() noexcept {
     bool refreshed = false;
     while (produced_ != intransit_) {
         if (behind_offset_ == size) behind_offset_ = 0;
-        space_.look();
+        if (look_for_space() != Status::ok) return ended_;
         const std::uint64_t used = intransit_ - space_.consumed();
         const std::uint64_t limit =
             std::min({size - used, produced_ - intransit_, size - behind_offset_});

@@ -197,6 +197,7 @@ Places exchange_places(connect::Link& link, const Places& mine, const base::Dead
 connect::LinkOptions link_options(std::string_view service) {
     connect::LinkOptions options;
     options.service = service;
+    options.service_version = 2;
     options.max_send_requests = 128;
     options.max_receive_requests = 16;
     options.max_send_slices = 3;  // a batch around the mark that is held back

@@ -358,6 +358,13 @@ TEST(Channel, WhatWasSentBeforeTheCloseIsReceivedAfterThePeerIsGone) {
     EXPECT_EQ(pair.channel.try_receive([](std::span<const std::byte>) {}), Status::closed);
 }
 
+TEST(Channel, CloseEndsWhereThePeerClosedAndIsGone) {
+    Pair pair = Pair::start("speak_and_go", 1 << 16, 0, {"3"});
+    ASSERT_TRUE(pair.child.wait().success());
+    // Nobody answers our close frame any more. The goodbye tells that nobody will.
+    EXPECT_EQ(pair.channel.close(patience()), Status::closed);
+}
+
 // Receives until the peer finishes, then says how many there were.
 MILLRACE_CHILD(count_then_answer) {
     Channel channel = accept_one(arguments);
@@ -717,6 +724,7 @@ TEST(ChannelSetup, ARingOfThePeerBeyondTheLimitIsRefused) {
 MILLRACE_CHILD(stranger) {
     connect::LinkOptions options;
     options.service = "message channel";
+    options.service_version = 2;
     connect::Link link =
         connect::connect(connect::Address::parse(arguments[0]), options, patience());
     const std::vector<std::byte> nonsense(std::stoul(arguments[1]), std::byte{0x5a});

@@ -5,8 +5,9 @@
 //   CounterPush   the writer's half of a pushed counter   -> CounterLine at the reader
 //   CounterPull   the reader's half of a pulled counter   <- CounterLine at the writer
 //
-// Counters are 64 bits and only grow (modulo 2^64): compare by difference, never by order. All of
-// it belongs to one thread at a time, and nothing blocks, throws or allocates.
+// What travels is a word: 8 bytes that the reader may find torn (position.hpp says why). Counters
+// that are believed travel as PositionWords. All of it belongs to one thread at a time, and nothing
+// blocks, throws or allocates.
 #pragma once
 
 #include <atomic>

@@ -16,6 +16,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/space.hpp"
 #include "millrace/ring/terms.hpp"

@@ -29,6 +29,7 @@
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/position.hpp"
 #include "millrace/ring/push1.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/space.hpp"
@@ -122,8 +123,8 @@ class Sender {
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     /// `ok` while the ring works; then `closed` or `peer_lost`.
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
-    /// Why it is lost, where a work request told it.
-    [[nodiscard]] std::string failure() const { return window_.failure(); }
+    /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
+    [[nodiscard]] std::string failure() const;
     [[nodiscard]] std::uint64_t unsent() const noexcept { return produced_ - intransit_; }
 
   private:
@@ -146,6 +147,8 @@ class Sender {
     base::Status refresh() noexcept;
     base::Status end() noexcept;
     base::Status look_at_peer() noexcept;
+    base::Status look_for_space() noexcept;
+    [[gnu::cold]] base::Status disbelieve() noexcept;
     void fall_behind() noexcept;
     void reap_transferred() noexcept;
     void cover() noexcept {
@@ -174,6 +177,7 @@ class Sender {
     std::byte* ring_ = nullptr;
     bool straight_ = false;
     base::Status ended_ = base::Status::ok;
+    bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
 
     // Declared in the order in which they may go: the queue pair before the memory it reaches.
     std::shared_ptr<connect::Endpoint> endpoint_;

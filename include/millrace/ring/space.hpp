@@ -1,6 +1,7 @@
 // The space notification flow, one pair of types per SpaceNotification: `SpaceView` is the
 // producer's half (how far is the consumer, as far as is known), `SpaceReturn` the consumer's.
-// Used by Sender and Receiver. Positions are bytes in the stream.
+// Used by Sender and Receiver. Positions are bytes in the stream, and travel as PositionWords.
+// `sent`: how far the consumer can be at most; what it claims beyond is not believed.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/position.hpp"
 
 namespace millrace::ring {
 
@@ -30,10 +32,10 @@ class SpaceView<SpaceNotification::pull> {
           threshold_{static_cast<std::uint64_t>(static_cast<double>(ring_bytes) * refresh_above)},
           again_{std::max<std::uint64_t>(ring_bytes / 8, 1)} {}
 
-    [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_; }
+    [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
     /// Takes what has arrived by itself.
-    void look() noexcept {
-        if (pull_.poll()) learn(pull_.value());
+    Claim look(std::uint64_t sent) noexcept {
+        return pull_.poll() ? learn(pull_.value(), sent) : Claim::nothing_new;
     }
     /// Asks the consumer. The answer comes with a completion: look() after reaping it.
     base::Status refresh() noexcept { return pull_.start(); }
@@ -45,17 +47,15 @@ class SpaceView<SpaceNotification::pull> {
         if (pull_.pending()) return 0;
         return in_use < threshold_ ? std::max(threshold_ - in_use, again_) : again_;
     }
-    /// A newer value that came another way (the announcement of a sleep). True: it is newer.
-    bool learn(std::uint64_t consumed) noexcept {
-        if (static_cast<std::int64_t>(consumed - consumed_) <= 0) return false;
-        consumed_ = consumed;
-        return true;
+    /// Takes a word that came another way (the announcement of a sleep).
+    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+        return consumed_.take(word, sent);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return pull_.posted(); }
 
   private:
     CounterPull pull_;
-    std::uint64_t consumed_ = 0;
+    PeerPosition consumed_;
     std::uint64_t threshold_ = 0;
     std::uint64_t again_ = 0;
 };
@@ -68,26 +68,21 @@ class SpaceView<SpaceNotification::push> {
     SpaceView(const CounterLine& line, std::uint64_t initial) noexcept
         : line_{&line}, consumed_{initial} {}
 
-    [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_; }
-    void look() noexcept { (void)learn(line_->load()); }
-    base::Status refresh() noexcept {
-        look();
-        return base::Status::ok;
-    }
+    [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
+    Claim look(std::uint64_t sent) noexcept { return learn(line_->load(), sent); }
+    base::Status refresh() noexcept { return base::Status::ok; }
     [[nodiscard]] bool wants_refresh(std::uint64_t) const noexcept { return false; }
     [[nodiscard]] std::uint64_t look_after(std::uint64_t) const noexcept {
         return ~std::uint64_t{0};
     }
-    bool learn(std::uint64_t consumed) noexcept {
-        if (static_cast<std::int64_t>(consumed - consumed_) <= 0) return false;
-        consumed_ = consumed;
-        return true;
+    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+        return consumed_.take(word, sent);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
 
   private:
     const CounterLine* line_ = nullptr;
-    std::uint64_t consumed_ = 0;
+    PeerPosition consumed_;
 };
 
 /// Pull: nothing to do; the producer reads the progress that the consumer's Bell publishes.
@@ -106,10 +101,12 @@ class SpaceReturn<SpaceNotification::push> {
     SpaceReturn() noexcept = default;
     explicit SpaceReturn(CounterPush push) noexcept : push_{push} {}
 
-    base::Status give(std::uint64_t consumed) noexcept { return push_.offer(consumed); }
+    base::Status give(std::uint64_t consumed) noexcept {
+        return push_.offer(PositionWord::pack(consumed));
+    }
     /// True if the last give() did not go out.
     [[nodiscard]] bool owes(std::uint64_t consumed) const noexcept {
-        return push_.sent() != consumed;
+        return push_.sent() != PositionWord::pack(consumed);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return push_.posted(); }
 

@@ -24,6 +24,12 @@
 // once. So there is at most one event per announcement, an awake end posts nothing, and a late
 // event is only a spurious wake-up.
 //
+// Neither word need arrive whole (see position.hpp for why one may be torn). A torn flag differs
+// from what was answered, so it is rung for, and again when it is whole: one spurious wake-up. A
+// torn progress was stored while the READ ran, hence behind the flag: whatever the sleeper makes
+// of it, that store's look (3) sees the flag. So torn words cost a nap and lose nothing, as long
+// as is_news only decides whether to sleep; who also learns a position from it must see it whole.
+//
 // An event is a WRITE with immediate data of no bytes. It takes a receive at the sleeper, which
 // the sleeper posts again; these receives serve nothing else.
 #pragma once
@@ -116,7 +122,7 @@ class Sleeper : public connect::LinkParker {
 
   protected:
     /// True if `progress`, just READ from the peer, means that there is something to do which this
-    /// end has not done or seen yet. It may take note of the value.
+    /// end has not done or seen yet. It may take note of the value, if it knows that it is whole.
     [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
 
   private:

@@ -1,0 +1,148 @@
+// A consumer that lies about how much it has consumed, and one whose device tears its words. It
+// speaks the ring's agreement as every consumer does, and then counts as the test wants.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "flow/ends.hpp"
+#include "millrace/flow/producer.hpp"
+#include "millrace/ring/position.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/terms.hpp"
+#include "millrace/ring/wake_up.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+using ring::PositionWord;
+
+constexpr std::uint64_t slot = 16;  ///< of one std::uint64_t
+constexpr std::uint64_t capacity = 8;
+
+/// The consumer's end, in the hands of the test.
+template <ring::Design D>
+class Liar {
+  public:
+    explicit Liar(const std::string& address) {
+        connect::LinkOptions options = ring::link_options("flow queue");
+        options.endpoint = test::with_endpoint({}).endpoint;
+        link_.emplace(connect::connect(connect::Address::parse(address), options,
+                                       Deadline::after(20s)));
+        const ring::Terms terms = ring::agree(
+            *link_, ring::Role::consumer, D,
+            {.capacity = capacity, .item_size = 8, .item_alignment = 8}, Deadline::after(20s));
+        auto& domain = link_->protection_domain();
+        ring_ = domain.allocate(terms.ring_bytes, verbs::Access::remote_write);
+        page_ = domain.allocate(sizeof(ring::WakeUpPage),
+                                verbs::Access::remote_write | verbs::Access::remote_read);
+        page().progress.store(PositionWord::pack(0));
+        const ring::Places theirs = ring::exchange_places(
+            *link_, {.ring = ring_.remote(), .page = page_.remote(), .credit = {}},
+            Deadline::after(20s));
+        window_.emplace(*link_);
+        credit_ = ring::CounterPush{*window_, theirs.credit};
+    }
+    /// Says `word` where the producer of this design looks for credit.
+    void claim(std::uint64_t word) {
+        page().progress.store(word);
+        if (D.space == ring::SpaceNotification::pull) return;
+        base::NapParker nap;
+        ASSERT_EQ(base::wait_until([&] { return credit_.offer(word) == Status::ok; },
+                                   Deadline::after(20s), {}, nap),
+                  Status::ok);
+    }
+
+  private:
+    [[nodiscard]] ring::WakeUpPage& page() {
+        return *reinterpret_cast<ring::WakeUpPage*>(page_.data());
+    }
+    verbs::RegisteredBuffer ring_;
+    verbs::RegisteredBuffer page_;
+    std::optional<connect::Link> link_;
+    std::optional<ring::SendWindow> window_;
+    ring::CounterPush credit_;
+};
+
+template <class Design>
+class FlowQueueLiar : public ::testing::Test {
+  protected:
+    static constexpr ring::Design design = Design::value;
+
+    void SetUp() override {
+        Listener listener = Listener::listen(test::unique_address(),
+                                             test::with_endpoint({.capacity = capacity}));
+        const std::string address = listener.address().to_string();
+        std::thread other{[&] { liar.emplace(address); }};
+        producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(20s)));
+        other.join();
+    }
+    /// Enqueues until it does not go on.
+    Status fill() {
+        while (true) {
+            const Status status = producer->enqueue(sent, Deadline::after(50ms));
+            if (status != Status::ok) return status;
+            ++sent;
+        }
+    }
+    std::optional<Liar<design>> liar;
+    std::optional<Producer<std::uint64_t, design>> producer;
+    std::uint64_t sent = 0;
+};
+using Designs = ::testing::Types<std::integral_constant<ring::Design, ring::design_1>,
+                                 std::integral_constant<ring::Design, ring::design_2>>;
+TYPED_TEST_SUITE(FlowQueueLiar, Designs);
+
+TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
+    ASSERT_EQ(this->fill(), Status::timed_out);
+    EXPECT_EQ(this->sent, 2 * capacity) << "nothing was consumed, and both rings are full";
+    // The first ring was sent, the second waits here.
+    this->liar->claim(PositionWord::pack((capacity + 1) * slot));
+    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(20s)), Status::peer_lost);
+    EXPECT_EQ(this->producer->try_enqueue(1), Status::peer_lost);
+    EXPECT_EQ(this->producer->flush(Deadline::after(20s)), Status::peer_lost);
+    EXPECT_EQ(this->producer->close(Deadline::after(20s)), Status::peer_lost);
+    const std::string text = this->producer->explain();
+    EXPECT_NE(text.find("claims to have consumed more than the 128 bytes"), std::string::npos)
+        << text;
+}
+
+TYPED_TEST(FlowQueueLiar, WhoConsumesBeforeAnythingWasSentIsLost) {
+    this->liar->claim(PositionWord::pack(1000 * slot));
+    EXPECT_EQ(this->fill(), Status::peer_lost);
+    EXPECT_LE(this->sent, 2 * capacity);
+}
+
+TYPED_TEST(FlowQueueLiar, WhoGoesBackIsNotBelievedAndNothingIsOverwritten) {
+    ASSERT_EQ(this->fill(), Status::timed_out);
+    this->liar->claim(PositionWord::pack(2 * slot));
+    ASSERT_EQ(this->fill(), Status::timed_out);
+    EXPECT_EQ(this->sent, 2 * capacity + 2);
+    this->liar->claim(PositionWord::pack(std::uint64_t{0} - 3 * slot));
+    EXPECT_EQ(this->fill(), Status::timed_out);
+    EXPECT_EQ(this->sent, 2 * capacity + 2);
+}
+
+// What a device that copies byte by byte can show of a counter that moves meanwhile.
+TYPED_TEST(FlowQueueLiar, AHalfWrittenWordIsPassedOverUntilItIsWhole) {
+    ASSERT_EQ(this->fill(), Status::timed_out);
+    const std::uint64_t half = PositionWord::pack(0) >> 32 << 32;
+    for (std::uint64_t units = 1; units <= 2 * capacity; ++units) {
+        this->liar->claim(half | units);
+        ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out) << units;
+    }
+    this->liar->claim(PositionWord::pack(slot));
+    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out);
+}
+
+}  // namespace
+}  // namespace millrace::flow
