@@ -296,7 +296,9 @@ void QueuePair::run_own_pending() noexcept {
         stall = Progress::done;
         return;
     }
-    if (waiting - 1 > send_mask) {
+    // One more than the ring holds is possible: the peer has completed an entry, we have polled that
+    // and posted again, and only then does the peer move the head on.
+    if (waiting - 1 > send_mask + 1) {
         corrupt.store(true, std::memory_order_relaxed);
         return;
     }

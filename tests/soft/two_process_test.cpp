@@ -152,7 +152,10 @@ MILLRACE_CHILD(soft_echo) {
         }
         ibv_wc wc;
         while (ibv_poll_cq(end.cq, 1, &wc) == 1) {
-            if (wc.status != IBV_WC_SUCCESS) return 4;
+            if (wc.status != IBV_WC_SUCCESS) {
+                std::fprintf(stderr, "completion: status %d\n", wc.status);
+                return 4;
+            }
             if (wc.opcode == IBV_WC_RECV) {
                 std::uint64_t value = 0;
                 std::memcpy(&value, end.memory + 4096 + received % window * 64, 8);
