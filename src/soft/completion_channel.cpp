@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <new>
 
@@ -33,6 +34,12 @@ void drain(int descriptor) noexcept {
     event.events = EPOLLIN;
     event.data.fd = descriptor;
     return epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+/// Queue pairs get as many slots as the next power of two: so that a completion queue that is large
+/// enough for what a program asked for mostly is for what it got.
+[[nodiscard]] int size_of(int entries) noexcept {
+    return static_cast<int>(std::bit_ceil(static_cast<unsigned>(entries)));
 }
 
 void close_all(CompletionChannel& channel) noexcept {
@@ -212,7 +219,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
     cq->context = context;
     cq->channel = channel;
     cq->cq_context = cq_context;
-    cq->cqe = entries;
+    cq->cqe = size_of(entries);
     pthread_mutex_init(&cq->mutex, nullptr);
     pthread_cond_init(&cq->cond, nullptr);
     cq->owner = context_of(context);
@@ -231,7 +238,10 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
 int resize_cq(ibv_cq* cq, int entries) noexcept {
     constexpr int max_entries = 4 << 20;
     if (entries < 1 || entries > max_entries) return EINVAL;
-    cq->cqe = entries;  // a size is a limit here, not a ring
+    auto& queue = *static_cast<CompletionQueue*>(cq);
+    const std::lock_guard guard{queue.lock};
+    cq->cqe = size_of(entries);  // a size is a limit here, not a ring
+    queue.look_whether_limited();
     return 0;
 }
 

@@ -47,6 +47,7 @@ void CompletionQueue::attach(CompletionSource& source) {
     watches.emplace_back();
     source.index = sources.size() - 1;
     moved(source);
+    look_whether_limited();
     source.arm_position = source.position.load(std::memory_order_relaxed);
     auto& word = source.send ? source.qp->block.control->armed_send
                              : source.qp->block.control->armed_receive;
@@ -63,11 +64,12 @@ void CompletionQueue::detach(CompletionSource& source) noexcept {
         moved(*sources[i]);
     }
     look_for_flushing();
+    look_whether_limited();
 }
 
 void CompletionQueue::look_for_flushing() noexcept {
     // An exchange, because a queue pair sets its flag first and `attention` then, without the lock.
-    attention.exchange(false, std::memory_order_acq_rel);
+    attention.exchange(overrun, std::memory_order_acq_rel);
     for (const CompletionSource* source : sources) {
         if (source->flushing.load(std::memory_order_relaxed)) {
             attention.store(true, std::memory_order_relaxed);
@@ -186,8 +188,8 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     }
     int taken = 0;
     if (something) {
-        taken = cq.take(count, wc);
-        if (taken > 0) [[likely]] {
+        taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+        if (taken != 0) [[likely]] {
             cq.empty_before = false;
             // A poller that always finds something looks at the clock, too, if seldom.
             if (++cq.full_polls % 64 == 0) cq.owner->process->publish_by_clock(base::ticks());
@@ -207,11 +209,11 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     cq.last_service = now;
     cq.owner->process->tend(now);
     cq.service();
-    taken = cq.take(count, wc);
+    taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
     // On few cores the processor that we hold may be the one that our peer needs.
     const bool yield = taken == 0 && now - cq.empty_since > cq.yield_after;
     if (yield) cq.last_service = now - cq.service_interval;  // yield at each poll from now on
-    if (taken > 0) cq.empty_before = false;
+    if (taken != 0) cq.empty_before = false;
     cq.lock.unlock();
     if (yield) {
         sched_yield();

@@ -56,6 +56,10 @@ struct CompletionQueue : ibv_cq {
     std::vector<Watch> watches;  ///< one per source
     /// A source flushes: the watches do not tell everything.
     std::atomic<bool> attention{false};
+    bool limited = false;          ///< its queue pairs have more slots than it: it may be overrun
+    bool overrun = false;          ///< it has been; only `remaining` more can be taken
+    bool overrun_ignored = false;  ///< the program has promised that it will not be
+    int remaining = 0;
     std::size_t next_source = 0;
     bool empty_before = false;          ///< the last poll found nothing
     std::uint32_t full_polls = 0;       ///< polls that found something
@@ -86,6 +90,10 @@ struct CompletionQueue : ibv_cq {
 
     /// With the lock held: what can be taken now.
     [[nodiscard]] int take(int count, ibv_wc* wc) noexcept;
+    /// The same if it is `limited`; negative: it is in error, and has nothing more to give.
+    [[nodiscard]] int take_limited(int count, ibv_wc* wc) noexcept;
+    /// With the lock held, when its size or its sources have changed.
+    void look_whether_limited() noexcept;
     [[nodiscard]] bool take_one(CompletionSource& source, ibv_wc& wc) noexcept;
 
     /// With the lock held: is an event due?
@@ -94,6 +102,9 @@ struct CompletionQueue : ibv_cq {
     [[nodiscard]] bool take_event() noexcept;
     /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).
     void service() noexcept;
+
+  private:
+    void fail_by_overrun(std::uint64_t waiting) noexcept;
 };
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
