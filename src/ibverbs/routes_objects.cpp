@@ -139,8 +139,7 @@ ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
 }
 
 ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
-    if (soft::owns(qp->context)) return refuse_pointer();
-    return system_ibv_qp_to_qp_ex(qp);
+    return soft::owns(qp->context) ? soft::qp_to_qp_ex(qp) : system_ibv_qp_to_qp_ex(qp);
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {

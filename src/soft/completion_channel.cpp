@@ -235,13 +235,21 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
     return cq;
 }
 
-int resize_cq(ibv_cq* cq, int entries) noexcept {
+int resize_cq(ibv_cq* public_queue, int entries) noexcept {
     constexpr int max_entries = 4 << 20;
     if (entries < 1 || entries > max_entries) return EINVAL;
-    auto& queue = *static_cast<CompletionQueue*>(cq);
-    const std::lock_guard guard{queue.lock};
-    cq->cqe = size_of(entries);  // a size is a limit here, not a ring
-    queue.look_whether_limited();
+    auto* cq = static_cast<CompletionQueue*>(public_queue);
+    const std::lock_guard guard{cq->lock};
+    // A size is a limit here, not a ring; but what is there has to fit.
+    std::uint64_t unpolled = 0;
+    for (const CompletionSource* source : cq->sources) {
+        std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        for (std::uint32_t seen = 0; seen <= source->mask && source->holds(at); ++seen) ++at;
+        unpolled += at - source->position.load(std::memory_order_relaxed);
+    }
+    if (unpolled > static_cast<std::uint64_t>(entries)) return EINVAL;
+    cq->cqe = size_of(entries);
+    cq->look_whether_limited();
     return 0;
 }
 

@@ -7,9 +7,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "block_layout.hpp"
+#include "extended_completion_queue.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 
@@ -50,7 +52,7 @@ struct Watch {
     std::uint32_t expected;
 };
 
-struct CompletionQueue : ibv_cq {
+struct CompletionQueue : ExtendableCompletionQueue {
     ThreadLock lock;
     std::vector<CompletionSource*> sources;
     std::vector<Watch> watches;  ///< one per source
@@ -72,6 +74,7 @@ struct CompletionQueue : ibv_cq {
     std::atomic<unsigned> events_delivered{0};
     Context* owner = nullptr;
     CompletionChannel* soft_channel = nullptr;
+    std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
 
     /// Brings the source into the turns. Takes the lock.
     void attach(CompletionSource& source);

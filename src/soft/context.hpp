@@ -12,9 +12,18 @@
 
 namespace millrace::soft {
 
+struct ThreadDomain : ibv_td {
+    std::atomic<int> users{0};
+};
+
 struct ProtectionDomain : ibv_pd {
     std::uint32_t number = 0;
     std::atomic<int> users{0};
+    /// Of a parent domain: the protection domain that it stands for, whose number it has.
+    ProtectionDomain* parent_of = nullptr;
+    ThreadDomain* thread_domain = nullptr;
+
+    [[nodiscard]] bool single_threaded() const noexcept { return thread_domain != nullptr; }
 };
 
 struct MemoryRegion : ibv_mr {

@@ -10,6 +10,7 @@
 #include "block_layout.hpp"
 #include "completion_queue.hpp"
 #include "context.hpp"
+#include "domains.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "queue_pair.hpp"
@@ -60,6 +61,9 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
     ibv_device_attr_ex all{};
     const int error = query_device(context, &all.orig_attr);
     if (error != 0) return error;
+    all.completion_timestamp_mask = ~std::uint64_t{0};
+    all.hca_core_clock = device_clock_kilohertz;
+    all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
     all.phys_port_cnt_ex = 1;
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &all, std::min(size, sizeof all));
@@ -121,6 +125,12 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->sz = sizeof(verbs_context);
     context->query_port = query_port_sized;
     context->query_device_ex = query_device_extended;
+    context->query_rt_values = query_rt_values;
+    context->create_cq_ex = create_cq_ex;
+    context->create_qp_ex = create_qp_ex;
+    context->alloc_td = alloc_td;
+    context->dealloc_td = dealloc_td;
+    context->alloc_parent_domain = alloc_parent_domain;
     return &context.release()->context;
 }
 

@@ -1,4 +1,4 @@
-// Protection domains and memory regions of the soft device. docs/soft-device.md, "Fences".
+// Memory regions of the soft device. docs/soft-device.md, "Fences".
 #include <cerrno>
 #include <new>
 
@@ -7,28 +7,6 @@
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
-
-ibv_pd* alloc_pd(ibv_context* context) noexcept {
-    auto* pd = new (std::nothrow) ProtectionDomain{};
-    if (pd == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
-    Context* const owner = context_of(context);
-    pd->context = context;
-    pd->number = owner->process->new_pd();
-    pd->handle = pd->number;
-    owner->users.fetch_add(1);
-    return pd;
-}
-
-int dealloc_pd(ibv_pd* public_pd) noexcept {
-    auto* pd = static_cast<ProtectionDomain*>(public_pd);
-    if (pd->users.load() != 0) return EBUSY;
-    release(context_of(pd->context));
-    delete pd;
-    return 0;
-}
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                unsigned access) noexcept {

@@ -21,6 +21,7 @@
 #include "millrace/base/clock.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
+#include "work_requests.hpp"
 
 namespace millrace::soft {
 
@@ -30,9 +31,9 @@ struct SentSlot {
     ibv_wc_opcode opcode;
 };
 
-struct QueuePair : ibv_qp {
+struct QueuePair : ExtendableQueuePair {
     // --- the send side; guarded by send_lock ---
-    ThreadLock send_lock;
+    alignas(cache_line) ThreadLock send_lock;
     bool direct = false;       ///< RTS and nothing pending: post_send executes at once
     bool all_signaled = false;
     std::uint32_t send_mask = 0;
@@ -72,6 +73,7 @@ struct QueuePair : ibv_qp {
     bool asymmetric = false;
 
     // --- facts ---
+    std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
     Context* owner = nullptr;
     Block memory;
     Geometry geometry;

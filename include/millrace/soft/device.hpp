@@ -56,6 +56,9 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noex
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
+/// NULL with EOPNOTSUPP for a queue pair made without `send_ops_flags`. The extended objects are made
+/// by ibv_create_qp_ex and ibv_create_cq_ex, which dispatch through the context.
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept;
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) noexcept;
 int destroy_qp(ibv_qp* qp) noexcept;

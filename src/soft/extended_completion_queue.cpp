@@ -1,0 +1,185 @@
+#include "extended_completion_queue.hpp"
+
+#include <time.h>
+
+#include <cerrno>
+#include <new>
+
+#include "completion_queue.hpp"
+#include "context.hpp"
+#include "millrace/soft/device.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::uint64_t supported_fields =
+    IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_SRC_QP |
+    IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL | IBV_WC_EX_WITH_DLID_PATH_BITS |
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+
+[[nodiscard]] std::uint64_t nanoseconds_of(clockid_t clock) noexcept {
+    timespec now{};
+    clock_gettime(clock, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+[[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept {
+    return reinterpret_cast<ibv_cq*>(cq);
+}
+[[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
+    return *static_cast<CompletionQueue*>(plain(cq))->extended_poll;
+}
+
+int next_poll(ibv_cq_ex* cq) noexcept {
+    ExtendedPoll& poll = poll_of(cq);
+    const int count = cq->context->ops.poll_cq(plain(cq), 1, &poll.current);
+    if (count != 1) return count == 0 ? ENOENT : EIO;
+    cq->status = poll.current.status;
+    cq->wr_id = poll.current.wr_id;
+    if (poll.with_clock) poll.clock = device_clock();
+    if (poll.with_wallclock) poll.wallclock = nanoseconds_of(CLOCK_REALTIME);
+    return 0;
+}
+
+void end_poll(ibv_cq_ex* cq) noexcept {
+    ExtendedPoll& poll = poll_of(cq);
+    if (!poll.single_threaded) poll.turn.unlock();
+}
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
+    if (attributes->comp_mask != 0) return EINVAL;
+    ExtendedPoll& poll = poll_of(cq);
+    if (!poll.single_threaded) poll.turn.lock_often();
+    const int error = next_poll(cq);
+    if (error != 0) end_poll(cq);  // who starts in vain does not end
+    return error;
+}
+
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.opcode;
+}
+std::uint32_t read_vendor_error(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.vendor_err;
+}
+std::uint32_t read_byte_length(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.byte_len;
+}
+__be32 read_immediate(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.imm_data;
+}
+std::uint32_t read_qp_number(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.qp_num;
+}
+std::uint32_t read_source_qp(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.src_qp;
+}
+unsigned read_flags(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.wc_flags;
+}
+std::uint32_t read_source_lid(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.slid;
+}
+std::uint8_t read_service_level(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.sl;
+}
+std::uint8_t read_path_bits(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.dlid_path_bits;
+}
+std::uint64_t read_clock(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).clock;
+}
+std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).wallclock;
+}
+// Nobody can have asked for these: create_cq_ex refuses their flags.
+std::uint16_t read_no_vlan(ibv_cq_ex*) noexcept {
+    return 0;
+}
+std::uint32_t read_no_flow_tag(ibv_cq_ex*) noexcept {
+    return 0;
+}
+void read_no_tag_matching(ibv_cq_ex*, ibv_wc_tm_info* information) noexcept {
+    *information = {};
+}
+
+}  // namespace
+
+std::uint64_t device_clock() noexcept {
+    return nanoseconds_of(CLOCK_MONOTONIC);
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
+    const auto refused = [](int error) -> ibv_cq_ex* {
+        errno = error;
+        return nullptr;
+    };
+    constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+    constexpr std::uint32_t known_flags =
+        IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    const std::uint32_t mask = attributes->comp_mask;
+    if ((attributes->wc_flags & ~supported_fields) != 0 || (mask & ~known) != 0) {
+        return refused(EOPNOTSUPP);
+    }
+    const std::uint32_t flags = (mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attributes->flags : 0;
+    if ((flags & ~known_flags) != 0) return refused(EOPNOTSUPP);
+    ProtectionDomain* domain = nullptr;
+    if ((mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
+        // Only a parent domain says anything to a completion queue.
+        domain = static_cast<ProtectionDomain*>(attributes->parent_domain);
+        if (domain == nullptr || domain->context != context || domain->parent_of == nullptr) {
+            return refused(EINVAL);
+        }
+    }
+    if (attributes->cqe > (4U << 20)) return refused(EINVAL);
+    ibv_cq* const made =
+        create_cq(context, static_cast<int>(attributes->cqe), attributes->cq_context,
+                  attributes->channel, static_cast<int>(attributes->comp_vector));
+    if (made == nullptr) return nullptr;
+    auto& cq = *static_cast<CompletionQueue*>(made);
+    cq.extended_poll.reset(new (std::nothrow) ExtendedPoll{});
+    if (cq.extended_poll == nullptr) {
+        destroy_cq(made);
+        return refused(ENOMEM);
+    }
+    cq.extended_poll->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
+                                        (domain != nullptr && domain->single_threaded());
+    cq.extended_poll->with_clock =
+        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
+    cq.extended_poll->with_wallclock =
+        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+    ibv_cq_ex& extended = *cq.extended();
+    extended.comp_mask = 0;
+    extended.status = IBV_WC_SUCCESS;
+    extended.wr_id = 0;
+    extended.start_poll = start_poll;
+    extended.next_poll = next_poll;
+    extended.end_poll = end_poll;
+    extended.read_opcode = read_opcode;
+    extended.read_vendor_err = read_vendor_error;
+    extended.read_byte_len = read_byte_length;
+    extended.read_imm_data = read_immediate;
+    extended.read_qp_num = read_qp_number;
+    extended.read_src_qp = read_source_qp;
+    extended.read_wc_flags = read_flags;
+    extended.read_slid = read_source_lid;
+    extended.read_sl = read_service_level;
+    extended.read_dlid_path_bits = read_path_bits;
+    extended.read_completion_ts = read_clock;
+    extended.read_cvlan = read_no_vlan;
+    extended.read_flow_tag = read_no_flow_tag;
+    extended.read_tm_info = read_no_tag_matching;
+    extended.read_completion_wallclock_ns = read_wallclock;
+    return &extended;
+}
+
+int query_rt_values(ibv_context*, ibv_values_ex* values) noexcept {
+    if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+    if ((values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0) {
+        values->raw_clock.tv_sec = 0;
+        values->raw_clock.tv_nsec = static_cast<long>(device_clock());
+    }
+    return 0;
+}
+
+}  // namespace millrace::soft
