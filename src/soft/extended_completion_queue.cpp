@@ -144,6 +144,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     }
     cq.extended_poll->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
                                         (domain != nullptr && domain->single_threaded());
+    cq.overrun_ignored = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
     cq.extended_poll->with_clock =
         (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
     cq.extended_poll->with_wallclock =
