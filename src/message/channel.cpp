@@ -28,6 +28,7 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
             return status != again;
         },
         deadline, core.options.wait, *core.sleeper);
+    core.falls_asleep = false;
     core.sleeps.set(core.sleeper->sleeps());
     core.events_received.set(core.sleeper->woken());
     return waited == base::Status::ok ? status : waited;

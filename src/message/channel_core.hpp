@@ -2,6 +2,7 @@
 // channel.cpp alone; setup.cpp makes it.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
@@ -77,6 +79,12 @@ struct Channel::Core {
       public:
         ChannelSleeper(Core& core) : Sleeper{core.link, core.window, core.page().wake_up,
                                              core.control.region()}, core_{&core} {}
+        /// Whoever sleeps owes nothing: the peer may wait for this room.
+        void prepare() override {
+            core_->falls_asleep = true;
+            if (core_->published != core_->reader.position()) core_->publish();
+            Sleeper::prepare();
+        }
 
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
@@ -176,12 +184,16 @@ struct Channel::Core {
 
     base::Status look(Piece& piece) noexcept {
         if (ended_receiving != base::Status::ok) [[unlikely]] return ended_receiving;
+        const std::uint64_t before = reader.position();
         switch (reader.look(piece)) {
             case FrameReader::Look::piece:
                 empty_looks = 0;
                 return base::Status::ok;
             case FrameReader::Look::nothing:
-                if ((++empty_looks & 63) == 0) [[unlikely]] return look_around(piece);
+                // Nobody releases a skip that was passed over, and the peer waits for its room.
+                if ((++empty_looks & 63) == 0 || reader.position() != before) [[unlikely]] {
+                    return look_around(piece);
+                }
                 return base::Status::empty;
             default: return end_receiving(piece);
         }
@@ -204,6 +216,8 @@ struct Channel::Core {
     base::Status look_around(Piece& piece) noexcept;
     base::Status end_receiving(Piece& piece) noexcept;
     void return_credit() noexcept;
+    /// Lets a peer that waits for room know how far we have read, for certain.
+    void publish() noexcept;
 
     bool is_news(std::uint64_t word) noexcept;
     void fail(std::string why) noexcept;
@@ -235,6 +249,9 @@ struct Channel::Core {
     base::Status ended_sending = base::Status::ok;
     bool in_order = true;
     bool waiting_for_room = false;
+    bool falls_asleep = false;     ///< the wait has come to the point of sleeping
+    std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
+    std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
     bool closed_by_us = false;  ///< the close frame is posted
 
     // Receiving.

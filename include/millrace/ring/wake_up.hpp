@@ -113,6 +113,9 @@ class Sleeper : public connect::LinkParker {
     void park(std::chrono::nanoseconds limit) override;
     void retract() override;
 
+    /// True: the peer has been told, had no news then, and has not rung yet as far as was looked.
+    /// Events are taken in prepare() and park() alone, so this says little outside of a wait.
+    [[nodiscard]] bool waits_for_bell() const noexcept { return standing_ && confirmed_; }
     /// Sleeps that really happened, and events that arrived.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
