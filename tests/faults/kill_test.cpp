@@ -250,13 +250,13 @@ TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
         EXPECT_TRUE(shared_memory_files().empty());
         if (round == 3) {
             descriptors = open_descriptors();
-            maps = mappings();
+            maps = shared_mappings();
         }
     }
     if (rounds > 8) {
         // What belongs to dead peers is given back a moment later than they die.
         EXPECT_LE(open_descriptors(), descriptors + 12);
-        EXPECT_LE(mappings(), maps + 40);
+        EXPECT_LE(shared_mappings(), maps + 40);
     }
 }
 

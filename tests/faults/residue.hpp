@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "support/resources.hpp"
+
 namespace millrace::faults {
 
 /// Names of nodes of the soft device that are bound now, of one fabric.
@@ -46,13 +48,8 @@ namespace millrace::faults {
     return names;
 }
 
-[[nodiscard]] inline std::size_t open_descriptors() { return entries_of("/proc/self/fd").size(); }
-
-[[nodiscard]] inline std::size_t mappings() {
-    std::ifstream maps{"/proc/self/maps"};
-    return static_cast<std::size_t>(
-        std::count(std::istreambuf_iterator<char>{maps}, std::istreambuf_iterator<char>{}, '\n'));
-}
+using test::open_descriptors;
+using test::shared_mappings;
 
 /// In KiB: a field of /proc/self/status.
 [[nodiscard]] inline std::size_t status_field(std::string_view name) {

@@ -1,24 +1,12 @@
 // Peers that come and go, and register and deregister for ever, leave nothing behind here: neither
 // mappings nor descriptors.
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 
 #include "remote_endpoint.hpp"
+#include "support/resources.hpp"
 
 namespace millrace::test {
 namespace {
-
-std::size_t mappings() {
-    std::ifstream maps{"/proc/self/maps"};
-    return static_cast<std::size_t>(std::count(std::istreambuf_iterator<char>{maps}, {}, '\n'));
-}
-
-std::size_t descriptors() {
-    const std::filesystem::directory_iterator all{"/proc/self/fd"};
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-}
 
 /// A sealed memfd, registered; both go with it.
 struct FreshMemory {
@@ -113,8 +101,8 @@ TEST(Churn, OfThePeersRegionsKeepsMappingsAndDescriptorsBounded) {
     ASSERT_EQ(end.connect(number), 0);
     peer.write_line("connect " + std::to_string(end.qp->qp_num));
     ASSERT_EQ(peer.read_line(), "0");
-    const std::size_t mappings_before = mappings();
-    const std::size_t descriptors_before = descriptors();
+    const std::size_t mappings_before = shared_mappings();
+    const std::size_t descriptors_before = open_descriptors();
     for (int i = 0; i < cycles(); ++i) {
         peer.write_line("fresh");
         std::istringstream line{peer.read_line().value_or("")};
@@ -132,8 +120,8 @@ TEST(Churn, OfThePeersRegionsKeepsMappingsAndDescriptorsBounded) {
             ASSERT_EQ(peer.read_line(), "yes");
         }
     }
-    EXPECT_LE(settles_at(end, mappings_before + 8, mappings), mappings_before + 8);
-    EXPECT_LE(settles_at(end, descriptors_before, descriptors), descriptors_before);
+    EXPECT_LE(settles_at(end, mappings_before + 8, shared_mappings), mappings_before + 8);
+    EXPECT_LE(settles_at(end, descriptors_before, open_descriptors), descriptors_before);
 }
 
 void come_and_go(bool one_node) {
@@ -178,15 +166,15 @@ void come_and_go(bool one_node) {
         ASSERT_NE(number, 0U);
     };
     for (int i = 0; i < 20; ++i) cycle(i % 2 == 0);
-    const std::size_t mappings_before = mappings();
-    const std::size_t descriptors_before = descriptors();
+    const std::size_t mappings_before = shared_mappings();
+    const std::size_t descriptors_before = open_descriptors();
     const int total = cycles();
     for (int i = 0; i < total; ++i) {
         cycle(i % 2 == 0);
         if (testing::Test::HasFatalFailure()) return;
     }
-    EXPECT_LE(settles_at(staying, mappings_before + 8, mappings), mappings_before + 8);
-    EXPECT_LE(settles_at(staying, descriptors_before + 2, descriptors), descriptors_before + 2);
+    EXPECT_LE(settles_at(staying, mappings_before + 8, shared_mappings), mappings_before + 8);
+    EXPECT_LE(settles_at(staying, descriptors_before + 2, open_descriptors), descriptors_before + 2);
 }
 
 TEST(Churn, OfPeersThatOpenAndCloseTheDeviceKeepsMappingsAndDescriptorsBounded) {
