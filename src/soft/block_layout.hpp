@@ -36,6 +36,7 @@ namespace millrace::soft {
 inline constexpr std::uint32_t max_queue_entries = 32768;
 inline constexpr std::uint32_t max_sges = 30;
 inline constexpr std::uint32_t max_inline_bytes = 1024;
+inline constexpr int max_reads = 128;  ///< READs and atomics outstanding, either way
 inline constexpr std::uint32_t max_message_bytes = std::uint32_t{1} << 31;
 
 /// Where all positions start: just before they wrap, so that every queue pair exercises it.
@@ -84,8 +85,9 @@ struct alignas(cache_line) ControlLine {
     std::atomic<std::uint32_t> access;       ///< ibv_access_flags of the queue pair
     std::uint32_t send_entries;              ///< geometry: written once
     std::uint32_t receive_entries;
-    std::uint16_t send_sges;
-    std::uint16_t receive_sges;
+    std::uint8_t send_sges;
+    std::uint8_t receive_sges;
+    std::uint16_t type;                      ///< ibv_qp_type: written once
     std::uint32_t inline_bytes;
     std::atomic<std::uint32_t> min_rnr_timer;  ///< as in ibv_qp_attr
     std::atomic<std::int32_t> bell_async;    ///< of the owner's context, for what no poll may see

@@ -179,9 +179,9 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_cqe = 4 << 20;
     attributes->max_mr = static_cast<int>(regions_per_node);
     attributes->max_pd = 65536;
-    attributes->max_qp_rd_atom = 128;
-    attributes->max_res_rd_atom = 128 * static_cast<int>(queue_pairs_per_node);
-    attributes->max_qp_init_rd_atom = 128;
+    attributes->max_qp_rd_atom = max_reads;
+    attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);
+    attributes->max_qp_init_rd_atom = max_reads;
     attributes->atomic_cap = IBV_ATOMIC_NONE;
     attributes->max_pkeys = 1;
     attributes->local_ca_ack_delay = 15;

@@ -43,6 +43,8 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     disconnect();
     node_ = node;
     peer_ = peer;
+    connected_ = true;
+    reliable_ = sender.type == IBV_QPT_RC;
     sender_.end = sender;
     receiver_.end = receiver;
     asymmetric_ = asymmetric;
@@ -66,6 +68,7 @@ void Executor::disconnect() noexcept {
     rung_receive_ = 0;
     node_ = nullptr;
     peer_ = nullptr;
+    connected_ = false;
 }
 
 void Executor::forget(Side& side) noexcept {
@@ -88,6 +91,7 @@ bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) n
         make_state_word(end.generation, index_of_qpn(end.qpn), 0, IBV_QPS_RESET);
     constexpr std::uint64_t who = ~std::uint64_t{0} << 32;
     if ((word & who) != (mine & who)) return false;  // the block is another queue pair's now
+    if (load_once(end.block.control->type) != static_cast<std::uint16_t>(other.end.type)) return false;
     const std::uint64_t destination = end.block.control->destination.load(std::memory_order_acquire);
     // Only a peer that has mapped our block can wait for our hazards: until then, it is not ready.
     return destination == make_destination(other.end.generation, other.end.qpn);
@@ -95,7 +99,7 @@ bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) n
 
 bool Executor::receiver_changed(std::uint64_t word) noexcept {
     const std::uint64_t state = word & state_mask;
-    if (state < IBV_QPS_RTR || state > IBV_QPS_SQD) return false;
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return false;
     if (!verify(receiver_, sender_, word)) return false;
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
     receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
@@ -373,7 +377,8 @@ void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noex
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
     failure_ = sender;
-    if (receiver != IBV_WC_SUCCESS) {
+    // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
+    if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
         receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
                                                  std::memory_order_release);
         full_fence();
@@ -396,6 +401,34 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
 // --- requests -----------------------------------------------------------------------------------
 
 Progress Executor::run(const Request& request) noexcept {
+    const Progress progress = attempt(request);
+    if (reliable_ || progress == Progress::done) [[likely]] return progress;
+    return drop(request, progress);
+}
+
+Progress Executor::drop(const Request& request, Progress progress) noexcept {
+    std::array<Piece, max_sges> local;
+    std::uint32_t count = 0;
+    std::uint64_t total = 0;
+    if (progress == Progress::failed) {
+        if (failure_ == IBV_WC_LOC_PROT_ERR || failure_ == IBV_WC_LOC_LEN_ERR ||
+            failure_ == IBV_WC_LOC_QP_OP_ERR) {
+            return progress;
+        }
+    } else if (!gather(request, 0, local.data(), count, total)) {
+        // Nobody to hear it, and still the sender's mistake.
+        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+    } else if (total > max_message_bytes) {
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
+    counters_->add(Count::dropped);
+    if ((request.flags & IBV_SEND_SIGNALED) != 0) {
+        complete_send(request.slot, static_cast<std::uint32_t>(total));
+    }
+    return Progress::done;
+}
+
+Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);

@@ -68,6 +68,7 @@ struct End {
     std::uint32_t generation = 0;    ///< of its block
     std::uint32_t pd = 0;            ///< of ours; the peer's is read from its block
     std::uint32_t access = 0;
+    ibv_qp_type type = IBV_QPT_RC;   ///< of both ends, or they do not hear each other
     int bell_send = -1;              ///< of ours: the bell pipe's write end
     int bell_receive = -1;
     int bell_async = -1;
@@ -78,11 +79,12 @@ class Executor {
     Executor() noexcept;
 
     /// Runs the sends of `sender` to `receiver`; exactly one of them, or both, is `mine`. The peer
-    /// must outlive the executor's use. Forgets everything it knew.
+    /// must outlive the executor's use; without one (`peer` null, `receiver` nobody) an unreliable
+    /// sender's messages are dropped. Forgets everything it knew.
     void connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
                  bool asymmetric, Counters* counters) noexcept;
     void disconnect() noexcept;
-    [[nodiscard]] bool connected() const noexcept { return peer_ != nullptr; }
+    [[nodiscard]] bool connected() const noexcept { return connected_; }
 
     /// Forgets where the peer's memory is mapped here: it may then be unmapped.
     void forget_regions() noexcept;
@@ -97,7 +99,7 @@ class Executor {
     [[nodiscard]] bool receiver_ready() noexcept {
         const std::uint64_t word =
             receiver_.end.block.control->state_word.load(std::memory_order_acquire);
-        if (word - receiver_word_ <= 2) [[likely]] return true;
+        if (word - receiver_word_ <= receiving_states) [[likely]] return true;
         return receiver_changed(word);
     }
     /// The same for the sender; used where the sender is the peer.
@@ -119,7 +121,7 @@ class Executor {
         const ibv_sge& sge = wr.sg_list[0];
         const std::uint64_t length = sge.length;
         if (receiver_.end.block.control->state_word.load(std::memory_order_acquire) -
-                receiver_word_ > 2) [[unlikely]] {
+                receiver_word_ > receiving_states) [[unlikely]] {
             return false;
         }
         const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
@@ -156,7 +158,8 @@ class Executor {
     }
 
     /// Runs one request up to its completions. `no_receive`, `no_peer` and `gone` leave everything as it
-    /// was; `failed` has told the receiver (fault word), not the sender.
+    /// was; `failed` has told the receiver (fault word), not the sender. An unreliable one (UC) knows
+    /// `done` and `failed` only: what the peer cannot take is dropped, and only our own mistakes fail.
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
     [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
@@ -207,6 +210,8 @@ class Executor {
         return region.key == key &&
                region.entry->key_word.load(std::memory_order_acquire) == key_word_of(key);
     }
+    [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    [[nodiscard]] Progress drop(const Request& request, Progress progress) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
@@ -237,7 +242,9 @@ class Executor {
                              : side.end.block.control->pd.load(std::memory_order_relaxed);
     }
 
-    static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 3;  ///< matches nothing
+    /// RTR, RTS, SQD, SQE: the words that follow that of RTR.
+    static constexpr std::uint64_t receiving_states = IBV_QPS_SQE - IBV_QPS_RTR;
+    static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 4;  ///< matches nothing
 
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Side receiver_;
@@ -250,6 +257,8 @@ class Executor {
     std::uint32_t rung_send_ = 0;
     std::uint32_t rung_receive_ = 0;
     bool asymmetric_ = false;
+    bool connected_ = false;
+    bool reliable_ = true;
     ibv_wc_status failure_ = IBV_WC_SUCCESS;
     Node* node_ = nullptr;
     PeerNode* peer_ = nullptr;

@@ -26,7 +26,8 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
               IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4);
 
 [[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
-    if (static_cast<unsigned>(wr.opcode) > IBV_WR_RDMA_READ) return false;
+    const auto opcode = static_cast<unsigned>(wr.opcode);
+    if (opcode > 31 || (qp.opcodes >> opcode & 1) == 0) return false;
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
     if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
         if (!opcode_facts[wr.opcode].may_be_inline) return false;
@@ -82,7 +83,8 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 /// Everything but "RTS, nothing pending, no fault": with send_lock.
 [[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     const ibv_qp_state state = qp.state;
-    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) {
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_SQE &&
+        state != IBV_QPS_ERR) {
         *bad = wr;
         return EINVAL;
     }
@@ -100,7 +102,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             break;
         }
         qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
-        if (qp.state == IBV_QPS_ERR) {
+        if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
         } else {
             const std::uint32_t flags =
@@ -123,6 +125,13 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 }
 
 }  // namespace
+
+std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
+    std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
+                            1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM;
+    if (qp.reliable() && qp.attributes.max_rd_atomic > 0) allowed |= 1U << IBV_WR_RDMA_READ;
+    return allowed;
+}
 
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
@@ -170,7 +179,7 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             // It is posted, and the first that does not complete: pending, but for nobody to run.
             qp.send_tail.store(slot + 1, std::memory_order_relaxed);
             ++qp.pending_tail;
-            qp.begin_error(qp.own.failure(), IBV_WC_WR_FLUSH_ERR, std::nullopt);
+            qp.begin_send_error(qp.own.failure());
             wr = wr->next;
             if (wr == nullptr) break;
         }

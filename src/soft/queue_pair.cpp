@@ -24,6 +24,12 @@ constexpr std::uint32_t rnr_ten_microseconds[32] = {
     256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
     49152};
 
+/// The block of a peer that is not there: in RESET for ever.
+[[nodiscard]] BlockView nobody() noexcept {
+    alignas(cache_line) static std::byte memory[Geometry{}.block_size()]{};
+    return BlockView{memory, Geometry{}};
+}
+
 [[nodiscard]] std::uint32_t ring_size(std::uint32_t requested) noexcept {
     return std::bit_ceil(requested == 0 ? 1U : requested);
 }
@@ -45,6 +51,29 @@ std::uint32_t QueuePair::pending_count() const noexcept {
 
 void QueuePair::connect() noexcept {
     const std::uint32_t destination = attributes.dest_qp_num;
+    End mine;
+    mine.mine = true;
+    mine.block = block;
+    mine.qpn = qp_num;
+    mine.generation = memory.generation;
+    mine.pd = static_cast<ProtectionDomain*>(pd)->number;
+    mine.access = access;
+    mine.type = qp_type;
+    const auto bell_of = [](ibv_cq* cq) {
+        const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
+        return channel == nullptr ? -1 : channel->bell_write;
+    };
+    mine.bell_send = bell_of(send_cq);
+    mine.bell_receive = bell_of(recv_cq);
+    mine.bell_async = owner->events->bell();
+    End other;
+    other.type = qp_type;
+    Node* const node = &owner->process->node();
+    if (!reliable()) {
+        // Until the peer is there, and should it never be, what is sent to it is lost.
+        other.block = nobody();
+        own.connect(node, nullptr, mine, other, false, &counters);
+    }
     try {
         Process& process = *owner->process;
         auto found = process.node().peer(node_of_qpn(destination));
@@ -67,25 +96,9 @@ void QueuePair::connect() noexcept {
     asymmetric = owner->process->node().membarrier() && peer->asymmetric_fences();
     block.control->destination.store(make_destination(peer_block->generation, destination),
                                      std::memory_order_release);
-    End mine;
-    mine.mine = true;
-    mine.block = block;
-    mine.qpn = qp_num;
-    mine.generation = memory.generation;
-    mine.pd = static_cast<ProtectionDomain*>(pd)->number;
-    mine.access = access;
-    const auto bell_of = [](ibv_cq* cq) {
-        const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
-        return channel == nullptr ? -1 : channel->bell_write;
-    };
-    mine.bell_send = bell_of(send_cq);
-    mine.bell_receive = bell_of(recv_cq);
-    mine.bell_async = owner->events->bell();
-    End other;
     other.block = peer_view;
     other.qpn = destination;
     other.generation = peer_block->generation;
-    Node* const node = &owner->process->node();
     own.connect(node, peer.get(), mine, other, asymmetric, &counters);
     theirs.connect(node, peer.get(), other, mine, asymmetric, &run_counters);
     peer_pending.store(peer_view.pending, std::memory_order_release);
@@ -145,20 +158,55 @@ bool QueuePair::wait_for_executors() const noexcept {
 
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
-    if (erring || settled || state == IBV_QPS_RESET) return;
+    if (((erring || settled) && !send_only) || state == IBV_QPS_RESET) return;
     set_state(IBV_QPS_ERR);
+    receive_status.store(receive, std::memory_order_relaxed);
+    if (!send_only) {  // else the sends are being flushed already
+        failed_tail = send_tail.load(std::memory_order_relaxed);
+        send_status = send;
+    }
+    send_only = false;
+    await_executors();
+    if (event) raise_async_event(*this, *event);
+    settle();
+}
+
+void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
+    if (reliable()) return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    if (erring || settled || state == IBV_QPS_RESET) return;
+    set_state(IBV_QPS_SQE);
+    failed_tail = send_tail.load(std::memory_order_relaxed);
+    send_status = status;
+    send_only = true;
+    await_executors();
+    settle();
+}
+
+void QueuePair::await_executors() noexcept {
     direct = false;
+    settled = false;
     erring = true;
     erring_since = base::Clock::now();
-    failed_tail = send_tail.load(std::memory_order_relaxed);
-    send_status = send;
-    receive_status.store(receive, std::memory_order_relaxed);
     heavy_fence();
     counters.add(Count::heavy_fence);
     see_hazards(seen_hazards);
     draining = false;
-    if (event) raise_async_event(*this, *event);
-    settle();
+}
+
+bool QueuePair::end_send_error() noexcept {
+    if (!settled || !send_only) return false;
+    const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+    if (send_head.load(std::memory_order_acquire) != tail) {
+        return false;
+    }
+    settled = send_only = false;
+    send_source.flushing.store(false, std::memory_order_relaxed);
+    block.pending->head.store(pending_tail, std::memory_order_release);
+    block.fault->send.store(0, std::memory_order_relaxed);
+    stall = Progress::done;
+    set_state(IBV_QPS_RTS);
+    direct = own.connected();
+    return true;
 }
 
 bool QueuePair::settle() noexcept {
@@ -179,6 +227,8 @@ bool QueuePair::settle() noexcept {
     if (waiting > posted) waiting = posted;
     first_unexecuted = failed_tail - waiting;
     for (CompletionSource* source : {&send_source, &receive_source}) {
+        if (source->flushing.load(std::memory_order_relaxed)) continue;
+        if (send_only && !source->send) continue;
         std::uint32_t end = source->position.load(std::memory_order_acquire);
         for (std::uint32_t seen = 0; seen <= source->mask && source->holds(end); ++seen) ++end;
         source->limit.store(end, std::memory_order_relaxed);
@@ -287,7 +337,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     const Progress progress = run_pending(own, block, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
-        begin_error(own.failure(), IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        begin_send_error(own.failure());
         return;
     }
     const std::uint32_t waiting = pending_count();
@@ -400,7 +450,7 @@ bool QueuePair::serve() noexcept {
     if (draining) finish_draining();
     if (erring) {
         settle();
-    } else if (!settled && state != IBV_QPS_RESET) {
+    } else if ((!settled || send_only) && state != IBV_QPS_RESET) {
         const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
         const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
         if (corrupt.load(std::memory_order_relaxed)) {
@@ -416,13 +466,17 @@ bool QueuePair::serve() noexcept {
                 event = status(receive_fault) == IBV_WC_WR_FLUSH_ERR ? IBV_EVENT_QP_ACCESS_ERR
                                                                      : IBV_EVENT_QP_REQ_ERR;
             }
-            begin_error(status(send_fault), status(receive_fault), event);
-        } else if (peer != nullptr && !peer->alive() && own.receiver_ready()) {
+            if (receive_fault == 0) {
+                begin_send_error(status(send_fault));
+            } else {
+                begin_error(status(send_fault), status(receive_fault), event);
+            }
+        } else if (reliable() && peer != nullptr && !peer->alive() && own.receiver_ready()) {
             // It died as it stood. A peer that destroyed its queue pair before it ended is no
             // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
-            if (pending_count() != 0) {
+            if (state == IBV_QPS_RTS && pending_count() != 0) {
                 run_own_pending();
                 check_timers();
             }
@@ -441,7 +495,8 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     };
     const ibv_qp_cap& cap = attributes->cap;
     if (attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return refuse(EINVAL);
-    if (attributes->qp_type != IBV_QPT_RC || attributes->srq != nullptr) return refuse(EOPNOTSUPP);
+    const bool supported = attributes->qp_type == IBV_QPT_RC || attributes->qp_type == IBV_QPT_UC;
+    if (!supported || attributes->srq != nullptr) return refuse(EOPNOTSUPP);
     if (cap.max_send_wr > max_queue_entries || cap.max_recv_wr > max_queue_entries ||
         cap.max_send_sge > max_sges || cap.max_recv_sge > max_sges ||
         cap.max_inline_data > max_inline_bytes) {
@@ -471,7 +526,8 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->handle = memory->index;
         qp->qp_num = make_qpn(owner->process->node().number(), memory->index);
         qp->state = IBV_QPS_RESET;
-        qp->qp_type = IBV_QPT_RC;
+        qp->qp_type = attributes->qp_type;
+        qp->opcodes = allowed_opcodes(*qp);
         qp->events_completed = 0;
         qp->owner = owner;
         qp->memory = *memory;
@@ -496,9 +552,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         ControlLine& control = *qp->block.control;
         control.send_entries = geometry.send_entries;
         control.receive_entries = geometry.receive_entries;
-        control.send_sges = static_cast<std::uint16_t>(geometry.send_sges);
-        control.receive_sges = static_cast<std::uint16_t>(geometry.receive_sges);
+        control.send_sges = static_cast<std::uint8_t>(geometry.send_sges);
+        control.receive_sges = static_cast<std::uint8_t>(geometry.receive_sges);
         control.inline_bytes = geometry.inline_bytes;
+        control.type = static_cast<std::uint16_t>(attributes->qp_type);
         control.pd.store(static_cast<ProtectionDomain*>(pd)->number, std::memory_order_relaxed);
         const auto bell_of = [](ibv_cq* cq) {
             const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;

@@ -36,6 +36,7 @@ struct QueuePair : ExtendableQueuePair {
     alignas(cache_line) ThreadLock send_lock;
     bool direct = false;       ///< RTS and nothing pending: post_send executes at once
     bool all_signaled = false;
+    std::uint32_t opcodes = 0;  ///< one bit per ibv_wr_opcode that may be posted now
     std::uint32_t send_mask = 0;
     std::uint32_t send_capacity = 0;
     std::uint32_t send_sges = 0;
@@ -94,9 +95,10 @@ struct QueuePair : ExtendableQueuePair {
     bool drained_event = false;      ///< and the program wants to know when they have
     bool erring = false;             ///< in ERROR, executors not yet known to have stopped
     bool settled = false;            ///< in ERROR, and flushing
+    bool send_only = false;          ///< the two above are about SQE: only sends are flushed
     base::Clock::time_point erring_since{};
     std::uint64_t seen_hazards[4]{};
-    std::uint32_t failed_tail = 0;   ///< send_tail when ERROR began
+    std::uint32_t failed_tail = 0;   ///< send_tail when ERROR or SQE began
     std::uint32_t first_unexecuted = first_position;
     ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;     ///< of the first flushed send
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
@@ -120,6 +122,12 @@ struct QueuePair : ExtendableQueuePair {
                      std::optional<ibv_event_type> event) noexcept;
     /// In SQD: tells the program once all executors have stopped. With send_lock.
     void finish_draining() noexcept;
+    /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
+    /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
+    void begin_send_error(ibv_wc_status status) noexcept;
+    [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+    /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion queue's.
+    [[nodiscard]] bool end_send_error() noexcept;
     /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
     bool settle() noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
@@ -153,11 +161,15 @@ struct QueuePair : ExtendableQueuePair {
     void tell_established() noexcept;
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
+    void await_executors() noexcept;
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
                                        std::atomic<std::uint64_t>& hazard,
                                        Counters& counts) noexcept;
     void check_timers() noexcept;
 };
+
+/// Which operations the queue pair's type and its attributes let it post.
+[[nodiscard]] std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept;
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;

@@ -1,7 +1,8 @@
 // The queue pair's state machine: which transition needs and allows which attributes (InfiniBand
-// specification, "QP State Transition Properties", RC), and what each of them does.
+// specification, "QP State Transition Properties"), and what each of them does.
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
@@ -20,7 +21,7 @@ struct Transition {
     int optional;
 };
 
-constexpr Transition transitions[] = {
+constexpr Transition rc_transitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
@@ -43,10 +44,32 @@ constexpr Transition transitions[] = {
          IBV_QP_PATH_MIG_STATE},
 };
 
-[[nodiscard]] bool legal(ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+constexpr Transition uc_transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_ALT_PATH |
+         IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS},
+};
+
+[[nodiscard]] std::span<const Transition> transitions_of(ibv_qp_type type) noexcept {
+    return type == IBV_QPT_UC ? std::span<const Transition>{uc_transitions} : rc_transitions;
+}
+
+[[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
+                         int mask) noexcept {
     mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0;
-    for (const Transition& transition : transitions) {
+    for (const Transition& transition : transitions_of(type)) {
         if (transition.from != from || transition.to != to) continue;
         return (mask & transition.required) == transition.required &&
                (mask & ~(transition.required | transition.optional)) == 0;
@@ -65,6 +88,10 @@ constexpr Transition transitions[] = {
     if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return false;
     if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return false;
     if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && attributes.min_rnr_timer > 31) return false;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attributes.max_rd_atomic > max_reads) return false;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attributes.max_dest_rd_atomic > max_reads) {
+        return false;
+    }
     if ((mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num > 0xffffff) return false;
     return true;
 }
@@ -98,6 +125,10 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
 /// Publishes what the peer has to respect.
 void publish(QueuePair& qp) noexcept {
     qp.access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
+    if (qp.attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
+        qp.access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+    }
+    qp.opcodes = allowed_opcodes(qp);
     qp.block.control->access.store(qp.access, std::memory_order_relaxed);
     qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
     qp.theirs.set_access(qp.access);
@@ -149,7 +180,7 @@ void clear(QueuePair& qp) noexcept {
     qp.established_told.store(false, std::memory_order_relaxed);
     qp.draining = false;
     qp.block.control->destination.store(0, std::memory_order_relaxed);
-    qp.erring = qp.settled = false;
+    qp.erring = qp.settled = qp.send_only = false;
     qp.corrupt.store(false, std::memory_order_relaxed);
     qp.stall = Progress::done;
     qp.first_unexecuted = first_position;
@@ -178,6 +209,19 @@ int to_reset(QueuePair& qp) noexcept {
     return 0;
 }
 
+/// SQE to RTS. EBUSY: sends that were flushed still have completions to be polled.
+int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noexcept {
+    auto* const cq = static_cast<CompletionQueue*>(qp.send_cq);
+    const std::lock_guard queue_guard{cq->lock};
+    const std::lock_guard send_guard{qp.send_lock};
+    if (qp.state != IBV_QPS_SQE) return EINVAL;  // an error came in between
+    if (!qp.end_send_error()) return EBUSY;
+    cq->look_for_flushing();
+    remember(qp.attributes, attributes, mask);
+    publish(qp);
+    return 0;
+}
+
 }  // namespace
 
 int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
@@ -186,9 +230,10 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
     const ibv_qp_state from = qp.state;
     if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
-    if (!legal(from, to, mask) || !values_make_sense(*attributes, mask)) return EINVAL;
+    if (!legal(qp.qp_type, from, to, mask) || !values_make_sense(*attributes, mask)) return EINVAL;
     if (to == IBV_QPS_RESET) return to_reset(qp);
     if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
+    if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);
     {
         const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
         const std::lock_guard send_guard{qp.send_lock};
@@ -201,7 +246,7 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
             qp.connect();
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
-            if (!qp.own.connected() && errno == EMFILE) return EMFILE;
+            if (qp.peer == nullptr && errno == EMFILE) return EMFILE;
         }
         qp.set_state(to);
         qp.direct = to == IBV_QPS_RTS && qp.own.connected() && qp.pending_count() == 0;

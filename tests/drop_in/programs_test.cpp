@@ -85,6 +85,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-m", "4096", "-n", "100", "-e"}),
     name_of_parameter);
 
+INSTANTIATE_TEST_SUITE_P(
+    Uc, Pingpong,
+    testing::Values(Command{"ibv_uc_pingpong", "-d", "soft0"},
+                    Command{"ibv_uc_pingpong", "-d", "soft0", "-e", "-n", "500"},
+                    Command{"ibv_uc_pingpong", "-d", "soft0", "-s", "1000000", "-n", "100"}),
+    name_of_parameter);
+
 TEST(PreloadedPingpong, EndsWellOnBothSides) {
     const auto pair = run_pair({"ibv_rc_pingpong", "-d", "soft0", "-c"}, Loading::preload);
     EXPECT_TRUE(pair.success()) << pair;
@@ -136,6 +143,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_read_bw", "-d", "soft0", "-s", "65536", "-n", "1000"},
                     Command{"ib_read_bw", "-d", "soft0", "-s", "8", "-n", "5000", "-q", "4"},
                     Command{"ib_read_bw", "-d", "soft0", "-b", "-n", "500"}),
+    name_of_parameter);
+
+INSTANTIATE_TEST_SUITE_P(
+    Uc, Perftest,
+    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
+                    Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-s", "65536", "-n", "1000"},
+                    Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-a", "-n", "50"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
+                    Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-s", "4096", "-n", "1000"}),
     name_of_parameter);
 
 class Refusal : public testing::TestWithParam<Command> {};

@@ -21,6 +21,7 @@
 namespace millrace::test {
 
 struct EndpointOptions {
+    ibv_qp_type type = IBV_QPT_RC;
     std::uint32_t send_wr = 16;
     std::uint32_t receive_wr = 16;
     std::uint32_t sges = 4;
@@ -36,6 +37,7 @@ struct EndpointOptions {
     std::uint8_t min_rnr_timer = 1;
     std::uint8_t timeout = 14;
     std::uint8_t retry_cnt = 7;
+    std::uint8_t reads = 1;  ///< max_rd_atomic and max_dest_rd_atomic
 };
 
 /// Memory that peers can map: a memfd sealed against shrinking.
@@ -59,7 +61,7 @@ class Endpoint {
         ibv_qp_init_attr init{};
         init.send_cq = cq;
         init.recv_cq = cq;
-        init.qp_type = IBV_QPT_RC;
+        init.qp_type = options.type;
         init.sq_sig_all = options.signal_all ? 1 : 0;
         init.cap = {options.send_wr, options.receive_wr, options.sges, options.sges,
                     options.inline_bytes};
@@ -100,14 +102,14 @@ class Endpoint {
         attributes.qp_state = IBV_QPS_RTR;
         attributes.path_mtu = IBV_MTU_4096;
         attributes.dest_qp_num = peer;
-        attributes.max_dest_rd_atomic = 1;
+        attributes.max_dest_rd_atomic = options.reads;
         attributes.min_rnr_timer = options.min_rnr_timer;
         attributes.ah_attr.dlid = 1;
         attributes.ah_attr.port_num = 1;
-        return soft::modify_qp(qp, &attributes,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                   IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                   IBV_QP_MIN_RNR_TIMER);
+        int mask =
+            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        return soft::modify_qp(qp, &attributes, mask);
     }
     int to_rts() {
         ibv_qp_attr attributes{};
@@ -115,10 +117,12 @@ class Endpoint {
         attributes.timeout = options.timeout;
         attributes.retry_cnt = options.retry_cnt;
         attributes.rnr_retry = options.rnr_retry;
-        attributes.max_rd_atomic = 1;
-        return soft::modify_qp(qp, &attributes,
-                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+        attributes.max_rd_atomic = options.reads;
+        int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+        if (options.type == IBV_QPT_RC) {
+            mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+        }
+        return soft::modify_qp(qp, &attributes, mask);
     }
     int to_state(ibv_qp_state state) {
         ibv_qp_attr attributes{};

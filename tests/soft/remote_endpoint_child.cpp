@@ -19,6 +19,7 @@ MILLRACE_CHILD(soft_endpoint) {
     EndpointOptions options;
     options.events = has("events");
     options.shared_memory = !has("private");
+    if (has("uc")) options.type = IBV_QPT_UC;
     options.bytes = 1 << 20;
     Endpoint end{options};
     say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
