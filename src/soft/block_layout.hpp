@@ -154,6 +154,8 @@ static_assert(sizeof(ReceiveEntry) == 16 && sizeof(ibv_sge) == 16);
 /// A send request that waits. Followed by its sges, or its inline bytes.
 struct alignas(16) PendingEntry {
     std::uint64_t remote_address;
+    std::uint64_t compare_or_add;  ///< of an atomic
+    std::uint64_t swap;
     std::uint32_t remote_key;
     std::uint32_t immediate;
     std::uint32_t opcode;
@@ -163,7 +165,7 @@ struct alignas(16) PendingEntry {
     std::uint32_t slot;
     std::uint32_t unused[3];
 };
-static_assert(sizeof(PendingEntry) == 48);
+static_assert(sizeof(PendingEntry) == 64);
 
 /// The numbers that a block's layout follows from.
 struct Geometry {

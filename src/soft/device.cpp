@@ -182,7 +182,7 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_qp_rd_atom = max_reads;
     attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_init_rd_atom = max_reads;
-    attributes->atomic_cap = IBV_ATOMIC_NONE;
+    attributes->atomic_cap = IBV_ATOMIC_HCA;
     attributes->max_pkeys = 1;
     attributes->local_ca_ack_delay = 15;
     attributes->phys_port_cnt = 1;

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "millrace/base/log.hpp"
+
 #include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
@@ -23,6 +25,10 @@ const RegionEntry no_region{};
 [[nodiscard]] bool sends_to_receive(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
            opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+[[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 [[nodiscard]] Count count_of(ibv_wr_opcode opcode) noexcept {
@@ -73,7 +79,8 @@ void Executor::disconnect() noexcept {
 
 void Executor::forget(Side& side) noexcept {
     for (CachedRegion& cached : side.cache) {
-        cached = CachedRegion{0, 0, 0, false, &no_region, 0, 0, nullptr, nullptr, {}};
+        cached = CachedRegion{0,  0, 0, false, RegionKind::private_memory, &no_region, 0, 0, nullptr,
+                                  nullptr, {}};
     }
 }
 
@@ -125,6 +132,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::no_receive: return receiver_ready() && receive_available(position);
         case Progress::no_peer: return receiver_ready();
         case Progress::gone:
+        case Progress::busy:
         case Progress::failed: return false;
     }
     return false;
@@ -148,7 +156,8 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
         return nullptr;
     }
     CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
-                       entry, load_once(entry->iova), load_once(entry->length), nullptr, nullptr, {}};
+                       static_cast<RegionKind>(entry->kind), entry, load_once(entry->iova),
+                       load_once(entry->length), nullptr, nullptr, {}};
     if (side.end.mine) {
         found.base.direct = reinterpret_cast<std::byte*>(entry->address);
         found.writable = true;
@@ -177,15 +186,22 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     return &slot;
 }
 
+const Executor::CachedRegion* Executor::find_region(Side& side, std::uint32_t key,
+                                                    std::uint64_t address, std::uint64_t length,
+                                                    std::uint32_t access, Reach& reach) noexcept {
+    constexpr std::uint32_t writing =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    const CachedRegion* region = look_up(side, key, (access & writing) != 0);
+    if (region == nullptr || (region->access & access) != access) return nullptr;
+    const std::uint64_t offset = address - region->iova;
+    if (offset > region->length || length > region->length - offset) return nullptr;
+    reach = advance(region->base, offset);
+    return region;
+}
+
 bool Executor::find(Side& side, std::uint32_t key, std::uint64_t address, std::uint64_t length,
                     std::uint32_t access, Reach& reach) noexcept {
-    const bool write = (access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != 0;
-    const CachedRegion* region = look_up(side, key, write);
-    if (region == nullptr || (region->access & access) != access) return false;
-    const std::uint64_t offset = address - region->iova;
-    if (offset > region->length || length > region->length - offset) return false;
-    reach = advance(region->base, offset);
-    return true;
+    return find_region(side, key, address, length, access, reach) != nullptr;
 }
 
 bool Executor::gather(const Request& request, std::uint32_t access, Piece* pieces,
@@ -430,6 +446,7 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
 
 Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
+    if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] return attempt_atomic(request);
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);
     if (consumes && !receive_available(receive)) return Progress::no_receive;
@@ -495,23 +512,107 @@ Progress Executor::attempt(const Request& request) noexcept {
     return Progress::done;
 }
 
+// --- atomics ------------------------------------------------------------------------------------
+
+CopyResult Executor::change(const Request& request, const Reach& at,
+                            std::uint64_t& original) noexcept {
+    const Reach here{reinterpret_cast<std::byte*>(&original), 0, 0};
+    if (const CopyResult result = copy_one(here, at, sizeof original); result != CopyResult::ok) {
+        return result;
+    }
+    std::uint64_t next = request.swap;
+    if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        next = original + request.compare_or_add;
+    } else if (original != request.compare_or_add) {
+        return CopyResult::ok;
+    }
+    return copy_one(at, Reach{reinterpret_cast<std::byte*>(&next), 0, 0}, sizeof next);
+}
+
+Progress Executor::attempt_atomic(const Request& request) noexcept {
+    constexpr std::uint64_t size = sizeof(std::uint64_t);
+    std::array<Piece, max_sges> local;
+    std::uint32_t local_count = 0;
+    std::uint64_t total = 0;
+    if (!gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total)) {
+        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+    }
+    if (total != size) return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
+        request.remote_address % size != 0) {
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    Piece target;
+    target.length = size;
+    const CachedRegion* const region =
+        find_region(receiver_, request.remote_key, request.remote_address, size,
+                    IBV_ACCESS_REMOTE_ATOMIC, target.at);
+    if (region == nullptr) return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    const std::uint64_t address =
+        target.at.direct != nullptr ? reinterpret_cast<std::uint64_t>(target.at.direct)
+                                    : target.at.remote;
+    // The memory behind an aligned address need not be aligned: the program chose both.
+    if (address % size != 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+
+    full_fence();  // as for a READ
+    std::uint64_t original = request.compare_or_add;
+    CopyResult result = CopyResult::ok;
+    if (region->kind == RegionKind::shared_file) {
+        // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
+        if (target.at.direct == nullptr) {
+            base::log_line(base::LogLevel::error, "soft",
+                           "atomic: the peer's shared memory cannot be mapped here, and the system's "
+                           "copies are not atomic to its processors; raise the limits on open files "
+                           "and memory (ulimit -n, -v)");
+            return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
+        }
+        std::atomic_ref<std::uint64_t> cell{*reinterpret_cast<std::uint64_t*>(target.at.direct)};
+        if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+            original = cell.fetch_add(request.compare_or_add);
+        } else {
+            cell.compare_exchange_strong(original, request.swap);
+        }
+    } else {
+        AtomicLocks& locks =
+            receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        if (!locks.lock(address)) return Progress::busy;
+        result = change(request, target.at, original);
+        locks.unlock(address);
+    }
+    if (result == CopyResult::ok) {
+        target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};
+        result = copy(local.data(), local_count, &target, 1, size);
+        if (result != CopyResult::ok) {
+            return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
+    } else {
+        return copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    counters_->add(Count::atomic);
+    if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, size);
+    return Progress::done;
+}
+
 Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     const BlockView& block = sender_.end.block;
     Request request{};
     const std::uint32_t opcode = load_once(entry.opcode);
-    if (opcode > IBV_WR_RDMA_READ) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
     request.opcode = static_cast<ibv_wr_opcode>(opcode);
     request.flags = load_once(entry.flags);
     request.immediate = load_once(entry.immediate);
     request.remote_key = load_once(entry.remote_key);
     request.remote_address = load_once(entry.remote_address);
+    request.compare_or_add = load_once(entry.compare_or_add);
+    request.swap = load_once(entry.swap);
     request.slot = load_once(entry.slot) & completion_slot_mask;
     const std::uint32_t count = load_once(entry.sges);
     std::array<ibv_sge, max_sges> sges;
     request.sges = sges.data();
     if ((request.flags & IBV_SEND_INLINE) != 0) {
         const std::uint32_t length = load_once(entry.inline_length);
-        if (length > block.inline_bytes || request.opcode == IBV_WR_RDMA_READ) {
+        if (length > block.inline_bytes || request.opcode == IBV_WR_RDMA_READ ||
+            is_atomic(request.opcode)) {
             return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
         }
         sges[0] = ibv_sge{reinterpret_cast<std::uint64_t>(&entry + 1), length, 0};

@@ -30,6 +30,8 @@ struct Request {
     std::uint32_t immediate;
     std::uint32_t remote_key;
     std::uint64_t remote_address;
+    std::uint64_t compare_or_add;  ///< of an atomic; else not set
+    std::uint64_t swap;
     const ibv_sge* sges;
     int sge_count;
     std::uint32_t slot;
@@ -40,6 +42,7 @@ enum class Progress : std::uint8_t {
     no_receive,  ///< the peer has posted no receive
     no_peer,     ///< the peer is not (yet, or any longer) connected to us and receiving
     gone,        ///< the peer's process is
+    busy,        ///< somebody holds the lock that an atomic needs
     failed,      ///< see `Executor::failure`
 };
 
@@ -179,6 +182,7 @@ class Executor {
         std::uint32_t access;
         std::uint32_t pd;
         bool writable;
+        RegionKind kind;
         const RegionEntry* entry;
         std::uint64_t iova;
         std::uint64_t length;
@@ -211,12 +215,18 @@ class Executor {
                region.entry->key_word.load(std::memory_order_acquire) == key_word_of(key);
     }
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
+    [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
+                                    std::uint64_t& original) noexcept;
     [[nodiscard]] Progress drop(const Request& request, Progress progress) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
     [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
                                                      std::uint32_t key, bool write) noexcept;
+    [[nodiscard]] const CachedRegion* find_region(Side& side, std::uint32_t key,
+                                                  std::uint64_t address, std::uint64_t length,
+                                                  std::uint32_t access, Reach& reach) noexcept;
     [[nodiscard]] bool find(Side& side, std::uint32_t key, std::uint64_t address,
                             std::uint64_t length, std::uint32_t access,
                             Reach& reach) noexcept;

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "atomic_locks.hpp"
 #include "copy_in_order.hpp"
 #include "descriptor.hpp"
 #include "layout.hpp"
@@ -71,6 +72,9 @@ class PeerNode {
                                                          std::uint32_t generation) = 0;
     virtual void unmap_block(const Block& block) noexcept = 0;
 
+    /// What excludes atomics on its memory from each other.
+    [[nodiscard]] virtual AtomicLocks& atomic_locks() noexcept = 0;
+
     /// The table entry for `key`; nullptr if the index is out of range. The caller validates
     /// `key_word`, before and (being cached) each time.
     [[nodiscard]] virtual const RegionEntry* region(std::uint32_t key) const noexcept = 0;
@@ -123,6 +127,7 @@ class Node {
     [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
     [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
     [[nodiscard]] virtual bool membarrier() const noexcept = 0;
+    [[nodiscard]] virtual AtomicLocks& atomic_locks() noexcept = 0;
 
     /// A zeroed block for a new queue pair; nullopt (errno set) when none is left.
     [[nodiscard]] virtual std::optional<Block> allocate_block(std::size_t size) = 0;

@@ -76,6 +76,7 @@ class LocalNode final : public Node {
     std::uint32_t number() const noexcept override { return name_.number; }
     const NodeIdentity& identity() const noexcept override { return memory_->header().identity; }
     bool membarrier() const noexcept override { return memory_->header().membarrier == 1; }
+    AtomicLocks& atomic_locks() noexcept override { return memory_->atomic_locks(); }
 
     std::optional<Block> allocate_block(std::size_t size) override {
         if (!usable()) {
@@ -143,6 +144,7 @@ class LocalNode final : public Node {
         usable_->store(false, std::memory_order_release);
         liveness_->abandon();
         name_.socket.close();
+        memory_->abandon();
         connections_.clear();
         for (auto& [number, known] : peers_) {
             if (auto peer = known.lock()) peer->abandon();

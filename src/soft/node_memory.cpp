@@ -59,6 +59,7 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
     control_ = Mapping{file_.get(), 0, blocks_offset, PROT_READ | PROT_WRITE};
     if (!control_) base::throw_errno(errno, std::string{attempt}, object);
     free_extents_.emplace(blocks_offset, size_ - blocks_offset);
+    atomic_locks_.emplace(file_.get());
 
     errno = 0;
     const auto start_time = start_time_of(::getpid());

@@ -37,6 +37,10 @@ class NodeMemory {
     [[nodiscard]] std::optional<Block> share(std::uint32_t index, std::uint32_t generation);
     void unshare(const Block& block) noexcept;
 
+    [[nodiscard]] AtomicLocks& atomic_locks() noexcept { return *atomic_locks_; }
+    /// In a child after fork: the locks are the parent's, and end with it.
+    void abandon() noexcept { file_.close(); }
+
     /// Held over fork, so that the child finds it unlocked.
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
@@ -57,6 +61,7 @@ class NodeMemory {
     std::uint64_t size_ = 0;
     Descriptor file_;
     Mapping control_;
+    std::optional<AtomicLocks> atomic_locks_;
 
     std::mutex mutex_;
     std::unordered_map<std::byte*, Held> held_;           ///< blocks by address of their mapping

@@ -31,6 +31,7 @@ class OwnNode final : public PeerNode {
         return alive() ? memory_->share(index, generation) : std::nullopt;
     }
     void unmap_block(const Block& block) noexcept override { memory_->unshare(block); }
+    AtomicLocks& atomic_locks() noexcept override { return memory_->atomic_locks(); }
 
     const RegionEntry* region(std::uint32_t key) const noexcept override {
         return regions_->entry(key);

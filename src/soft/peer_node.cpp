@@ -183,7 +183,10 @@ class ProcessNode final : public RemoteNode {
     void abandon() noexcept override {
         life_.gone.store(true, std::memory_order_release);
         life_.connection.close();
+        memory_.close();
     }
+
+    AtomicLocks& atomic_locks() noexcept override { return *atomic_locks_; }
 
     /// The steps of connect_to_node that fill it in.
     [[nodiscard]] bool adopt(Descriptor connection, std::string_view fabric);
@@ -221,6 +224,7 @@ class ProcessNode final : public RemoteNode {
     Descriptor memory_;
     std::uint64_t size_ = 0;
     Mapping control_;  ///< header, directory and region table, read only
+    std::optional<AtomicLocks> atomic_locks_;
     bool asymmetric_fences_ = false;
     const std::uint64_t confirmation_ticks_ = base::ticks_in(std::chrono::milliseconds{10});
     std::atomic<std::uint64_t> confirmed_{base::ticks()};
@@ -294,6 +298,7 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
         return false;
     }
     memory_ = std::move(file);
+    atomic_locks_.emplace(memory_.get());
     size_ = size;
     control_ = std::move(control);
     asymmetric_fences_ = facts.membarrier == 1;

@@ -21,9 +21,16 @@ constexpr OpcodeFacts opcode_facts[] = {
     {true, true, IBV_WC_SEND},        // SEND
     {true, true, IBV_WC_SEND},        // SEND_WITH_IMM
     {true, false, IBV_WC_RDMA_READ},  // RDMA_READ
+    {true, false, IBV_WC_COMP_SWAP},  // ATOMIC_CMP_AND_SWP
+    {true, false, IBV_WC_FETCH_ADD},  // ATOMIC_FETCH_AND_ADD
 };
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
-              IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4);
+              IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 &&
+              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6);
+
+[[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
+    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
 
 [[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
     const auto opcode = static_cast<unsigned>(wr.opcode);
@@ -49,6 +56,11 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
     request.sges = wr.sg_list;
     request.sge_count = wr.num_sge;
     request.slot = slot;
+    if (is_atomic(wr.opcode)) [[unlikely]] {
+        request.remote_key = wr.wr.atomic.rkey;
+        request.compare_or_add = wr.wr.atomic.compare_add;
+        request.swap = wr.wr.atomic.swap;
+    }
     return request;
 }
 
@@ -57,6 +69,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     PendingEntry& entry = *qp.block.pending_entry(qp.pending_tail);
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
+    if (is_atomic(wr.opcode)) {
+        entry.remote_key = wr.wr.atomic.rkey;
+        entry.compare_or_add = wr.wr.atomic.compare_add;
+        entry.swap = wr.wr.atomic.swap;
+    }
     entry.immediate = wr.imm_data;
     entry.opcode = wr.opcode;
     entry.flags = flags;
@@ -129,7 +146,10 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
     std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
                             1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM;
-    if (qp.reliable() && qp.attributes.max_rd_atomic > 0) allowed |= 1U << IBV_WR_RDMA_READ;
+    if (qp.reliable() && qp.attributes.max_rd_atomic > 0) {
+        allowed |= 1U << IBV_WR_RDMA_READ | 1U << IBV_WR_ATOMIC_CMP_AND_SWP |
+                   1U << IBV_WR_ATOMIC_FETCH_AND_ADD;
+    }
     return allowed;
 }
 

@@ -146,6 +146,15 @@ INSTANTIATE_TEST_SUITE_P(
     name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
+    Atomics, Perftest,
+    testing::Values(Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"},
+                    Command{"ib_atomic_lat", "-d", "soft0", "-A", "CMP_AND_SWAP", "-n", "500"},
+                    Command{"ib_atomic_bw", "-d", "soft0", "-n", "1000"},
+                    Command{"ib_atomic_bw", "-d", "soft0", "-A", "CMP_AND_SWAP", "-n", "1000",
+                            "-q", "2"}),
+    name_of_parameter);
+
+INSTANTIATE_TEST_SUITE_P(
     Uc, Perftest,
     testing::Values(Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
                     Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-s", "65536", "-n", "1000"},

@@ -176,6 +176,35 @@ class Endpoint {
         return post(IBV_WR_RDMA_WRITE, id, {sge(offset, length)}, flags, remote, rkey);
     }
 
+    int compare_swap(std::uint64_t id, std::size_t result, std::uint64_t remote, std::uint32_t rkey,
+                     std::uint64_t compare, std::uint64_t swap) {
+        return atomic(IBV_WR_ATOMIC_CMP_AND_SWP, id, {sge(result, 8)}, remote, rkey, compare, swap);
+    }
+    int fetch_add(std::uint64_t id, std::size_t result, std::uint64_t remote, std::uint32_t rkey,
+                  std::uint64_t add) {
+        return atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, id, {sge(result, 8)}, remote, rkey, add, 0);
+    }
+    int atomic(ibv_wr_opcode opcode, std::uint64_t id, std::vector<ibv_sge> pieces,
+               std::uint64_t remote, std::uint32_t rkey, std::uint64_t compare_add,
+               std::uint64_t swap) {
+        ibv_send_wr wr{};
+        wr.wr_id = id;
+        wr.sg_list = pieces.data();
+        wr.num_sge = static_cast<int>(pieces.size());
+        wr.opcode = opcode;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.atomic.remote_addr = remote;
+        wr.wr.atomic.rkey = rkey;
+        wr.wr.atomic.compare_add = compare_add;
+        wr.wr.atomic.swap = swap;
+        ibv_send_wr* bad = nullptr;
+        return ibv_post_send(qp, &wr, &bad);
+    }
+    /// The 8 bytes at `offset` of the buffer.
+    [[nodiscard]] std::uint64_t& word(std::size_t offset) const {
+        return *reinterpret_cast<std::uint64_t*>(memory + offset);
+    }
+
     /// The next completion; nullopt if none came within `patience`.
     std::optional<ibv_wc> complete(
         std::chrono::milliseconds patience = std::chrono::seconds{10}) {

@@ -21,6 +21,10 @@ MILLRACE_CHILD(soft_endpoint) {
     options.shared_memory = !has("private");
     if (has("uc")) options.type = IBV_QPT_UC;
     options.bytes = 1 << 20;
+    if (has("atomic")) {
+        options.access |= IBV_ACCESS_REMOTE_ATOMIC;
+        options.qp_access |= IBV_ACCESS_REMOTE_ATOMIC;
+    }
     Endpoint end{options};
     say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
         std::to_string(end.mr->rkey));
@@ -46,6 +50,21 @@ MILLRACE_CHILD(soft_endpoint) {
             say(std::to_string(end.send(a, b, c)));
         } else if (verb == "write") {  // id offset length address key
             say(std::to_string(end.write(a, b, c, d, static_cast<std::uint32_t>(e))));
+        } else if (verb == "add") {  // times address key: fetch-and-adds of 1, one after the other
+            std::uint64_t good = 0;
+            for (std::uint64_t i = 0; i < a; ++i) {
+                if (end.fetch_add(i, 0, b, static_cast<std::uint32_t>(c), 1) != 0) break;
+                const auto wc = end.complete();
+                if (!wc || wc->status != IBV_WC_SUCCESS) break;
+                ++good;
+            }
+            say(std::to_string(good));
+        } else if (verb == "add_forever") {  // address key
+            say("adding");
+            for (;;) {
+                static_cast<void>(end.fetch_add(1, 0, a, static_cast<std::uint32_t>(b), 1));
+                static_cast<void>(end.complete());
+            }
         } else if (verb == "fill") {  // offset length byte
             std::memset(end.memory + a, static_cast<int>(c), b);
             say("ok");
