@@ -55,8 +55,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t l
     if (!soft::owns(mr->context)) {
         return system_ibv_rereg_mr(mr, flags, pd, address, length, access);
     }
-    errno = EOPNOTSUPP;
-    return IBV_REREG_MR_ERR_INPUT;  // the region stays as it was
+    return soft::rereg_mr(mr, flags, pd, address, length, static_cast<unsigned>(access));
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {

@@ -26,8 +26,14 @@ struct ProtectionDomain : ibv_pd {
     [[nodiscard]] bool single_threaded() const noexcept { return thread_domain != nullptr; }
 };
 
+struct DeviceMemory;
+
 struct MemoryRegion : ibv_mr {
     std::uint64_t registration = 0;
+    std::uint64_t iova = 0;
+    std::uint32_t access = 0;
+    DeviceMemory* device_memory = nullptr;  ///< what it is a region of, if it is
+    bool plain = true;  ///< of the program's memory
     bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
 };
 

@@ -10,6 +10,7 @@
 #include "block_layout.hpp"
 #include "completion_queue.hpp"
 #include "context.hpp"
+#include "device_memory.hpp"
 #include "domains.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -65,6 +66,7 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
     all.hca_core_clock = device_clock_kilohertz;
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
     all.phys_port_cnt_ex = 1;
+    all.max_dm_size = max_device_memory;
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &all, std::min(size, sizeof all));
     return 0;
@@ -131,6 +133,10 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->alloc_td = alloc_td;
     context->dealloc_td = dealloc_td;
     context->alloc_parent_domain = alloc_parent_domain;
+    context->alloc_dm = alloc_dm;
+    context->free_dm = free_dm;
+    context->reg_dm_mr = reg_dm_mr;
+    context->alloc_null_mr = alloc_null_mr;
     return &context.release()->context;
 }
 

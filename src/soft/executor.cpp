@@ -158,7 +158,10 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
                        static_cast<RegionKind>(entry->kind), entry, load_once(entry->iova),
                        load_once(entry->length), nullptr, nullptr, {}};
-    if (side.end.mine) {
+    if (found.kind == RegionKind::nothing) {
+        found.base.pid = nowhere;
+        found.writable = true;
+    } else if (side.end.mine) {
         found.base.direct = reinterpret_cast<std::byte*>(entry->address);
         found.writable = true;
     } else {
@@ -263,7 +266,7 @@ CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t 
         }
         return CopyResult::ok;
     }
-    counters_->add(Count::system_copy);
+    if (to.pid != nowhere && from.pid != nowhere) counters_->add(Count::system_copy);
     return transfer(to, from, bytes, *peer_);
 }
 

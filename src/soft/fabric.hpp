@@ -31,6 +31,9 @@ struct Block {
     std::uint32_t generation = 0;  ///< never 0
 };
 
+/// The `pid` of a Reach that leads nowhere: zeros come from there, and bytes vanish in it.
+inline constexpr pid_t nowhere = -1;
+
 /// Where a registered range can be reached from this process.
 struct Reach {
     std::byte* direct = nullptr;    ///< mapped here: plain loads and stores
@@ -141,6 +144,8 @@ class Node {
     [[nodiscard]] virtual int add_region(void* address, std::size_t length, std::uint64_t iova,
                                          std::uint32_t access, std::uint32_t pd,
                                          LocalRegion& region) = 0;
+    /// Registers what has no memory behind it: every address is good.
+    [[nodiscard]] virtual int add_nothing(std::uint32_t pd, LocalRegion& region) = 0;
     /// Clears the key word; the caller then waits out the executors and calls `release_region`,
     /// which lets the index be used again (not with `quarantine`).
     virtual void invalidate_region(std::uint32_t key) noexcept = 0;

@@ -73,6 +73,7 @@ static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <
 enum class RegionKind : std::uint32_t {
     private_memory = 0,  ///< peers reach it by process_vm_*
     shared_file = 1,     ///< peers may map descriptor/device/inode/file_offset
+    nothing = 2,         ///< reads as zero, keeps nothing (ibv_alloc_null_mr)
 };
 
 /// One per region index. Written by the owner: `key_word` cleared first and stored last.

@@ -3,13 +3,27 @@
 #include <new>
 
 #include "context.hpp"
+#include "device_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
 
-ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
-               unsigned access) noexcept {
+namespace {
+
+/// Brings a registration into the form that the program sees.
+void describe(MemoryRegion& region, const LocalRegion& made, std::uint64_t registration) noexcept {
+    region.handle = made.key >> 8;
+    region.lkey = made.key;
+    region.rkey = made.key;
+    region.iova = made.iova;
+    region.access = made.access;
+    region.registration = registration;
+}
+
+/// Makes a region of what `add` registers; nullptr with errno.
+template <class Add>
+[[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
     std::unique_ptr<MemoryRegion> region{new (std::nothrow) MemoryRegion{}};
@@ -20,8 +34,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     LocalRegion made;
     int error = 0;
     try {
-        error = process.node().add_region(address, length, iova, access,
-                                          static_cast<ProtectionDomain*>(pd)->number, made);
+        error = add(process.node(), static_cast<ProtectionDomain*>(pd)->number, made);
     } catch (const std::exception&) {
         error = ENOMEM;
     }
@@ -31,15 +44,119 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     }
     region->context = pd->context;
     region->pd = pd;
-    region->addr = address;
-    region->length = length;
-    region->handle = made.key >> 8;
-    region->lkey = made.key;
-    region->rkey = made.key;
-    region->registration = process.next_registration();
+    describe(*region, made, process.next_registration());
     static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
     owner->users.fetch_add(1);
     return region.release();
+}
+
+[[nodiscard]] int refuse_rereg(int error) noexcept {
+    errno = error;
+    return IBV_REREG_MR_ERR_INPUT;  // the region stays as it was
+}
+
+}  // namespace
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+               unsigned access) noexcept {
+    if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+    MemoryRegion* const region =
+        make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
+            return node.add_region(address, length, iova, access, number, made);
+        });
+    if (region == nullptr) return nullptr;
+    region->addr = address;
+    region->length = length;
+    return region;
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
+    MemoryRegion* const region =
+        make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
+            return node.add_nothing(number, made);
+        });
+    if (region == nullptr) return nullptr;
+    region->addr = nullptr;
+    region->length = ~std::size_t{0};
+    region->plain = false;
+    return region;
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::size_t length,
+                  unsigned access) noexcept {
+    auto* memory = static_cast<DeviceMemory*>(public_memory);
+    if (memory->context != pd->context || (access & IBV_ACCESS_ZERO_BASED) == 0 ||
+        offset > memory->length || length > memory->length - offset) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    ibv_mr* const made = reg_mr(pd, memory->memory + offset, length, 0, access);
+    if (made == nullptr) return nullptr;
+    auto* region = static_cast<MemoryRegion*>(made);
+    region->addr = nullptr;  // it has none that a program may use
+    region->plain = false;
+    region->device_memory = memory;
+    memory->users.fetch_add(1);
+    return region;
+}
+
+int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_t length,
+             unsigned access) noexcept {
+    auto* region = static_cast<MemoryRegion*>(public_mr);
+    const bool new_place = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+    const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+    if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || region->invalid ||
+        !region->plain || (new_place && (address == nullptr || length == 0)) ||
+        (new_pd && (pd == nullptr || pd->context != region->context))) {
+        return refuse_rereg(EINVAL);
+    }
+    if (!new_place) {
+        address = region->addr;
+        length = region->length;
+    }
+    if (!new_pd) pd = region->pd;
+    if (!new_access) access = region->access;
+    std::uint64_t iova = region->iova;
+    if (new_place) iova = reinterpret_cast<std::uintptr_t>(address);
+    if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+    Process& process = *context_of(region->context)->process;
+    // The new one first: where it cannot be made, the old one is as it was.
+    LocalRegion made;
+    try {
+        const int error =
+            process.node().add_region(address, length, iova, access,
+                                      static_cast<ProtectionDomain*>(pd)->number, made);
+        if (error != 0) return refuse_rereg(error);
+    } catch (const std::exception&) {
+        return refuse_rereg(ENOMEM);
+    }
+    process.node().invalidate_region(region->lkey);
+    bool free = false;
+    try {
+        free = process.fence_region(region->registration);
+    } catch (const std::exception&) {  // as if one were still in it
+    }
+    if (!free) {
+        // As a device's failure in the middle: neither the old one nor the new one is valid, and
+        // dereg_mr is what can be done with it.
+        process.node().invalidate_region(made.key);
+        process.node().release_region(made.key, false);
+        region->invalid = true;
+        base::log_line(base::LogLevel::warn, "soft",
+                       "re-register memory: a stopped process may still be copying from or to it; "
+                       "the memory must not be reused until ibv_dereg_mr succeeds");
+        errno = EBUSY;
+        return IBV_REREG_MR_ERR_CMD;
+    }
+    process.node().release_region(region->lkey, false);
+    static_cast<ProtectionDomain*>(region->pd)->users.fetch_sub(1);
+    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    region->pd = pd;
+    region->addr = address;
+    region->length = length;
+    describe(*region, made, process.next_registration());
+    return 0;
 }
 
 int dereg_mr(ibv_mr* public_mr) noexcept {
@@ -64,6 +181,7 @@ int dereg_mr(ibv_mr* public_mr) noexcept {
     }
     process.node().release_region(region->lkey, false);
     static_cast<ProtectionDomain*>(region->pd)->users.fetch_sub(1);
+    if (region->device_memory != nullptr) region->device_memory->users.fetch_sub(1);
     release(owner);
     delete region;
     return 0;

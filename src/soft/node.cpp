@@ -95,6 +95,9 @@ class LocalNode final : public Node {
                    std::uint32_t pd, LocalRegion& region) override {
         return usable() ? regions_->add(address, length, iova, access, pd, region) : ENODEV;
     }
+    int add_nothing(std::uint32_t pd, LocalRegion& region) override {
+        return usable() ? regions_->add_nothing(pd, region) : ENODEV;
+    }
     void invalidate_region(std::uint32_t key) noexcept override {
         if (usable()) regions_->invalidate(key);
     }

@@ -64,20 +64,9 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
         }
     }
 
-    std::uint32_t index = 0;
-    if (never_used_ < regions_per_node) {
-        index = never_used_++;
-    } else if (!freed_.empty()) {
-        index = freed_.front();
-        freed_.pop_front();
-    } else {
-        return ENOMEM;
-    }
-    std::uint8_t& generation = generations_[index];
-    if (++generation == 0) generation = 1;
-    const std::uint32_t key = make_key(index, generation);
-
-    RegionEntry& entry = entries_[index];
+    const std::uint32_t key = new_key();
+    if (key == 0) return ENOMEM;
+    RegionEntry& entry = entries_[index_of_key(key)];
     entry.iova = iova;
     entry.length = length;
     entry.address = begin;
@@ -93,6 +82,40 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
 
     region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
     return 0;
+}
+
+int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
+    const std::scoped_lock lock{mutex_};
+    const std::uint32_t key = new_key();
+    if (key == 0) return ENOMEM;
+    RegionEntry& entry = entries_[index_of_key(key)];
+    entry.iova = 0;
+    entry.length = ~std::uint64_t{0};
+    entry.address = 0;
+    entry.access = IBV_ACCESS_LOCAL_WRITE;
+    entry.pd = pd;
+    entry.device = entry.inode = 0;
+    entry.file_offset = 0;
+    entry.descriptor = 0;
+    entry.kind = static_cast<std::uint64_t>(RegionKind::nothing) & 3;
+    entry.key_word.store(key_word_of(key), std::memory_order_release);
+    region = {key, nullptr, 0, entry.length, entry.access, pd};
+    return 0;
+}
+
+std::uint32_t RegionTable::new_key() {
+    std::uint32_t index = 0;
+    if (never_used_ < regions_per_node) {
+        index = never_used_++;
+    } else if (!freed_.empty()) {
+        index = freed_.front();
+        freed_.pop_front();
+    } else {
+        return 0;
+    }
+    std::uint8_t& generation = generations_[index];
+    if (++generation == 0) generation = 1;
+    return make_key(index, generation);
 }
 
 void RegionTable::invalidate(std::uint32_t key) noexcept {

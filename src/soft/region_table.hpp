@@ -22,6 +22,7 @@ class RegionTable {
     /// As Node::add_region, invalidate_region, release_region.
     [[nodiscard]] int add(void* address, std::size_t length, std::uint64_t iova,
                           std::uint32_t access, std::uint32_t pd, LocalRegion& region);
+    [[nodiscard]] int add_nothing(std::uint32_t pd, LocalRegion& region);
     void invalidate(std::uint32_t key) noexcept;
     void release(std::uint32_t key, bool quarantine) noexcept;
 
@@ -40,6 +41,9 @@ class RegionTable {
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
   private:
+    /// A key that nothing has yet, or 0: none is left. With the mutex.
+    [[nodiscard]] std::uint32_t new_key();
+
     RegionEntry* entries_;
     std::mutex mutex_;
     std::uint32_t never_used_ = 0;

@@ -86,6 +86,21 @@ CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t byt
     return CopyResult::ok;
 }
 
+CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
+    static constexpr std::byte zeros[4096]{};
+    while (bytes > 0) {
+        const std::size_t some = std::min(bytes, sizeof zeros);
+        const Reach from{const_cast<std::byte*>(zeros), 0, 0};
+        if (const CopyResult result = transfer(to, from, some, peer); result != CopyResult::ok) {
+            return result;
+        }
+        if (to.direct != nullptr) to.direct += some;
+        to.remote += some;
+        bytes -= some;
+    }
+    return CopyResult::ok;
+}
+
 }  // namespace
 
 CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
@@ -94,7 +109,8 @@ CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
         copy_in_order(to.direct, from.direct, bytes);
         return CopyResult::ok;
     }
-    if (bytes == 0) return CopyResult::ok;
+    if (bytes == 0 || to.pid == nowhere) return CopyResult::ok;
+    if (from.pid == nowhere) return write_zeros(to, bytes, peer);
     if (!peer.same_process()) return CopyResult::peer_gone;
     if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, from.pid);
     if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, to.pid);

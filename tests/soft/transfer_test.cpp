@@ -230,7 +230,7 @@ TEST(QueuePair, RefusesRequestsThatCanNeverRun) {
     EXPECT_EQ(pair.left.post(IBV_WR_SEND, 1, std::vector<ibv_sge>(5, piece)), EINVAL);
     EXPECT_EQ(pair.left.post(IBV_WR_SEND, 1, {pair.left.sge(0, 257)}, IBV_SEND_INLINE), EINVAL);
     EXPECT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {piece}, IBV_SEND_INLINE), EINVAL);
-    EXPECT_EQ(pair.left.post(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, {piece}), EINVAL);
+    EXPECT_EQ(pair.left.post(IBV_WR_TSO, 1, {piece}), EINVAL);
     EXPECT_EQ(pair.left.post(IBV_WR_BIND_MW, 1, {piece}), EINVAL);
     EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS) << "a refused request is no error of the queue";
 }

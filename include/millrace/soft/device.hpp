@@ -42,6 +42,15 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept;
 int dealloc_pd(ibv_pd* pd) noexcept;
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                unsigned access) noexcept;
+/// As ibv_rereg_mr: on success the region has new keys. IBV_REREG_MR_ERR_INPUT: it is as it was;
+/// IBV_REREG_MR_ERR_CMD (EBUSY, as dereg_mr): it is no longer valid and can only be deregistered.
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length,
+             unsigned access) noexcept;
+/// A region without memory, for local use: reads as zero, keeps nothing, has every address.
+ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept;
+/// A region of device memory. `access` must contain IBV_ACCESS_ZERO_BASED.
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* memory, std::uint64_t offset, std::size_t length,
+                  unsigned access) noexcept;
 /// Returns EBUSY, with the region already invalid for new requests, if a stopped executor was
 /// still copying after a second: its memory must then never be reused (see "Fences").
 int dereg_mr(ibv_mr* mr) noexcept;
