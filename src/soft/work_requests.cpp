@@ -237,7 +237,9 @@ constexpr std::uint64_t writing = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDM
 [[nodiscard]] std::uint64_t supported_operations(ibv_qp_type type) noexcept {
     switch (type) {
         case IBV_QPT_RC:
-            return sending | writing | IBV_QP_EX_WITH_RDMA_READ;
+            return sending | writing | IBV_QP_EX_WITH_RDMA_READ |
+                   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+        case IBV_QPT_UC: return sending | writing;
         default:
             return 0;
     }
