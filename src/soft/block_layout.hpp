@@ -12,6 +12,7 @@
 //          …     send sub-ring     16 B x send_entries                      executor of our sends
 //          …     receive queue     stride x receive_entries                 owner
 //          …     pending ring      stride x send_entries                    owner
+//          …     windows           key word per slot, 0: not bound          owner; peer's executor clears
 //
 // Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
 // the receive queue have one position per entry. A receive's completion lies at the position of
@@ -142,6 +143,7 @@ enum : std::uint32_t {
     completion_solicited = 1U << 16,
     completion_immediate = 1U << 17,
     completion_write = 1U << 18,  ///< of a WRITE with immediate, not a SEND
+    completion_invalidated = 1U << 19,  ///< `immediate` is the key that the SEND has invalidated
 };
 
 /// Followed by its sges.
@@ -199,8 +201,11 @@ struct Geometry {
     [[nodiscard]] constexpr std::size_t pending_offset() const noexcept {
         return receive_queue_offset() + receive_entries * receive_stride();
     }
+    [[nodiscard]] constexpr std::size_t windows_offset() const noexcept {
+        return (pending_offset() + send_entries * pending_stride() + 63) & ~std::size_t{63};
+    }
     [[nodiscard]] constexpr std::size_t block_size() const noexcept {
-        const std::size_t end = pending_offset() + send_entries * pending_stride();
+        const std::size_t end = windows_offset() + windows_per_queue_pair * sizeof(std::uint64_t);
         return (end + page_size - 1) & ~(page_size - 1);
     }
 };
@@ -218,6 +223,7 @@ struct BlockView {
     CompletionEntry* send_ring = nullptr;
     std::byte* receive_queue = nullptr;
     std::byte* pending_ring = nullptr;
+    std::atomic<std::uint64_t>* windows = nullptr;
     std::uint32_t send_mask = 0;
     std::uint32_t receive_mask = 0;
     std::uint32_t receive_stride = 0;
@@ -239,6 +245,7 @@ struct BlockView {
           send_ring{at<CompletionEntry>(memory, geometry.send_ring_offset())},
           receive_queue{memory + geometry.receive_queue_offset()},
           pending_ring{memory + geometry.pending_offset()},
+          windows{at<std::atomic<std::uint64_t>>(memory, geometry.windows_offset())},
           send_mask{geometry.send_entries - 1},
           receive_mask{geometry.receive_entries - 1},
           receive_stride{static_cast<std::uint32_t>(geometry.receive_stride())},

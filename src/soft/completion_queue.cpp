@@ -26,6 +26,7 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
     wc.qp_num = qp.qp_num;
     wc.src_qp = qp.attributes.dest_qp_num;
     wc.wc_flags = (flags & completion_immediate) != 0 ? unsigned{IBV_WC_WITH_IMM} : 0U;
+    if ((flags & completion_invalidated) != 0) [[unlikely]] wc.wc_flags = IBV_WC_WITH_INV;
     wc.pkey_index = 0;
     wc.slid = 1;
     wc.sl = 0;

@@ -11,6 +11,7 @@
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "device_memory.hpp"
+#include "memory_window.hpp"
 #include "domains.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -73,12 +74,6 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
 }
 
 // The operations that the header calls without looking whether they are there.
-ibv_mw* refuse_memory_window(ibv_pd*, ibv_mw_type) noexcept {
-    errno = EOPNOTSUPP;
-    return nullptr;
-}
-int refuse_bind(ibv_qp*, ibv_mw*, ibv_mw_bind*) noexcept { return EOPNOTSUPP; }
-int refuse_release(ibv_mw*) noexcept { return EOPNOTSUPP; }
 int refuse_shared_receive(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     *bad = wr;
     return EOPNOTSUPP;
@@ -116,9 +111,9 @@ ibv_context* open_or_throw(ibv_device* device) {
     plain.num_comp_vectors = 1;
     pthread_mutex_init(&plain.mutex, nullptr);
     plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
-    plain.ops.alloc_mw = refuse_memory_window;
-    plain.ops.bind_mw = refuse_bind;
-    plain.ops.dealloc_mw = refuse_release;
+    plain.ops.alloc_mw = alloc_mw;
+    plain.ops.bind_mw = bind_mw;
+    plain.ops.dealloc_mw = dealloc_mw;
     plain.ops.poll_cq = poll_cq;
     plain.ops.req_notify_cq = req_notify_cq;
     plain.ops.post_srq_recv = refuse_shared_receive;
@@ -178,12 +173,14 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->hw_ver = 1;
     attributes->max_qp = static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_wr = static_cast<int>(max_queue_entries);
-    attributes->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN;
+    attributes->device_cap_flags =
+        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attributes->max_sge = static_cast<int>(max_sges);
     attributes->max_sge_rd = static_cast<int>(max_sges);
     attributes->max_cq = 65536;
     attributes->max_cqe = 4 << 20;
     attributes->max_mr = static_cast<int>(regions_per_node);
+    attributes->max_mw = static_cast<int>(regions_per_node);
     attributes->max_pd = 65536;
     attributes->max_qp_rd_atom = max_reads;
     attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);

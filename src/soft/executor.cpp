@@ -10,7 +10,7 @@ namespace millrace::soft {
 namespace {
 
 /// What a cache slot points to while it holds nothing: never valid.
-const RegionEntry no_region{};
+const std::atomic<std::uint64_t> no_region{0};
 
 [[nodiscard]] Reach advance(const Reach& reach, std::uint64_t bytes) noexcept {
     Reach moved = reach;
@@ -24,7 +24,7 @@ const RegionEntry no_region{};
 
 [[nodiscard]] bool sends_to_receive(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
-           opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+           opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
 }
 
 [[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
@@ -79,8 +79,8 @@ void Executor::disconnect() noexcept {
 
 void Executor::forget(Side& side) noexcept {
     for (CachedRegion& cached : side.cache) {
-        cached = CachedRegion{0,  0, 0, false, RegionKind::private_memory, &no_region, 0, 0, nullptr,
-                                  nullptr, {}};
+        cached = CachedRegion{0, 0, 0, false, RegionKind::private_memory, &no_region, no_word, 0, 0,
+                                  nullptr, nullptr, {}};
     }
 }
 
@@ -132,6 +132,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::no_receive: return receiver_ready() && receive_available(position);
         case Progress::no_peer: return receiver_ready();
         case Progress::gone:
+        case Progress::owners:
         case Progress::busy:
         case Progress::failed: return false;
     }
@@ -150,14 +151,14 @@ const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
 const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& slot,
                                                        std::uint32_t key, bool write) noexcept {
     slot.key = 0;
-    slot.entry = &no_region;
+    slot.live = &no_region;
     const RegionEntry* entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
     if (entry == nullptr || entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
         return nullptr;
     }
     CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
-                       static_cast<RegionKind>(entry->kind), entry, load_once(entry->iova),
-                       load_once(entry->length), nullptr, nullptr, {}};
+                       static_cast<RegionKind>(entry->kind), &entry->key_word,
+                       key_word_of(key), load_once(entry->iova), load_once(entry->length), nullptr, nullptr, {}};
     if (found.kind == RegionKind::nothing) {
         found.base.pid = nowhere;
         found.writable = true;
@@ -179,9 +180,19 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
         }
     }
     if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) return nullptr;
-    // A key of another protection domain is no key.
-    if (found.pd != pd_of(side)) return nullptr;
-    found.read_from = found.base.direct;
+    if ((found.pd & pd_is_queue_pair) != 0) {
+        // A window of one queue pair. Valid is what its block says: there the peer can end it.
+        if ((found.pd & 0xfff) != index_of_qpn(side.end.qpn)) return nullptr;
+        found.live = &side.end.block.windows[slot_of_window_pd(found.pd)];
+        found.word = found.live->load(std::memory_order_acquire);
+        if (!is_word_of_window(found.word, key)) return nullptr;
+    } else if (found.pd != pd_of(side)) {
+        return nullptr;  // a key of another protection domain is no key
+    }
+    if ((found.access & access_window) == 0) {
+        found.access |= access_local;
+        found.read_from = found.base.direct;
+    }
     if (found.writable && (found.access & IBV_ACCESS_REMOTE_WRITE) != 0) {
         found.write_to = found.base.direct;
     }
@@ -219,7 +230,8 @@ bool Executor::gather(const Request& request, std::uint32_t access, Piece* piece
         piece.length = sge.length;
         if (in_line) {
             piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
-        } else if (!find(sender_, sge.lkey, sge.addr, sge.length, access, piece.at)) {
+        } else if (!find(sender_, sge.lkey, sge.addr, sge.length, access | access_local,
+                         piece.at)) {
             return false;
         }
         total += sge.length;
@@ -244,8 +256,8 @@ bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& 
         if (sge.length == 0) continue;
         Piece& piece = pieces[count];
         piece.length = sge.length;
-        if (!find(receiver_, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE,
-                  piece.at)) {
+        if (!find(receiver_, sge.lkey, address, sge.length,
+                  IBV_ACCESS_LOCAL_WRITE | access_local, piece.at)) {
             return false;
         }
         total += sge.length;
@@ -449,10 +461,17 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
 
 Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
-    if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] return attempt_atomic(request);
+    std::atomic<std::uint64_t>* window = nullptr;
+    if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] {
+        if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic(request);
+        window = window_word(request.immediate);
+    }
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);
     if (consumes && !receive_available(receive)) return Progress::no_receive;
+    if (request.opcode == IBV_WR_SEND_WITH_INV && window == nullptr) [[unlikely]] {
+        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
 
     std::array<Piece, max_sges> local;
     std::uint32_t local_count = 0;
@@ -467,7 +486,7 @@ Progress Executor::attempt(const Request& request) noexcept {
 
     std::array<Piece, max_sges> remote;
     std::uint32_t remote_count = 0;
-    if (request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM) {
+    if (consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
         std::uint64_t room = 0;
         if (!scatter_of(receive, remote.data(), remote_count, room)) {
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
@@ -507,12 +526,26 @@ Progress Executor::attempt(const Request& request) noexcept {
     if (consumes) {
         std::uint32_t flags = 0;
         if ((request.flags & IBV_SEND_SOLICITED) != 0) flags |= completion_solicited;
-        if (request.opcode != IBV_WR_SEND) flags |= completion_immediate;
+        if (window != nullptr) [[unlikely]] {
+            // Nobody else executes for this connection now; before the receiver can know of it.
+            window->store(0, std::memory_order_release);
+            flags |= completion_invalidated;
+        } else if (request.opcode != IBV_WR_SEND) {
+            flags |= completion_immediate;
+        }
         if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= completion_write;
         complete_receive(receive, bytes, request.immediate, flags);
     }
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, bytes);
     return Progress::done;
+}
+
+// --- windows ------------------------------------------------------------------------------------
+
+std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
+    const CachedRegion* const region = look_up(receiver_, key, false);
+    if (region == nullptr || (region->pd & pd_is_queue_pair) == 0) return nullptr;
+    return &receiver_.end.block.windows[slot_of_window_pd(region->pd)];
 }
 
 // --- atomics ------------------------------------------------------------------------------------
@@ -600,7 +633,11 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     const BlockView& block = sender_.end.block;
     Request request{};
     const std::uint32_t opcode = load_once(entry.opcode);
-    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
+        ring_sender(true);
+        return Progress::owners;
+    }
+    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
     request.opcode = static_cast<ibv_wr_opcode>(opcode);
     request.flags = load_once(entry.flags);
     request.immediate = load_once(entry.immediate);

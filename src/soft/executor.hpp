@@ -42,6 +42,7 @@ enum class Progress : std::uint8_t {
     no_receive,  ///< the peer has posted no receive
     no_peer,     ///< the peer is not (yet, or any longer) connected to us and receiving
     gone,        ///< the peer's process is
+    owners,      ///< only the sender's own process can do it
     busy,        ///< somebody holds the lock that an atomic needs
     failed,      ///< see `Executor::failure`
 };
@@ -167,6 +168,11 @@ class Executor {
     /// The status that the sender's completion of the request that failed has.
     [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
 
+    /// Completes a request that our process has done without its peer (binding a window), or says
+    /// why it failed.
+    void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
+    void fail_local(ibv_wc_status status) noexcept { failure_ = status; }
+
     /// Runs the pending request at `entry` (of the sender's block).
     [[nodiscard]] Progress run_pending(const PendingEntry& entry) noexcept;
 
@@ -183,7 +189,8 @@ class Executor {
         std::uint32_t pd;
         bool writable;
         RegionKind kind;
-        const RegionEntry* entry;
+        const std::atomic<std::uint64_t>* live;  ///< holds `word` while the key is valid
+        std::uint64_t word;
         std::uint64_t iova;
         std::uint64_t length;
         std::byte* write_to;         ///< the first byte, if peers may write and it is mapped
@@ -212,9 +219,10 @@ class Executor {
     }
     [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
         return region.key == key &&
-               region.entry->key_word.load(std::memory_order_acquire) == key_word_of(key);
+               region.live->load(std::memory_order_acquire) == region.word;
     }
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
     [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
                                     std::uint64_t& original) noexcept;
@@ -254,6 +262,8 @@ class Executor {
 
     /// RTR, RTS, SQD, SQE: the words that follow that of RTR.
     static constexpr std::uint64_t receiving_states = IBV_QPS_SQE - IBV_QPS_RTR;
+    /// In CachedRegion::access: the key is a local one, too (that of a region, not of a window).
+    static constexpr std::uint32_t access_local = 1U << 30;
     static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 4;  ///< matches nothing
 
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced

@@ -114,6 +114,15 @@ struct LocalRegion {
     std::uint32_t pd = 0;
 };
 
+/// What a memory window shows of the region that it is bound to.
+struct WindowFacts {
+    std::uint64_t address = 0;  ///< of its first byte, as the region counts
+    std::uint64_t iova = 0;     ///< what peers call that byte
+    std::uint64_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t pd = 0;       ///< or make_window_pd
+};
+
 /// This process's node. One per process and fabric, made by the first open_device, closed with
 /// the last close_device; not inherited by fork (the child's calls fail with ENODEV).
 class Node {
@@ -146,6 +155,12 @@ class Node {
                                          LocalRegion& region) = 0;
     /// Registers what has no memory behind it: every address is good.
     [[nodiscard]] virtual int add_nothing(std::uint32_t pd, LocalRegion& region) = 0;
+    /// A key for a memory window, not valid before it is bound; 0: none is left.
+    [[nodiscard]] virtual std::uint32_t add_window() = 0;
+    /// Makes `key`, which has the index of the window's, valid for a part of the region `parent`.
+    virtual void bind_window(std::uint32_t key, const RegionEntry& parent,
+                             const WindowFacts& facts) noexcept = 0;
+    virtual void release_window(std::uint32_t key) noexcept = 0;
     /// Clears the key word; the caller then waits out the executors and calls `release_region`,
     /// which lets the index be used again (not with `quarantine`).
     virtual void invalidate_region(std::uint32_t key) noexcept = 0;

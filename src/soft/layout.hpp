@@ -93,8 +93,31 @@ struct alignas(cache_line) RegionEntry {
 static_assert(sizeof(RegionEntry) == 64);
 static_assert(region_table_offset + regions_per_node * sizeof(RegionEntry) <= blocks_offset);
 
+/// In `access`: a memory window, whose key is for peers only.
+inline constexpr std::uint32_t access_window = 1U << 31;
+/// In `pd`: a window of type 2, which belongs to one queue pair and not to a protection domain.
+inline constexpr std::uint32_t pd_is_queue_pair = 1U << 31;
+inline constexpr std::uint32_t windows_per_queue_pair = 256;
+[[nodiscard]] constexpr std::uint32_t make_window_pd(std::uint32_t slot,
+                                                     std::uint32_t index) noexcept {
+    return pd_is_queue_pair | slot << 12 | index;
+}
+[[nodiscard]] constexpr std::uint32_t slot_of_window_pd(std::uint32_t pd) noexcept {
+    return (pd >> 12) % windows_per_queue_pair;
+}
+
 [[nodiscard]] constexpr std::uint64_t key_word_of(std::uint32_t key) noexcept {
     return std::uint64_t{1} << 63 | key;
+}
+
+/// A bound window's word in its queue pair's block: the key's, and which binding it is, because a
+/// program may give the same key again.
+[[nodiscard]] constexpr std::uint64_t make_window_word(std::uint32_t key,
+                                                       std::uint64_t binding) noexcept {
+    return key_word_of(key) | (binding & 0x7fffffff) << 32;
+}
+[[nodiscard]] constexpr bool is_word_of_window(std::uint64_t word, std::uint32_t key) noexcept {
+    return word >> 63 != 0 && static_cast<std::uint32_t>(word) == key;
 }
 
 }  // namespace millrace::soft

@@ -121,6 +121,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     if (new_place) iova = reinterpret_cast<std::uintptr_t>(address);
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
     Process& process = *context_of(region->context)->process;
+    if (process.windows().any_on(*region)) return refuse_rereg(EBUSY);
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
     try {
@@ -164,6 +165,11 @@ int dereg_mr(ibv_mr* public_mr) noexcept {
     Context* const owner = context_of(region->context);
     Process& process = *owner->process;
     const bool again = region->invalid;
+    if (!again && process.windows().any_on(*region)) {
+        base::log_line(base::LogLevel::warn, "soft",
+                       "deregister memory: memory windows are bound to it; invalidate or free them first");
+        return EBUSY;
+    }
     if (!again) process.node().invalidate_region(region->lkey);
     region->invalid = true;
     bool free = false;

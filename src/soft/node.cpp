@@ -98,6 +98,14 @@ class LocalNode final : public Node {
     int add_nothing(std::uint32_t pd, LocalRegion& region) override {
         return usable() ? regions_->add_nothing(pd, region) : ENODEV;
     }
+    std::uint32_t add_window() override { return usable() ? regions_->add_window() : 0; }
+    void bind_window(std::uint32_t key, const RegionEntry& parent,
+                     const WindowFacts& facts) noexcept override {
+        if (usable()) regions_->bind_window(key, parent, facts);
+    }
+    void release_window(std::uint32_t key) noexcept override {
+        if (usable()) regions_->release_window(key);
+    }
     void invalidate_region(std::uint32_t key) noexcept override {
         if (usable()) regions_->invalidate(key);
     }

@@ -13,6 +13,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -32,6 +34,20 @@ namespace millrace::soft {
 namespace {
 
 using base::LogLevel;
+
+/// Says why a node cannot be reached: queue pairs look again and again, so not more than once in
+/// two seconds per node.
+template <class... Args>
+void complain(std::uint32_t number, LogLevel level, fmt::format_string<Args...> text,
+              Args&&... args) {
+    static std::array<std::atomic<std::uint64_t>, max_node_number + 1> said{};
+    static const std::uint64_t interval = base::ticks_in(std::chrono::seconds{2});
+    const std::uint64_t now = base::ticks();
+    const std::uint64_t last = said[number].load(std::memory_order_relaxed);
+    if (last != 0 && now - last < interval) return;
+    said[number].store(now, std::memory_order_relaxed);
+    base::log(level, "soft", text, std::forward<Args>(args)...);
+}
 
 /// Mapping offsets must be multiples of this: huge pages have their own.
 std::uint64_t mapping_unit(int descriptor) noexcept {
@@ -249,9 +265,9 @@ bool ProcessNode::find_memory(std::string_view fabric) {
                                                         &::closedir};
     if (!directory) {
         if (errno != ENOENT) {
-            base::log(LogLevel::warn, "soft",
+            complain(number_, LogLevel::warn,
                       "cannot look into process {} ({}): {}; let both run as the same user, and "
-                      "dumpable",
+                      "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
                       pid_, object, base::describe_errno(errno));
         }
         return false;
@@ -268,7 +284,7 @@ bool ProcessNode::find_memory(std::string_view fabric) {
         }
         if (try_memory(descriptor, object)) return true;
     }
-    base::log(LogLevel::warn, "soft", "process {} ({}) has no node memory that can be used", pid_,
+    complain(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used", pid_,
               object);
     return false;
 }
@@ -286,7 +302,7 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
     const auto& facts = *reinterpret_cast<const NodeHeader*>(control.memory());
     if (facts.magic != node_magic || facts.node_number != number_) return false;
     if (facts.version != layout_version) {
-        base::log(LogLevel::warn, "soft",
+        complain(number_, LogLevel::warn,
                   "{} (process {}) has layout version {}, this library {}: use the same build in "
                   "both",
                   object, pid_, facts.version, layout_version);
@@ -311,14 +327,14 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
                                             std::shared_ptr<Liveness> liveness) {
     Descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
-        base::log(LogLevel::error, "soft", "no socket to reach {}: {}",
+        complain(number, LogLevel::error, "no socket to reach {}: {}",
                   describe_node(fabric, number), base::describe_errno(errno));
         return nullptr;
     }
     const NodeAddress address{::geteuid(), fabric, number};
     if (::connect(connection.get(), address.get(), address.length) != 0) {
         if (errno != ECONNREFUSED) {
-            base::log(LogLevel::warn, "soft", "cannot reach {}: {}", describe_node(fabric, number),
+            complain(number, LogLevel::warn, "cannot reach {}: {}", describe_node(fabric, number),
                       errno == EAGAIN ? "too many processes wait for it to notice them"
                                       : base::describe_errno(errno));
         }
@@ -326,9 +342,17 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
     }
     ucred owner{};
     socklen_t length = sizeof owner;
-    if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0 ||
-        owner.uid != ::geteuid() || owner.pid <= 0) {
-        base::log(LogLevel::warn, "soft",
+    const bool known =
+        ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0;
+    if (known && owner.uid == ::geteuid() && owner.pid <= 0) {
+        complain(number, LogLevel::warn,
+                 "{} lives in another pid namespace, its process has no number here: cannot look "
+                 "into it; let both run in one (containers: --pid=host or --pid=container:NAME)",
+                 describe_node(fabric, number));
+        return nullptr;
+    }
+    if (!known || owner.uid != ::geteuid()) {
+        complain(number, LogLevel::warn,
                   "{} is held by user {} (process {}), we are user {}: not to be trusted",
                   describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
         return nullptr;

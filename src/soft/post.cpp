@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "fences.hpp"
+#include "memory_window.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -23,10 +24,14 @@ constexpr OpcodeFacts opcode_facts[] = {
     {true, false, IBV_WC_RDMA_READ},  // RDMA_READ
     {true, false, IBV_WC_COMP_SWAP},  // ATOMIC_CMP_AND_SWP
     {true, false, IBV_WC_FETCH_ADD},  // ATOMIC_FETCH_AND_ADD
+    {true, false, IBV_WC_LOCAL_INV},  // LOCAL_INV
+    {true, false, IBV_WC_BIND_MW},    // BIND_MW
+    {true, true, IBV_WC_SEND},        // SEND_WITH_INV
 };
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
               IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 &&
-              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6);
+              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 && IBV_WR_LOCAL_INV == 7 &&
+              IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
 
 [[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -36,6 +41,7 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
     const auto opcode = static_cast<unsigned>(wr.opcode);
     if (opcode > 31 || (qp.opcodes >> opcode & 1) == 0) return false;
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
+    if (wr.opcode == IBV_WR_BIND_MW && !may_be_posted(wr)) return false;
     if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
         if (!opcode_facts[wr.opcode].may_be_inline) return false;
         std::uint64_t total = 0;
@@ -75,7 +81,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         entry.swap = wr.wr.atomic.swap;
     }
     entry.immediate = wr.imm_data;
-    entry.opcode = wr.opcode;
+    entry.opcode = static_cast<std::uint32_t>(wr.opcode);
     entry.flags = flags;
     entry.sges = static_cast<std::uint32_t>(wr.num_sge);
     entry.inline_length = 0;
@@ -124,6 +130,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         } else {
             const std::uint32_t flags =
                 wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+            if (is_local(wr->opcode) &&
+                !qp.defer_local(local_operation_of(*wr, flags, slot & qp.send_mask))) {
+                error = ENOMEM;
+                break;
+            }
             append_pending(qp, *wr, flags, slot & qp.send_mask);
             deferred = true;
         }
@@ -145,7 +156,9 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 
 std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
     std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
-                            1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM;
+                            1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM |
+                            1U << IBV_WR_SEND_WITH_INV | 1U << IBV_WR_BIND_MW |
+                            1U << IBV_WR_LOCAL_INV;
     if (qp.reliable() && qp.attributes.max_rd_atomic > 0) {
         allowed |= 1U << IBV_WR_RDMA_READ | 1U << IBV_WR_ATOMIC_CMP_AND_SWP |
                    1U << IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -187,7 +200,9 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
         Progress progress;
-        {
+        if (!one_write && is_local(wr->opcode)) [[unlikely]] {
+            progress = qp.run_local(local_operation_of(*wr, flags, index));
+        } else {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
             if (one_write && qp.own.write_at_once(*wr, flags, index)) [[likely]] continue;
             progress = qp.own.run(request_of(*wr, flags, index));

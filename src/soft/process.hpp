@@ -12,6 +12,7 @@
 #include "counters.hpp"
 #include "fabric.hpp"
 #include "millrace/base/statistics.hpp"
+#include "windows.hpp"
 
 namespace millrace::soft {
 
@@ -74,6 +75,7 @@ class Process {
         if (now - last_collection_.load(std::memory_order_relaxed) >= look_interval_) collect(now);
     }
 
+    [[nodiscard]] Windows& windows() noexcept { return windows_; }
     Counters& counters() noexcept { return counters_; }
     /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
     /// base::ticks()). Passes over it while another thread is busy with the queue pairs.
@@ -99,6 +101,7 @@ class Process {
     std::vector<std::unique_ptr<QueuePair>> kept_;
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
     std::vector<AsynchronousEvents*> events_;
+    Windows windows_;
     std::atomic<std::uint32_t> next_pd_{1};
     std::atomic<std::uint64_t> registrations_{0};
     std::atomic<std::uint64_t> last_look_{0};

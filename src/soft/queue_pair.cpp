@@ -184,6 +184,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
 
 void QueuePair::await_executors() noexcept {
     direct = false;
+    forget_local();
     settled = false;
     erring = true;
     erring_since = base::Clock::now();
@@ -292,6 +293,18 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             }
         }
         for (;;) {
+            if (side == run_owner && !deferred_local.empty()) {
+                const std::uint32_t next = pending.head.load(std::memory_order_acquire);
+                if (deferred_local.front().position == next) {
+                    progress = run_local(deferred_local.front());
+                    if (progress != Progress::done) break;
+                    deferred_local.front().window_done();
+                    deferred_local.pop_front();
+                    counts.add(Count::pending_run);
+                    pending.head.store(next + 1, std::memory_order_release);
+                    continue;
+                }
+            }
             const HazardScope scope{hazard, asymmetric};
             if (side == run_peer && !executor.sender_ready()) {
                 progress = Progress::failed;
@@ -607,6 +620,8 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
     }
     heavy_fence();
     const bool out = qp->wait_for_executors();
+    qp->forget_local();
+    owner->process->windows().leave(*qp);
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
     static_cast<ProtectionDomain*>(qp->pd)->users.fetch_sub(1);

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 
@@ -18,6 +19,7 @@
 #include "context.hpp"
 #include "counters.hpp"
 #include "executor.hpp"
+#include "local_operation.hpp"
 #include "millrace/base/clock.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
@@ -43,6 +45,7 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t inline_bytes = 0;
     std::atomic<std::uint32_t> send_tail{first_position};
     std::unique_ptr<SentSlot[]> sent;
+    std::deque<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
     BlockView block;
     Executor own;              ///< runs our sends
     std::uint32_t pending_tail = first_position;
@@ -147,6 +150,14 @@ struct QueuePair : ExtendableQueuePair {
     /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
     /// at work. With the process mutex.
     [[nodiscard]] bool forget_regions() noexcept;
+
+    /// Binds or invalidates a window, which needs nothing of the peer. With send_lock, outside of
+    /// hazards: invalidating waits for the peer's.
+    [[nodiscard]] Progress run_local(const LocalOperation& operation) noexcept;
+    /// Keeps it for when the pending request that is appended next comes to its turn. With
+    /// send_lock. False: no memory.
+    [[nodiscard]] bool defer_local(const LocalOperation& operation) noexcept;
+    void forget_local() noexcept;
 
     /// Runs our pending sends as far as they go. With send_lock.
     void run_own_pending() noexcept;

@@ -180,6 +180,7 @@ void clear(QueuePair& qp) noexcept {
     qp.established_told.store(false, std::memory_order_relaxed);
     qp.draining = false;
     qp.block.control->destination.store(0, std::memory_order_relaxed);
+    qp.forget_local();
     qp.erring = qp.settled = qp.send_only = false;
     qp.corrupt.store(false, std::memory_order_relaxed);
     qp.stall = Progress::done;
@@ -197,6 +198,7 @@ int to_reset(QueuePair& qp) noexcept {
     }
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
+    qp.owner->process->windows().leave(qp);
     const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
     {
         // A poller takes its completion queue's lock before ours: clear in that order.

@@ -103,6 +103,47 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
     return 0;
 }
 
+std::uint32_t RegionTable::add_window() {
+    const std::scoped_lock lock{mutex_};
+    std::uint32_t key = new_key();
+    // The program makes the low bits of a window's key, 0 among them; with index 0 that is no key.
+    if (key != 0 && index_of_key(key) == 0) {
+        freed_.push_back(0);
+        key = new_key();
+        if (index_of_key(key) == 0) return 0;  // there was no other
+    }
+    return key;
+}
+
+void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
+                              const WindowFacts& facts) noexcept {
+    const std::scoped_lock lock{mutex_};
+    RegionEntry& entry = entries_[index_of_key(key)];
+    const std::uint64_t offset = facts.address - parent.iova;
+    entry.key_word.store(0);
+    entry.iova = facts.iova;
+    entry.length = facts.length;
+    entry.address = parent.address + offset;
+    entry.access = facts.access | access_window;
+    entry.pd = facts.pd;
+    entry.device = parent.device;
+    entry.inode = parent.inode;
+    entry.file_offset = (parent.file_offset + offset) & largest_offset;
+    entry.descriptor = parent.descriptor;
+    entry.kind = parent.kind;
+    generations_[index_of_key(key)] = static_cast<std::uint8_t>(key);
+    entry.key_word.store(key_word_of(key), std::memory_order_release);
+}
+
+void RegionTable::release_window(std::uint32_t key) noexcept {
+    const std::scoped_lock lock{mutex_};
+    try {
+        freed_.push_back(index_of_key(key));
+    } catch (const std::bad_alloc&) {
+        base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
+    }
+}
+
 std::uint32_t RegionTable::new_key() {
     std::uint32_t index = 0;
     if (never_used_ < regions_per_node) {

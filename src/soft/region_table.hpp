@@ -23,6 +23,10 @@ class RegionTable {
     [[nodiscard]] int add(void* address, std::size_t length, std::uint64_t iova,
                           std::uint32_t access, std::uint32_t pd, LocalRegion& region);
     [[nodiscard]] int add_nothing(std::uint32_t pd, LocalRegion& region);
+    [[nodiscard]] std::uint32_t add_window();
+    void bind_window(std::uint32_t key, const RegionEntry& parent,
+                     const WindowFacts& facts) noexcept;
+    void release_window(std::uint32_t key) noexcept;
     void invalidate(std::uint32_t key) noexcept;
     void release(std::uint32_t key, bool quarantine) noexcept;
 

@@ -1,0 +1,59 @@
+// Implementation of windows.hpp.
+#include "windows.hpp"
+
+#include <bitset>
+
+#include "layout.hpp"
+#include "memory_window.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+
+void Windows::add(MemoryWindow& window) {
+    const std::lock_guard guard{mutex_};
+    by_index_.emplace(index_of_key(window.rkey), &window);
+}
+
+void Windows::remove(MemoryWindow& window) noexcept {
+    const std::lock_guard guard{mutex_};
+    by_index_.erase(index_of_key(window.rkey));
+}
+
+bool Windows::any_on(const MemoryRegion& region) noexcept {
+    const std::lock_guard guard{mutex_};
+    for (const auto& [index, window] : by_index_) {
+        if (window->region == &region && window->bound()) return true;
+    }
+    return false;
+}
+
+void Windows::leave(QueuePair& qp) noexcept {
+    const std::lock_guard guard{mutex_};
+    for (const auto& [index, window] : by_index_) {
+        if (window->qp != &qp) continue;
+        qp.block.windows[window->slot].store(0, std::memory_order_release);
+        qp.owner->process->node().invalidate_region(window->bound_key);
+        window->qp = nullptr;
+        window->slot = -1;
+        window->bound_key = 0;
+        window->region = nullptr;
+    }
+}
+
+MemoryWindow* Windows::find(std::uint32_t index) const noexcept {
+    const auto found = by_index_.find(index);
+    return found == by_index_.end() ? nullptr : found->second;
+}
+
+int Windows::free_slot(const QueuePair& qp) const noexcept {
+    std::bitset<windows_per_queue_pair> taken;
+    for (const auto& [index, window] : by_index_) {
+        if (window->qp == &qp && window->slot >= 0) taken.set(static_cast<std::size_t>(window->slot));
+    }
+    for (std::size_t slot = 0; slot < taken.size(); ++slot) {
+        if (!taken.test(slot)) return static_cast<int>(slot);
+    }
+    return -1;
+}
+
+}  // namespace millrace::soft
