@@ -10,7 +10,7 @@ namespace {
 using Errors = OnDevice;
 
 Options with_rnr(std::uint8_t retries, std::uint8_t timer) {
-    Options options = impatient();
+    Options options;
     options.rnr_retries = retries;
     options.min_rnr_timer = timer;
     return options;
