@@ -85,24 +85,28 @@ void close_all(CompletionChannel& channel) noexcept {
 }
 
 /// The completion queue whose turn it is to have its event, disarmed; nullptr: none has one. The
-/// descriptor stays readable while another has.
+/// descriptor stays readable only while another has: a program that waits for it to become readable
+/// and then asks for an event without having made it non-blocking must not wait in vain.
 [[nodiscard]] CompletionQueue* next_event(CompletionChannel& channel) noexcept {
     const std::lock_guard guard{channel.mutex};
     CompletionQueue* found = nullptr;
+    bool another = false;
     const std::size_t total = channel.queues.size();
     const std::size_t first = channel.next_queue;
-    for (std::size_t i = 0; i < total; ++i) {
+    for (std::size_t i = 0; i < total && !another; ++i) {
         const std::size_t index = (first + i) % total;
         CompletionQueue& cq = *channel.queues[index];
         const std::lock_guard queue_guard{cq.lock};
         cq.service();
-        if (!cq.take_event()) continue;
-        cq.events_delivered.fetch_add(1, std::memory_order_relaxed);
-        channel.next_queue = index + 1;
-        found = &cq;
-        break;
+        if (found != nullptr) {
+            another = cq.event_due();
+        } else if (cq.take_event()) {
+            cq.events_delivered.fetch_add(1, std::memory_order_relaxed);
+            channel.next_queue = index + 1;
+            found = &cq;
+        }
     }
-    if (found != nullptr && total > 1) channel.ring();  // the others are looked at when asked again
+    if (another) channel.ring();  // the bell for it may have been taken with the others
     return found;
 }
 

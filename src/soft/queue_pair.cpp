@@ -508,6 +508,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     };
     const ibv_qp_cap& cap = attributes->cap;
     if (attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return refuse(EINVAL);
+    if (attributes->send_cq->context != pd->context ||
+        attributes->recv_cq->context != pd->context) {
+        return refuse(EINVAL);  // objects of two contexts have nothing to do with each other
+    }
     const bool supported = attributes->qp_type == IBV_QPT_RC || attributes->qp_type == IBV_QPT_UC;
     if (!supported || attributes->srq != nullptr) return refuse(EOPNOTSUPP);
     if (cap.max_send_wr > max_queue_entries || cap.max_recv_wr > max_queue_entries ||
