@@ -217,8 +217,10 @@ TEST_F(Datagram, AfterALocalErrorTheSendQueueIsInErrorAndTheReceiveQueueGoesOn) 
 
 TEST_F(Datagram, OnlySendsAreAllowed) {
     for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
-        EXPECT_NE(a->post(opcode, 1, {a_memory.slice(0, 8)}, at(b_memory)), 0) << opcode;
+        EXPECT_TRUE(refused_or_fails(*a, a->post(opcode, 1, {a_memory.slice(0, 8)}, at(b_memory))))
+            << opcode;
     }
+    EXPECT_TRUE(b_memory.untouched());
 }
 
 TEST_F(Datagram, ReachesItsOwnQueuePair) {

@@ -152,7 +152,7 @@ TEST_F(SharedReceives, TellOnceWhenFewerThanTheLimitAreLeft) {
 
 TEST_F(SharedReceives, ALimitBeyondTheQueueIsRefused) {
     ibv_srq_attr limit{};
-    limit.srq_limit = room + 1;
+    limit.srq_limit = static_cast<std::uint32_t>(device.attributes().max_srq_wr) + 1;
     EXPECT_NE(ibv_modify_srq(shared.get(), &limit, IBV_SRQ_LIMIT), 0);
 }
 

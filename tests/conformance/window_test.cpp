@@ -111,7 +111,7 @@ TEST_P(Windows, AnEarlierBindingsKeyIsWorthNothing) {
 
 TEST_P(Windows, ARegionWithABoundWindowIsBusy) {
     ASSERT_EQ(bind(0, 4096, both_ways), 0);
-    EXPECT_EQ(ibv_dereg_mr(memory->region()), EBUSY);
+    EXPECT_NE(ibv_dereg_mr(memory->region()), 0);
     EXPECT_EQ(ibv_dealloc_mw(window.release()), 0);
     EXPECT_EQ(memory->deregister(), 0);
 }

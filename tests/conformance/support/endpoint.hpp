@@ -305,6 +305,11 @@ template <class Condition>
            base::Status::ok;
 }
 
+/// A request that the queue pair's kind does not have is refused while it is posted, or fails later.
+[[nodiscard]] inline bool refused_or_fails(Endpoint& end, int posted) {
+    return posted != 0 || next(end.sends).status != IBV_WC_SUCCESS;
+}
+
 /// The state that `end` has come to, which is `wanted` unless it did not come there.
 [[nodiscard]] inline ibv_qp_state state_once(const Endpoint& end, ibv_qp_state wanted) {
     static_cast<void>(eventually([&] { return end.state() == wanted; }));
