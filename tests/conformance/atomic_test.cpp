@@ -35,7 +35,8 @@ class Atomic : public OnDevice {
     int add(std::uint64_t id, ibv_sge into, Target target, std::uint64_t value) {
         return post(both->a, IBV_WR_ATOMIC_FETCH_AND_ADD, id, into, target, value);
     }
-    int swap(std::uint64_t id, ibv_sge into, Target target, std::uint64_t compare, std::uint64_t value) {
+    int swap(std::uint64_t id, ibv_sge into, Target target, std::uint64_t compare,
+             std::uint64_t value) {
         return post(both->a, IBV_WR_ATOMIC_CMP_AND_SWP, id, into, target, compare, value);
     }
     std::optional<Loopback> both;
@@ -89,8 +90,12 @@ TEST_F(Atomic, OperationsOfSeveralQueuePairsOnOneWordAreAllCounted) {
     c.connect(d.name());
     d.connect(c.name());
     for (int round = 0; round < 50; ++round) {
-        ASSERT_EQ(post(pair.a, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, pair.a_memory.slice(0, 8), at(pair.b_memory), 1), 0);
-        ASSERT_EQ(post(c, IBV_WR_ATOMIC_FETCH_AND_ADD, 2, pair.a_memory.slice(8, 8), at(pair.b_memory), 1), 0);
+        ASSERT_EQ(post(pair.a, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, pair.a_memory.slice(0, 8),
+                       at(pair.b_memory), 1),
+                  0);
+        ASSERT_EQ(post(c, IBV_WR_ATOMIC_FETCH_AND_ADD, 2, pair.a_memory.slice(8, 8),
+                       at(pair.b_memory), 1),
+                  0);
         EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_FETCH_ADD);
         EXPECT_COMPLETES(c.sends, 2, IBV_WC_FETCH_ADD);
         EXPECT_NE(pair.a_memory.word(0), pair.a_memory.word(8)) << "two saw the same value";
@@ -100,7 +105,8 @@ TEST_F(Atomic, OperationsOfSeveralQueuePairsOnOneWordAreAllCounted) {
 
 TEST_F(Atomic, AMisalignedTargetIsAnInvalidRequest) {
     Loopback& pair = *both;
-    if (add(1, pair.a_memory.slice(0, 8), at(pair.b_memory, 4), 1) == 0) {  // else seen while posting
+    if (add(1, pair.a_memory.slice(0, 8), at(pair.b_memory, 4), 1) ==
+        0) {  // else seen while posting
         EXPECT_FAILS(pair.a.sends, 1, IBV_WC_REM_INV_REQ_ERR);
     }
     EXPECT_TRUE(pair.b_memory.untouched());
@@ -120,7 +126,8 @@ TEST_F(Atomic, AQueuePairWithoutRemoteAtomicRefuses) {
     closed.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     Loopback pair{device, impatient(), closed};
     const Buffer open{pair.b_domain.get(), 4096};
-    ASSERT_EQ(post(pair.a, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, pair.a_memory.slice(0, 8), at(open), 1), 0);
+    ASSERT_EQ(post(pair.a, IBV_WR_ATOMIC_FETCH_AND_ADD, 1, pair.a_memory.slice(0, 8), at(open), 1),
+              0);
     const ibv_wc refused = next(pair.a.sends);
     EXPECT_TRUE(refused.status == IBV_WC_REM_INV_REQ_ERR || refused.status == IBV_WC_REM_ACCESS_ERR)
         << ibv_wc_status_str(refused.status);

@@ -89,7 +89,8 @@ TEST_F(CompletionChannel, ArmedForSolicitedOnesAnOrdinaryReceiveIsSilent) {
     ASSERT_EQ(pair.a.send(1, {pair.a_memory.slice(0, 8)}), 0);
     EXPECT_COMPLETES(pair.b.receives, 0, IBV_WC_RECV);
     EXPECT_FALSE(event_waits(pair.b.channel, a_moment));
-    ASSERT_EQ(pair.a.send(2, {pair.a_memory.slice(0, 8)}, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED), 0);
+    ASSERT_EQ(pair.a.send(2, {pair.a_memory.slice(0, 8)}, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
+              0);
     EXPECT_EQ(take_event(pair.b.channel), pair.b.receives.get());
     EXPECT_COMPLETES(pair.b.receives, 1, IBV_WC_RECV);
 }
@@ -98,8 +99,8 @@ TEST_F(CompletionChannel, AWriteWithImmediateMayBeSolicited) {
     Loopback pair{device};
     ASSERT_EQ(pair.b.receive(1, {}), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receives.get(), 1), 0);
-    ASSERT_EQ(pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 2, {pair.a_memory.slice(0, 8)}, at(pair.b_memory),
-                          IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
+    ASSERT_EQ(pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 2, {pair.a_memory.slice(0, 8)},
+                          at(pair.b_memory), IBV_SEND_SIGNALED | IBV_SEND_SOLICITED),
               0);
     EXPECT_EQ(take_event(pair.b.channel), pair.b.receives.get());
     EXPECT_COMPLETES(pair.b.receives, 1, IBV_WC_RECV_RDMA_WITH_IMM);

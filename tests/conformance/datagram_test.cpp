@@ -1,5 +1,6 @@
-// Unreliable datagrams: addresses, Q_Keys, the room for the global route header, and what is dropped
-// (InfiniBand specification 1.2.1 vol. 1, 9.8.3, 10.2.2.4, 11.2.2; ibv_create_ah(3), ibv_post_recv(3)).
+// Unreliable datagrams: addresses, Q_Keys, the room for the global route header, and what is
+// dropped (InfiniBand specification 1.2.1 vol. 1, 9.8.3, 10.2.2.4, 11.2.2; ibv_create_ah(3),
+// ibv_post_recv(3)).
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
@@ -60,7 +61,8 @@ class Datagram : public OnDevice {
 };
 
 TEST_F(Datagram, ArrivesBehindTheRoomForItsHeaderAndNamesItsSender) {
-    for (const std::size_t length : {std::size_t{1}, std::size_t{64}, std::size_t{device.mtu_bytes()}}) {
+    for (const std::size_t length :
+         {std::size_t{1}, std::size_t{64}, std::size_t{device.mtu_bytes()}}) {
         SCOPED_TRACE(length);
         a_memory.fill(static_cast<unsigned>(length));
         ASSERT_EQ(b->receive(2, {b_memory.slice(0, header + 8192)}), 0);
@@ -92,7 +94,9 @@ TEST_F(Datagram, CarriesImmediateData) {
 
 TEST_F(Datagram, ScattersHeaderAndDataOverTheSlices) {
     a_memory.fill(1);
-    ASSERT_EQ(b->receive(2, {b_memory.slice(0, header), b_memory.slice(1000, 10), b_memory.slice(2000, 100)}), 0);
+    ASSERT_EQ(b->receive(2, {b_memory.slice(0, header), b_memory.slice(1000, 10),
+                             b_memory.slice(2000, 100)}),
+              0);
     ASSERT_EQ(send(*a, *b, 1, {a_memory.slice(0, 20), a_memory.slice(100, 5)}), 0);
     EXPECT_EQ(next(b->receives).byte_len, header + 25);
     EXPECT_TRUE(same(a_memory, 0, b_memory, 1000, 10));
@@ -216,7 +220,8 @@ TEST_F(Datagram, AfterALocalErrorTheSendQueueIsInErrorAndTheReceiveQueueGoesOn) 
 }
 
 TEST_F(Datagram, OnlySendsAreAllowed) {
-    for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    for (const ibv_wr_opcode opcode :
+         {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
         EXPECT_TRUE(refused_or_fails(*a, a->post(opcode, 1, {a_memory.slice(0, 8)}, at(b_memory))))
             << opcode;
     }
@@ -237,9 +242,10 @@ TEST_F(Datagram, ReceiverAnswersWithAnAddressMadeFromTheCompletion) {
     ibv_wc received = next(b->receives);
     ASSERT_EQ(received.status, IBV_WC_SUCCESS);
     Address forth = std::move(address);
-    address.reset(made(ibv_create_ah_from_wc(domain.get(), &received,
-                                             reinterpret_cast<ibv_grh*>(b_memory.data()), device.port()),
-                       "ibv_create_ah_from_wc"));
+    address.reset(
+        made(ibv_create_ah_from_wc(domain.get(), &received,
+                                   reinterpret_cast<ibv_grh*>(b_memory.data()), device.port()),
+             "ibv_create_ah_from_wc"));
     ASSERT_EQ(received.src_qp, a->qp->qp_num);
     ASSERT_EQ(send(*b, *a, 6, {b_memory.slice(header, 8)}), 0);
     EXPECT_COMPLETES(a->receives, 5, IBV_WC_RECV);

@@ -67,7 +67,9 @@ TEST_F(Errors, AWriteWithImmediateNeedsAReceiveAPlainWriteDoesNot) {
     Loopback pair{device, with_rnr(0, 1)};
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
-    ASSERT_EQ(pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 2, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
+    ASSERT_EQ(
+        pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 2, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)),
+        0);
     EXPECT_FAILS(pair.a.sends, 2, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
@@ -201,7 +203,8 @@ std::optional<ibv_async_event> next_failure(ibv_context* context) {
 TEST_F(Errors, AnAccessViolationIsToldToTheRespondersOwner) {
     Loopback pair{device, impatient()};
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)},
-                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}), 0);
+                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}),
+              0);
     EXPECT_FAILS(pair.a.sends, 1, IBV_WC_REM_ACCESS_ERR);
     const auto event = next_failure(device.context());
     ASSERT_TRUE(event.has_value()) << "no asynchronous event came";

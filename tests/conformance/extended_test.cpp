@@ -12,10 +12,9 @@ namespace {
 
 class Extended : public OnDevice {
   protected:
-    static constexpr std::uint64_t operations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                                IBV_QP_EX_WITH_RDMA_WRITE |
-                                                IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                                IBV_QP_EX_WITH_RDMA_READ;
+    static constexpr std::uint64_t operations =
+        IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
     /// Gives `end` a queue pair with ibv_wr_* in place of its own; false where there is none.
     bool extend(Endpoint& end, ibv_pd* pd, std::uint64_t wanted = operations) {
         ibv_qp_init_attr_ex init{};

@@ -35,7 +35,8 @@ TEST_F(Lifetimes, ACompletionQueueInUseIsBusy) {
 
 TEST_F(Lifetimes, AChannelInUseIsBusy) {
     Channel channel{made(ibv_create_comp_channel(device.context()), "ibv_create_comp_channel")};
-    Queue queue{made(ibv_create_cq(device.context(), 4, nullptr, channel.get(), 0), "ibv_create_cq")};
+    Queue queue{
+        made(ibv_create_cq(device.context(), 4, nullptr, channel.get(), 0), "ibv_create_cq")};
     EXPECT_EQ(ibv_destroy_comp_channel(channel.get()), EBUSY);
     ASSERT_EQ(ibv_destroy_cq(queue.release()), 0);
     EXPECT_EQ(ibv_destroy_comp_channel(channel.release()), 0);
@@ -66,9 +67,11 @@ TEST_F(Lifetimes, ACompletionQueueHasAtLeastTheRoomThatWasAsked) {
 TEST_F(Lifetimes, ACompletionQueueOfNoOrTooManyEntriesIsRefused) {
     const Queue none{ibv_create_cq(device.context(), 0, nullptr, nullptr, 0)};
     EXPECT_EQ(none, nullptr);
-    const Queue huge{ibv_create_cq(device.context(), device.attributes().max_cqe + 1, nullptr, nullptr, 0)};
+    const Queue huge{
+        ibv_create_cq(device.context(), device.attributes().max_cqe + 1, nullptr, nullptr, 0)};
     EXPECT_EQ(huge, nullptr);
-    const Queue vector{ibv_create_cq(device.context(), 4, nullptr, nullptr, device.context()->num_comp_vectors)};
+    const Queue vector{
+        ibv_create_cq(device.context(), 4, nullptr, nullptr, device.context()->num_comp_vectors)};
     EXPECT_EQ(vector, nullptr);
 }
 
@@ -92,7 +95,8 @@ TEST_F(Lifetimes, TheDeviceTellsLimitsThatMakeSense) {
 
 TEST_F(Lifetimes, APortThatDoesNotExistIsAnError) {
     ibv_port_attr attributes{};
-    EXPECT_NE(ibv_query_port(device.context(), static_cast<std::uint8_t>(device.attributes().phys_port_cnt + 1),
+    EXPECT_NE(ibv_query_port(device.context(),
+                             static_cast<std::uint8_t>(device.attributes().phys_port_cnt + 1),
                              &attributes),
               0);
     EXPECT_NE(ibv_query_port(device.context(), 0, &attributes), 0);
@@ -102,13 +106,17 @@ TEST_F(Lifetimes, TheFirstPartitionKeyIsTheDefaultOne) {
     __be16 key = 0;
     ASSERT_EQ(ibv_query_pkey(device.context(), device.port(), 0, &key), 0);
     EXPECT_EQ(key, 0xffff);
-    EXPECT_NE(ibv_query_pkey(device.context(), device.port(), device.port_attributes().pkey_tbl_len, &key), 0);
+    EXPECT_NE(ibv_query_pkey(device.context(), device.port(), device.port_attributes().pkey_tbl_len,
+                             &key),
+              0);
 }
 
 TEST_F(Lifetimes, AGidBeyondTheTableIsAnError) {
     ibv_gid gid{};
     EXPECT_EQ(ibv_query_gid(device.context(), device.port(), 0, &gid), 0);
-    EXPECT_NE(ibv_query_gid(device.context(), device.port(), device.port_attributes().gid_tbl_len, &gid), 0);
+    EXPECT_NE(
+        ibv_query_gid(device.context(), device.port(), device.port_attributes().gid_tbl_len, &gid),
+        0);
 }
 
 TEST_F(Lifetimes, TheDeviceMayBeOpenedTwiceAndBothContextsConnect) {
@@ -129,7 +137,8 @@ TEST_F(Lifetimes, TheDeviceMayBeOpenedTwiceAndBothContextsConnect) {
 
 TEST_F(Lifetimes, ObjectsOfAnotherContextAreNotMixedIn) {
     const Device again;
-    const Queue foreign{made(ibv_create_cq(again.context(), 8, nullptr, nullptr, 0), "ibv_create_cq")};
+    const Queue foreign{
+        made(ibv_create_cq(again.context(), 8, nullptr, nullptr, 0), "ibv_create_cq")};
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = foreign.get();
     init.qp_type = IBV_QPT_RC;

@@ -24,7 +24,8 @@ TEST_F(Limits, AFullSendQueueRefusesAndGoesOnWhenItHasRoomAgain) {
     // Nothing receives, so nothing completes.
     std::uint32_t posted = 0;
     int error = 0;
-    while (posted < most && (error = pair.a.send(posted, {pair.a_memory.slice(0, 8)})) == 0) ++posted;
+    while (posted < most && (error = pair.a.send(posted, {pair.a_memory.slice(0, 8)})) == 0)
+        ++posted;
     EXPECT_EQ(error, ENOMEM);
     EXPECT_GE(posted, pair.a.capacity.max_send_wr) << "as many as the device said";
     EXPECT_FALSE(poll_once(pair.a.sends.get()).has_value());

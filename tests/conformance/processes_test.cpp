@@ -1,6 +1,6 @@
 // The same rules between two processes: data, order, errors, events, and a peer that ends
-// (InfiniBand specification 1.2.1 vol. 1, 9.7, 10.8). The other process is an obedient endpoint that
-// is told by lines what to do.
+// (InfiniBand specification 1.2.1 vol. 1, 9.7, 10.8). The other process is an obedient endpoint
+// that is told by lines what to do.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -113,17 +113,20 @@ class Processes : public OnDevice, public testing::WithParamInterface<bool> {
   protected:
     void SetUp() override {
         if (GetParam()) {
-            const int file = static_cast<int>(syscall(SYS_memfd_create, "conformance", 2U /* sealable */));
+            const int file =
+                static_cast<int>(syscall(SYS_memfd_create, "conformance", 2U /* sealable */));
             ASSERT_GE(file, 0);
             ASSERT_EQ(ftruncate(file, memory_size), 0);
             pages = mmap(nullptr, memory_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
             close(file);
         } else {
-            pages = mmap(nullptr, memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            pages = mmap(nullptr, memory_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                         -1, 0);
         }
         ASSERT_NE(pages, MAP_FAILED);
-        region.reset(made(ibv_reg_mr(domain.get(), pages, memory_size, static_cast<int>(all_access)),
-                          "ibv_reg_mr"));
+        region.reset(
+            made(ibv_reg_mr(domain.get(), pages, memory_size, static_cast<int>(all_access)),
+                 "ibv_reg_mr"));
         Options options = impatient();
         options.retries = 3;
         end.emplace(device, domain.get(), options);
@@ -131,7 +134,8 @@ class Processes : public OnDevice, public testing::WithParamInterface<bool> {
         const auto hello = child->read_line();
         ASSERT_TRUE(hello.has_value());
         peer = peer_of(*hello);
-        ASSERT_TRUE(child->write_line(line_of(end->name(), reinterpret_cast<std::uint64_t>(pages), region->rkey)));
+        ASSERT_TRUE(child->write_line(
+            line_of(end->name(), reinterpret_cast<std::uint64_t>(pages), region->rkey)));
         end->connect(peer.name);
         ASSERT_EQ(child->read_line(), "connected");
     }
@@ -156,7 +160,8 @@ class Processes : public OnDevice, public testing::WithParamInterface<bool> {
     [[nodiscard]] std::size_t wrong(unsigned seed, std::size_t offset, std::size_t length) const {
         const auto* const bytes = static_cast<const std::byte*>(pages);
         std::size_t count = 0;
-        for (std::size_t i = offset; i < offset + length; ++i) count += bytes[i] != Buffer::pattern(i, seed);
+        for (std::size_t i = offset; i < offset + length; ++i)
+            count += bytes[i] != Buffer::pattern(i, seed);
         return count;
     }
     [[nodiscard]] Target there(std::size_t offset) const {
@@ -285,9 +290,10 @@ TEST_P(Processes, APeerThatIsStoppedGoesOnWhereItWas) {
     EXPECT_EQ(wrong(6, 0, 4096), 0U);
 }
 
-INSTANTIATE_TEST_SUITE_P(With, Processes, testing::Bool(), [](const testing::TestParamInfo<bool>& shared) {
-    return shared.param ? "SharedMappings" : "OrdinaryMemory";
-});
+INSTANTIATE_TEST_SUITE_P(With, Processes, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& shared) {
+                             return shared.param ? "SharedMappings" : "OrdinaryMemory";
+                         });
 
 }  // namespace
 }  // namespace millrace::conformance

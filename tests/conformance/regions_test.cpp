@@ -47,12 +47,13 @@ TEST_F(Protection, RegionsTellWhatTheyAre) {
 }
 
 TEST_F(Protection, TheSameMemoryMayBeRegisteredTwiceWithKeysOfItsOwn) {
-    const Region again{made(ibv_reg_mr(pair.b_domain.get(), pair.b_memory.data(), 4096,
-                                       static_cast<int>(all_access)),
-                            "ibv_reg_mr")};
+    const Region again{made(
+        ibv_reg_mr(pair.b_domain.get(), pair.b_memory.data(), 4096, static_cast<int>(all_access)),
+        "ibv_reg_mr")};
     EXPECT_NE(again->rkey, pair.b_memory.rkey());
     pair.a_memory.fill(1);
-    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 64)}, {pair.b_memory.address(), again->rkey}), 0);
+    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 64)}, {pair.b_memory.address(), again->rkey}),
+              0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 0, 64));
 }
@@ -76,9 +77,10 @@ TEST_F(Protection, ALocalRangeBeyondItsRegionIsALocalProtectionError) {
 }
 
 TEST_F(Protection, ALocalRangeBeforeItsRegionIsALocalProtectionError) {
-    const Region inner{made(ibv_reg_mr(pair.a_domain.get(), pair.a_memory.data() + 4096, 4096, 0),
-                            "ibv_reg_mr")};
-    ASSERT_EQ(pair.a.write(1, {{pair.a_memory.address(4095), 8, inner->lkey}}, at(pair.b_memory)), 0);
+    const Region inner{
+        made(ibv_reg_mr(pair.a_domain.get(), pair.a_memory.data() + 4096, 4096, 0), "ibv_reg_mr")};
+    ASSERT_EQ(pair.a.write(1, {{pair.a_memory.address(4095), 8, inner->lkey}}, at(pair.b_memory)),
+              0);
     expect_refused(IBV_WC_LOC_PROT_ERR);
 }
 
@@ -123,14 +125,16 @@ TEST_F(Protection, ALaterSliceIsCheckedLikeTheFirst) {
 
 TEST_F(Protection, AnUnknownRemoteKeyIsARemoteAccessError) {
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)},
-                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}), 0);
+                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}),
+              0);
     expect_remote_access_error();
     EXPECT_TRUE(pair.b_memory.untouched());
 }
 
 TEST_F(Protection, AnUnknownRemoteKeyOfAReadIsARemoteAccessError) {
     ASSERT_EQ(pair.a.read(1, {pair.a_memory.slice(0, 8)},
-                          {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}), 0);
+                          {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}),
+              0);
     expect_remote_access_error();
 }
 
@@ -154,18 +158,23 @@ TEST_F(Protection, AWriteThatBeginsBeforeTheRegionIsARemoteAccessError) {
     const Region inner{made(ibv_reg_mr(pair.b_domain.get(), pair.b_memory.data() + 4096, 4096,
                                        static_cast<int>(all_access)),
                             "ibv_reg_mr")};
-    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, {pair.b_memory.address(4092), inner->rkey}), 0);
+    ASSERT_EQ(
+        pair.a.write(1, {pair.a_memory.slice(0, 8)}, {pair.b_memory.address(4092), inner->rkey}),
+        0);
     expect_remote_access_error();
     EXPECT_TRUE(pair.b_memory.untouched());
 }
 
 TEST_F(Protection, AnAddressThatWrapsAroundIsARemoteAccessError) {
-    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 16)}, {~std::uint64_t{7}, pair.b_memory.rkey()}), 0);
+    ASSERT_EQ(
+        pair.a.write(1, {pair.a_memory.slice(0, 16)}, {~std::uint64_t{7}, pair.b_memory.rkey()}),
+        0);
     expect_remote_access_error();
 }
 
 TEST_F(Protection, AWriteToMemoryWithoutRemoteWriteIsARemoteAccessError) {
-    const Buffer guarded{pair.b_domain.get(), 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ};
+    const Buffer guarded{pair.b_domain.get(), 4096,
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ};
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, at(guarded)), 0);
     expect_remote_access_error();
     EXPECT_TRUE(guarded.untouched());
@@ -209,7 +218,8 @@ TEST_F(Protection, AKeyOfADeregisteredRegionIsNotTheKeyOfTheNextOne) {
 TEST_F(Protection, AViolationPutsTheResponderIntoErrorAsWell) {
     ASSERT_EQ(pair.b.receive(7, {pair.b_memory.slice(0, 64)}), 0);
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)},
-                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}), 0);
+                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}),
+              0);
     expect_remote_access_error();
     EXPECT_EQ(state_once(pair.b, IBV_QPS_ERR), IBV_QPS_ERR);
     EXPECT_FAILS(pair.b.receives, 7, IBV_WC_WR_FLUSH_ERR);

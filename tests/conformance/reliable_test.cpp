@@ -16,10 +16,14 @@ class Reliable : public OnDevice {
     /// 0, 1, the neighbourhood of one and two packets, odd ends, and 1 MiB.
     [[nodiscard]] std::vector<std::size_t> lengths() const {
         const std::size_t packet = device.mtu_bytes();
-        std::vector<std::size_t> all{0,          1,          2,          3,
-                                     7,          8,          9,          63,
-                                     packet - 1, packet,     packet + 1, 2 * packet - 1,
-                                     2 * packet, 2 * packet + 1, 65537,  std::size_t{1} << 20};
+        std::vector<std::size_t> all{0,          1,
+                                     2,          3,
+                                     7,          8,
+                                     9,          63,
+                                     packet - 1, packet,
+                                     packet + 1, 2 * packet - 1,
+                                     2 * packet, 2 * packet + 1,
+                                     65537,      std::size_t{1} << 20};
         std::sort(all.begin(), all.end());
         return all;
     }
@@ -33,7 +37,8 @@ class Reliable : public OnDevice {
     static void expect_arrived(const Buffer& from, const Buffer& to, std::size_t length) {
         EXPECT_TRUE(same(from, 16, to, 16, length)) << length << " bytes";
         EXPECT_EQ(to.count(std::byte{0}, 0, 16), 16U) << "bytes before the message changed";
-        EXPECT_EQ(to.count(std::byte{0}, 16 + length, 64), 64U) << "bytes behind the message changed";
+        EXPECT_EQ(to.count(std::byte{0}, 16 + length, 64), 64U)
+            << "bytes behind the message changed";
     }
 };
 
@@ -112,7 +117,9 @@ TEST_F(Reliable, WriteWithImmediateLeavesTheReceivesBufferAlone) {
     Loopback pair{device};
     pair.a_memory.fill(1);
     ASSERT_EQ(pair.b.receive(2, {pair.b_memory.slice(4096, 64)}), 0);
-    ASSERT_EQ(pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 1, {pair.a_memory.slice(0, 64)}, at(pair.b_memory)), 0);
+    ASSERT_EQ(
+        pair.a.post(IBV_WR_RDMA_WRITE_WITH_IMM, 1, {pair.a_memory.slice(0, 64)}, at(pair.b_memory)),
+        0);
     EXPECT_COMPLETES(pair.b.receives, 2, IBV_WC_RECV_RDMA_WITH_IMM);
     EXPECT_EQ(pair.b_memory.count(std::byte{0}, 4096, 64), 64U);
     EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 0, 64));
@@ -184,8 +191,9 @@ TEST_F(Reliable, SlicesAreGatheredAndScatteredInTheirOrder) {
 TEST_F(Reliable, AWriteGathersAndAReadScatters) {
     Loopback pair{device};
     pair.a_memory.fill(3);
-    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(100, 7), pair.a_memory.slice(50, 9),
-                               pair.a_memory.slice(0, 64)},
+    ASSERT_EQ(pair.a.write(1,
+                           {pair.a_memory.slice(100, 7), pair.a_memory.slice(50, 9),
+                            pair.a_memory.slice(0, 64)},
                            at(pair.b_memory, 256)),
               0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
@@ -205,7 +213,8 @@ TEST_F(Reliable, SlicesMayComeFromSeveralRegions) {
     Buffer other{pair.a_domain.get(), 4096};
     pair.a_memory.fill(1);
     other.fill(2);
-    ASSERT_EQ(pair.a.write(1, {other.slice(0, 100), pair.a_memory.slice(0, 100)}, at(pair.b_memory)), 0);
+    ASSERT_EQ(
+        pair.a.write(1, {other.slice(0, 100), pair.a_memory.slice(0, 100)}, at(pair.b_memory)), 0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     EXPECT_TRUE(same(other, 0, pair.b_memory, 0, 100));
     EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 100, 100));
@@ -230,7 +239,9 @@ TEST_F(Reliable, InlineDataMayChangeAsSoonAsItIsPostedAndNeedsNoKey) {
     for (unsigned round = 0; round < 50; ++round) {
         std::memset(data, static_cast<int>(round + 1), sizeof data);
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(data), sizeof data, 0};
-        ASSERT_EQ(pair.a.write(round, {slice}, at(pair.b_memory), IBV_SEND_SIGNALED | IBV_SEND_INLINE), 0);
+        ASSERT_EQ(
+            pair.a.write(round, {slice}, at(pair.b_memory), IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+            0);
         std::memset(data, 0, sizeof data);
         EXPECT_COMPLETES(pair.a.sends, round, IBV_WC_RDMA_WRITE);
         EXPECT_EQ(pair.b_memory.count(static_cast<std::byte>(round + 1), 0, 64), 64U);
@@ -265,7 +276,9 @@ TEST_F(Reliable, InlineGathersSeveralSlices) {
     const char text[] = "inline data from two places";
     const ibv_sge first{reinterpret_cast<std::uint64_t>(text), 7, 0};
     const ibv_sge second{reinterpret_cast<std::uint64_t>(text + 7), 20, 0};
-    ASSERT_EQ(pair.a.write(1, {first, second}, at(pair.b_memory), IBV_SEND_SIGNALED | IBV_SEND_INLINE), 0);
+    ASSERT_EQ(
+        pair.a.write(1, {first, second}, at(pair.b_memory), IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+        0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     EXPECT_EQ(std::memcmp(pair.b_memory.data(), text, 27), 0);
 }
@@ -291,7 +304,9 @@ TEST_F(Reliable, InlineDataBeyondTheQueuePairsLimitIsRefusedWhilePosting) {
 TEST_F(Reliable, UnsignaledRequestsLeaveNoCompletion) {
     Loopback pair{device};
     for (std::uint64_t id = 0; id < 5; ++id) {
-        ASSERT_EQ(pair.a.write(id, {pair.a_memory.slice(0, 8)}, at(pair.b_memory), id == 4 ? unsigned{IBV_SEND_SIGNALED} : 0U), 0);
+        ASSERT_EQ(pair.a.write(id, {pair.a_memory.slice(0, 8)}, at(pair.b_memory),
+                               id == 4 ? unsigned{IBV_SEND_SIGNALED} : 0U),
+                  0);
     }
     EXPECT_COMPLETES(pair.a.sends, 4, IBV_WC_RDMA_WRITE);
     EXPECT_FALSE(poll_once(pair.a.sends.get()).has_value());
@@ -330,7 +345,8 @@ TEST_F(Reliable, PollReturnsAsManyCompletionsAsAskedAndThereAre) {
 }
 
 TEST_F(Reliable, OneQueueMayTakeTheCompletionsOfBothHalves) {
-    const Queue both{made(ibv_create_cq(device.context(), 32, nullptr, nullptr, 0), "ibv_create_cq")};
+    const Queue both{
+        made(ibv_create_cq(device.context(), 32, nullptr, nullptr, 0), "ibv_create_cq")};
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = both.get();
     init.qp_type = IBV_QPT_RC;
@@ -411,7 +427,9 @@ TEST_F(Reliable, AFencedSendCarriesWhatTheReadBeforeItBrought) {
         pair.a_memory.set_word(0, 64);
         ASSERT_EQ(pair.b.receive(round, {pair.b_memory.slice(128, 8)}), 0);
         ASSERT_EQ(pair.a.read(1, {pair.a_memory.slice(64, 8)}, at(pair.b_memory), 0), 0);
-        ASSERT_EQ(pair.a.send(round, {pair.a_memory.slice(64, 8)}, IBV_SEND_SIGNALED | IBV_SEND_FENCE), 0);
+        ASSERT_EQ(
+            pair.a.send(round, {pair.a_memory.slice(64, 8)}, IBV_SEND_SIGNALED | IBV_SEND_FENCE),
+            0);
         EXPECT_COMPLETES(pair.b.receives, round, IBV_WC_RECV);
         ASSERT_EQ(pair.b_memory.word(128), round);
         EXPECT_COMPLETES(pair.a.sends, round, IBV_WC_SEND);

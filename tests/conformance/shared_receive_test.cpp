@@ -93,7 +93,8 @@ TEST_F(SharedReceives, ASenderWaitsUntilAReceiveIsPosted) {
 
 TEST_F(SharedReceives, ServeWritesWithImmediate) {
     ASSERT_EQ(receive(2, {}), 0);
-    ASSERT_EQ(senders[0]->post(IBV_WR_RDMA_WRITE_WITH_IMM, 1, {memory.slice(0, 8)}, at(memory, 4096)), 0);
+    ASSERT_EQ(
+        senders[0]->post(IBV_WR_RDMA_WRITE_WITH_IMM, 1, {memory.slice(0, 8)}, at(memory, 4096)), 0);
     EXPECT_COMPLETES(receivers[0]->receives, 2, IBV_WC_RECV_RDMA_WITH_IMM);
 }
 
@@ -141,7 +142,8 @@ TEST_F(SharedReceives, TellOnceWhenFewerThanTheLimitAreLeft) {
     EXPECT_COMPLETES(receivers[0]->receives, 1, IBV_WC_RECV);
     const auto event = queue_event();
     ASSERT_TRUE(event.has_value()) << "no event of the limit";
-    EXPECT_EQ(event->event_type, IBV_EVENT_SRQ_LIMIT_REACHED) << ibv_event_type_str(event->event_type);
+    EXPECT_EQ(event->event_type, IBV_EVENT_SRQ_LIMIT_REACHED)
+        << ibv_event_type_str(event->event_type);
     EXPECT_EQ(event->element.srq, shared.get());
     ASSERT_EQ(ibv_query_srq(shared.get(), &answered), 0);
     EXPECT_EQ(answered.srq_limit, 0U) << "the event disarms it";
@@ -163,14 +165,16 @@ TEST_F(SharedReceives, AnErrorOfOneQueuePairLeavesTheReceivesToTheOthers) {
         ASSERT_EQ(senders[1]->send(id, {memory.slice(0, 8)}), 0);
         EXPECT_COMPLETES(receivers[1]->receives, id, IBV_WC_RECV);
     }
-    EXPECT_FALSE(poll_once(receivers[0]->receives.get()).has_value()) << "nothing of the pool is flushed";
+    EXPECT_FALSE(poll_once(receivers[0]->receives.get()).has_value())
+        << "nothing of the pool is flushed";
 }
 
 TEST_F(SharedReceives, AQueuePairInErrorTellsThatItTakesNoMoreReceives) {
     ASSERT_EQ(receivers[0]->to(IBV_QPS_ERR), 0);
     const auto event = queue_event();
     ASSERT_TRUE(event.has_value()) << "no event that the last receive was taken";
-    EXPECT_EQ(event->event_type, IBV_EVENT_QP_LAST_WQE_REACHED) << ibv_event_type_str(event->event_type);
+    EXPECT_EQ(event->event_type, IBV_EVENT_QP_LAST_WQE_REACHED)
+        << ibv_event_type_str(event->event_type);
     EXPECT_EQ(event->element.qp, receivers[0]->qp.get());
 }
 

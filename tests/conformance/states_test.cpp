@@ -15,14 +15,22 @@ constexpr std::array<ibv_qp_state, 6> states{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP
 
 const char* text(ibv_qp_state state) {
     switch (state) {
-        case IBV_QPS_RESET: return "RESET";
-        case IBV_QPS_INIT: return "INIT";
-        case IBV_QPS_RTR: return "RTR";
-        case IBV_QPS_RTS: return "RTS";
-        case IBV_QPS_SQD: return "SQD";
-        case IBV_QPS_SQE: return "SQE";
-        case IBV_QPS_ERR: return "ERR";
-        default: return "UNKNOWN";
+        case IBV_QPS_RESET:
+            return "RESET";
+        case IBV_QPS_INIT:
+            return "INIT";
+        case IBV_QPS_RTR:
+            return "RTR";
+        case IBV_QPS_RTS:
+            return "RTS";
+        case IBV_QPS_SQD:
+            return "SQD";
+        case IBV_QPS_SQE:
+            return "SQE";
+        case IBV_QPS_ERR:
+            return "ERR";
+        default:
+            return "UNKNOWN";
     }
 }
 
@@ -30,12 +38,18 @@ bool legal(ibv_qp_state from, ibv_qp_state to) {
     if (to == IBV_QPS_RESET) return true;
     if (to == IBV_QPS_ERR) return from != IBV_QPS_RESET;
     switch (from) {
-        case IBV_QPS_RESET: return to == IBV_QPS_INIT;
-        case IBV_QPS_INIT: return to == IBV_QPS_INIT || to == IBV_QPS_RTR;
-        case IBV_QPS_RTR: return to == IBV_QPS_RTS;
-        case IBV_QPS_RTS: return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
-        case IBV_QPS_SQD: return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
-        default: return false;
+        case IBV_QPS_RESET:
+            return to == IBV_QPS_INIT;
+        case IBV_QPS_INIT:
+            return to == IBV_QPS_INIT || to == IBV_QPS_RTR;
+        case IBV_QPS_RTR:
+            return to == IBV_QPS_RTS;
+        case IBV_QPS_RTS:
+            return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+        case IBV_QPS_SQD:
+            return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+        default:
+            return false;
     }
 }
 
@@ -81,7 +95,9 @@ class States : public OnDevice, public testing::WithParamInterface<ibv_qp_type> 
     std::optional<Endpoint> end;
 };
 
-TEST_P(States, BeginInReset) { EXPECT_EQ(end->state(), IBV_QPS_RESET); }
+TEST_P(States, BeginInReset) {
+    EXPECT_EQ(end->state(), IBV_QPS_RESET);
+}
 
 TEST_P(States, AcceptEveryLegalTransitionAndNoOther) {
     for (const ibv_qp_state from : states) {
@@ -133,13 +149,13 @@ TEST_P(States, RefuseAttributesThatATransitionDoesNotTake) {
         EXPECT_NE(move(IBV_QPS_INIT, 0, bit), 0) << "RESET to INIT with attribute bit " << bit;
     }
     ASSERT_EQ(bring(IBV_QPS_INIT), 0);
-    for (const int bit : {int{IBV_QP_SQ_PSN}, int{IBV_QP_TIMEOUT}, int{IBV_QP_RNR_RETRY},
-                          int{IBV_QP_PORT}}) {
+    for (const int bit :
+         {int{IBV_QP_SQ_PSN}, int{IBV_QP_TIMEOUT}, int{IBV_QP_RNR_RETRY}, int{IBV_QP_PORT}}) {
         EXPECT_NE(move(IBV_QPS_RTR, 0, bit), 0) << "INIT to RTR with attribute bit " << bit;
     }
     ASSERT_EQ(bring(IBV_QPS_RTR), 0);
-    for (const int bit : {int{IBV_QP_DEST_QPN}, int{IBV_QP_RQ_PSN}, int{IBV_QP_PATH_MTU},
-                          int{IBV_QP_PORT}}) {
+    for (const int bit :
+         {int{IBV_QP_DEST_QPN}, int{IBV_QP_RQ_PSN}, int{IBV_QP_PATH_MTU}, int{IBV_QP_PORT}}) {
         EXPECT_NE(move(IBV_QPS_RTS, 0, bit), 0) << "RTR to RTS with attribute bit " << bit;
     }
 }
@@ -257,8 +273,8 @@ TEST_F(QueuePairAttributes, AreAnsweredAsTheyWereSet) {
     Loopback pair{device, options, options};
     const int asked = IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT |
                       IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN |
-                      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                      IBV_QP_MIN_RNR_TIMER | IBV_QP_CAP | IBV_QP_AV;
+                      IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER |
+                      IBV_QP_CAP | IBV_QP_AV;
     const ibv_qp_attr answered = pair.a.query(asked);
     EXPECT_EQ(answered.qp_state, IBV_QPS_RTS);
     EXPECT_EQ(answered.port_num, device.port());
@@ -294,8 +310,8 @@ TEST_F(QueuePairAttributes, GiveAtLeastTheCapacityThatWasAsked) {
 
 TEST_F(QueuePairAttributes, BeyondTheDevicesLimitsAreRefused) {
     const auto create = [&](const ibv_qp_cap& capacity) {
-        const Queue queue{made(ibv_create_cq(device.context(), 16, nullptr, nullptr, 0),
-                               "ibv_create_cq")};
+        const Queue queue{
+            made(ibv_create_cq(device.context(), 16, nullptr, nullptr, 0), "ibv_create_cq")};
         ibv_qp_init_attr init{};
         init.send_cq = init.recv_cq = queue.get();
         init.qp_type = IBV_QPT_RC;
@@ -325,8 +341,7 @@ TEST_F(QueuePairAttributes, MayChangeAccessInReadyToSendAndItTakesEffect) {
     ASSERT_EQ(pair.a.write(3, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
     const ibv_wc refused = next(pair.a.sends);
     EXPECT_EQ(refused.wr_id, 3U);
-    EXPECT_TRUE(refused.status == IBV_WC_REM_INV_REQ_ERR ||
-                refused.status == IBV_WC_REM_ACCESS_ERR)
+    EXPECT_TRUE(refused.status == IBV_WC_REM_INV_REQ_ERR || refused.status == IBV_WC_REM_ACCESS_ERR)
         << ibv_wc_status_str(refused.status);
 }
 
@@ -375,9 +390,8 @@ TEST_F(QueuePairAttributes, SendQueueDrainedHoldsWhatIsPostedUntilReadyToSend) {
     ibv_qp_attr given{};
     given.qp_state = IBV_QPS_SQD;
     ASSERT_EQ(ibv_modify_qp(pair.a.qp.get(), &given, IBV_QP_STATE), 0);
-    ASSERT_TRUE(eventually([&] {
-        return pair.a.query(IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY).sq_draining == 0;
-    }));
+    ASSERT_TRUE(eventually(
+        [&] { return pair.a.query(IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY).sq_draining == 0; }));
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 64)}, at(pair.b_memory)), 0);
     // The other direction goes on: by the time it has completed, ours would have, too.
     for (std::uint64_t id = 0; id < 20; ++id) {

@@ -29,8 +29,9 @@ class Unreliable : public OnDevice {
 
 TEST_F(Unreliable, SendsAndWritesArriveWhenTheReceiverIsReady) {
     Loopback& pair = *both;
-    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{device.mtu_bytes()},
-                                     std::size_t{device.mtu_bytes()} * 3 + 5}) {
+    for (const std::size_t length :
+         {std::size_t{0}, std::size_t{1}, std::size_t{device.mtu_bytes()},
+          std::size_t{device.mtu_bytes()} * 3 + 5}) {
         SCOPED_TRACE(length);
         pair.a_memory.fill(static_cast<unsigned>(length));
         std::memset(pair.b_memory.data(), 0, pair.b_memory.size());
@@ -74,7 +75,8 @@ TEST_F(Unreliable, ASendWithoutAReceiveIsDroppedAndSucceeds) {
 TEST_F(Unreliable, AWriteWithAWrongKeyIsSilentForTheRequester) {
     Loopback& pair = *both;
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)},
-                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}), 0);
+                           {pair.b_memory.address(), pair.b_memory.rkey() ^ 0x5a5a00}),
+              0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     EXPECT_EQ(pair.a.state(), IBV_QPS_RTS);
     EXPECT_TRUE(pair.b_memory.untouched());

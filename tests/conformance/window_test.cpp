@@ -17,12 +17,14 @@ class Windows : public OnDevice, public testing::WithParamInterface<ibv_mw_type>
         if (!can) {
             CONFORMANCE_LACKS(first ? "windows-1" : "windows-2", "device_cap_flags");
         }
-        memory = std::make_unique<Buffer>(pair.b_domain.get(), 16384, all_access | IBV_ACCESS_MW_BIND);
+        memory =
+            std::make_unique<Buffer>(pair.b_domain.get(), 16384, all_access | IBV_ACCESS_MW_BIND);
         window.reset(made(ibv_alloc_mw(pair.b_domain.get(), GetParam()), "ibv_alloc_mw"));
         EXPECT_EQ(window->type, GetParam());
     }
     /// Binds the window to [offset, offset + length) of the memory and waits for the completion.
-    int bind(std::size_t offset, std::size_t length, unsigned access, ibv_wc_status expected = IBV_WC_SUCCESS) {
+    int bind(std::size_t offset, std::size_t length, unsigned access,
+             ibv_wc_status expected = IBV_WC_SUCCESS) {
         const ibv_mw_bind_info info{memory->region(), memory->address(offset), length, access};
         int error = 0;
         if (GetParam() == IBV_MW_TYPE_1) {
@@ -158,12 +160,15 @@ TEST_P(Windows, ARegionThatDoesNotAllowBindingIsNotBound) {
 }
 
 TEST_P(Windows, ASendThatInvalidatesTakesAccessAndTellsTheReceiver) {
-    if (GetParam() != IBV_MW_TYPE_2) GTEST_SKIP() << "only windows of type 2 are invalidated remotely";
+    if (GetParam() != IBV_MW_TYPE_2)
+        GTEST_SKIP() << "only windows of type 2 are invalidated remotely";
     ASSERT_EQ(bind(0, 4096, both_ways), 0);
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, through(0)), 0);
     EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
     ASSERT_EQ(pair.b.receive(2, {pair.b_memory.slice(0, 64)}), 0);
-    ASSERT_EQ(pair.a.post(IBV_WR_SEND_WITH_INV, 3, {pair.a_memory.slice(0, 8)}, {}, IBV_SEND_SIGNALED, key), 0);
+    ASSERT_EQ(pair.a.post(IBV_WR_SEND_WITH_INV, 3, {pair.a_memory.slice(0, 8)}, {},
+                          IBV_SEND_SIGNALED, key),
+              0);
     EXPECT_COMPLETES(pair.a.sends, 3, IBV_WC_SEND);
     const ibv_wc received = next(pair.b.receives);
     EXPECT_EQ(received.status, IBV_WC_SUCCESS);

@@ -93,15 +93,14 @@ TEST(Overrun, IsNoneWhenTheQueueIsExactlyFullOverAndOver) {
 }
 
 TEST(Overrun, CountsTheCompletionsOfAllQueuePairs) {
-    // Two ends, each with a part of what overruns their queue.
+    // Two queue pairs, each with a part of what overruns their queue.
     Endpoint end;
-    Endpoint other;
     ibv_cq* const cq = soft::create_cq(end.context, 8, nullptr, nullptr, 0);
     ibv_qp* qps[2];
     for (ibv_qp*& qp : qps) {
         ibv_qp_init_attr init{};
         init.send_cq = cq;
-        init.recv_cq = other.cq;
+        init.recv_cq = end.cq;
         init.qp_type = IBV_QPT_RC;
         init.cap = {8, 8, 1, 1, 0};
         qp = soft::create_qp(end.pd, &init);

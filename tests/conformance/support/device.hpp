@@ -119,10 +119,10 @@ class Device {
 }  // namespace millrace::conformance
 
 /// Ends the test because the device does not have `feature`; `why` names the query or the answer.
-#define CONFORMANCE_LACKS(feature, why)                                                        \
-    do {                                                                                       \
-        if (::millrace::conformance::must_support(feature)) {                                  \
-            FAIL() << "this device must support " << (feature) << ", but: " << (why);             \
-        }                                                                                      \
-        GTEST_SKIP() << "no " << (feature) << ": " << (why);                                   \
+#define CONFORMANCE_LACKS(feature, why)                                               \
+    do {                                                                              \
+        if (::millrace::conformance::must_support(feature)) {                         \
+            FAIL() << "this device must support " << (feature) << ", but: " << (why); \
+        }                                                                             \
+        GTEST_SKIP() << "no " << (feature) << ": " << (why);                          \
     } while (false)

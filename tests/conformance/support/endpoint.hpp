@@ -30,13 +30,13 @@ class Buffer {
   public:
     Buffer(ibv_pd* domain, std::size_t size, unsigned access = all_access)
         : size_{size}, mapped_{(size + 4095) / 4096 * 4096} {
-        void* const pages = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* const pages =
+            mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (pages == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
         data_ = static_cast<std::byte*>(pages);
         try {
-            region_.reset(made(ibv_reg_mr(domain, data_, size, static_cast<int>(access)),
-                               "ibv_reg_mr"));
+            region_.reset(
+                made(ibv_reg_mr(domain, data_, size, static_cast<int>(access)), "ibv_reg_mr"));
         } catch (...) {
             munmap(data_, mapped_);
             throw;
@@ -114,9 +114,9 @@ struct Options {
     std::uint8_t min_rnr_timer = 1;  // 0.01 ms
     std::uint8_t timeout = 14;       // 67 ms
     std::uint8_t retries = 7;
-    std::uint8_t rnr_retries = 7;    // without end
+    std::uint8_t rnr_retries = 7;  // without end
     std::uint8_t reads = 1;
-    ibv_mtu mtu = IBV_MTU_4096;      // bounded by the port's
+    ibv_mtu mtu = IBV_MTU_4096;  // bounded by the port's
 };
 
 /// Where a write, read or atomic goes.
@@ -197,8 +197,8 @@ class Endpoint {
                 given.retry_cnt = options_.retries;
                 given.rnr_retry = options_.rnr_retries;
                 given.max_rd_atomic = options_.reads;
-                mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                        IBV_QP_MAX_QP_RD_ATOMIC;
+                mask |=
+                    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
             }
         }
         return mask;
@@ -237,7 +237,8 @@ class Endpoint {
         ibv_send_wr* bad = nullptr;
         return ibv_post_send(qp.get(), &wr, &bad);
     }
-    int send(std::uint64_t id, std::vector<ibv_sge> sges, unsigned flags = IBV_SEND_SIGNALED) noexcept {
+    int send(std::uint64_t id, std::vector<ibv_sge> sges,
+             unsigned flags = IBV_SEND_SIGNALED) noexcept {
         return post(IBV_WR_SEND, id, std::move(sges), {}, flags);
     }
     int write(std::uint64_t id, std::vector<ibv_sge> sges, Target target,
@@ -286,9 +287,9 @@ class Endpoint {
     ibv_wc completion{};
     int got = 0;
     base::NapParker naps;
-    const auto status = base::wait_until(
-        [&] { return (got = ibv_poll_cq(queue.get(), 1, &completion)) != 0; },
-        base::Deadline::after(patience()), {}, naps);
+    const auto status =
+        base::wait_until([&] { return (got = ibv_poll_cq(queue.get(), 1, &completion)) != 0; },
+                         base::Deadline::after(patience()), {}, naps);
     if (status != base::Status::ok || got != 1) {
         ADD_FAILURE() << "no completion came";
         completion.status = IBV_WC_GENERAL_ERR;
@@ -305,7 +306,8 @@ template <class Condition>
            base::Status::ok;
 }
 
-/// A request that the queue pair's kind does not have is refused while it is posted, or fails later.
+/// A request that the queue pair's kind does not have is refused while it is posted, or fails
+/// later.
 [[nodiscard]] inline bool refused_or_fails(Endpoint& end, int posted) {
     return posted != 0 || next(end.sends).status != IBV_WC_SUCCESS;
 }
@@ -346,9 +348,9 @@ template <class Condition>
     } while (false)
 
 /// Expects a completion of `id` that failed with `expected`.
-#define EXPECT_FAILS(queue, id, expected)                                                       \
-    do {                                                                                        \
-        const ibv_wc completion_ = ::millrace::conformance::next(queue);                        \
-        EXPECT_EQ(completion_.status, expected) << ibv_wc_status_str(completion_.status);       \
-        EXPECT_EQ(completion_.wr_id, static_cast<std::uint64_t>(id));                           \
+#define EXPECT_FAILS(queue, id, expected)                                                 \
+    do {                                                                                  \
+        const ibv_wc completion_ = ::millrace::conformance::next(queue);                  \
+        EXPECT_EQ(completion_.status, expected) << ibv_wc_status_str(completion_.status); \
+        EXPECT_EQ(completion_.wr_id, static_cast<std::uint64_t>(id));                     \
     } while (false)

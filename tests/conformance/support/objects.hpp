@@ -37,7 +37,8 @@ template <class Object>
 
 /// For calls that answer 0 or an errno value.
 inline void done(int error, const char* call) {
-    if (error != 0) throw std::system_error(error > 0 ? error : errno, std::generic_category(), call);
+    if (error != 0)
+        throw std::system_error(error > 0 ? error : errno, std::generic_category(), call);
 }
 
 /// The answers with which a device says "I do not have this", as against "you asked wrongly".
