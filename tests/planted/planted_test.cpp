@@ -1,0 +1,72 @@
+// Each planted program shows its mistake, and works without it. The programs are run as processes
+// of their own on the device under test (MILLRACE_DEVICE).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/child_process.hpp"
+#include "support/device.hpp"
+
+namespace millrace::planted {
+namespace {
+
+using millrace::test::ChildProcess;
+
+struct Planted {
+    const char* program;
+    const char* feature;                ///< what the device must have, or nullptr
+    std::vector<std::string> symptoms;  ///< one of them is said when the mistake is made
+};
+
+void PrintTo(const Planted& planted, std::ostream* out) {
+    *out << planted.program;
+}
+
+class PlantedBug : public testing::TestWithParam<Planted> {
+  protected:
+    struct Outcome {
+        std::string said;
+        int status;
+    };
+    static Outcome run(const std::string& how) {
+        ChildProcess child = ChildProcess::start(GetParam().program, {how});
+        Outcome outcome;
+        outcome.said = child.read_line().value_or("");
+        const auto exit = child.wait();
+        outcome.status = exit.how == millrace::test::Exit::How::exited ? exit.value : -1;
+        return outcome;
+    }
+};
+
+TEST_P(PlantedBug, ShowsAndIsGoneWhenRemoved) {
+    const Outcome right = run("right");
+    if (right.status == 3) CONFORMANCE_LACKS(GetParam().feature, "the program says so");
+    EXPECT_EQ(right.status, 0) << right.said;
+    EXPECT_EQ(right.said, "ok");
+    const Outcome wrong = run("wrong");
+    EXPECT_EQ(wrong.status, 1);
+    EXPECT_THAT(GetParam().symptoms, testing::Contains(wrong.said));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    In, PlantedBug,
+    testing::Values(
+        Planted{"wrong_access_flag", nullptr, {"remote access error"}},
+        Planted{"stale_rkey", nullptr, {"remote access error"}},
+        Planted{"write_after_deregistration", nullptr, {"remote access error after 3 writes"}},
+        Planted{"endless_receiver_not_ready", nullptr, {"stuck after 2 messages"}},
+        Planted{
+            "bounded_receiver_not_ready", nullptr, {"RNR retry counter exceeded after 2 messages"}},
+        Planted{"never_signaling", nullptr, {"send queue full"}},
+        Planted{"slots_by_acknowledgements", nullptr, {"send queue full"}},
+        Planted{"one_credit_pool", nullptr, {"stuck with 0 receives posted"}},
+        Planted{"arming_after_the_last_poll", nullptr, {"never woken"}},
+        Planted{
+            "forgotten_header",
+            "ud",
+            {"stuck", "receive: stuck", "receive: local length error", "other bytes than sent"}}),
+    [](const testing::TestParamInfo<Planted>& planted) {
+        return std::string{planted.param.program};
+    });
+
+}  // namespace
+}  // namespace millrace::planted
