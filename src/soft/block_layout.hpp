@@ -8,6 +8,7 @@
 //          256   PendingLine       run lock, head, tail of the pending ring see below
 //          320   ConsumedLine      receives consumed                        executor of peer's sends
 //          384   ReceiveLine       receives posted                          owner
+//          448   NewsLine          where completions are announced          owner
 //          512   receive sub-ring  16 B x receive_entries                   executor of peer's sends
 //          …     send sub-ring     16 B x send_entries                      executor of our sends
 //          …     receive queue     stride x receive_entries                 owner
@@ -72,8 +73,16 @@ inline constexpr std::uint64_t state_mask = 0xff;
     return std::uint64_t{generation} << 32 | qpn;
 }
 
-/// Armed words: epoch << 2 | mode.
-enum : std::uint32_t { armed_not = 0, armed_any = 1, armed_solicited = 2, armed_mode_mask = 3 };
+/// Armed words: epoch << 3 | "announce completions in the news page" | mode.
+enum : std::uint32_t {
+    armed_not = 0,
+    armed_any = 1,
+    armed_solicited = 2,
+    armed_mode_mask = 3,
+    armed_news = 4,
+    armed_attention_mask = 7,  ///< whoever completes has something to do
+    armed_epoch = 8,
+};
 
 struct alignas(cache_line) ControlLine {
     std::atomic<std::uint64_t> state_word;
@@ -128,6 +137,12 @@ struct alignas(cache_line) ConsumedLine {
 
 struct alignas(cache_line) ReceiveLine {
     std::atomic<std::uint32_t> tail;
+};
+
+/// Words of news_page.hpp, for the two sub-rings; read while the armed words say so.
+struct alignas(cache_line) NewsLine {
+    std::atomic<std::uint64_t> send;
+    std::atomic<std::uint64_t> receive;
 };
 
 /// One completion; `sequence` is stored last, so an entry is there as a whole or not at all.
@@ -219,6 +234,7 @@ struct BlockView {
     PendingLine* pending = nullptr;
     ConsumedLine* consumed = nullptr;
     ReceiveLine* receive = nullptr;
+    NewsLine* news = nullptr;
     CompletionEntry* receive_ring = nullptr;
     CompletionEntry* send_ring = nullptr;
     std::byte* receive_queue = nullptr;
@@ -241,6 +257,7 @@ struct BlockView {
           pending{at<PendingLine>(memory, 256)},
           consumed{at<ConsumedLine>(memory, 320)},
           receive{at<ReceiveLine>(memory, 384)},
+          news{at<NewsLine>(memory, 448)},
           receive_ring{at<CompletionEntry>(memory, Geometry::rings_offset)},
           send_ring{at<CompletionEntry>(memory, geometry.send_ring_offset())},
           receive_queue{memory + geometry.receive_queue_offset()},

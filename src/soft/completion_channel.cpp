@@ -246,7 +246,7 @@ int resize_cq(ibv_cq* public_queue, int entries) noexcept {
     const std::lock_guard guard{cq->lock};
     // A size is a limit here, not a ring; but what is there has to fit.
     std::uint64_t unpolled = 0;
-    for (const CompletionSource* source : cq->sources) {
+    for (const CompletionSource* source : cq->turns.all()) {
         std::uint32_t at = source->position.load(std::memory_order_relaxed);
         for (std::uint32_t seen = 0; seen <= source->mask && source->holds(at); ++seen) ++at;
         unpolled += at - source->position.load(std::memory_order_relaxed);
@@ -261,7 +261,7 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
     auto* cq = static_cast<CompletionQueue*>(public_queue);
     {
         const std::lock_guard guard{cq->lock};
-        if (!cq->sources.empty()) return EBUSY;
+        if (!cq->turns.all().empty()) return EBUSY;
     }
     if (cq->soft_channel != nullptr) {
         const std::lock_guard guard{cq->soft_channel->mutex};
@@ -278,8 +278,9 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
     end_async_events(*public_queue);
     pthread_cond_destroy(&cq->cond);
     pthread_mutex_destroy(&cq->mutex);
-    release(cq->owner);
-    delete cq;
+    Context* const owner = cq->owner;
+    delete cq;  // gives memory back to the owner's process
+    release(owner);
     return 0;
 }
 

@@ -32,7 +32,7 @@ namespace {
 
 void CompletionQueue::look_whether_limited() noexcept {
     std::uint64_t slots = 0;
-    for (const CompletionSource* source : sources) slots += std::uint64_t{source->mask} + 1;
+    for (const CompletionSource* source : turns.all()) slots += std::uint64_t{source->mask} + 1;
     limited = overrun || (!overrun_ignored && slots > static_cast<std::uint64_t>(cqe));
 }
 
@@ -48,7 +48,7 @@ int CompletionQueue::take_limited(int count, ibv_wc* wc) noexcept {
     std::uint64_t waiting = static_cast<std::uint64_t>(taken);
     // Who got less than asked for has got everything.
     if (taken == count) {
-        for (const CompletionSource* source : sources) waiting += waiting_in(*source);
+        for (const CompletionSource* source : turns.current()) waiting += waiting_in(*source);
     }
     if (waiting <= static_cast<std::uint64_t>(cqe)) [[likely]] return taken;
     fail_by_overrun(waiting);
@@ -69,7 +69,7 @@ void CompletionQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
     } catch (const std::exception&) {  // a message less
     }
     raise_async_event(*this, IBV_EVENT_CQ_ERR);
-    for (const CompletionSource* source : sources) {
+    for (const CompletionSource* source : turns.all()) {
         QueuePair& qp = *source->qp;
         const std::lock_guard guard{qp.send_lock};
         qp.begin_error(IBV_WC_GENERAL_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);

@@ -44,34 +44,35 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
 
 void CompletionQueue::attach(CompletionSource& source) {
     const std::lock_guard guard{lock};
-    sources.push_back(&source);
-    watches.emplace_back();
-    source.index = sources.size() - 1;
-    moved(source);
+    turns.add(source, owner->process->node());
     look_whether_limited();
     source.arm_position = source.position.load(std::memory_order_relaxed);
-    auto& word = source.send ? source.qp->block.control->armed_send
-                             : source.qp->block.control->armed_receive;
-    word.store(armed, std::memory_order_relaxed);
+    publish_armed(source);
 }
 
 void CompletionQueue::detach(CompletionSource& source) noexcept {
     const std::lock_guard guard{lock};
-    if (std::erase(sources, &source) == 0) return;
+    turns.remove(source);
     next_source = 0;
-    watches.pop_back();
-    for (std::size_t i = 0; i < sources.size(); ++i) {
-        sources[i]->index = i;
-        moved(*sources[i]);
-    }
     look_for_flushing();
     look_whether_limited();
+}
+
+void CompletionQueue::publish_armed() const noexcept {
+    for (const CompletionSource* source : turns.all()) publish_armed(*source);
+}
+
+void CompletionQueue::publish_armed(const CompletionSource& source) const noexcept {
+    ControlLine& control = *source.qp->block.control;
+    const bool announced = source.place.page.load(std::memory_order_relaxed) != nullptr;
+    (source.send ? control.armed_send : control.armed_receive)
+        .store(armed | (announced ? armed_news : 0U), std::memory_order_relaxed);
 }
 
 void CompletionQueue::look_for_flushing() noexcept {
     // An exchange, because a queue pair sets its flag first and `attention` then, without the lock.
     attention.exchange(overrun, std::memory_order_acq_rel);
-    for (const CompletionSource* source : sources) {
+    for (const CompletionSource* source : turns.all()) {
         if (source->flushing.load(std::memory_order_relaxed)) {
             attention.store(true, std::memory_order_relaxed);
         }
@@ -129,9 +130,12 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
 }
 
 int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
+    turns.take_news();
+    if (attention.load(std::memory_order_relaxed)) [[unlikely]] turns.take_flushing();
     int taken = 0;
+    const std::vector<CompletionSource*>& sources = turns.current();
     const std::size_t total = sources.size();
-    std::size_t index = next_source;
+    std::size_t index = next_source < total ? next_source : 0;
     for (std::size_t seen = 0; seen < total; ++seen) {
         CompletionSource& source = *sources[index];
         if (++index == total) index = 0;
@@ -145,16 +149,23 @@ int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
 }
 
 void CompletionQueue::service() noexcept {
-    for (CompletionSource* source : sources) {
+    for (CompletionSource* source : turns.all()) {
         if (source->send || source->qp->send_cq != this) source->qp->service();
     }
+}
+
+void CompletionQueue::service_some() noexcept {
+    turns.some([this](CompletionSource& source) {
+        if (source.send || source.qp->send_cq != this) source.qp->service();
+    });
+    turns.refresh();
 }
 
 bool CompletionQueue::event_due() const noexcept {
     const std::uint32_t mode = armed & armed_mode_mask;
     if (mode == armed_not) return false;
     if (event_forced.load(std::memory_order_acquire)) return true;
-    for (const CompletionSource* source : sources) {
+    for (const CompletionSource* source : turns.all()) {
         for (std::uint32_t at = source->arm_position, end = at + source->mask + 1;
              at != end && written(*source, at); ++at) {
             if (mode == armed_any ||
@@ -171,11 +182,7 @@ bool CompletionQueue::take_event() noexcept {
     if (!event_due()) return false;
     event_forced.store(false, std::memory_order_relaxed);
     armed &= ~std::uint32_t{armed_mode_mask};
-    for (CompletionSource* source : sources) {
-        auto& word = source->send ? source->qp->block.control->armed_send
-                                  : source->qp->block.control->armed_receive;
-        word.store(armed, std::memory_order_relaxed);
-    }
+    publish_armed();
     return true;
 }
 
@@ -184,7 +191,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     if (count <= 0) return count == 0 ? 0 : -1;
     cq.lock.lock_often();
     bool something = cq.attention.load(std::memory_order_relaxed);
-    for (const Watch& watch : cq.watches) {
+    for (const Watch& watch : cq.turns.watches()) {
         something |= watch.sequence->load(std::memory_order_acquire) == watch.expected;
     }
     int taken = 0;
@@ -193,7 +200,10 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
         if (taken != 0) [[likely]] {
             cq.empty_before = false;
             // A poller that always finds something looks at the clock, too, if seldom.
-            if (++cq.full_polls % 64 == 0) cq.owner->process->publish_by_clock(base::ticks());
+            if (++cq.full_polls % 64 == 0) {
+                cq.owner->process->publish_by_clock(base::ticks());
+                cq.turns.refresh();
+            }
             cq.lock.unlock();
             return taken;
         }
@@ -209,7 +219,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     }
     cq.last_service = now;
     cq.owner->process->tend(now);
-    cq.service();
+    cq.service_some();
     taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
     // On few cores the processor that we hold may be the one that our peer needs.
     const bool yield = taken == 0 && now - cq.empty_since > cq.yield_after;
@@ -234,18 +244,14 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     if (before == armed_any || before == mode) return 0;
     // Where the news begins must be known before anybody can ring for it: what comes in between
     // is then an event without a bell, which the poll after arming finds.
-    for (CompletionSource* source : cq.sources) {
+    for (CompletionSource* source : cq.turns.all()) {
         std::uint32_t at = source->position.load(std::memory_order_relaxed);
         for (std::uint32_t seen = 0; seen <= source->mask && source->holds(at); ++seen) ++at;
         source->arm_position = at;
     }
     cq.event_forced.store(false, std::memory_order_relaxed);
-    cq.armed = (((cq.armed >> 2) + 1) << 2) | mode;
-    for (CompletionSource* source : cq.sources) {
-        auto& word = source->send ? source->qp->block.control->armed_send
-                                  : source->qp->block.control->armed_receive;
-        word.store(cq.armed, std::memory_order_relaxed);
-    }
+    cq.armed = ((cq.armed + armed_epoch) & ~std::uint32_t{armed_attention_mask}) | mode;
+    cq.publish_armed();
     heavy_fence();
     cq.owner->process->counters().add(Count::heavy_fence);
     // Timers and deaths have to fire also when nobody polls.

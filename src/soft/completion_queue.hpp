@@ -8,9 +8,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "block_layout.hpp"
+#include "completion_turns.hpp"
 #include "extended_completion_queue.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
@@ -20,6 +20,8 @@ namespace millrace::soft {
 struct Context;
 struct QueuePair;
 struct CompletionChannel;
+
+inline constexpr std::size_t not_current = ~std::size_t{0};
 
 /// One sub-ring as its poller sees it. Lives in the queue pair; guarded by the lock of the
 /// completion queue that it is attached to, except the atomics.
@@ -33,7 +35,9 @@ struct CompletionSource {
     /// remains is flushed.
     std::atomic<bool> flushing{false};
     std::atomic<std::uint32_t> limit{0};
-    std::size_t index = 0;  ///< among the sources of its completion queue
+    std::size_t index = not_current;  ///< among those that the poller looks at
+    std::uint32_t quiet_since = 0;    ///< position when the poller last asked itself whether it has to
+    NewsPlace place;
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
     std::uint32_t arm_position = 0;  ///< first entry that had not been there at arming
@@ -46,16 +50,9 @@ struct CompletionSource {
     }
 };
 
-/// The one word of a sub-ring that an idle poller looks at: is the next entry there?
-struct Watch {
-    const std::atomic<std::uint32_t>* sequence;
-    std::uint32_t expected;
-};
-
 struct CompletionQueue : ExtendableCompletionQueue {
     ThreadLock lock;
-    std::vector<CompletionSource*> sources;
-    std::vector<Watch> watches;  ///< one per source
+    CompletionTurns turns;
     /// A source flushes: the watches do not tell everything.
     std::atomic<bool> attention{false};
     bool limited = false;          ///< its queue pairs have more slots than it: it may be overrun
@@ -69,7 +66,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     std::uint64_t last_service = 0;     ///< ticks
     std::uint64_t service_interval = 0; ///< ticks: how often an idle poller calls `service`
     std::uint64_t yield_after = 0;      ///< ticks: how long an idle poller keeps the processor
-    std::uint32_t armed = armed_not;    ///< epoch << 2 | mode
+    std::uint32_t armed = armed_not;    ///< epoch and mode, as in the queue pairs' blocks
     std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
     std::atomic<unsigned> events_delivered{0};
     Context* owner = nullptr;
@@ -81,10 +78,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     void detach(CompletionSource& source) noexcept;
 
     /// With the lock held: `source` has another position, or flushes no longer.
-    void moved(const CompletionSource& source) noexcept {
-        const std::uint32_t at = source.position.load(std::memory_order_relaxed);
-        watches[source.index] = Watch{&source.entry(at).sequence, sequence_of(at)};
-    }
+    void moved(const CompletionSource& source) noexcept { turns.moved(source); }
     void look_for_flushing() noexcept;
 
     /// Called when a queue pair in ERROR has got something to flush: an armed completion queue
@@ -105,8 +99,14 @@ struct CompletionQueue : ExtendableCompletionQueue {
     [[nodiscard]] bool take_event() noexcept;
     /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).
     void service() noexcept;
+    /// The same, of many queue pairs only a few at a time.
+    void service_some() noexcept;
+
+    /// With the lock held: tells the executors of all queue pairs.
+    void publish_armed() const noexcept;
 
   private:
+    void publish_armed(const CompletionSource& source) const noexcept;
     void fail_by_overrun(std::uint64_t waiting) noexcept;
 };
 

@@ -66,6 +66,8 @@ void Executor::disconnect() noexcept {
         side->bell_send = Bell{};
         side->bell_receive = Bell{};
         side->bell_async = Bell{};
+        side->news_send = Announcement{};
+        side->news_receive = Announcement{};
         forget(*side);
     }
     receiver_word_ = no_word;
@@ -334,8 +336,8 @@ void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
     block.consumed->position.store(position + 1, std::memory_order_relaxed);
     entry.sequence.store(sequence_of(position), std::memory_order_release);
     light_fence(asymmetric_);
-    if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_mode_mask) !=
-        armed_not) [[unlikely]] {
+    if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_attention_mask) !=
+        0) [[unlikely]] {
         ring_receiver((flags & completion_solicited) != 0);
     }
 }
@@ -350,15 +352,16 @@ void Executor::complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
     block.send->completions.store(position + 1, std::memory_order_relaxed);
     entry.sequence.store(sequence_of(position), std::memory_order_release);
     light_fence(asymmetric_);
-    if ((block.control->armed_send.load(std::memory_order_relaxed) & armed_mode_mask) !=
-        armed_not) [[unlikely]] {
+    if ((block.control->armed_send.load(std::memory_order_relaxed) & armed_attention_mask) != 0)
+        [[unlikely]] {
         ring_sender(false);
     }
 }
 
 void Executor::ring_sender(bool solicited) noexcept {
     const BlockView& block = sender_.end.block;
-    const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
+    const std::uint32_t armed = block.control->armed_send.load(std::memory_order_acquire);
+    if ((armed & armed_news) != 0) announce(sender_, true);
     const std::uint32_t mode = armed & armed_mode_mask;
     if (mode == armed_not || armed == rung_send_ || (mode == armed_solicited && !solicited)) return;
     rung_send_ = armed;
@@ -368,7 +371,8 @@ void Executor::ring_sender(bool solicited) noexcept {
 
 void Executor::ring_receiver(bool solicited) noexcept {
     const BlockView& block = receiver_.end.block;
-    const std::uint32_t armed = block.control->armed_receive.load(std::memory_order_relaxed);
+    const std::uint32_t armed = block.control->armed_receive.load(std::memory_order_acquire);
+    if ((armed & armed_news) != 0) announce(receiver_, false);
     const std::uint32_t mode = armed & armed_mode_mask;
     if (mode == armed_not || armed == rung_receive_ || (mode == armed_solicited && !solicited)) {
         return;
@@ -377,6 +381,26 @@ void Executor::ring_receiver(bool solicited) noexcept {
     ring(receiver_, receiver_.bell_receive,
          block.control->bell_receive.load(std::memory_order_relaxed),
          receiver_.end.bell_receive);
+}
+
+void Executor::announce(Side& side, bool send) noexcept {
+    if (side.end.mine) {
+        const NewsPlace& place = send ? *side.end.news_send : *side.end.news_receive;
+        NewsPage* const page = place.page.load(std::memory_order_acquire);
+        if (page != nullptr) page->tell(place.bit);
+        return;
+    }
+    const NewsLine& line = *side.end.block.news;
+    const std::uint64_t word = (send ? line.send : line.receive).load(std::memory_order_relaxed);
+    Announcement& news = send ? side.news_send : side.news_receive;
+    if (news.word != word) {
+        news = Announcement{word, nullptr};
+        try {
+            news.page = peer_->news_page(index_of_news(word), generation_of_news(word));
+        } catch (...) {  // no memory for it: the poller finds the completion all the same, later
+        }
+    }
+    if (news.page != nullptr) news.page->tell(bit_of_news(word));
 }
 
 void Executor::ring_receiver_async() noexcept {

@@ -19,6 +19,7 @@
 #include "fabric.hpp"
 #include "fences.hpp"
 #include "lines_ahead.hpp"
+#include "news_page.hpp"
 
 namespace millrace::soft {
 
@@ -76,6 +77,8 @@ struct End {
     int bell_send = -1;              ///< of ours: the bell pipe's write end
     int bell_receive = -1;
     int bell_async = -1;
+    const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
+    const NewsPlace* news_receive = nullptr;
 };
 
 class Executor {
@@ -201,8 +204,15 @@ class Executor {
         int number = -1;  ///< the peer's name for it
         std::shared_ptr<const Descriptor> pipe;
     };
+    /// The peer's page in which completions of one of its sub-rings are announced.
+    struct Announcement {
+        std::uint64_t word = 0;  ///< what the peer said of it
+        std::shared_ptr<NewsPage> page;
+    };
     struct Side {
         End end;
+        Announcement news_send;
+        Announcement news_receive;
         Bell bell_send;
         Bell bell_receive;
         Bell bell_async;
@@ -254,6 +264,7 @@ class Executor {
     Progress copy_failed(CopyResult result, ibv_wc_status sender,
                          ibv_wc_status receiver) noexcept;
     void ring_receiver_async() noexcept;
+    void announce(Side& side, bool send) noexcept;
     void ring(const Side& side, Bell& bell, int number, int own_bell) noexcept;
     [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
         return side.end.mine ? side.end.pd

@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +24,8 @@
 #include "mapping.hpp"
 
 namespace millrace::soft {
+
+struct NewsPage;
 
 /// Memory of a queue pair: shared, page aligned, zeroed. `memory` is this process's mapping.
 struct Block {
@@ -98,6 +102,15 @@ class PeerNode {
     /// of ours (shared with whoever has it already), or nullptr. A system call each time, to see
     /// whether the number still names the same pipe: ask per connection, not per ring.
     [[nodiscard]] virtual std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) = 0;
+
+    /// The news page (news_page.hpp) in the peer's block `index`, shared with whoever has it
+    /// already; nullptr: there is none. Must be given back before the PeerNode goes.
+    [[nodiscard]] std::shared_ptr<NewsPage> news_page(std::uint32_t index,
+                                                      std::uint32_t generation);
+
+  private:
+    std::mutex news_mutex_;
+    std::map<std::uint64_t, std::weak_ptr<NewsPage>> news_;  ///< by generation and index
 };
 
 /// Copies `bytes` where exactly one of the two may lie in another process.

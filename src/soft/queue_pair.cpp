@@ -66,6 +66,8 @@ void QueuePair::connect() noexcept {
     mine.bell_send = bell_of(send_cq);
     mine.bell_receive = bell_of(recv_cq);
     mine.bell_async = owner->events->bell();
+    mine.news_send = &send_source.place;
+    mine.news_receive = &receive_source.place;
     End other;
     other.type = qp_type;
     Node* const node = &owner->process->node();
