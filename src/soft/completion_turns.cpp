@@ -37,7 +37,7 @@ void CompletionTurns::add(CompletionSource& source, Node& node) {
     source.place.page.store(nullptr, std::memory_order_relaxed);
     if (page_ == nullptr) {
         take_in(source);
-        if (all_.size() > always_looked_at && !refused_) use_bits(node);
+        if (all_.size() > without_bits && !refused_) use_bits(node);
     } else {
         bind(source);
         if (source.place.page.load(std::memory_order_relaxed) == nullptr) take_in(source);
@@ -178,7 +178,7 @@ bool CompletionTurns::retire(CompletionSource& source) noexcept {
 
 void CompletionTurns::refresh() noexcept {
     if (page_ == nullptr) return;
-    for (std::size_t i = 0; i < current_.size() && current_.size() > always_looked_at;) {
+    for (std::size_t i = 0; i < current_.size() && current_.size() > kept;) {
         CompletionSource& source = *current_[i];
         const std::uint32_t at = source.position.load(std::memory_order_relaxed);
         const bool quiet = source.quiet_since == at;
@@ -186,7 +186,7 @@ void CompletionTurns::refresh() noexcept {
         const bool stays = source.place.page.load(std::memory_order_relaxed) == nullptr;
         if (!quiet || stays || !retire(source)) ++i;
     }
-    for (std::size_t i = 0; i < slice && i < all_.size(); ++i) {
+    for (std::size_t i = 0; i < swept_slice && i < all_.size(); ++i) {
         if (++next_swept_ >= all_.size()) next_swept_ = 0;
         CompletionSource& source = *all_[next_swept_];
         if (source.index == not_current &&
