@@ -20,6 +20,9 @@
 namespace millrace::soft {
 namespace {
 
+/// Blocks up to here have all their memory from the beginning.
+constexpr std::uint64_t largest_allocated = std::uint64_t{128} << 10;
+
 constexpr std::string_view attempt = "make the soft device's node memory";
 
 /// The whole of it, or what the limit on file sizes allows: exceeding that is a deadly signal.
@@ -109,10 +112,12 @@ std::optional<Block> NodeMemory::allocate(std::size_t size) {
         return std::nullopt;
     }
     // Punched once more: a peer that kept its mapping may have scribbled on the free pages. Then
-    // allocated here, where a lack of memory is an error and not a SIGBUS in a peer.
+    // allocated here, where a lack of memory is an error and not a SIGBUS in a peer. Of large
+    // blocks only what is always used: the rings of deep queues take memory as they are used.
+    const std::uint64_t allocated = rounded <= largest_allocated ? rounded : page_size;
     Mapping mapping;
     if (punch(*offset, rounded) && ::fallocate(file_.get(), 0, static_cast<off_t>(*offset),
-                                               static_cast<off_t>(rounded)) == 0) {
+                                               static_cast<off_t>(allocated)) == 0) {
         mapping = Mapping{file_.get(), *offset, rounded, PROT_READ | PROT_WRITE};
     }
     if (!mapping) {

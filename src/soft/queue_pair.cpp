@@ -532,8 +532,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     std::unique_ptr<QueuePair> qp;
     try {
         qp = std::make_unique<QueuePair>();
-        qp->sent = std::make_unique<SentSlot[]>(geometry.send_entries);
-        qp->receive_ids = std::make_unique<std::uint64_t[]>(geometry.receive_entries);
+        // Not touched before they are used: they may be large.
+        qp->sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
+        qp->receive_ids =
+            std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
         memory = owner->process->node().allocate_block(geometry.block_size());
         if (!memory) return nullptr;  // errno says why
         qp->context = pd->context;

@@ -155,7 +155,11 @@ void clear(QueuePair& qp) noexcept {
         auto* cq = static_cast<CompletionQueue*>(source->send ? qp.send_cq : qp.recv_cq);
         const std::lock_guard guard{cq->lock};
         for (std::uint32_t i = 0; i <= source->mask; ++i) {
-            source->ring[i].sequence.store(0, std::memory_order_relaxed);
+            // Looked at before: pages that were never used stay unused.
+            std::atomic<std::uint32_t>& sequence = source->ring[i].sequence;
+            if (sequence.load(std::memory_order_relaxed) != 0) {
+                sequence.store(0, std::memory_order_relaxed);
+            }
         }
         source->position.store(first_position, std::memory_order_relaxed);
         source->limit.store(first_position, std::memory_order_relaxed);
