@@ -199,10 +199,17 @@ TEST(FabricNode, UsesMemoryOnlyForWhatExists) {
     };
     const std::size_t empty = used();
     EXPECT_LE(empty, 64 * page_size);
-    const auto block = node->allocate_block(1 << 20);
-    ASSERT_TRUE(block);
+    const auto small = node->allocate_block(64 << 10);
+    ASSERT_TRUE(small);
+    EXPECT_GE(used(), empty + (64 << 10)) << "allocated whole";
+    node->free_block(*small, false);
+    EXPECT_LE(used(), empty + 4 * page_size);
+    const auto large = node->allocate_block(1 << 20);
+    ASSERT_TRUE(large);
+    EXPECT_LE(used(), empty + 8 * page_size) << "as it is used";
+    std::memset(large->memory, 1, large->size);
     EXPECT_GE(used(), empty + (1 << 20));
-    node->free_block(*block, false);
+    node->free_block(*large, false);
     EXPECT_LE(used(), empty + 4 * page_size);
 }
 
