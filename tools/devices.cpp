@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -83,9 +85,11 @@ void print(const Entry& entry) {
                facts.firmware.empty() ? "unknown" : facts.firmware);
     fmt::print(
         "  at most {} queue pairs of {} work requests with {} pieces, {} entries per "
-        "completion queue, {} bytes per region\n",
+        "completion queue, {}\n",
         facts.max_queue_pairs, facts.max_work_requests, facts.max_sge, facts.max_completion_entries,
-        facts.max_region_size);
+        facts.max_region_size == std::numeric_limits<std::uint64_t>::max()
+            ? std::string{"regions of any size"}
+            : fmt::format("{} bytes per region", facts.max_region_size));
 }
 
 int show(bool json) {
@@ -97,13 +101,19 @@ int show(bool json) {
     } else {
         for (const auto& entry : entries) print(entry);
     }
-    return 0;
+    const bool usable = std::any_of(entries.begin(), entries.end(),
+                                    [](const Entry& entry) { return entry.trouble.empty(); });
+    if (usable) return 0;
+    std::fprintf(stderr, "millrace: %s\n",
+                 entries.empty() ? "there is no verbs device"
+                                 : "no device can be opened: the reason is given with each");
+    return 1;
 }
 
 }  // namespace
 
 void add_devices(CLI::App& program, Action& chosen) {
-    auto* command = program.add_subcommand("devices", "List the verbs devices of this machine");
+    auto* command = program.add_subcommand("devices", "List the verbs devices of this machine; status 0 if one of them can be opened");
     auto json = std::make_shared<bool>(false);
     command->add_flag("--json", *json, "Print JSON");
     command->callback([json, &chosen] { chosen = [json] { return show(*json); }; });

@@ -25,7 +25,8 @@ bool may_change(int error) noexcept {
            error == ECONNRESET || error == ECONNABORTED;
 }
 
-base::Error failed(int error, const Address& address, std::string_view tried) {
+base::Error failed(int error, const Address& address, std::string_view tried,
+                   std::string_view if_nobody_listens) {
     std::string cause = base::describe_errno(error);
     std::string remedy = "check the address and the network";
     ErrorCode code = base::code_of_errno(error);
@@ -33,6 +34,7 @@ base::Error failed(int error, const Address& address, std::string_view tried) {
         code = ErrorCode::refused;
         cause = fmt::format("nothing listens there: {}{}", cause, tried);
         remedy = "start the listening side, and check the address";
+        if (!if_nobody_listens.empty()) remedy += fmt::format("; {}", if_nobody_listens);
     } else if (error == EAGAIN) {
         code = ErrorCode::timed_out;
         cause = fmt::format("the listener does not take new peers{}", tried);
@@ -64,14 +66,16 @@ int connect_once(int socket, const SocketAddress& to, const base::Deadline& dead
 }
 
 [[noreturn]] void throw_over(const Address& address, const base::Deadline& deadline, int last_error,
-                             std::chrono::nanoseconds waited) {
+                             std::chrono::nanoseconds waited,
+                             std::string_view if_nobody_listens) {
     if (deadline.cancelled()) {
         throw base::Error(ErrorCode::cancelled, "connect", address.to_string(),
                           "it was cancelled", "");
     }
     const double seconds = std::chrono::duration<double>(waited).count();
     if (last_error > 0) {
-        throw failed(last_error, address, fmt::format(", tried for {:.1f} s", seconds));
+        throw failed(last_error, address, fmt::format(", tried for {:.1f} s", seconds),
+                     if_nobody_listens);
     }
     throw base::Error(ErrorCode::timed_out, "connect", address.to_string(),
                       fmt::format("the host did not answer within {:.1f} s", seconds),
@@ -79,7 +83,8 @@ int connect_once(int socket, const SocketAddress& to, const base::Deadline& dead
 }
 
 /// A connected socket. Throws Error.
-Descriptor reach(const Address& address, const base::Deadline& deadline) {
+Descriptor reach(const Address& address, const base::Deadline& deadline,
+                 std::string_view if_nobody_listens) {
     const auto start = base::Clock::now();
     const std::vector<SocketAddress> candidates = resolve(address, false, "connect");
     std::chrono::nanoseconds pause = std::chrono::milliseconds{1};
@@ -99,9 +104,12 @@ Descriptor reach(const Address& address, const base::Deadline& deadline) {
             if (error > 0 && !may_change(error)) hopeless = error;
         }
         // One candidate that may still come up is hope enough ("localhost" has two).
-        if (last_error == 0 && hopeless != 0) throw failed(hopeless, address, "");
+        if (last_error == 0 && hopeless != 0) {
+            throw failed(hopeless, address, "", if_nobody_listens);
+        }
         if (deadline.cancelled() || deadline.expired()) {
-            throw_over(address, deadline, last_error, base::Clock::now() - start);
+            throw_over(address, deadline, last_error, base::Clock::now() - start,
+                       if_nobody_listens);
         }
         poll_for({}, std::min(pause, deadline.remaining()));
         pause = std::min<std::chrono::nanoseconds>(pause * 2, std::chrono::milliseconds{50});
@@ -119,7 +127,7 @@ Link connect(const Address& address, LinkOptions options, const base::Deadline& 
     }
     if (options.endpoint == nullptr) options.endpoint = Endpoint::open();
     const auto start = base::Clock::now();
-    Descriptor socket = reach(address, deadline);
+    Descriptor socket = reach(address, deadline, options.if_nobody_listens);
     prepare_connected(socket.get());
     const Address local = local_address(socket.get(), address);
     const std::string name = peer_text(socket.get(), address);

@@ -32,21 +32,14 @@ Listener Listener::listen(const connect::Address& address, Options options) {
 
 namespace detail {
 
-Connection connect_link(const connect::Address& address, Options& options,
-                        const base::Deadline& deadline) {
+Connection connect_link(const connect::Address& address, Options& options, std::size_t item_size,
+                        std::size_t item_alignment, const base::Deadline& deadline) {
+    ring::check(ring_options(options, item_size, item_alignment));
     connect::LinkOptions link = link_options(options);
+    link.if_nobody_listens =
+        "or the queue has its other end already: listen() takes one peer and then no more (a "
+        "flow::Listener takes any number, each for a queue of its own)";
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
-}
-
-Connection accept_link(Listener& listener, const base::Deadline& deadline) {
-    return {listener.options().endpoint, listener.accept(deadline)};
-}
-
-Connection accept_one(const connect::Address& address, Options& options,
-                      const base::Deadline& deadline) {
-    Listener listener = Listener::listen(address, options);
-    options = listener.options();
-    return accept_link(listener, deadline);
 }
 
 ring::RingOptions ring_options(const Options& options, std::size_t item_size,

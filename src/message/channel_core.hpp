@@ -70,8 +70,10 @@ struct Facts {
     std::uint32_t control_rkey = 0;
     /// Where this end's count of sent bytes begins.
     std::uint64_t first_position = 0;
+    /// The largest ring of the peer that it takes: so each end knows that the other refuses.
+    std::uint64_t max_peer_ring_bytes = 0;
 
-    static constexpr std::size_t wire_size = 40;
+    static constexpr std::size_t wire_size = 48;
 };
 
 struct Channel::Core {

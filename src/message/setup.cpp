@@ -1,7 +1,6 @@
 // How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -10,13 +9,11 @@
 
 #include "channel_core.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/log.hpp"
+#include "millrace/connect/accepting.hpp"
 
 namespace millrace::message {
 
 namespace {
-
-constexpr std::chrono::seconds setup_patience{5};
 
 void check(const ChannelOptions& options) {
     if (!valid_ring(options.ring_bytes)) {
@@ -65,6 +62,7 @@ std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
     put(at, facts.ring_rkey);
     put(at, facts.control_rkey);
     put(at, facts.first_position);
+    put(at, facts.max_peer_ring_bytes);
     return bytes;
 }
 
@@ -84,6 +82,7 @@ Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
     get(at, facts.ring_rkey);
     get(at, facts.control_rkey);
     get(at, facts.first_position);
+    get(at, facts.max_peer_ring_bytes);
     return facts;
 }
 
@@ -136,7 +135,8 @@ Facts Channel::Core::facts() const {
             .control_address = page_address.address,
             .ring_rkey = ring.rkey,
             .control_rkey = page_address.rkey,
-            .first_position = options.first_position};
+            .first_position = options.first_position,
+            .max_peer_ring_bytes = options.max_peer_ring_bytes};
 }
 
 void Channel::Core::meet(const Facts& peer) {
@@ -154,6 +154,15 @@ void Channel::Core::meet(const Facts& peer) {
             fmt::format("it offers a ring of {} bytes, and a copy of at most {} is allowed here",
                         peer.ring_bytes, options.max_peer_ring_bytes),
             "make its ring smaller (ring_bytes), or allow more (max_peer_ring_bytes)"};
+    }
+    if (options.ring_bytes > peer.max_peer_ring_bytes) {
+        throw base::Error{
+            base::ErrorCode::refused, "set up a message channel",
+            fmt::format("peer {}", link.peer_name()),
+            fmt::format("it takes a ring of at most {} bytes, and this side's has {}",
+                        peer.max_peer_ring_bytes, options.ring_bytes),
+            "make this side's ring smaller (ring_bytes), or let the peer allow more "
+            "(max_peer_ring_bytes)"};
     }
     send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
     const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
@@ -187,23 +196,10 @@ Listener Listener::listen(const connect::Address& address, ChannelOptions option
 }
 
 Channel Listener::accept(const base::Deadline& deadline) {
-    while (true) {
-        connect::Link link = listener_.accept(deadline);
-        const std::string peer = link.peer_name();
-        try {
-            const auto limit = base::Clock::now() + setup_patience;
-            return set_up(std::move(link), options_,
-                          base::Deadline::at(std::min(limit, deadline.point())));
-        } catch (const base::Error& error) {
-            const bool of_the_peer = error.code() == base::ErrorCode::peer_lost ||
-                                     error.code() == base::ErrorCode::closed ||
-                                     error.code() == base::ErrorCode::protocol ||
-                                     error.code() == base::ErrorCode::refused ||
-                                     error.code() == base::ErrorCode::timed_out;
-            if (!of_the_peer) throw;
-            base::log(base::LogLevel::warn, "message", "passed over {}: {}", peer, error.what());
-        }
-    }
+    return connect::accept_until_set_up(
+        listener_, deadline, [&](connect::Link link, const base::Deadline& patience) {
+            return set_up(std::move(link), options_, patience);
+        });
 }
 
 Channel connect(const connect::Address& address, ChannelOptions options,

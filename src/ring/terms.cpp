@@ -19,7 +19,7 @@ namespace {
 
 // On the socket, in the byte order that the link has agreed upon.
 struct Proposal {
-    std::uint64_t capacity;
+    std::uint64_t capacity;  // 0: not asked for
     std::uint64_t initial;
     std::uint64_t secret;
     std::uint32_t item_size;
@@ -65,7 +65,7 @@ std::string describe_items(const Proposal& p) {
 }
 
 [[noreturn]] void mismatch(connect::Link& link, std::string cause, std::string remedy) {
-    throw base::Error{base::ErrorCode::invalid_argument, "agree on a ring", link.peer_name(),
+    throw base::Error{base::ErrorCode::refused, "agree on a ring", link.peer_name(),
                       std::move(cause), std::move(remedy)};
 }
 
@@ -103,8 +103,8 @@ void check(const RingOptions& options) {
     const std::uint64_t most =
         slot == 0 ? RingOptions::max_bytes : RingOptions::max_bytes / slot;
     const std::uint64_t least = slot == 0 ? smallest : 1;
-    if (options.capacity != 0 && (options.capacity < least || options.capacity > most)) {
-        refuse(fmt::format("a ring of {} {}", options.capacity, slot == 0 ? "bytes" : "items"),
+    if (options.capacity && (*options.capacity < least || *options.capacity > most)) {
+        refuse(fmt::format("a ring of {} {}", *options.capacity, slot == 0 ? "bytes" : "items"),
                fmt::format("the capacity must be {} to {}", least, most),
                slot == 0 ? "give the ring at least twice the largest frame and 32 bytes"
                          : "choose a capacity in that range");
@@ -126,7 +126,7 @@ void check(const RingOptions& options) {
 Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
             const base::Deadline& deadline) {
     check(options);
-    Proposal mine{.capacity = options.capacity,
+    Proposal mine{.capacity = options.capacity.value_or(0),
                   .initial = options.initial_position,
                   .secret = 0,
                   .item_size = options.item_size,
@@ -175,7 +175,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     // What the other end asks for is checked as what we ask for.
     RingOptions agreed = options;
     agreed.capacity = capacity;
-    check(agreed);
+    try {
+        check(agreed);
+    } catch (const base::Error& error) {
+        mismatch(link, fmt::format("it asks for {}: {}", error.object(), error.cause()),
+                 error.remedy());
+    }
     terms.ring_bytes = terms.framed() ? round_up(capacity, 8) : capacity * terms.slot_bytes;
     terms.initial = producer.initial;
     terms.secret = producer.secret;

@@ -81,6 +81,24 @@ TEST_F(Command, DemoNamesAFolderThatCannotBeRead) {
     EXPECT_EQ(chmod(files().c_str(), 0700), 0);
 }
 
+TEST_F(Command, DemoSaysHowManyFilesItLeavesOutAndWhy) {
+    for (const char* const name : {"/big", "/bigger"}) {
+        std::ofstream{files() + name} << std::string(2'000'000, 'x');
+    }
+    const Outcome beyond = run({"demo", files(), "--limit", "1000000", "--rounds", "1"});
+    EXPECT_TRUE(beyond.exit.success()) << beyond.text;
+    EXPECT_THAT(beyond.text, HasSubstr("1 file, 5 records, 0 MB (2 files left out, and in no "
+                                       "figure: 2 beyond the limit of 1 MB (--limit))"));
+    refuses(run({"demo", files(), "--limit", "1000"}), "within the limit", "3 files left out",
+            "raise --limit");
+
+    if (geteuid() == 0) return;  // root may read every file
+    ASSERT_EQ(chmod((files() + "/big").c_str(), 0), 0);
+    const Outcome unreadable = run({"demo", files(), "--rounds", "1"});
+    EXPECT_TRUE(unreadable.exit.success()) << unreadable.text;
+    EXPECT_THAT(unreadable.text, HasSubstr("(1 file left out, and in no figure: 1 unreadable)"));
+}
+
 TEST_F(Command, DemoNamesTheRangeOfARecordsSize) {
     refuses(run({"demo", files(), "--record-size", "0"}), "--record-size", "1 to 1048576");
     refuses(run({"demo", files(), "--record-size", "2000000"}), "--record-size", "1 to 1048576");

@@ -720,6 +720,29 @@ TEST(ChannelSetup, ARingOfThePeerBeyondTheLimitIsRefused) {
     }
 }
 
+TEST(ChannelSetup, APeerWhoseRingIsTooLargeIsToldSoAndTheNextOneAccepted) {
+    ChannelOptions options;
+    options.max_peer_ring_bytes = 1 << 12;
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
+    std::optional<Channel> accepted;
+    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
+    try {
+        (void)connect(listener.address(), with_ring(1 << 16), patience());
+        ADD_FAILURE() << "connected";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::refused) << error.what();
+        EXPECT_NE(error.cause().find("at most 4096 bytes, and this side's has 65536"),
+                  std::string::npos)
+            << error.what();
+    }
+    Channel fitting = connect(listener.address(), with_ring(1 << 12), patience());
+    accepting.join();
+    ASSERT_EQ(fitting.send(pattern(10, 1), patience()), Status::ok);
+    Bytes message;
+    EXPECT_EQ(accepted->receive(message, patience()), Status::ok);
+    EXPECT_EQ(message, pattern(10, 1));
+}
+
 // Speaks the link's protocol, but describes its end in nonsense.
 MILLRACE_CHILD(stranger) {
     connect::LinkOptions options;
@@ -734,7 +757,7 @@ MILLRACE_CHILD(stranger) {
 
 TEST(ChannelSetup, AStrangerIsPassedOverAndTheNextPeerAccepted) {
     Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"));
-    for (const char* size : {"7", "40", "50000"}) {
+    for (const char* size : {"7", "48", "50000"}) {
         ChildProcess stranger =
             ChildProcess::start("stranger", {listener.address().to_string(), size});
         try {

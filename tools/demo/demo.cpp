@@ -128,13 +128,13 @@ int run_demo(const DemoOptions& options) {
         cores.size() >= 2
             ? fmt::format("producer on core {}, consumer on core {}", cores[0], cores[1])
             : std::string{"both ends share the only core: times mean little"};
-    setting.source = fmt::format("{}: {} files, {} records, {:.0f} MB{}", path, set.files,
-                                 set.records.size(), static_cast<double>(set.bytes) / 1e6,
-                                 set.skipped_files == 0
-                                     ? std::string{}
-                                     : fmt::format(" ({} files left out: unreadable or beyond the "
-                                                   "limit of {} MB)",
-                                                   set.skipped_files, limit / 1'000'000));
+    setting.source = fmt::format("{}: {}, {} records, {:.0f} MB", path,
+                                 set.files == 1 ? std::string{"1 file"}
+                                                : fmt::format("{} files", set.files),
+                                 set.records.size(), static_cast<double>(set.bytes) / 1e6);
+    if (const std::string left_out = set.left_out(limit); !left_out.empty()) {
+        setting.source += fmt::format(" ({})", left_out);
+    }
     setting.record_size = options.record_size;
     setting.ring_bytes = options.ring_bytes;
     fmt::print("Millrace demo: every record goes from one process to another and is checked.\n\n");

@@ -1,5 +1,6 @@
 #include "records.hpp"
 
+#include <fmt/format.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -36,6 +37,21 @@ std::vector<fs::path> regular_files(const fs::path& root) {
 
 }  // namespace
 
+std::string RecordSet::left_out(std::uint64_t limit) const {
+    const std::size_t all = unreadable_files + files_beyond_limit;
+    if (all == 0) return {};
+    std::string why;
+    if (files_beyond_limit != 0) {
+        why = fmt::format("{} beyond the limit of {:.0f} MB (--limit)", files_beyond_limit,
+                          static_cast<double>(limit) / 1e6);
+    }
+    if (unreadable_files != 0) {
+        why += fmt::format("{}{} unreadable", why.empty() ? "" : ", ", unreadable_files);
+    }
+    return fmt::format("{} left out, and in no figure: {}",
+                       all == 1 ? std::string{"1 file"} : fmt::format("{} files", all), why);
+}
+
 std::uint64_t hash_of(std::span<const std::byte> content) noexcept {
     return XXH3_64bits(content.data(), content.size());
 }
@@ -46,8 +62,12 @@ RecordSet load_records(const fs::path& root, std::uint64_t limit, std::uint32_t 
     for (const fs::path& path : regular_files(root)) {
         std::error_code error;
         const std::uint64_t size = fs::file_size(path, error);
-        if (error || set.bytes + size > limit) {
-            ++set.skipped_files;
+        if (error) {
+            ++set.unreadable_files;
+            continue;
+        }
+        if (size > limit - set.bytes) {
+            ++set.files_beyond_limit;
             continue;
         }
         std::ifstream in{path, std::ios::binary};
@@ -57,7 +77,7 @@ RecordSet load_records(const fs::path& root, std::uint64_t limit, std::uint32_t 
                 static_cast<std::streamsize>(size));
         if (static_cast<std::uint64_t>(std::max<std::streamsize>(in.gcount(), 0)) != size) {
             set.content.resize(begin);
-            ++set.skipped_files;
+            ++set.unreadable_files;
             continue;
         }
         const auto file = static_cast<std::uint32_t>(set.files++);
@@ -76,7 +96,10 @@ RecordSet load_records(const fs::path& root, std::uint64_t limit, std::uint32_t 
     }
     if (set.records.empty()) {
         throw base::Error{base::ErrorCode::not_found, "read files", root.string(),
-                          "no regular file there could be read within the limit",
+                          set.left_out(limit).empty()
+                              ? std::string{"there is no regular file"}
+                              : "no regular file there could be read within the limit: " +
+                                    set.left_out(limit),
                           "name another folder, or raise --limit"};
     }
     return set;

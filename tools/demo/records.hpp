@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace millrace::tools::demo {
@@ -32,9 +33,12 @@ struct RecordSet {
     std::vector<std::byte> content;
     std::vector<Record> records;
     std::size_t files = 0;
-    std::size_t skipped_files = 0;  ///< unreadable, or beyond the limit
+    std::size_t unreadable_files = 0;
+    std::size_t files_beyond_limit = 0;  ///< would not have fitted in the limit of bytes
     std::uint64_t bytes = 0;
 
+    /// "3 files are left out and not part of any figure: 1 unreadable, …"; empty if none is.
+    [[nodiscard]] std::string left_out(std::uint64_t limit) const;
     [[nodiscard]] std::span<const std::byte> bytes_of(const Record& record) const noexcept {
         return std::span{content}.subspan(record.offset, record.length);
     }
@@ -45,8 +49,9 @@ struct RecordSet {
 
 /// Reads regular files below `root` (or `root` itself, if it is one) in name order, at most
 /// `limit` bytes in all, and cuts each into records of at most `record_size` bytes; an empty file
-/// is one empty record. `progress(bytes)` is called now and then. Symbolic links are not followed;
-/// what cannot be read is counted. Throws Error (not_found) if nothing could be read.
+/// is one empty record. A file that does not fit in the rest of the limit is left out, and a later,
+/// smaller one may still fit. `progress(bytes)` is called now and then. Symbolic links are not
+/// followed; what is left out is counted. Throws Error (not_found) if nothing could be read.
 [[nodiscard]] RecordSet load_records(const std::filesystem::path& root, std::uint64_t limit,
                                      std::uint32_t record_size,
                                      const std::function<void(std::uint64_t)>& progress);

@@ -17,8 +17,10 @@
 namespace millrace::base {
 
 /// Nanoseconds on CLOCK_MONOTONIC's time line. A std::chrono clock. Thread-safe, never blocks.
-/// Never goes back in one thread. The counter is read without a fence: against a time that another
-/// thread stamped and handed over, it may lag by the processor's reordering, some 10 ns.
+/// Never goes back in one thread. Across threads there is no such promise: the counter is read
+/// without a fence, so the processor may read it before an earlier load is done. Who loads a time
+/// that another thread stamped, and then reads the clock, may find it earlier than that time, by as
+/// much as the load took (some 100 ns). Take such differences as signed, and negative ones as 0.
 class Clock {
   public:
     using rep = std::int64_t;

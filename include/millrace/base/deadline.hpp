@@ -43,6 +43,13 @@ class Deadline {
         return copy;
     }
 
+    /// The same deadline, but not after `limit`.
+    [[nodiscard]] Deadline no_later_than(Clock::time_point limit) const noexcept {
+        Deadline copy = *this;
+        if (limit < copy.point_) copy.point_ = limit;
+        return copy;
+    }
+
     [[nodiscard]] bool expired() const noexcept {
         if (point_ == Clock::time_point::max()) return false;
         if (point_ == Clock::time_point::min()) return true;

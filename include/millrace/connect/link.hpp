@@ -65,6 +65,8 @@ struct LinkOptions {
     /// What the peer may do to memory registered in this link's domain.
     verbs::Access remote = verbs::Access::remote_write | verbs::Access::remote_read;
     std::uint8_t rnr_retry = 7;
+    /// connect: what else may be the matter when nobody listens, for the error ("…").
+    std::string if_nobody_listens{};
 };
 
 enum class PeerState : std::uint8_t {

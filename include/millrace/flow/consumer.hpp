@@ -119,22 +119,27 @@ class Consumer : public detail::ConsumerEnd<D> {
     /// Connects to a producer that listens. Throws Error.
     [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
                                           const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, deadline);
+        auto connection = detail::connect_link(address, options, sizeof(T), alignof(T), deadline);
         return Consumer{std::move(connection), std::move(options), deadline};
     }
     [[nodiscard]] static Consumer connect(std::string_view address, Options options,
                                           const base::Deadline& deadline) {
         return connect(connect::Address::parse(address), std::move(options), deadline);
     }
-    /// Takes the next producer that connects. Throws Error.
+    /// Takes the next producer that fits; others are told why not, logged and passed over. Throws
+    /// Error (timed_out, cancelled; invalid_argument for the listener's options).
     [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
-        return Consumer{detail::accept_link(listener, deadline), listener.options(), deadline};
+        return detail::accept_end(
+            listener, sizeof(T), alignof(T), deadline,
+            [&](detail::Connection connection, const base::Deadline& patience) {
+                return Consumer{std::move(connection), listener.options(), patience};
+            });
     }
     /// Listens for one producer, and then no more. Throws Error.
     [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
                                          const base::Deadline& deadline) {
-        auto connection = detail::accept_one(address, options, deadline);
-        return Consumer{std::move(connection), std::move(options), deadline};
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(listener, deadline);
     }
     [[nodiscard]] static Consumer listen(std::string_view address, Options options,
                                          const base::Deadline& deadline) {
@@ -196,7 +201,7 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
   public:
     [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
                                           const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, deadline);
+        auto connection = detail::connect_link(address, options, 0, 1, deadline);
         return Consumer{std::move(connection), std::move(options), deadline};
     }
     [[nodiscard]] static Consumer connect(std::string_view address, Options options,
@@ -204,12 +209,16 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
         return connect(connect::Address::parse(address), std::move(options), deadline);
     }
     [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
-        return Consumer{detail::accept_link(listener, deadline), listener.options(), deadline};
+        return detail::accept_end(
+            listener, 0, 1, deadline,
+            [&](detail::Connection connection, const base::Deadline& patience) {
+                return Consumer{std::move(connection), listener.options(), patience};
+            });
     }
     [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
                                          const base::Deadline& deadline) {
-        auto connection = detail::accept_one(address, options, deadline);
-        return Consumer{std::move(connection), std::move(options), deadline};
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(listener, deadline);
     }
     [[nodiscard]] static Consumer listen(std::string_view address, Options options,
                                          const base::Deadline& deadline) {

@@ -23,10 +23,8 @@ class Listener {
         return listener_.address();
     }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
-    /// The next link. Throws Error (timed_out, cancelled).
-    [[nodiscard]] connect::Link accept(const base::Deadline& deadline) {
-        return listener_.accept(deadline);
-    }
+    /// What accepts the connections beneath.
+    [[nodiscard]] connect::Listener& links() noexcept { return listener_; }
 
   private:
     Listener(connect::Listener listener, Options options)

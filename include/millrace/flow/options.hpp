@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "millrace/base/wait.hpp"
@@ -13,9 +14,9 @@ namespace millrace::flow {
 struct Options {
     /// Items that each of the two rings (the producer's and the consumer's) holds: 1 or more, not
     /// only powers of two. For Bytes: bytes of ring, frame headers included; the longest frame is
-    /// about half of it. 0: what the other end asks for, else 256 KiB. If both ends ask, the
-    /// smaller number holds.
-    std::uint64_t capacity = 0;
+    /// about half of it. Not given: what the other end asks for, else 256 KiB. If both ends ask,
+    /// the smaller number holds. 0 is refused.
+    std::optional<std::uint64_t> capacity{};
     /// How waiting operations escalate from spinning to sleeping.
     base::WaitPolicy wait{};
     /// The device; null: connect::Endpoint::open(), which follows MILLRACE_DEVICE.

@@ -119,22 +119,27 @@ class Producer : public detail::ProducerEnd<D> {
     /// Connects to a consumer that listens. Throws Error.
     [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
                                           const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, deadline);
+        auto connection = detail::connect_link(address, options, sizeof(T), alignof(T), deadline);
         return Producer{std::move(connection), std::move(options), deadline};
     }
     [[nodiscard]] static Producer connect(std::string_view address, Options options,
                                           const base::Deadline& deadline) {
         return connect(connect::Address::parse(address), std::move(options), deadline);
     }
-    /// Takes the next consumer that connects. Throws Error.
+    /// Takes the next consumer that fits; others are told why not, logged and passed over. Throws
+    /// Error (timed_out, cancelled; invalid_argument for the listener's options).
     [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
-        return Producer{detail::accept_link(listener, deadline), listener.options(), deadline};
+        return detail::accept_end(
+            listener, sizeof(T), alignof(T), deadline,
+            [&](detail::Connection connection, const base::Deadline& patience) {
+                return Producer{std::move(connection), listener.options(), patience};
+            });
     }
     /// Listens for one consumer, and then no more. Throws Error.
     [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
                                          const base::Deadline& deadline) {
-        auto connection = detail::accept_one(address, options, deadline);
-        return Producer{std::move(connection), std::move(options), deadline};
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(listener, deadline);
     }
     [[nodiscard]] static Producer listen(std::string_view address, Options options,
                                          const base::Deadline& deadline) {
@@ -215,7 +220,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D> {
 
     [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
                                           const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, deadline);
+        auto connection = detail::connect_link(address, options, 0, 1, deadline);
         return Producer{std::move(connection), std::move(options), deadline};
     }
     [[nodiscard]] static Producer connect(std::string_view address, Options options,
@@ -223,12 +228,16 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D> {
         return connect(connect::Address::parse(address), std::move(options), deadline);
     }
     [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
-        return Producer{detail::accept_link(listener, deadline), listener.options(), deadline};
+        return detail::accept_end(
+            listener, 0, 1, deadline,
+            [&](detail::Connection connection, const base::Deadline& patience) {
+                return Producer{std::move(connection), listener.options(), patience};
+            });
     }
     [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
                                          const base::Deadline& deadline) {
-        auto connection = detail::accept_one(address, options, deadline);
-        return Producer{std::move(connection), std::move(options), deadline};
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(listener, deadline);
     }
     [[nodiscard]] static Producer listen(std::string_view address, Options options,
                                          const base::Deadline& deadline) {

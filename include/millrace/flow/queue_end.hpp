@@ -8,15 +8,18 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/statistics.hpp"
+#include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/stats.hpp"
 #include "millrace/ring/receiver.hpp"
 #include "millrace/ring/sender.hpp"
+#include "millrace/ring/terms.hpp"
 
 namespace millrace::flow {
 
@@ -35,14 +38,23 @@ struct Connection {
     std::shared_ptr<connect::Endpoint> endpoint;
     connect::Link link;
 };
-[[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
-                                      const base::Deadline& deadline);
-[[nodiscard]] Connection accept_link(Listener& listener, const base::Deadline& deadline);
-/// Listens for one peer and then no more: whoever comes later finds nobody listening.
-[[nodiscard]] Connection accept_one(const connect::Address& address, Options& options,
-                                    const base::Deadline& deadline);
 [[nodiscard]] ring::RingOptions ring_options(const Options& options, std::size_t item_size,
                                              std::size_t item_alignment);
+/// Refuses options that no peer could make work; then connects.
+[[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
+                                      std::size_t item_size, std::size_t item_alignment,
+                                      const base::Deadline& deadline);
+/// `make(Connection, const base::Deadline&)` of the first peer that it succeeds for.
+template <class Make>
+[[nodiscard]] auto accept_end(Listener& listener, std::size_t item_size,
+                              std::size_t item_alignment, const base::Deadline& deadline,
+                              Make&& make) {
+    ring::check(ring_options(listener.options(), item_size, item_alignment));
+    return connect::accept_until_set_up(
+        listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
+            return make(Connection{listener.options().endpoint, std::move(link)}, patience);
+        });
+}
 
 [[nodiscard]] base::StatisticsPage producer_page(std::string_view name);
 [[nodiscard]] base::StatisticsPage consumer_page(std::string_view name);

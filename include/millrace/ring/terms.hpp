@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "millrace/base/deadline.hpp"
@@ -26,9 +27,9 @@ enum class Role : std::uint8_t { producer, consumer };
 /// What one end asks for.
 struct RingOptions {
     /// Fixed-size items: how many fit in each of the two rings. Frames: how many bytes of ring,
-    /// headers included. 0: what the other end asks for, else the default. If both ends ask, the
-    /// smaller number holds.
-    std::uint64_t capacity = 0;
+    /// headers included. Not given: what the other end asks for, else the default. If both ends
+    /// ask, the smaller number holds.
+    std::optional<std::uint64_t> capacity{};
     /// Fixed-size items: sizeof and alignof. 0: frames.
     std::uint32_t item_size = 0;
     std::uint32_t item_alignment = 1;
@@ -72,12 +73,13 @@ struct Places {
     verbs::RemoteAddress credit;  ///< producer: where pushed credit is written
 };
 
-/// Throws Error (invalid_argument) for a capacity of zero bytes or beyond the limit, and for
-/// fields out of range. Called before anything is connected.
+/// Throws Error (invalid_argument) for a capacity of zero or beyond the limit, and for fields out
+/// of range. Called before anything is connected.
 void check(const RingOptions& options);
 
-/// Agrees with the other end. Throws Error: invalid_argument when the two do not fit (two
-/// consumers, another design, another item size), naming both; and as Link::exchange.
+/// Agrees with the other end. Throws Error: refused when the two do not fit (two consumers, another
+/// design, another item size), naming both, at both ends; invalid_argument for `options`; and as
+/// Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design,
                           const RingOptions& options, const base::Deadline& deadline);
 /// Exchanges addresses; both ends must have registered what they name.
