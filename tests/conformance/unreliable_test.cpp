@@ -100,6 +100,23 @@ TEST_F(Unreliable, ALocalErrorIsReported) {
     EXPECT_FAILS(pair.a.sends, 1, IBV_WC_LOC_PROT_ERR);
 }
 
+TEST_F(Unreliable, AfterALocalErrorTheSendQueueIsInErrorAndTheReceiveQueueGoesOn) {
+    Loopback& pair = *both;
+    const Buffer foreign{domain.get(), 4096};
+    ASSERT_EQ(pair.a.receive(9, {pair.a_memory.slice(0, 64)}), 0);
+    ASSERT_EQ(pair.a.write(1, {foreign.slice(0, 8)}, at(pair.b_memory)), 0);
+    EXPECT_NE(next(pair.a.sends).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(state_once(pair.a, IBV_QPS_SQE), IBV_QPS_SQE);
+    ASSERT_EQ(pair.b.send(2, {pair.b_memory.slice(0, 8)}), 0);
+    EXPECT_COMPLETES(pair.a.receives, 9, IBV_WC_RECV);
+    ibv_qp_attr given{};
+    given.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(pair.a.qp.get(), &given, IBV_QP_STATE), 0) << "SQE to RTS";
+    ASSERT_EQ(pair.b.receive(3, {pair.b_memory.slice(4096, 64)}), 0);
+    ASSERT_EQ(pair.a.send(4, {pair.a_memory.slice(0, 8)}), 0);
+    EXPECT_COMPLETES(pair.b.receives, 3, IBV_WC_RECV);
+}
+
 TEST_F(Unreliable, ReadsAndAtomicsAreRefused) {
     Loopback& pair = *both;
     for (const ibv_wr_opcode opcode :
