@@ -2,6 +2,8 @@
 // are told (InfiniBand specification 1.2.1 vol. 1, 9.7.5, 9.7.7, 9.9, 10.8.4, 11.6.2).
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "support/loopback.hpp"
 
 namespace millrace::conformance {
@@ -30,6 +32,14 @@ TEST_F(Errors, AFewRetriesRunOutWhenNoReceiveComes) {
     Loopback pair{device, with_rnr(3, 8)};
     ASSERT_EQ(pair.a.send(1, {pair.a_memory.slice(0, 8)}), 0);
     EXPECT_FAILS(pair.a.sends, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+}
+
+TEST_F(Errors, EachRetryWaitsAtLeastAsLongAsTheReceiverAsks) {
+    Loopback pair{device, with_rnr(2, 20)};  // 10.24 ms
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(pair.a.send(1, {pair.a_memory.slice(0, 8)}), 0);
+    EXPECT_FAILS(pair.a.sends, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds{20});
 }
 
 TEST_F(Errors, RetriesWithoutEndWaitForTheReceive) {
@@ -97,6 +107,17 @@ TEST_F(Errors, APeerInResetIsRetriedAndThenGivenUp) {
     ASSERT_EQ(pair.b.to(IBV_QPS_RESET), 0);
     ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
     EXPECT_FAILS(pair.a.sends, 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_F(Errors, APeerIsNotGivenUpBeforeTheTimeout) {
+    Options options = impatient();
+    options.timeout = 14;  // 67 ms
+    Loopback pair{device, options};
+    pair.b.qp.reset();
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
+    EXPECT_FAILS(pair.a.sends, 1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds{67});
 }
 
 TEST_F(Errors, APeerThatIsNotThereYetIsFoundByARetry) {
@@ -192,6 +213,11 @@ TEST_F(Errors, AQueuePairInErrorIsUsefulAgainAfterAReset) {
 
 // --- asynchronous events ------------------------------------------------------------------------
 
+bool poll_for(int descriptor) {
+    pollfd readable{descriptor, POLLIN, 0};
+    return poll(&readable, 1, 0) == 1;
+}
+
 /// The next event that is not merely about a connection having been made.
 std::optional<ibv_async_event> next_failure(ibv_context* context) {
     for (;;) {
@@ -225,6 +251,30 @@ TEST_F(Errors, AnOperationThatTheQueuePairDoesNotAllowIsToldToTheRespondersOwner
                 event->event_type == IBV_EVENT_QP_ACCESS_ERR)
         << ibv_event_type_str(event->event_type);
     EXPECT_EQ(event->element.qp, pair.b.qp.get());
+}
+
+TEST_F(Errors, AnOverrunCompletionQueueIsTold) {
+    Options options;
+    options.queue_entries = 4;
+    options.max_send = 200;
+    Loopback pair{device, options};
+    const int room = pair.a.sends->cqe;
+    ASSERT_LT(room, 190) << "the device gave far more than was asked";
+    for (int i = 0; i < room + 4; ++i) {
+        ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 8)}, at(pair.b_memory)), 0);
+    }
+    // In the other direction, to let them all complete.
+    ASSERT_EQ(pair.b.read(2, {pair.b_memory.slice(0, 8)}, at(pair.a_memory)), 0);
+    EXPECT_COMPLETES(pair.b.sends, 2, IBV_WC_RDMA_READ);
+    ASSERT_TRUE(eventually([&] {
+        ibv_wc completion{};
+        static_cast<void>(ibv_poll_cq(pair.a.sends.get(), 1, &completion));
+        return poll_for(device.context()->async_fd);
+    })) << "no asynchronous event came";
+    const auto event = next_failure(device.context());
+    ASSERT_TRUE(event.has_value());
+    EXPECT_EQ(event->event_type, IBV_EVENT_CQ_ERR) << ibv_event_type_str(event->event_type);
+    EXPECT_EQ(event->element.cq, pair.a.sends.get());
 }
 
 TEST_F(Errors, AMessageInReadyToReceiveTellsThatCommunicationIsEstablished) {

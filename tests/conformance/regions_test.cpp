@@ -58,6 +58,39 @@ TEST_F(Protection, TheSameMemoryMayBeRegisteredTwiceWithKeysOfItsOwn) {
     EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 0, 64));
 }
 
+TEST_F(Protection, ARegionMayHaveAddressesOfItsOwn) {
+    constexpr std::uint64_t first = 0x10000;
+    const Region region{ibv_reg_mr_iova(pair.b_domain.get(), pair.b_memory.data() + 4096, 4096,
+                                        first, static_cast<int>(all_access))};
+    if (region == nullptr && says_unsupported(errno)) {
+        CONFORMANCE_LACKS("iova", "ibv_reg_mr_iova");
+    }
+    ASSERT_NE(region, nullptr) << std::strerror(errno);
+    pair.a_memory.fill(1);
+    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 64)}, {first + 100, region->rkey}), 0);
+    EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 4196, 64));
+    ASSERT_EQ(pair.b.write(2, {{first + 100, 64, region->lkey}}, at(pair.a_memory, 8192)), 0);
+    EXPECT_COMPLETES(pair.b.sends, 2, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(same(pair.a_memory, 0, pair.a_memory, 8192, 64));
+    ASSERT_EQ(
+        pair.a.write(3, {pair.a_memory.slice(0, 64)}, {pair.b_memory.address(4196), region->rkey}),
+        0);
+    EXPECT_FAILS(pair.a.sends, 3, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(Protection, ReregisteringTakesAccessAway) {
+    Buffer memory{pair.b_domain.get(), 4096};
+    const int error = ibv_rereg_mr(memory.region(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+    if (error != 0 && says_unsupported(errno)) CONFORMANCE_LACKS("rereg", "ibv_rereg_mr");
+    ASSERT_EQ(error, 0);
+    ASSERT_EQ(pair.a.read(1, {pair.a_memory.slice(0, 8)}, at(memory)), 0);
+    EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_READ);
+    ASSERT_EQ(pair.a.write(2, {pair.a_memory.slice(0, 8)}, at(memory)), 0);
+    EXPECT_FAILS(pair.a.sends, 2, IBV_WC_REM_ACCESS_ERR);
+}
+
 // --- the requester's memory ---------------------------------------------------------------------
 
 TEST_F(Protection, AnUnknownLocalKeyIsALocalProtectionError) {

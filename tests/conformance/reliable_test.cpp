@@ -157,6 +157,21 @@ TEST_F(Reliable, LengthIsBoundedByThePortsMaximumAlone) {
     EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 0, length));
 }
 
+TEST_F(Reliable, AMessageBeyondThePortsMaximumIsNotSent) {
+    Options options = impatient();
+    options.send_sges = static_cast<std::uint32_t>(device.attributes().max_sge);
+    const std::size_t limit = device.port_attributes().max_msg_sz;
+    const std::size_t part = limit / options.send_sges + 1;
+    if (part > (std::size_t{256} << 20)) GTEST_SKIP() << "max_msg_sz is too large for a test";
+    Loopback pair{device, options, part};
+    const std::vector<ibv_sge> slices(options.send_sges, pair.a_memory.all());
+    // The target is too small as well: a device that looks there first would say so.
+    if (pair.a.write(1, slices, at(pair.b_memory)) == 0) {
+        EXPECT_FAILS(pair.a.sends, 1, IBV_WC_LOC_LEN_ERR);
+    }
+    EXPECT_TRUE(pair.b_memory.untouched());
+}
+
 // --- slices -------------------------------------------------------------------------------------
 
 TEST_F(Reliable, SlicesAreGatheredAndScatteredInTheirOrder) {
