@@ -16,12 +16,13 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "millrace/soft/device.hpp"
 
 namespace millrace::tools {
 namespace {
 
 struct RunOptions {
-    std::string mode = "fast";
+    std::string mode;
     std::string fabric;
     bool preload = false;
     std::vector<std::string> command;
@@ -50,6 +51,12 @@ void put_first(const char* variable, const std::string& entry) {
 }
 
 int run(const RunOptions& options) {
+    if (!options.mode.empty()) {
+        soft::check_mode(options.mode);
+        if (setenv("MILLRACE_SOFT_MODE", options.mode.c_str(), 1) != 0) {
+            base::throw_errno(errno, "set the environment variable", "MILLRACE_SOFT_MODE");
+        }
+    }
     const auto library = find_drop_in();
     if (options.preload) {
         put_first("LD_PRELOAD", library.string());
@@ -87,9 +94,9 @@ void add_soft(CLI::App& program, Action& chosen) {
         "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
         "devices:  millrace soft run -- ib_write_lat -d soft0");
     auto options = std::make_shared<RunOptions>();
-    command->add_option("--mode", options->mode, "How the device behaves: fast")
-        ->check(CLI::IsMember({"fast"}))
-        ->capture_default_str();
+    command->add_option("--mode", options->mode,
+                        "How the device behaves: fast, or like a link, as in\n"
+                        "shaped:10g,latency=1us (default: MILLRACE_SOFT_MODE, or fast)");
     command->add_option("--fabric", options->fabric,
                         "Name of the fabric; programs of different fabrics do not see each other "
                         "(default: MILLRACE_FABRIC, or \"default\")");

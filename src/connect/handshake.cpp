@@ -157,7 +157,8 @@ void Handshake::check_peer() const {
                                       "share no memory",
                                       fabric, other.fabric),
                           "soft devices connect processes of one user on one host and one fabric "
-                          "(MILLRACE_FABRIC); between hosts, use an RDMA network"};
+                          "(MILLRACE_FABRIC), in one mode (MILLRACE_SOFT_MODE); between hosts, use an "
+                          "RDMA network"};
         }
         return;
     }

@@ -9,7 +9,8 @@
 //          320   ConsumedLine      receives consumed                        executor of peer's sends
 //          384   ReceiveLine       receives posted                          owner
 //          448   NewsLine          where completions are announced          owner
-//          512   receive sub-ring  16 B x receive_entries                   executor of peer's sends
+//          512   ModeLine          fast, or the link's settings             owner
+//          576   receive sub-ring  16 B x receive_entries                   executor of peer's sends
 //          …     send sub-ring     16 B x send_entries                      executor of our sends
 //          …     receive queue     stride x receive_entries                 owner
 //          …     pending ring      stride x send_entries                    owner
@@ -145,6 +146,17 @@ struct alignas(cache_line) NewsLine {
     std::atomic<std::uint64_t> receive;
 };
 
+/// How the owner's device behaves (mode.hpp): both ends have to agree. Written once.
+struct alignas(cache_line) ModeLine {
+    std::uint32_t kind;
+    std::uint32_t mtu;
+    std::uint32_t header;
+    std::uint32_t packets_in_flight;
+    std::uint64_t bits_per_second;
+    std::int64_t latency_ns;
+    std::int64_t jitter_ns;
+};
+
 /// One completion; `sequence` is stored last, so an entry is there as a whole or not at all.
 struct alignas(16) CompletionEntry {
     std::uint32_t byte_len;
@@ -180,7 +192,8 @@ struct alignas(16) PendingEntry {
     std::uint32_t sges;
     std::uint32_t inline_length;
     std::uint32_t slot;
-    std::uint32_t unused[3];
+    std::uint32_t unused;
+    std::int64_t due;  ///< not to be executed before, in `link_now`'s time; 0: at once
 };
 static_assert(sizeof(PendingEntry) == 64);
 
@@ -206,7 +219,7 @@ struct Geometry {
         const std::size_t bytes = (std::size_t{inline_bytes} + 15) & ~std::size_t{15};
         return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
     }
-    static constexpr std::size_t rings_offset = 512;
+    static constexpr std::size_t rings_offset = 576;
     [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
         return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
     }
@@ -235,6 +248,7 @@ struct BlockView {
     ConsumedLine* consumed = nullptr;
     ReceiveLine* receive = nullptr;
     NewsLine* news = nullptr;
+    ModeLine* mode = nullptr;
     CompletionEntry* receive_ring = nullptr;
     CompletionEntry* send_ring = nullptr;
     std::byte* receive_queue = nullptr;
@@ -258,6 +272,7 @@ struct BlockView {
           consumed{at<ConsumedLine>(memory, 320)},
           receive{at<ReceiveLine>(memory, 384)},
           news{at<NewsLine>(memory, 448)},
+          mode{at<ModeLine>(memory, 512)},
           receive_ring{at<CompletionEntry>(memory, Geometry::rings_offset)},
           send_ring{at<CompletionEntry>(memory, geometry.send_ring_offset())},
           receive_queue{memory + geometry.receive_queue_offset()},

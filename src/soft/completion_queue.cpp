@@ -44,6 +44,10 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
 
 void CompletionQueue::attach(CompletionSource& source) {
     const std::lock_guard guard{lock};
+    if (source.qp->link != nullptr) {
+        shaped = true;
+        service_interval = 0;  // what is in flight is moved by every poll that finds nothing
+    }
     turns.add(source, owner->process->node());
     look_whether_limited();
     source.arm_position = source.position.load(std::memory_order_relaxed);
@@ -178,6 +182,21 @@ bool CompletionQueue::event_due() const noexcept {
     return false;
 }
 
+bool CompletionQueue::due_soon() const noexcept {
+    constexpr std::int64_t soon = 50'000;  // about what giving the processor away may cost
+    const std::int64_t now = link_now();
+    // What has been due for longer waits for something else.
+    const auto near = [now](const std::atomic<std::int64_t>& due) {
+        const std::int64_t at = due.load(std::memory_order_relaxed);
+        return at > now - soon && at < now + soon;
+    };
+    for (const CompletionSource* source : turns.all()) {
+        const LinkQueue* const link = source->qp->link.get();
+        if (link != nullptr && (near(link->next_due) || near(link->peer_due))) return true;
+    }
+    return false;
+}
+
 bool CompletionQueue::take_event() noexcept {
     if (!event_due()) return false;
     event_forced.store(false, std::memory_order_relaxed);
@@ -222,7 +241,8 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     cq.service_some();
     taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
     // On few cores the processor that we hold may be the one that our peer needs.
-    const bool yield = taken == 0 && now - cq.empty_since > cq.yield_after;
+    const bool yield =
+        taken == 0 && now - cq.empty_since > cq.yield_after && !(cq.shaped && cq.due_soon());
     if (yield) cq.last_service = now - cq.service_interval;  // yield at each poll from now on
     if (taken != 0) cq.empty_before = false;
     cq.lock.unlock();

@@ -59,6 +59,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     bool overrun = false;          ///< it has been; only `remaining` more can be taken
     bool overrun_ignored = false;  ///< the program has promised that it will not be
     int remaining = 0;
+    bool shaped = false;  ///< a source's queue pair sends over a shaped link
     std::size_t next_source = 0;
     bool empty_before = false;          ///< the last poll found nothing
     std::uint32_t full_polls = 0;       ///< polls that found something
@@ -97,6 +98,8 @@ struct CompletionQueue : ExtendableCompletionQueue {
     [[nodiscard]] bool event_due() const noexcept;
     /// With the lock held: is an event due, and then disarms.
     [[nodiscard]] bool take_event() noexcept;
+    /// With the lock held: is something in flight that is due in a moment?
+    [[nodiscard]] bool due_soon() const noexcept;
     /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).
     void service() noexcept;
     /// The same, of many queue pairs only a few at a time.

@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "asynchronous_events.hpp"
+#include "link.hpp"
+#include "mode.hpp"
 #include "process.hpp"
 
 namespace millrace::soft {
@@ -39,6 +41,8 @@ struct MemoryRegion : ibv_mr {
 
 struct Context : verbs_context {
     std::shared_ptr<Process> process;
+    Mode mode;                   ///< chosen when it was opened
+    std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
     /// Who needs it: the program that opened it, until it closes it, and every object made from
     /// it. A program may close first (perftest does): what it left then works on until it is
     /// destroyed or the process ends.

@@ -92,18 +92,30 @@ ibv_device** device_list(int* count) noexcept {
 }
 
 std::string describe_mode(const ibv_device*) {
-    return "soft device, fast: this is this host's memory, not a network";
+    try {
+        const Mode mode = mode_of_environment();
+        return "soft device, " + describe(mode) +
+               (mode.kind == ModeKind::fast
+                    ? ": this is this host's memory, not a network"
+                    : ": this is this host's memory behind a model of a link, not a network");
+    } catch (const base::Error& error) {
+        return "soft device that cannot be opened: " + error.cause();
+    }
 }
+
+void check_mode(std::string_view mode) { static_cast<void>(parse_mode(mode)); }
 
 __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 int get_device_index(ibv_device*) noexcept { return 0; }
 
 ibv_context* open_or_throw(ibv_device* device) {
     auto context = std::make_unique<Context>();
+    context->mode = mode_of_environment();
     context->process = Process::current();
     context->events = std::make_unique<AsynchronousEvents>(
         context->process->node().liveness_descriptor());
     context->process->add(*context->events);
+    if (context->mode.kind == ModeKind::shaped) context->link = Link::open(context->mode);
     ibv_context& plain = context->context;
     plain.device = device;
     plain.cmd_fd = -1;
@@ -145,7 +157,11 @@ ibv_context* open_device(ibv_device* device) noexcept {
     } catch (const base::Error& error) {
         // An errno value says too little.
         base::log(base::LogLevel::error, "soft", "{}", error.what());
-        errno = error.code() == base::ErrorCode::resource_exhausted ? ENOMEM : ENODEV;
+        switch (error.code()) {
+            case base::ErrorCode::resource_exhausted: errno = ENOMEM; break;
+            case base::ErrorCode::invalid_argument: errno = EINVAL; break;
+            default: errno = ENODEV;
+        }
     } catch (const std::exception&) {
         errno = ENOMEM;
     }

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "link_time.hpp"
 #include "millrace/base/log.hpp"
 
 #include "millrace/base/system_calls.hpp"
@@ -133,6 +134,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::done: return true;
         case Progress::no_receive: return receiver_ready() && receive_available(position);
         case Progress::no_peer: return receiver_ready();
+        case Progress::not_due: return link_now() >= due_;
         case Progress::gone:
         case Progress::owners:
         case Progress::busy:
@@ -655,6 +657,8 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
 
 Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     const BlockView& block = sender_.end.block;
+    due_ = load_once(entry.due);
+    if (due_ != 0 && link_now() < due_) return Progress::not_due;
     Request request{};
     const std::uint32_t opcode = load_once(entry.opcode);
     if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {

@@ -46,6 +46,7 @@ enum class Progress : std::uint8_t {
     owners,      ///< only the sender's own process can do it
     busy,        ///< somebody holds the lock that an atomic needs
     failed,      ///< see `Executor::failure`
+    not_due,     ///< in flight on a shaped link
 };
 
 /// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
@@ -176,8 +177,11 @@ class Executor {
     void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
     void fail_local(ibv_wc_status status) noexcept { failure_ = status; }
 
-    /// Runs the pending request at `entry` (of the sender's block).
+    /// Runs the pending request at `entry` (of the sender's block), if it is due.
     [[nodiscard]] Progress run_pending(const PendingEntry& entry) noexcept;
+
+    /// Writes the sender's completion. For requests that run: `run` does it.
+    void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
 
     /// Wakes the sender (or the receiver) if its completion queue is armed for anything.
     void ring_sender(bool solicited) noexcept;
@@ -259,7 +263,6 @@ class Executor {
     [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
     void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
                           std::uint32_t flags) noexcept;
-    void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender,
                          ibv_wc_status receiver) noexcept;
@@ -287,6 +290,7 @@ class Executor {
     std::uint32_t receive_tail_ = 0;
     std::uint32_t rung_send_ = 0;
     std::uint32_t rung_receive_ = 0;
+    std::int64_t due_ = 0;  ///< of the request that was not
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;

@@ -86,6 +86,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     entry.sges = static_cast<std::uint32_t>(wr.num_sge);
     entry.inline_length = 0;
     entry.slot = slot;
+    entry.due = 0;
     auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
     if ((flags & IBV_SEND_INLINE) != 0) {
         for (int i = 0; i < wr.num_sge; ++i) {
@@ -97,6 +98,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     } else if (wr.num_sge > 0) {
         std::memcpy(payload, wr.sg_list,
                     static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
+    }
+    if (qp.link != nullptr) {
+        std::uint64_t bytes = 0;
+        for (int i = 0; i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+        qp.link->schedule(entry, qp.pending_tail, bytes);
     }
     ++qp.pending_tail;
     qp.block.pending->tail.store(qp.pending_tail, std::memory_order_release);
@@ -143,10 +149,15 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     if (error != 0) *bad = wr;
     if (deferred) {
         qp.direct = false;
-        // Published, then looked: the peer's post_recv does it the other way round.
-        heavy_fence();
-        qp.counters.add(Count::heavy_fence);
-        qp.run_own_pending();
+        // Published, then looked: the peer's post_recv does it the other way round. What is still
+        // in flight is looked at again when it is due.
+        if (qp.link != nullptr) {
+            qp.link->expect();
+        } else {
+            heavy_fence();
+            qp.counters.add(Count::heavy_fence);
+            qp.run_own_pending();
+        }
     }
     if (flushed && qp.settled) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
     return error;

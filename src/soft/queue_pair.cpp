@@ -1,6 +1,7 @@
 // The life of a queue pair: creation, connection, errors and their flushing, pending work, end.
 #include "queue_pair.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -50,6 +51,7 @@ std::uint32_t QueuePair::pending_count() const noexcept {
 // --- the connection -----------------------------------------------------------------------------
 
 void QueuePair::connect() noexcept {
+    mode_refused = false;
     const std::uint32_t destination = attributes.dest_qp_num;
     End mine;
     mine.mine = true;
@@ -84,6 +86,17 @@ void QueuePair::connect() noexcept {
         if (!mapped) return;
         const auto view = BlockView::of_peer(mapped->memory, mapped->size);
         if (!view) {
+            found->unmap_block(*mapped);
+            return;
+        }
+        if (link == nullptr ? !is_fast(*view->mode) : !link->agrees_with(*view->mode)) {
+            base::log(base::LogLevel::error, "soft",
+                      "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
+                      "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "
+                      "for both",
+                      qp_num, destination, found->pid(), describe(owner->mode),
+                      describe(*view->mode));
+            mode_refused = true;
             found->unmap_block(*mapped);
             return;
         }
@@ -208,7 +221,8 @@ bool QueuePair::end_send_error() noexcept {
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
     set_state(IBV_QPS_RTS);
-    direct = own.connected();
+    direct = own.connected() && link == nullptr;
+    if (link != nullptr) link->restart();
     return true;
 }
 
@@ -224,6 +238,7 @@ bool QueuePair::settle() noexcept {
     }
     erring = false;
     settled = true;
+    if (link != nullptr) link->release_executed();
     // What was completed stays completed; what comes after it is flushed.
     std::uint32_t waiting = pending_count();
     const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);
@@ -357,7 +372,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     const std::uint32_t waiting = pending_count();
     if (waiting == 0) {
-        direct = true;
+        direct = link == nullptr;
         stall = Progress::done;
         return;
     }
@@ -368,6 +383,11 @@ void QueuePair::run_own_pending() noexcept {
         return;
     }
     const std::uint32_t head = pending_tail - waiting;
+    if (progress == Progress::not_due) {
+        stall = Progress::done;
+        return;
+    }
+    if (link != nullptr && progress != Progress::done) link->stalled(head);
     if (progress != Progress::done && (stall != progress || stalled_head != head)) {
         if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
         stall = progress;
@@ -379,12 +399,22 @@ void QueuePair::run_own_pending() noexcept {
 
 void QueuePair::run_peer_pending() noexcept {
     if (!run_lock.try_lock()) return;
-    if (theirs.connected()) {
+    if (theirs.connected() && (link == nullptr || peer_is_due())) {
         const Progress progress =
             run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
         static_cast<void>(progress);
+        if (link != nullptr) static_cast<void>(peer_is_due());
     }
     run_lock.unlock();
+}
+
+bool QueuePair::peer_is_due() noexcept {
+    const std::uint32_t head = peer_view.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t tail = peer_view.pending->tail.load(std::memory_order_acquire);
+    std::int64_t due = link_never;
+    if (head != tail) due = load_once(peer_view.pending_entry(head)->due);
+    link->peer_due.store(due, std::memory_order_relaxed);
+    return due <= link_now();
 }
 
 void QueuePair::check_timers() noexcept {
@@ -425,6 +455,7 @@ void QueuePair::check_timers() noexcept {
 
 void QueuePair::service() noexcept {
     tell_established();
+    if (link != nullptr) run_peer_pending();  // on a shaped link it comes when it is due
     if (!send_lock.try_lock()) return;
     const bool look_for_peer = serve();
     send_lock.unlock();
@@ -438,6 +469,7 @@ void QueuePair::service() noexcept {
     if (peer != nullptr || now < next_connect || state < IBV_QPS_RTR || state > IBV_QPS_SQD) return;
     next_connect = now + 1ms;
     connect();
+    if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
 }
 
 void QueuePair::look_after() noexcept {
@@ -491,9 +523,14 @@ bool QueuePair::serve() noexcept {
             // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
-            if (state == IBV_QPS_RTS && pending_count() != 0) {
+            if (state == IBV_QPS_RTS &&
+                (link == nullptr ? pending_count() != 0 : link->waits_for(link_now()))) {
                 run_own_pending();
                 check_timers();
+            }
+            if (link != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD)) {
+                link->release(link_now());
+                link->expect();
             }
             return peer == nullptr && state >= IBV_QPS_RTR;
         }
@@ -523,7 +560,12 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     }
     Context* const owner = context_of(pd->context);
     Geometry geometry;
-    geometry.send_entries = ring_size(cap.max_send_wr);
+    const std::uint32_t send_slots = ring_size(cap.max_send_wr);
+    geometry.send_entries = send_slots;
+    if (owner->link != nullptr && attributes->qp_type != IBV_QPT_RC) {
+        // Slots come back when requests have left: room for what is still in flight then.
+        geometry.send_entries = std::min(4 * send_slots, max_queue_entries);
+    }
     geometry.receive_entries = ring_size(cap.max_recv_wr);
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
     geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
@@ -556,7 +598,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->block = BlockView{memory->memory, geometry};
         qp->all_signaled = attributes->sq_sig_all != 0;
         qp->send_mask = geometry.send_entries - 1;
-        qp->send_capacity = cap.max_send_wr == 0 ? 0 : geometry.send_entries;
+        qp->send_capacity = cap.max_send_wr == 0 ? 0 : send_slots;
         qp->send_sges = geometry.send_sges;
         qp->inline_bytes = geometry.inline_bytes;
         qp->receive_mask = geometry.receive_entries - 1;
@@ -566,6 +608,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->send_source.mask = qp->send_mask;
         qp->send_source.send = true;
         qp->send_source.qp = qp.get();
+        if (owner->link != nullptr) {
+            qp->link = std::make_unique<LinkQueue>(*qp, owner->link, geometry.send_entries,
+                                                   send_slots, qp->reliable());
+        }
         qp->receive_source.ring = qp->block.receive_ring;
         qp->receive_source.mask = qp->receive_mask;
         qp->receive_source.qp = qp.get();
@@ -585,6 +631,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         control.bell_send.store(bell_of(qp->send_cq), std::memory_order_relaxed);
         control.bell_receive.store(bell_of(qp->recv_cq), std::memory_order_relaxed);
         control.bell_async.store(owner->events->bell(), std::memory_order_relaxed);
+        publish_mode(*qp->block.mode, owner->mode);
         qp->block.send->completions.store(first_position, std::memory_order_relaxed);
         qp->block.pending->head.store(first_position, std::memory_order_relaxed);
         qp->block.pending->tail.store(first_position, std::memory_order_relaxed);
@@ -594,9 +641,11 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
 
         static_cast<CompletionQueue*>(qp->send_cq)->attach(qp->send_source);
         static_cast<CompletionQueue*>(qp->recv_cq)->attach(qp->receive_source);
+        if (qp->link != nullptr) qp->link->enlist();
         owner->process->add(*qp);
     } catch (const std::exception&) {
         if (qp != nullptr && memory) {
+            if (qp->link != nullptr) qp->link->withdraw();
             static_cast<CompletionQueue*>(attributes->send_cq)->detach(qp->send_source);
             static_cast<CompletionQueue*>(attributes->recv_cq)->detach(qp->receive_source);
             owner->process->node().free_block(*memory, false);
@@ -620,6 +669,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
 int destroy_qp(ibv_qp* public_qp) noexcept {
     std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
     Context* const owner = qp->owner;
+    if (qp->link != nullptr) qp->link->withdraw();
     {
         const std::lock_guard guard{qp->send_lock};
         qp->direct = false;

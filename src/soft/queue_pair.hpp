@@ -19,6 +19,7 @@
 #include "context.hpp"
 #include "counters.hpp"
 #include "executor.hpp"
+#include "link_queue.hpp"
 #include "local_operation.hpp"
 #include "millrace/base/clock.hpp"
 #include "spin_lock.hpp"
@@ -85,6 +86,8 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t access = 0;
     ibv_qp_attr attributes{};
     ibv_qp_init_attr created{};
+    std::unique_ptr<LinkQueue> link;  ///< null: mode `fast`
+    bool mode_refused = false;        ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
     // --- timers and errors; guarded by send_lock ---
@@ -173,6 +176,8 @@ struct QueuePair : ExtendableQueuePair {
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
     void await_executors() noexcept;
+    /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
+    [[nodiscard]] bool peer_is_due() noexcept;
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
                                        std::atomic<std::uint64_t>& hazard,
                                        Counters& counts) noexcept;

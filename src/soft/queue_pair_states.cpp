@@ -189,6 +189,7 @@ void clear(QueuePair& qp) noexcept {
     qp.corrupt.store(false, std::memory_order_relaxed);
     qp.stall = Progress::done;
     qp.first_unexecuted = first_position;
+    if (qp.link != nullptr) qp.link->restart();
     qp.disconnect();
 }
 
@@ -253,9 +254,11 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
             if (qp.peer == nullptr && errno == EMFILE) return EMFILE;
+            if (qp.mode_refused) return EINVAL;
         }
         qp.set_state(to);
-        qp.direct = to == IBV_QPS_RTS && qp.own.connected() && qp.pending_count() == 0;
+        qp.direct = to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
+                    qp.pending_count() == 0;
         if (to == IBV_QPS_RTS && !qp.direct) qp.run_own_pending();
         qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {

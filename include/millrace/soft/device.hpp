@@ -11,6 +11,7 @@
 #include <infiniband/verbs.h>
 
 #include <string>
+#include <string_view>
 
 namespace millrace::soft {
 
@@ -21,11 +22,16 @@ namespace millrace::soft {
 /// The soft devices of this process: today one, "soft0". A static, NULL-terminated array.
 [[nodiscard]] ibv_device** device_list(int* count) noexcept;
 
+/// How the device behaves if it is opened now, as MILLRACE_SOFT_MODE says:
 /// "soft device, fast: this is this host's memory, not a network".
 [[nodiscard]] std::string describe_mode(const ibv_device* device);
+/// Throws base::Error (invalid_argument) unless `mode` is one that MILLRACE_SOFT_MODE may name:
+/// docs/modes.md.
+void check_mode(std::string_view mode);
 
 __be64 get_device_guid(ibv_device* device) noexcept;
 int get_device_index(ibv_device* device) noexcept;
+/// The mode is chosen here, by MILLRACE_SOFT_MODE; one that cannot be understood is EINVAL (logged).
 ibv_context* open_device(ibv_device* device) noexcept;
 /// open_device for callers who can take more than an errno value: throws base::Error, with the
 /// cause and a remedy. Precondition: owns(device).

@@ -1,0 +1,84 @@
+// The link model of mode `shaped`: when a request that is posted now leaves, arrives and is
+// acknowledged. One port per process and setting; all its queue pairs send through it, one packet
+// after the other. Called by LinkQueue. docs/soft-device.md, "Mode shaped".
+#pragma once
+
+#include <ctime>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "link_engine.hpp"
+#include "mode.hpp"
+#include "spin_lock.hpp"
+
+namespace millrace::soft {
+
+/// When something happens to one request, in `link_now`'s time.
+struct Flight {
+    std::int64_t departure = 0;  ///< its last byte has left
+    std::int64_t arrival = 0;    ///< its last byte is there, and it is executed
+    std::int64_t completion = 0; ///< what the sender knows of it
+};
+
+enum class FlightKind : std::uint8_t {
+    acknowledged,  ///< completes when the acknowledgement is back
+    unreliable,    ///< completes when it has left
+    fetching,      ///< completes when the answer, which carries the bytes, is there
+};
+
+/// The uplink and downlink of one process. Thread-safe; a lock is held for a few steps per packet.
+class LinkPort {
+  public:
+    explicit LinkPort(const LinkSettings& settings);
+
+    /// A request with `bytes` of payload is posted at `now`, and `extra_ns` slower than others.
+    [[nodiscard]] Flight send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
+                              std::int64_t extra_ns) noexcept;
+
+  private:
+    /// One direction: free again at `free_at` plus `part` / 2^24 ns.
+    struct Wire {
+        std::int64_t free_at = 0;
+        std::uint64_t part = 0;
+        /// The packet begins not before `ready`; when has it passed?
+        std::int64_t pass(std::int64_t ready, std::uint64_t parts) noexcept;
+    };
+    [[nodiscard]] std::uint64_t parts_of(std::uint64_t bytes) const noexcept {
+        return bytes * parts_per_byte_;
+    }
+
+    const LinkSettings settings_;
+    const std::uint64_t parts_per_byte_;
+    SpinLock lock_;
+    Wire out_;
+    Wire in_;
+    /// When the packets that were sent last are acknowledged: the oldest makes room for the next.
+    std::vector<std::int64_t> acknowledged_;
+    std::size_t oldest_ = 0;
+};
+
+/// What the shaped queue pairs of one process and setting share.
+class Link {
+  public:
+    /// The one of these settings; made if there is none.
+    [[nodiscard]] static std::shared_ptr<Link> open(const Mode& mode);
+
+    explicit Link(const Mode& mode);
+
+    const Mode mode;
+    LinkPort port;
+    LinkEngine engine;
+
+    /// A different number for each queue pair, in the order of their creation.
+    [[nodiscard]] std::uint64_t next_queue() noexcept {
+        return queues_.fetch_add(1, std::memory_order_relaxed);
+    }
+
+  private:
+    const int process_;
+    std::atomic<std::uint64_t> queues_{0};
+};
+
+}  // namespace millrace::soft

@@ -1,0 +1,179 @@
+#include "link_engine.hpp"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "fences.hpp"
+#include "link_queue.hpp"
+#include "link_time.hpp"
+#include "millrace/base/system_calls.hpp"
+#include "millrace/base/wait.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// How far the engine stays behind others who move the link.
+constexpr std::int64_t most_patience = 100'000;
+/// What it allows for being woken late.
+constexpr std::int64_t most_oversleep = 100'000;
+/// It looks again so often, and for so long, after the last thing was in flight: a program that
+/// posts, waits and posts again then needs no system call to wake it.
+constexpr std::int64_t linger_slice = 200'000;
+constexpr std::int64_t linger = 2'000'000;
+/// When to look again at a queue pair that somebody else is busy with.
+constexpr std::int64_t busy_pause = 5'000;
+
+long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* until) noexcept {
+    static_assert(sizeof word == sizeof(std::uint32_t));
+    base::count_system_call();
+    return syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word),
+                   operation | FUTEX_PRIVATE_FLAG, value, until, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+}  // namespace
+
+LinkEngine::~LinkEngine() {
+    if (thread_ == nullptr) return;
+    if (process_ != getpid()) {
+        static_cast<void>(thread_.release());  // made by fork: the thread is the parent's
+        return;
+    }
+    stop_.store(true, std::memory_order_release);
+    wake();
+    thread_->join();
+}
+
+void LinkEngine::add(QueuePair& qp) {
+    const std::lock_guard guard{mutex_};
+    queues_.push_back(&qp);
+    if (thread_ != nullptr) return;
+    process_ = getpid();
+    // The program's signals are not the engine's.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread_ = std::make_unique<std::thread>([this] { run(); });
+    } catch (...) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        queues_.pop_back();
+        throw;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void LinkEngine::remove(QueuePair& qp) noexcept {
+    const std::lock_guard guard{mutex_};
+    std::erase(queues_, &qp);
+}
+
+void LinkEngine::expect(std::int64_t due) noexcept {
+    full_fence();  // `next_due` is stored; the engine stores `sleeps_past_` and looks again
+    if (sleeps_past_.load(std::memory_order_relaxed) > due) wake();
+}
+
+void LinkEngine::wake() noexcept {
+    signal_.fetch_add(1, std::memory_order_release);
+    futex(signal_, FUTEX_WAKE_BITSET, 1, nullptr);
+}
+
+bool LinkEngine::sleep(std::uint32_t seen, std::int64_t until) noexcept {
+    timespec time{};
+    time.tv_sec = until / 1'000'000'000;
+    time.tv_nsec = until % 1'000'000'000;
+    const long result =
+        futex(signal_, FUTEX_WAIT_BITSET, seen, until == link_never ? nullptr : &time);
+    return result != 0 && errno == ETIMEDOUT;
+}
+
+std::int64_t LinkEngine::earliest() noexcept {
+    const std::lock_guard guard{mutex_};
+    std::int64_t next = link_never;
+    for (const QueuePair* qp : queues_) {
+        next = std::min(next, qp->link->next_due.load(std::memory_order_relaxed));
+    }
+    return next;
+}
+
+LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience) noexcept {
+    Round round{link_never};
+    const std::lock_guard guard{mutex_};
+    for (QueuePair* qp : queues_) {
+        std::int64_t due = qp->link->next_due.load(std::memory_order_acquire);
+        if (due <= now - patience) {
+            round.served = true;
+            if (qp->link->waits_for(now)) round.needed = true;
+            qp->service();
+            due = qp->link->next_due.load(std::memory_order_relaxed);
+            if (due <= now - patience) due = now - patience + busy_pause;
+        }
+        round.next = std::min(round.next, due);
+    }
+    return round;
+}
+
+void LinkEngine::run() noexcept {
+    pthread_setname_np(pthread_self(), "millrace-link");
+    prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
+    std::int64_t patience = 0;
+    std::int64_t oversleep = 0;
+    std::int64_t last_active = link_now();
+    bool slept_for_something = false;
+    while (!stop_.load(std::memory_order_acquire)) {
+        const std::uint32_t seen = signal_.load(std::memory_order_acquire);
+        const std::int64_t now = link_now();
+        const Round round = look(now, patience);
+        if (round.needed) {
+            patience = patience > 2'000 ? patience / 2 : 0;
+        } else if (slept_for_something && round.next > now) {
+            // What it woke for had been done by others.
+            patience = std::min(most_patience, std::max<std::int64_t>(1'000, 2 * patience));
+        }
+        slept_for_something = false;
+        if (round.next != link_never) last_active = now;
+
+        const bool backstop_only = patience > most_patience / 4;
+        std::int64_t target = link_never;  // when it wants to be awake
+        if (round.next != link_never) {
+            target = round.next + patience;
+        } else if (now - last_active < linger) {
+            target = now + linger_slice;
+        }
+        const std::int64_t until =
+            target == link_never || patience != 0 ? target : target - oversleep;
+        const std::int64_t wakes_for = round.next == link_never && target != link_never &&
+                                               backstop_only
+                                           ? 0
+                                           : (target == link_never ? target : target - patience);
+        if (until > now) {
+            sleeps_past_.store(wakes_for, std::memory_order_relaxed);
+            full_fence();
+            if (earliest() >= wakes_for) {
+                const bool in_time = sleep(seen, until);
+                if (in_time && round.next != link_never) {
+                    slept_for_something = true;
+                    const std::int64_t late = std::min(link_now() - until, most_oversleep);
+                    oversleep += (late - oversleep) / 8;
+                }
+            }
+            sleeps_past_.store(0, std::memory_order_relaxed);
+        }
+        // What is left of the time was taken off for waking late.
+        while (patience == 0 && round.next != link_never && link_now() < target &&
+               signal_.load(std::memory_order_relaxed) == seen) {
+            base::pause();
+        }
+    }
+}
+
+}  // namespace millrace::soft

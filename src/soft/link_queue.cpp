@@ -1,0 +1,188 @@
+#include "link_queue.hpp"
+
+#include <algorithm>
+
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::int64_t first_nap = 20'000;
+constexpr std::int64_t longest_nap = 1'000'000;
+
+/// splitmix64: each call a new number, each seed another sequence.
+[[nodiscard]] std::uint64_t next_random(std::uint64_t& state) noexcept {
+    state += 0x9e3779b97f4a7c15U;
+    std::uint64_t value = state;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9U;
+    value = (value ^ value >> 27) * 0x94d049bb133111ebU;
+    return value ^ value >> 31;
+}
+
+}  // namespace
+
+LinkQueue::LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries,
+                     std::uint32_t slots, bool reliable)
+    : qp_{qp},
+      link_{std::move(link)},
+      mask_{entries - 1},
+      ahead_{entries - slots},
+      reliable_{reliable},
+      number_{link_->next_queue()},
+      requests_{std::make_unique<Request[]>(entries)} {
+    restart();
+}
+
+bool LinkQueue::agrees_with(const ModeLine& peer) const noexcept {
+    ModeLine own{};
+    publish_mode(own, link_->mode);
+    return load_once(peer.kind) == own.kind && load_once(peer.mtu) == own.mtu &&
+           load_once(peer.header) == own.header &&
+           load_once(peer.packets_in_flight) == own.packets_in_flight &&
+           load_once(peer.bits_per_second) == own.bits_per_second &&
+           load_once(peer.latency_ns) == own.latency_ns &&
+           load_once(peer.jitter_ns) == own.jitter_ns;
+}
+
+std::int64_t LinkQueue::jitter() noexcept {
+    const std::int64_t most = link_->mode.link.jitter_ns;
+    if (most == 0) return 0;
+    return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
+}
+
+void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
+                         std::uint64_t bytes) noexcept {
+    const std::int64_t way = link_->mode.link.latency_ns;
+    // The answer of a READ or an atomic carries the bytes.
+    const bool fetches = entry.opcode == IBV_WR_RDMA_READ ||
+                         entry.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                         entry.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    const FlightKind kind = fetches     ? FlightKind::fetching
+                            : reliable_ ? FlightKind::acknowledged
+                                        : FlightKind::unreliable;
+    Flight flight = link_->port.send(link_now(), bytes, kind, jitter());
+    if ((entry.flags & IBV_SEND_FENCE) != 0 && flight.departure < last_fetch_) {
+        const std::int64_t later = last_fetch_ - flight.departure;
+        flight.arrival += later;
+        flight.completion += later;
+    }
+    // One queue pair's requests arrive, and complete, in order.
+    last_arrival_ = std::max(flight.arrival, last_arrival_);
+    last_completion_ = std::max(flight.completion, last_completion_);
+    if (reliable_) last_completion_ = std::max(last_completion_, last_arrival_ + way);
+    if (fetches) last_fetch_ = last_completion_;
+    request(position) = Request{last_arrival_, last_completion_,
+                                static_cast<std::uint32_t>(bytes), entry.slot,
+                                (entry.flags & IBV_SEND_SIGNALED) != 0};
+    entry.flags &= ~static_cast<std::uint32_t>(IBV_SEND_SIGNALED);
+    entry.due = last_arrival_;
+}
+
+std::uint32_t LinkQueue::executed() const noexcept {
+    const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
+    // The peer may have written anything there.
+    return qp_.pending_tail - head <= mask_ + 1 ? head : qp_.pending_tail - (mask_ + 1);
+}
+
+std::uint32_t LinkQueue::releasable() const noexcept {
+    const std::uint32_t head = executed();
+    if (reliable_) return head;
+    // Complete when it has left, whether it has arrived or not, as far as the pending ring has
+    // room for it to stay.
+    const std::uint32_t in_flight = qp_.pending_tail - head;
+    return head + std::min(in_flight, ahead_);
+}
+
+void LinkQueue::release_executed() noexcept { release_up_to(executed(), link_never - 1); }
+
+void LinkQueue::release(std::int64_t now) noexcept {
+    const std::uint32_t head = executed();
+    if (stalled_ && static_cast<std::int32_t>(head - stalled_position_) > 0) {
+        // It came late, so its acknowledgement does.
+        stalled_ = false;
+        Request& late = request(stalled_position_);
+        late.completion = std::max(late.completion, link_now() + link_->mode.link.latency_ns);
+    }
+    release_up_to(releasable(), now);
+}
+
+void LinkQueue::release_up_to(std::uint32_t end, std::int64_t now) noexcept {
+    for (; static_cast<std::int32_t>(end - released_) > 0; ++released_) {
+        const Request& done = request(released_);
+        released_at_ = std::max(released_at_, done.completion);
+        if (released_at_ > now) break;
+        if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
+    }
+}
+
+void LinkQueue::stalled(std::uint32_t position) noexcept {
+    if (stalled_ && stalled_position_ == position) return;
+    stalled_ = true;
+    stalled_position_ = position;
+    nap_ = first_nap;
+}
+
+void LinkQueue::expect() noexcept {
+    const std::uint32_t head = executed();
+    std::int64_t due = link_never;
+    if (static_cast<std::int32_t>(releasable() - released_) > 0) {
+        due = std::max(request(released_).completion, released_at_);
+    }
+    if (head != qp_.pending_tail) {
+        std::int64_t arrival = request(head).arrival;
+        if (stalled_ && stalled_position_ == head) {
+            arrival = link_now() + nap_;
+            nap_ = std::min(2 * nap_, longest_nap);
+        }
+        due = std::min(due, arrival);
+    }
+    if (due == next_due.load(std::memory_order_relaxed)) return;
+    next_due.store(due, std::memory_order_release);
+    if (due != link_never) link_->engine.expect(due);
+}
+
+void LinkQueue::restart() noexcept {
+    random_ = link_->mode.link.seed * 0x2545f4914f6cdd1dU + number_;
+    released_ = qp_.pending_tail;
+    last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
+    stalled_ = false;
+    next_due.store(link_never, std::memory_order_relaxed);
+    peer_due.store(link_never, std::memory_order_relaxed);
+}
+
+bool LinkQueue::waits_for(std::int64_t now) const noexcept {
+    const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t tail = qp_.block.pending->tail.load(std::memory_order_acquire);
+    if (head == tail) return false;
+    return load_once(qp_.block.pending_entry(head)->due) <= now;
+}
+
+void publish_mode(ModeLine& line, const Mode& mode) noexcept {
+    line.kind = static_cast<std::uint32_t>(mode.kind);
+    line.mtu = mode.link.mtu;
+    line.header = mode.link.header;
+    line.packets_in_flight = mode.link.packets_in_flight;
+    line.bits_per_second = mode.link.bits_per_second;
+    line.latency_ns = mode.link.latency_ns;
+    line.jitter_ns = mode.link.jitter_ns;
+}
+
+bool is_fast(const ModeLine& line) noexcept {
+    return load_once(line.kind) == static_cast<std::uint32_t>(ModeKind::fast);
+}
+
+std::string describe(const ModeLine& line) {
+    Mode mode;
+    if (!is_fast(line)) {
+        mode.kind = ModeKind::shaped;
+        mode.link.mtu = std::max(1U, load_once(line.mtu));
+        mode.link.header = load_once(line.header);
+        mode.link.packets_in_flight = load_once(line.packets_in_flight);
+        mode.link.bits_per_second = load_once(line.bits_per_second);
+        mode.link.latency_ns = load_once(line.latency_ns);
+        mode.link.jitter_ns = load_once(line.jitter_ns);
+    }
+    return describe(mode);
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,98 @@
+// What a shaped queue pair knows of its requests in flight: when each arrives and completes.
+// Called by the queue pair and its posting. docs/soft-device.md, "Mode shaped".
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "block_layout.hpp"
+#include "link.hpp"
+#include "link_time.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+class LinkQueue {
+  public:
+    /// `entries`: of the pending ring; `slots`: of the send queue.
+    LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries,
+              std::uint32_t slots, bool reliable);
+
+    /// In and out of the engine's care. `enlist` throws as LinkEngine::add.
+    void enlist() { link_->engine.add(qp_); }
+    void withdraw() noexcept { link_->engine.remove(qp_); }
+
+    /// Does a peer with this mode line send and receive over the same link?
+    [[nodiscard]] bool agrees_with(const ModeLine& peer) const noexcept;
+
+    // --- with send_lock ---
+
+    /// The request goes to the pending ring at `position`: when is it due there? Also takes what
+    /// executors must not do (the completion) out of the entry's flags.
+    void schedule(PendingEntry& entry, std::uint32_t position, std::uint64_t bytes) noexcept;
+    /// Writes the completions that are due at `now`.
+    void release(std::int64_t now) noexcept;
+    /// The same for all that was executed, because the queue pair is in ERROR.
+    void release_executed() noexcept;
+    /// The request at `position` was due and could not be executed.
+    void stalled(std::uint32_t position) noexcept;
+    /// Publishes when something is due next, and sees to it that the engine knows.
+    void expect() noexcept;
+    /// After a reset, or when what was in flight is gone.
+    void restart() noexcept;
+
+    // --- without ---
+
+    /// The request that is due first has been due before `now`, and is still not executed.
+    [[nodiscard]] bool waits_for(std::int64_t now) const noexcept;
+
+    std::atomic<std::int64_t> next_due{link_never};  ///< of ours: an arrival or a completion
+    std::atomic<std::int64_t> peer_due{link_never};  ///< of the peer's, as last seen
+
+  private:
+    struct Request {
+        std::int64_t arrival;
+        std::int64_t completion;
+        std::uint32_t bytes;
+        std::uint32_t slot;
+        bool signaled;
+    };
+    [[nodiscard]] Request& request(std::uint32_t position) const noexcept {
+        return requests_[position & mask_];
+    }
+    [[nodiscard]] std::int64_t jitter() noexcept;
+    [[nodiscard]] std::uint32_t executed() const noexcept;
+    /// What may be completed once its time has come.
+    [[nodiscard]] std::uint32_t releasable() const noexcept;
+    void release_up_to(std::uint32_t end, std::int64_t now) noexcept;
+
+    QueuePair& qp_;
+    const std::shared_ptr<Link> link_;
+    const std::uint32_t mask_;
+    const std::uint32_t ahead_;  ///< so many may be complete and still in flight (unreliable)
+    const bool reliable_;
+    const std::uint64_t number_;
+    const std::unique_ptr<Request[]> requests_;
+    std::uint64_t random_ = 0;
+    std::uint32_t released_ = first_position;  ///< next to be completed
+    std::int64_t last_arrival_ = 0;
+    std::int64_t last_completion_ = 0;  ///< scheduled
+    std::int64_t last_fetch_ = 0;       ///< completion of the last READ
+    std::int64_t released_at_ = 0;      ///< no later one may complete before
+    bool stalled_ = false;
+    std::uint32_t stalled_position_ = 0;
+    std::int64_t nap_ = 0;  ///< how long the engine leaves a stalled request alone
+};
+
+/// Writes what peers compare.
+void publish_mode(ModeLine& line, const Mode& mode) noexcept;
+/// For an end without a link: is the peer's mode `fast`?
+[[nodiscard]] bool is_fast(const ModeLine& line) noexcept;
+/// In words, for the log.
+[[nodiscard]] std::string describe(const ModeLine& line);
+
+}  // namespace millrace::soft

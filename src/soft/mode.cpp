@@ -1,0 +1,174 @@
+#include "mode.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::int64_t longest_ns = 10'000'000'000;
+constexpr std::uint32_t most_packets = 1U << 20;
+
+[[noreturn]] void refuse(std::string_view text, std::string cause) {
+    throw base::Error{base::ErrorCode::invalid_argument, "choose the soft device's mode",
+                      fmt::format("'{}'", text), std::move(cause),
+                      "use fast or shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS]"
+                      "[,mtu=BYTES][,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
+                      "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
+}
+
+/// The number at the beginning of `text`, and in `unit` what follows it.
+[[nodiscard]] std::optional<double> number(std::string_view text, std::string_view& unit) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value,
+                                              std::chars_format::fixed);
+    if (error != std::errc{} || value < 0) return std::nullopt;
+    unit = text.substr(static_cast<std::size_t>(end - text.data()));
+    return value;
+}
+
+[[nodiscard]] std::optional<std::uint64_t> rate(std::string_view text) {
+    if (text == "unlimited") return 0;
+    std::string_view unit;
+    const auto value = number(text, unit);
+    if (!value) return std::nullopt;
+    double factor = 0;
+    if (unit == "g" || unit == "G") factor = 1e9;
+    if (unit == "m" || unit == "M") factor = 1e6;
+    const double bits = *value * factor;
+    if (bits < 1e6 || bits > 10e12) return std::nullopt;
+    return static_cast<std::uint64_t>(bits + 0.5);
+}
+
+[[nodiscard]] std::optional<std::int64_t> time(std::string_view text) {
+    std::string_view unit;
+    const auto value = number(text, unit);
+    if (!value) return std::nullopt;
+    double factor = 0;
+    if (unit == "ns") factor = 1;
+    if (unit == "us" || unit == "µs") factor = 1e3;
+    if (unit == "ms") factor = 1e6;
+    if (unit == "s") factor = 1e9;
+    if (factor == 0 && *value != 0) return std::nullopt;
+    const double ns = *value * factor;
+    if (ns > static_cast<double>(longest_ns)) return std::nullopt;
+    return static_cast<std::int64_t>(ns + 0.5);
+}
+
+template <class Number>
+[[nodiscard]] std::optional<Number> whole(std::string_view text, Number least, Number most) {
+    Number value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
+        return std::nullopt;
+    }
+    return value;
+}
+
+/// Twice what a round trip holds, so that the limit does not show unless somebody sets it.
+[[nodiscard]] std::uint32_t generous_packets(const LinkSettings& link) noexcept {
+    constexpr double least = 64;
+    const double bytes = static_cast<double>(link.bits_per_second) / 8e9 *
+                         (2.0 * static_cast<double>(link.latency_ns + link.jitter_ns));
+    const double packets = link.bits_per_second == 0 ? most_packets : 2 * bytes / link.mtu;
+    return static_cast<std::uint32_t>(
+        std::clamp(packets, least, static_cast<double>(most_packets)));
+}
+
+template <class Value>
+void set(Value& field, const std::optional<Value>& value, std::string_view all,
+         std::string_view item, std::string_view allowed) {
+    if (!value) refuse(all, fmt::format("'{}' is not {}", item, allowed));
+    field = *value;
+}
+
+[[nodiscard]] std::string text_of_time(std::int64_t ns) {
+    if (ns >= 1'000'000) return fmt::format("{:g} ms", static_cast<double>(ns) / 1e6);
+    if (ns >= 1'000) return fmt::format("{:g} us", static_cast<double>(ns) / 1e3);
+    return fmt::format("{} ns", ns);
+}
+
+[[nodiscard]] LinkSettings parse_link(std::string_view all, std::string_view rest) {
+    LinkSettings link;
+    while (!rest.empty()) {
+        const std::size_t comma = rest.find(',');
+        const std::string_view item = rest.substr(0, comma);
+        rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+        const std::size_t equals = item.find('=');
+        const std::string_view key =
+            equals == std::string_view::npos ? std::string_view{"rate"} : item.substr(0, equals);
+        const std::string_view value =
+            equals == std::string_view::npos ? item : item.substr(equals + 1);
+        if (key == "rate") {
+            set(link.bits_per_second, rate(value), all, item,
+                "a rate from 1m (1 Mb/s) to 10000g, or unlimited");
+        } else if (key == "latency") {
+            set(link.latency_ns, time(value), all, item, "a time up to 10s, as in latency=24ms");
+        } else if (key == "jitter") {
+            set(link.jitter_ns, time(value), all, item, "a time up to 10s, as in jitter=5us");
+        } else if (key == "inflight") {
+            set(link.packets_in_flight, whole(value, 1U, most_packets), all, item,
+                "a number of packets from 1 to 1048576");
+        } else if (key == "mtu") {
+            const auto mtu = whole(value, 256U, 4096U);
+            set(link.mtu, mtu && std::has_single_bit(*mtu) ? mtu : std::nullopt, all, item,
+                "256, 512, 1024, 2048 or 4096");
+        } else if (key == "header") {
+            set(link.header, whole(value, 0U, 4096U), all, item, "a number of bytes up to 4096");
+        } else if (key == "seed") {
+            set(link.seed, whole(value, std::uint64_t{0}, ~std::uint64_t{0}), all, item,
+                "a whole number");
+        } else {
+            refuse(all, fmt::format("there is no setting '{}'", key));
+        }
+    }
+    if (link.packets_in_flight == 0) link.packets_in_flight = generous_packets(link);
+    return link;
+}
+
+}  // namespace
+
+Mode parse_mode(std::string_view text) {
+    const std::size_t colon = text.find(':');
+    const std::string_view name = text.substr(0, colon);
+    const std::string_view rest =
+        colon == std::string_view::npos ? std::string_view{} : text.substr(colon + 1);
+    if (name == "fast") {
+        if (colon != std::string_view::npos) refuse(text, "mode fast has no settings");
+        return {};
+    }
+    if (name != "shaped") refuse(text, fmt::format("there is no mode '{}'", name));
+    return {ModeKind::shaped, parse_link(text, rest)};
+}
+
+Mode mode_of_environment() {
+    const char* const text = std::getenv("MILLRACE_SOFT_MODE");
+    return text == nullptr || *text == '\0' ? Mode{} : parse_mode(text);
+}
+
+std::string describe(const Mode& mode) {
+    if (mode.kind == ModeKind::fast) return "fast";
+    const LinkSettings& link = mode.link;
+    const LinkSettings usual;
+    std::string text = "shaped, ";
+    text += link.bits_per_second == 0
+                ? "unlimited rate"
+                : fmt::format("{:g} Gb/s", static_cast<double>(link.bits_per_second) / 1e9);
+    text += fmt::format(", {} one way", text_of_time(link.latency_ns));
+    if (link.jitter_ns != 0) text += fmt::format(", jitter {}", text_of_time(link.jitter_ns));
+    if (link.packets_in_flight != generous_packets(link)) {
+        text += fmt::format(", {} packets in flight", link.packets_in_flight);
+    }
+    if (link.mtu != usual.mtu) text += fmt::format(", MTU {} bytes", link.mtu);
+    if (link.header != usual.header) text += fmt::format(", headers of {} bytes", link.header);
+    return text;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,43 @@
+// How an opened soft device behaves: `fast`, or `shaped` like a network link. Chosen by
+// MILLRACE_SOFT_MODE when the device is opened. Used by contexts and by queue pairs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace millrace::soft {
+
+/// The link that shaped queue pairs send over. docs/modes.md.
+struct LinkSettings {
+    std::uint64_t bits_per_second = 10'000'000'000;  ///< 0: as fast as it goes
+    std::int64_t latency_ns = 1'000;                 ///< one way
+    std::int64_t jitter_ns = 0;                      ///< at most so much more, per request
+    std::uint32_t packets_in_flight = 0;  ///< of a port, unacknowledged; never 0 once parsed
+    std::uint32_t mtu = 4096;             ///< payload bytes of a packet
+    std::uint32_t header = 0;             ///< bytes that each packet takes besides
+    std::uint64_t seed = 1;               ///< of the jitter
+
+    friend bool operator==(const LinkSettings&, const LinkSettings&) = default;
+};
+
+enum class ModeKind : std::uint32_t { fast = 0, shaped = 1 };
+
+struct Mode {
+    ModeKind kind = ModeKind::fast;
+    LinkSettings link;
+
+    friend bool operator==(const Mode&, const Mode&) = default;
+};
+
+/// "fast", "shaped", "shaped:40g,latency=24ms,jitter=10us,inflight=64,mtu=1024,header=30,seed=7".
+/// Throws base::Error (invalid_argument) that says what is allowed.
+[[nodiscard]] Mode parse_mode(std::string_view text);
+
+/// What MILLRACE_SOFT_MODE says; fast if it says nothing. Throws as parse_mode.
+[[nodiscard]] Mode mode_of_environment();
+
+/// "fast", or "shaped, 10 Gb/s, 1 us one way": complete for those that differ from the default.
+[[nodiscard]] std::string describe(const Mode& mode);
+
+}  // namespace millrace::soft

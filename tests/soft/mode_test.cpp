@@ -1,0 +1,112 @@
+// What MILLRACE_SOFT_MODE may say, and that both ends of a connection must say the same.
+#include "mode.hpp"
+
+#include "endpoint.hpp"
+#include "millrace/base/error.hpp"
+#include "mode_scope.hpp"
+#include "remote_endpoint.hpp"
+
+namespace millrace::test {
+namespace {
+
+using soft::LinkSettings;
+using soft::Mode;
+using soft::ModeKind;
+using soft::parse_mode;
+
+TEST(SoftMode, IsFastUnlessSomethingElseIsSaid) {
+    EXPECT_EQ(parse_mode("fast"), Mode{});
+    const ModeScope nothing{""};
+    EXPECT_EQ(soft::mode_of_environment(), Mode{});
+}
+
+TEST(SoftMode, ShapedHasDefaultsForEverything) {
+    const Mode mode = parse_mode("shaped");
+    EXPECT_EQ(mode.kind, ModeKind::shaped);
+    EXPECT_EQ(mode.link.bits_per_second, 10'000'000'000U);
+    EXPECT_EQ(mode.link.latency_ns, 1'000);
+    EXPECT_EQ(mode.link.jitter_ns, 0);
+    EXPECT_EQ(mode.link.mtu, 4096U);
+    EXPECT_GE(mode.link.packets_in_flight, 64U);
+    EXPECT_EQ(parse_mode("shaped:"), mode);
+}
+
+TEST(SoftMode, ShapedTakesEverySetting) {
+    const LinkSettings link =
+        parse_mode("shaped:2.5g,latency=24ms,jitter=1.5us,inflight=7,mtu=1024,header=30,seed=9")
+            .link;
+    EXPECT_EQ(link.bits_per_second, 2'500'000'000U);
+    EXPECT_EQ(link.latency_ns, 24'000'000);
+    EXPECT_EQ(link.jitter_ns, 1'500);
+    EXPECT_EQ(link.packets_in_flight, 7U);
+    EXPECT_EQ(link.mtu, 1024U);
+    EXPECT_EQ(link.header, 30U);
+    EXPECT_EQ(link.seed, 9U);
+    EXPECT_EQ(parse_mode("shaped:unlimited,latency=0").link.bits_per_second, 0U);
+    EXPECT_EQ(parse_mode("shaped:latency=5ns,100m").link.bits_per_second, 100'000'000U);
+}
+
+TEST(SoftMode, LetsALongFatLinkHoldWhatItCan) {
+    // 10 Gb/s for 48 ms are 60 MB.
+    EXPECT_GE(parse_mode("shaped:10g,latency=24ms").link.packets_in_flight, 14'649U);
+}
+
+TEST(SoftMode, RefusesWhatItDoesNotUnderstandAndSaysWhatIsAllowed) {
+    for (const char* wrong :
+         {"slow", "fast:10g", "shaped:10", "shaped:0g", "shaped:10g,latency=5", "shaped:-1g",
+          "shaped:10g,latency=11s", "shaped:10g,mtu=1000", "shaped:10g,inflight=0",
+          "shaped:10g,colour=red", "shaped:10g,,", "shaped:10g,seed=x", "Fast", ""}) {
+        try {
+            static_cast<void>(parse_mode(wrong));
+            ADD_FAILURE() << '\'' << wrong << "' was taken";
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << wrong;
+            EXPECT_NE(error.remedy().find("shaped:10g,latency=1us"), std::string::npos);
+        }
+    }
+}
+
+TEST(SoftMode, IsDescribedByWhatDiffersFromTheDefault) {
+    EXPECT_EQ(soft::describe(parse_mode("fast")), "fast");
+    EXPECT_EQ(soft::describe(parse_mode("shaped:40g,latency=2us")),
+              "shaped, 40 Gb/s, 2 us one way");
+    EXPECT_EQ(soft::describe(parse_mode("shaped:10g,latency=24ms,jitter=1ms,inflight=8,header=30")),
+              "shaped, 10 Gb/s, 24 ms one way, jitter 1 ms, 8 packets in flight, headers of 30 "
+              "bytes");
+}
+
+TEST(SoftMode, ThatIsNotUnderstoodKeepsTheDeviceFromBeingOpened) {
+    const ModeScope mode{"brisk"};
+    errno = 0;
+    EXPECT_EQ(soft::open_device(soft::device_list(nullptr)[0]), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_NE(soft::describe_mode(soft::device_list(nullptr)[0]).find("brisk"), std::string::npos);
+}
+
+TEST(SoftMode, OfBothEndsMustBeTheSame) {
+    for (const char* other : {"shaped:10g,latency=1us", "shaped:40g,latency=2us",
+                              "shaped:10g,latency=2us,inflight=3", "fast"}) {
+        std::optional<ModeScope> mode{"shaped:10g,latency=2us"};
+        Endpoint here;
+        mode.emplace(other);
+        Endpoint there;
+        EXPECT_EQ(here.to_init(), 0);
+        EXPECT_EQ(there.to_init(), 0);
+        EXPECT_EQ(here.to_rtr(there.qp->qp_num), EINVAL) << other;
+        EXPECT_EQ(there.to_rtr(here.qp->qp_num), EINVAL) << other;
+    }
+}
+
+TEST(SoftMode, IsAskedOfAPeerInAnotherProcess) {
+    std::optional<ModeScope> mode{"shaped:10g,latency=2us"};
+    RemoteEndpoint there;
+    mode.reset();
+    Endpoint here;
+    EXPECT_EQ(here.to_init(), 0);
+    EXPECT_EQ(here.to_rtr(there.qpn), EINVAL);
+    EXPECT_EQ(there.ask("init"), "0");
+    EXPECT_EQ(there.ask("rtr " + std::to_string(here.qp->qp_num)), std::to_string(EINVAL));
+}
+
+}  // namespace
+}  // namespace millrace::test
