@@ -57,10 +57,12 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     const bool fetches = entry.opcode == IBV_WR_RDMA_READ ||
                          entry.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
                          entry.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    const bool local = entry.opcode == IBV_WR_BIND_MW || entry.opcode == IBV_WR_LOCAL_INV;
     const FlightKind kind = fetches     ? FlightKind::fetching
                             : reliable_ ? FlightKind::acknowledged
                                         : FlightKind::unreliable;
-    Flight flight = link_->port.send(link_now(), bytes, kind, jitter());
+    Flight flight;  // what is not sent only waits for what was before
+    if (!local) flight = link_->port.send(link_now(), bytes, kind, jitter());
     if ((entry.flags & IBV_SEND_FENCE) != 0 && flight.departure < last_fetch_) {
         const std::int64_t later = last_fetch_ - flight.departure;
         flight.arrival += later;
@@ -69,7 +71,7 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     // One queue pair's requests arrive, and complete, in order.
     last_arrival_ = std::max(flight.arrival, last_arrival_);
     last_completion_ = std::max(flight.completion, last_completion_);
-    if (reliable_) last_completion_ = std::max(last_completion_, last_arrival_ + way);
+    if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
     request(position) = Request{last_arrival_, last_completion_,
                                 static_cast<std::uint32_t>(bytes), entry.slot,

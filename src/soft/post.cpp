@@ -101,7 +101,8 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (qp.link != nullptr) {
         std::uint64_t bytes = 0;
-        for (int i = 0; i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+        const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
+        for (int i = 0; i < pieces; ++i) bytes += wr.sg_list[i].length;
         qp.link->schedule(entry, qp.pending_tail, bytes);
     }
     ++qp.pending_tail;
@@ -136,8 +137,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         } else {
             const std::uint32_t flags =
                 wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+            // On a shaped link, completions are the link's to write.
+            const std::uint32_t own_flags =
+                qp.link == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
             if (is_local(wr->opcode) &&
-                !qp.defer_local(local_operation_of(*wr, flags, slot & qp.send_mask))) {
+                !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask))) {
                 error = ENOMEM;
                 break;
             }
