@@ -34,7 +34,7 @@ TEST_F(Protection, MemoryThatIsNotMappedIsNotRegistered) {
     void* const hole = mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(hole, MAP_FAILED);
     ASSERT_EQ(munmap(hole, 8192), 0);
-    const Region region{ibv_reg_mr(domain.get(), hole, 4096, IBV_ACCESS_LOCAL_WRITE)};
+    const Region region{ibv_reg_mr(domain.get(), hole, 4096, int{IBV_ACCESS_LOCAL_WRITE})};
     EXPECT_EQ(region, nullptr);
 }
 
