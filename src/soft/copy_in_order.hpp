@@ -44,6 +44,10 @@ inline void store_after_all(std::byte* to, const std::byte* from) noexcept {
 /// be volatile to other writers; overlapping ranges are not supported.
 inline void copy_in_order(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
 #if !defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
+    if (bytes == 8 && (reinterpret_cast<std::uintptr_t>(to) & 7) == 0) {
+        detail::store_after_all<std::uint64_t>(to, from);  // flags and counters
+        return;
+    }
     if (((reinterpret_cast<std::uintptr_t>(to) | bytes) & 7) == 0 && bytes <= 64) {
         std::size_t done = 0;
 #if defined(__x86_64__)

@@ -190,7 +190,7 @@ class Executor {
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
   private:
-    struct CachedRegion {
+    struct alignas(128) CachedRegion {  // found by a shift
         std::uint32_t key;
         std::uint32_t access;
         std::uint32_t pd;

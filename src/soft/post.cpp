@@ -110,6 +110,16 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     qp.counters.add(Count::deferred);
 }
 
+/// Out of line: its calls would cost the most frequent request registers.
+[[gnu::noinline]] Progress run_one(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
+                                   std::uint32_t slot) noexcept {
+    if (is_local(wr.opcode)) [[unlikely]] {
+        return qp.run_local(local_operation_of(wr, flags, slot));
+    }
+    const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+    return qp.own.run(request_of(wr, flags, slot));
+}
+
 /// Everything but "RTS, nothing pending, no fault": with send_lock.
 [[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     const ibv_qp_state state = qp.state;
@@ -214,14 +224,11 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         qp.sent[index] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
-        Progress progress;
-        if (!one_write && is_local(wr->opcode)) [[unlikely]] {
-            progress = qp.run_local(local_operation_of(*wr, flags, index));
-        } else {
+        if (one_write) [[likely]] {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
-            if (one_write && qp.own.write_at_once(*wr, flags, index)) [[likely]] continue;
-            progress = qp.own.run(request_of(*wr, flags, index));
+            if (qp.own.write_at_once(*wr, flags, index)) [[likely]] continue;
         }
+        const Progress progress = run_one(qp, *wr, flags, index);
         if (progress == Progress::done) [[likely]] continue;
         qp.send_tail.store(slot, std::memory_order_relaxed);
         serve = true;
