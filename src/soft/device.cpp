@@ -74,6 +74,7 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
 }
 
 // The operations that the header calls without looking whether they are there.
+int refuse_domain_end(ibv_xrcd*) noexcept { return EOPNOTSUPP; }
 int refuse_shared_receive(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     *bad = wr;
     return EOPNOTSUPP;
@@ -134,6 +135,7 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->sz = sizeof(verbs_context);
     context->query_port = query_port_sized;
     context->query_device_ex = query_device_extended;
+    context->close_xrcd = refuse_domain_end;
     context->query_rt_values = query_rt_values;
     context->create_cq_ex = create_cq_ex;
     context->create_qp_ex = create_qp_ex;

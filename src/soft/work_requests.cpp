@@ -249,6 +249,12 @@ constexpr std::uint64_t on_windows =
     }
 }
 
+/// What rdma-core 44 does not have yet.
+template <class Extended>
+void fill_newer(Extended& qp) noexcept {
+    if constexpr (requires { qp.wr_flush; }) qp.wr_flush = refuse;
+}
+
 /// Every pointer is set: calling what was not asked for fails the batch, not the program.
 void fill(ibv_qp_ex& qp, ibv_qp_type type, std::uint64_t operations) noexcept {
     qp.comp_mask = 0;
@@ -271,6 +277,7 @@ void fill(ibv_qp_ex& qp, ibv_qp_type type, std::uint64_t operations) noexcept {
     set(qp.wr_send_inv, IBV_QP_EX_WITH_SEND_WITH_INV, wr_invalidating<IBV_WR_SEND_WITH_INV>);
     qp.wr_send_tso = refuse;
     qp.wr_atomic_write = refuse;
+    fill_newer(qp);
     qp.wr_set_xrc_srqn = refuse;
     qp.wr_set_ud_addr = refuse;
     if (type == IBV_QPT_UD) qp.wr_set_ud_addr = wr_set_ud_addr;
