@@ -7,6 +7,7 @@
 
 #include "framework/bars.hpp"
 #include "limits/run_limits.hpp"
+#include "link/run_link.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -53,6 +54,20 @@ void add_limits(CLI::App& parent, Action& chosen) {
         [options, &chosen] { chosen = [options] { return bench::run_limits(*options); }; });
 }
 
+void add_link(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "link",
+        "Compare the soft device's mode shaped with its settings: one-way times and bandwidths;\n"
+        "exit status 0 if all with more than 10 us of latency are within 5 %, else 1");
+    auto options = std::make_shared<bench::LinkOptions>();
+    command->add_option("--mode", options->mode,
+                        "Only this mode, as in shaped:10g,latency=10us (docs/modes.md)");
+    command->add_flag("--brief", options->brief, "Fewer settings and repetitions");
+    add_json(*command, options->json);
+    command->callback(
+        [options, &chosen] { chosen = [options] { return bench::run_link(*options); }; });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Action& chosen) {
@@ -60,6 +75,7 @@ void add_bench(CLI::App& program, Action& chosen) {
     command->require_subcommand(1);
     add_bars(*command, chosen);
     add_limits(*command, chosen);
+    add_link(*command, chosen);
 }
 
 }  // namespace millrace::tools

@@ -12,7 +12,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
-#include "millrace/soft/device.hpp"
+#include "millrace/soft/link_facts.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -40,10 +40,10 @@ std::string soft_fabric() {
                           "mount /proc");
     }
     return fmt::format(
-        "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), {}",
+        "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), mode {}",
         fabric != nullptr && *fabric != '\0' ? fabric : "default", getuid(), host_name(),
         boot.substr(0, 13), namespace_number("/proc/self/ns/net"),
-        namespace_number("/proc/self/ns/pid"), soft::describe_mode(nullptr));
+        namespace_number("/proc/self/ns/pid"), soft::mode_in_words());
 }
 
 }  // namespace millrace::connect

@@ -197,6 +197,11 @@ struct alignas(16) PendingEntry {
 };
 static_assert(sizeof(PendingEntry) == 64);
 
+/// The owner's engine may look at it while the entry is used again.
+inline void store_due(PendingEntry& entry, std::int64_t due) noexcept {
+    std::atomic_ref{entry.due}.store(due, std::memory_order_relaxed);
+}
+
 /// The numbers that a block's layout follows from.
 struct Geometry {
     std::uint32_t send_entries = 1;  ///< powers of two

@@ -50,8 +50,8 @@ Flight LinkPort::send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
     do {
         const std::uint64_t packet = std::min<std::uint64_t>(left, settings_.mtu);
         left -= packet;
-        flight.departure = out_.pass(std::max(now, acknowledged_[oldest_]),
-                                     parts_of(packet + settings_.header));
+        flight.departure =
+            out_.pass(std::max(now, acknowledged_[oldest_]), parts_of(packet + settings_.header));
         flight.arrival = flight.departure + way + extra_ns;
         flight.completion = flight.arrival + way;
         if (kind == FlightKind::fetching) {

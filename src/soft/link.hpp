@@ -17,9 +17,9 @@ namespace millrace::soft {
 
 /// When something happens to one request, in `link_now`'s time.
 struct Flight {
-    std::int64_t departure = 0;  ///< its last byte has left
-    std::int64_t arrival = 0;    ///< its last byte is there, and it is executed
-    std::int64_t completion = 0; ///< what the sender knows of it
+    std::int64_t departure = 0;   ///< its last byte has left
+    std::int64_t arrival = 0;     ///< its last byte is there, and it is executed
+    std::int64_t completion = 0;  ///< what the sender knows of it
 };
 
 enum class FlightKind : std::uint8_t {

@@ -73,6 +73,7 @@ void LinkEngine::add(QueuePair& qp) {
 }
 
 void LinkEngine::remove(QueuePair& qp) noexcept {
+    if (process_ != getpid()) return;  // made by fork: the engine may hold the mutex for ever
     const std::lock_guard guard{mutex_};
     std::erase(queues_, &qp);
 }
@@ -151,10 +152,10 @@ void LinkEngine::run() noexcept {
         }
         const std::int64_t until =
             target == link_never || patience != 0 ? target : target - oversleep;
-        const std::int64_t wakes_for = round.next == link_never && target != link_never &&
-                                               backstop_only
-                                           ? 0
-                                           : (target == link_never ? target : target - patience);
+        const std::int64_t wakes_for =
+            round.next == link_never && target != link_never && backstop_only
+                ? 0
+                : (target == link_never ? target : target - patience);
         if (until > now) {
             sleeps_past_.store(wakes_for, std::memory_order_relaxed);
             full_fence();

@@ -33,9 +33,9 @@ class LinkEngine {
 
   private:
     struct Round {
-        std::int64_t next;   ///< when the next thing is due
-        bool served = false; ///< something was overdue
-        bool needed = false; ///< and nobody else had moved it
+        std::int64_t next;    ///< when the next thing is due
+        bool served = false;  ///< something was overdue
+        bool needed = false;  ///< and nobody else had moved it
     };
     void run() noexcept;
     [[nodiscard]] Round look(std::int64_t now, std::int64_t patience) noexcept;

@@ -73,11 +73,10 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     last_completion_ = std::max(flight.completion, last_completion_);
     if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
-    request(position) = Request{last_arrival_, last_completion_,
-                                static_cast<std::uint32_t>(bytes), entry.slot,
-                                (entry.flags & IBV_SEND_SIGNALED) != 0};
+    request(position) = Request{last_arrival_, last_completion_, static_cast<std::uint32_t>(bytes),
+                                entry.slot, (entry.flags & IBV_SEND_SIGNALED) != 0};
     entry.flags &= ~static_cast<std::uint32_t>(IBV_SEND_SIGNALED);
-    entry.due = last_arrival_;
+    store_due(entry, last_arrival_);
 }
 
 std::uint32_t LinkQueue::executed() const noexcept {
@@ -95,7 +94,9 @@ std::uint32_t LinkQueue::releasable() const noexcept {
     return head + std::min(in_flight, ahead_);
 }
 
-void LinkQueue::release_executed() noexcept { release_up_to(executed(), link_never - 1); }
+void LinkQueue::release_executed() noexcept {
+    release_up_to(executed(), link_never - 1);
+}
 
 void LinkQueue::release(std::int64_t now) noexcept {
     const std::uint32_t head = executed();

@@ -19,8 +19,8 @@ struct QueuePair;
 class LinkQueue {
   public:
     /// `entries`: of the pending ring; `slots`: of the send queue.
-    LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries,
-              std::uint32_t slots, bool reliable);
+    LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries, std::uint32_t slots,
+              bool reliable);
 
     /// In and out of the engine's care. `enlist` throws as LinkEngine::add.
     void enlist() { link_->engine.add(qp_); }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "millrace/base/error.hpp"
+#include "millrace/soft/link_facts.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -17,18 +18,19 @@ constexpr std::int64_t longest_ns = 10'000'000'000;
 constexpr std::uint32_t most_packets = 1U << 20;
 
 [[noreturn]] void refuse(std::string_view text, std::string cause) {
-    throw base::Error{base::ErrorCode::invalid_argument, "choose the soft device's mode",
-                      fmt::format("'{}'", text), std::move(cause),
-                      "use fast or shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS]"
-                      "[,mtu=BYTES][,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
-                      "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "choose the soft device's mode",
+        fmt::format("'{}'", text), std::move(cause),
+        "use fast or shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS]"
+        "[,mtu=BYTES][,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
+        "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
 }
 
 /// The number at the beginning of `text`, and in `unit` what follows it.
 [[nodiscard]] std::optional<double> number(std::string_view text, std::string_view& unit) {
     double value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value,
-                                              std::chars_format::fixed);
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed);
     if (error != std::errc{} || value < 0) return std::nullopt;
     unit = text.substr(static_cast<std::size_t>(end - text.data()));
     return value;
@@ -146,6 +148,20 @@ Mode parse_mode(std::string_view text) {
     }
     if (name != "shaped") refuse(text, fmt::format("there is no mode '{}'", name));
     return {ModeKind::shaped, parse_link(text, rest)};
+}
+
+LinkFacts link_facts(std::string_view text) {
+    const Mode mode = parse_mode(text);
+    if (mode.kind == ModeKind::fast) return {};
+    return {true, mode.link.bits_per_second, mode.link.latency_ns};
+}
+
+std::string mode_in_words() {
+    try {
+        return describe(mode_of_environment());
+    } catch (const base::Error& error) {
+        return error.object();
+    }
 }
 
 Mode mode_of_environment() {

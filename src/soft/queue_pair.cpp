@@ -414,7 +414,7 @@ bool QueuePair::peer_is_due() noexcept {
     std::int64_t due = link_never;
     if (head != tail) due = load_once(peer_view.pending_entry(head)->due);
     link->peer_due.store(due, std::memory_order_relaxed);
-    return due <= link_now();
+    return due != link_never && due <= link_now();
 }
 
 void QueuePair::check_timers() noexcept {
@@ -523,12 +523,13 @@ bool QueuePair::serve() noexcept {
             // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
-            if (state == IBV_QPS_RTS &&
-                (link == nullptr ? pending_count() != 0 : link->waits_for(link_now()))) {
+            if (state == IBV_QPS_RTS && pending_count() != 0 &&
+                (link == nullptr || link->waits_for(link_now()))) {
                 run_own_pending();
                 check_timers();
             }
-            if (link != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD)) {
+            if (link != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
+                link->next_due.load(std::memory_order_relaxed) != link_never) {
                 link->release(link_now());
                 link->expect();
             }

@@ -21,7 +21,9 @@ constexpr std::int64_t ms = 1'000'000;
     return std::atomic_ref<const std::uint64_t>{*reinterpret_cast<const std::uint64_t*>(memory)}
         .load(std::memory_order_acquire);
 }
-void put_word(std::byte* memory, std::uint64_t value) { std::memcpy(memory, &value, sizeof value); }
+void put_word(std::byte* memory, std::uint64_t value) {
+    std::memcpy(memory, &value, sizeof value);
+}
 
 /// When memory first says something else than 0; nobody calls verbs meanwhile.
 [[nodiscard]] std::int64_t time_of_change(const std::byte* memory) {
@@ -109,8 +111,8 @@ TEST(Shaped, AFencedWriteWaitsForTheReadBeforeIt) {
     Pair pair;
     put_word(pair.left.memory, 5);
     const std::int64_t start = link_now();
-    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(64, 8)}, 0,
-                             pair.right.address(64), pair.right.mr->rkey),
+    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(64, 8)}, 0, pair.right.address(64),
+                             pair.right.mr->rkey),
               0);
     ASSERT_EQ(pair.left.write(2, 0, 8, pair.right.address(), pair.right.mr->rkey,
                               IBV_SEND_SIGNALED | IBV_SEND_FENCE),

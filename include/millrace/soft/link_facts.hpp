@@ -1,0 +1,24 @@
+// What a mode of the soft device says about its link: for programs that compare what they measure
+// with what was set (`millrace bench link`, figures by rate). docs/modes.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace millrace::soft {
+
+struct LinkFacts {
+    bool shaped = false;                ///< false: mode `fast`, and the rest says nothing
+    std::uint64_t bits_per_second = 0;  ///< 0: unlimited
+    std::int64_t latency_ns = 0;        ///< one way
+};
+
+/// Of a mode as MILLRACE_SOFT_MODE names it. Throws base::Error (invalid_argument). Any thread.
+[[nodiscard]] LinkFacts link_facts(std::string_view mode);
+
+/// The mode that MILLRACE_SOFT_MODE names now, in words: "fast", "shaped, 10 Gb/s, 1 us one way". What
+/// it says instead, if that is no mode.
+[[nodiscard]] std::string mode_in_words();
+
+}  // namespace millrace::soft
