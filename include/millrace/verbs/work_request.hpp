@@ -48,6 +48,26 @@ struct Read {
     RemoteAddress from;
     SendFlags flags = SendFlags::none;
 };
+/// The 8 bytes at `at` become `desired` if they are `expected`; what they were goes to `into`, of 8
+/// bytes. `at` is aligned to 8, its region and queue pair grant Access::remote_atomic. Atomic to other
+/// work requests on the same device; to the processor's only where the device says so. RC only.
+/// InfiniBand specification, "Atomic operations".
+struct CompareAndSwap {
+    std::uint64_t id = 0;
+    Slices into;
+    RemoteAddress at;
+    std::uint64_t expected = 0;
+    std::uint64_t desired = 0;
+    SendFlags flags = SendFlags::none;
+};
+/// `add` is added to the 8 bytes at `at`, and wraps; otherwise as CompareAndSwap.
+struct FetchAndAdd {
+    std::uint64_t id = 0;
+    Slices into;
+    RemoteAddress at;
+    std::uint64_t add = 0;
+    SendFlags flags = SendFlags::none;
+};
 struct Send {
     std::uint64_t id = 0;
     Slices from;
@@ -95,6 +115,22 @@ inline ibv_send_wr raw_request(std::uint64_t id, Slices slices, ibv_wr_opcode op
     auto wr = detail::raw_request(r.id, r.into, IBV_WR_RDMA_READ, r.flags);
     wr.wr.rdma.remote_addr = r.from.address;
     wr.wr.rdma.rkey = r.from.rkey;
+    return wr;
+}
+[[nodiscard]] inline ibv_send_wr to_raw(const CompareAndSwap& c) noexcept {
+    auto wr = detail::raw_request(c.id, c.into, IBV_WR_ATOMIC_CMP_AND_SWP, c.flags);
+    wr.wr.atomic.remote_addr = c.at.address;
+    wr.wr.atomic.rkey = c.at.rkey;
+    wr.wr.atomic.compare_add = c.expected;
+    wr.wr.atomic.swap = c.desired;
+    return wr;
+}
+[[nodiscard]] inline ibv_send_wr to_raw(const FetchAndAdd& f) noexcept {
+    auto wr = detail::raw_request(f.id, f.into, IBV_WR_ATOMIC_FETCH_AND_ADD, f.flags);
+    wr.wr.atomic.remote_addr = f.at.address;
+    wr.wr.atomic.rkey = f.at.rkey;
+    wr.wr.atomic.compare_add = f.add;
+    wr.wr.atomic.swap = 0;
     return wr;
 }
 [[nodiscard]] inline ibv_send_wr to_raw(const Send& s) noexcept {
