@@ -29,6 +29,7 @@ struct ProtectionDomain : ibv_pd {
 };
 
 struct DeviceMemory;
+class RemappedMemory;
 
 struct MemoryRegion : ibv_mr {
     std::uint64_t registration = 0;
@@ -36,6 +37,7 @@ struct MemoryRegion : ibv_mr {
     std::uint32_t access = 0;
     DeviceMemory* device_memory = nullptr;  ///< what it is a region of, if it is
     bool plain = true;  ///< of the program's memory
+    std::shared_ptr<RemappedMemory> remapped;
     bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
 };
 

@@ -61,7 +61,7 @@ std::optional<MappedRange> look_behind(std::uintptr_t address, std::size_t lengt
     if (!maps) return std::nullopt;
     const std::uint64_t end = address + length;
     std::uint64_t reached = address;
-    MappedRange range{.readable = true, .writable = true};
+    MappedRange range{.readable = true, .writable = true, .private_anonymous = true};
     char line[512];
     bool at_line_start = true;
     while (reached < end && std::fgets(line, sizeof line, maps.get()) != nullptr) {
@@ -82,6 +82,8 @@ std::optional<MappedRange> look_behind(std::uintptr_t address, std::size_t lengt
                    offset != range.file_offset + (reached - address)) {
             range.one_shared_file = false;
         }
+        range.private_anonymous = range.private_anonymous && area.permissions[3] == 'p' &&
+                                  area.inode == 0 && std::strstr(line, "[stack") == nullptr;
         range.readable = range.readable && area.permissions[0] == 'r';
         range.writable = range.writable && area.permissions[1] == 'w';
         reached = area.end;

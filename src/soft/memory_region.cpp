@@ -6,6 +6,7 @@
 #include "device_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
+#include "remapped_memory.hpp"
 
 namespace millrace::soft {
 
@@ -50,6 +51,16 @@ template <class Add>
     return region.release();
 }
 
+/// Where it is asked for and can be done.
+[[nodiscard]] std::shared_ptr<RemappedMemory> remap(void* address, std::size_t length) noexcept {
+    if (!RemappedMemory::wanted()) return nullptr;
+    try {
+        return RemappedMemory::of(address, length);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+
 [[nodiscard]] int refuse_rereg(int error) noexcept {
     errno = error;
     return IBV_REREG_MR_ERR_INPUT;  // the region stays as it was
@@ -60,6 +71,7 @@ template <class Add>
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                unsigned access) noexcept {
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
+    auto remapped = remap(address, length);
     MemoryRegion* const region =
         make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
             return node.add_region(address, length, iova, access, number, made);
@@ -67,6 +79,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     if (region == nullptr) return nullptr;
     region->addr = address;
     region->length = length;
+    region->remapped = std::move(remapped);
     return region;
 }
 
@@ -122,6 +135,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
     Process& process = *context_of(region->context)->process;
     if (process.windows().any_on(*region)) return refuse_rereg(EBUSY);
+    auto remapped = new_place ? remap(address, length) : region->remapped;
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
     try {
@@ -156,6 +170,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     region->pd = pd;
     region->addr = address;
     region->length = length;
+    region->remapped = std::move(remapped);
     describe(*region, made, process.next_registration());
     return 0;
 }

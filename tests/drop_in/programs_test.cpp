@@ -202,6 +202,27 @@ TEST(Pyverbs, WalksStatesAndErrors) {
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
 
+/// With the program's own memory made shared.
+class RemappedPerftest : public Perftest {
+  protected:
+    void SetUp() override { setenv("MILLRACE_REMAP", "1", 1); }
+    void TearDown() override { unsetenv("MILLRACE_REMAP"); }
+};
+
+TEST_P(RemappedPerftest, EndsWellOnBothSides) {
+    const auto pair = run_pair(GetParam(), Loading::library_path, perftest_patience);
+    ASSERT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Memory, RemappedPerftest,
+    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
+                    Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
+                    Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"}),
+    name_of_parameter);
+
 class Refusal : public testing::TestWithParam<Command> {};
 
 // What the soft device does not do ends the program by its own error handling, never by a signal.

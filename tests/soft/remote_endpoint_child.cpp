@@ -1,5 +1,11 @@
 // What the process behind a RemoteEndpoint does with its commands.
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "remote_endpoint.hpp"
 
@@ -16,6 +22,20 @@ MILLRACE_CHILD(soft_endpoint) {
     const auto has = [&](const char* flag) {
         return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
     };
+    if (has("pid_namespace")) {  // the process that goes on is the first in it
+        if (unshare(CLONE_NEWPID) != 0) return 77;
+        const pid_t first = fork();
+        if (first < 0) return 1;
+        if (first > 0) {
+            int status = 0;
+            while (waitpid(first, &status, 0) < 0 && errno == EINTR) {
+            }
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        }
+    }
+    if (has("unprivileged")) {
+        if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 77;
+    }
     EndpointOptions options;
     options.events = has("events");
     options.shared_memory = !has("private");
@@ -93,6 +113,8 @@ MILLRACE_CHILD(soft_endpoint) {
                 while (end.poll_once()) {
                 }
             }
+        } else if (verb == "undumpable") {
+            say(std::to_string(prctl(PR_SET_DUMPABLE, 0)));
         } else if (verb == "dereg") {
             const int error = soft::dereg_mr(end.mr);
             if (error == 0) end.mr = nullptr;
