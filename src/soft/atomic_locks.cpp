@@ -4,13 +4,18 @@
 #include <fcntl.h>
 #include <sched.h>
 
+#include <chrono>
+
+#include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::soft {
 namespace {
 
-constexpr int tries = 200;
+/// Longer than an atomic takes. In time and not in tries: on a busy machine, giving the processor away
+/// once may take longer than all of this.
+constexpr std::chrono::microseconds patience{100};
 
 bool set_record_lock(int file, std::size_t stripe, short type) noexcept {
     struct flock record {};
@@ -36,17 +41,19 @@ void give_way(int tried) noexcept {
 
 bool AtomicLocks::lock(std::uint64_t address) noexcept {
     const std::size_t stripe = stripe_of(address);
+    const std::uint64_t begin = base::ticks();
+    static const std::uint64_t limit = base::ticks_in(patience);
     int tried = 0;
     while (!here_[stripe].try_lock()) {
-        if (++tried == tries) return false;
-        give_way(tried);
+        if (base::ticks() - begin > limit) return false;
+        give_way(++tried);
     }
     while (!set_record_lock(file_, stripe, F_WRLCK)) {
-        if (++tried >= tries) {
+        if (base::ticks() - begin > limit) {
             here_[stripe].unlock();
             return false;
         }
-        give_way(tried);
+        give_way(++tried);
     }
     return true;
 }

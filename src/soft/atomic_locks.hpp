@@ -18,7 +18,7 @@ class AtomicLocks {
     explicit AtomicLocks(int file) noexcept : file_{file} {}
 
     /// Takes the lock of the 8 bytes at `address` (in the node's process). False: somebody has held
-    /// it for longer than one atomic takes. Bounded: some hundred tries.
+    /// it for longer than one atomic takes. At most some 100 µs.
     [[nodiscard]] bool lock(std::uint64_t address) noexcept;
     void unlock(std::uint64_t address) noexcept;
 
