@@ -1,5 +1,6 @@
 #include "measure_link.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -200,7 +201,10 @@ Bandwidth measure_bandwidth(const std::string& mode, std::size_t bytes, std::uin
                             int rounds) {
     const ModeOfTheRun scope{mode};
     Bandwidth result;
-    result.set = setting_of(mode).gigabits;
+    const Setting setting = setting_of(mode);
+    // What a full send queue moves in a round trip may be less than the rate.
+    const double round_trip_ns = 1e3 * (setting.one_way(bytes) + setting.latency_us);
+    result.set = std::min(setting.gigabits, static_cast<double>(queue * bytes) * 8 / round_trip_ns);
     const std::uint64_t count = total / bytes + 1;
     PairOptions pair_options;
     pair_options.deadline = std::chrono::seconds{60};

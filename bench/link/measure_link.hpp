@@ -29,10 +29,10 @@ struct OneWay {
 
 struct Bandwidth {
     Summary gigabits;  ///< payload per second, in the peer's memory
-    double set = 0;
+    double set = 0;    ///< the rate, or what 1024 requests in flight allow
 };
 
-/// WRITEs of `bytes`, as many at once as the link can hold, `total` bytes in each of `rounds`.
+/// WRITEs of `bytes`, at most 1024 in flight, `total` bytes in each of `rounds`.
 [[nodiscard]] Bandwidth measure_bandwidth(const std::string& mode, std::size_t bytes,
                                           std::uint64_t total, int rounds);
 
