@@ -116,20 +116,22 @@ void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
 }
 
 ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
-    if (soft::owns(pd->context)) return refuse_pointer();
-    return system_ibv_create_srq(pd, attributes);
+    return soft::owns(pd->context) ? soft::create_srq(pd, attributes)
+                                   : system_ibv_create_srq(pd, attributes);
 }
 
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
-    return soft::owns(srq->context) ? refuse() : system_ibv_modify_srq(srq, attributes, mask);
+    return soft::owns(srq->context) ? soft::modify_srq(srq, attributes, mask)
+                                    : system_ibv_modify_srq(srq, attributes, mask);
 }
 
 int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
-    return soft::owns(srq->context) ? refuse() : system_ibv_query_srq(srq, attributes);
+    return soft::owns(srq->context) ? soft::query_srq(srq, attributes)
+                                    : system_ibv_query_srq(srq, attributes);
 }
 
 int ibv_destroy_srq(ibv_srq* srq) {
-    return soft::owns(srq->context) ? refuse() : system_ibv_destroy_srq(srq);
+    return soft::owns(srq->context) ? soft::destroy_srq(srq) : system_ibv_destroy_srq(srq);
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
@@ -169,19 +171,19 @@ int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
 }
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
-    if (soft::owns(pd->context)) return refuse_pointer();
-    return system_ibv_create_ah(pd, attributes);
+    return soft::owns(pd->context) ? soft::create_ah(pd, attributes)
+                                   : system_ibv_create_ah(pd, attributes);
 }
 
 int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
                         ibv_ah_attr* attributes) {
     return soft::owns(context)
-               ? fail()
+               ? soft::init_ah_from_wc(context, port, completion, grh, attributes)
                : system_ibv_init_ah_from_wc(context, port, completion, grh, attributes);
 }
 
 ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port) {
-    if (soft::owns(pd->context)) return refuse_pointer();
+    if (soft::owns(pd->context)) return soft::create_ah_from_wc(pd, completion, grh, port);
     return system_ibv_create_ah_from_wc(pd, completion, grh, port);
 }
 
@@ -192,14 +194,16 @@ int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes, s
 }
 
 int ibv_destroy_ah(ibv_ah* ah) {
-    return soft::owns(ah->context) ? refuse() : system_ibv_destroy_ah(ah);
+    return soft::owns(ah->context) ? soft::destroy_ah(ah) : system_ibv_destroy_ah(ah);
 }
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return soft::owns(qp->context) ? refuse() : system_ibv_attach_mcast(qp, gid, lid);
+    return soft::owns(qp->context) ? soft::attach_mcast(qp, gid, lid)
+                                   : system_ibv_attach_mcast(qp, gid, lid);
 }
 
 int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return soft::owns(qp->context) ? refuse() : system_ibv_detach_mcast(qp, gid, lid);
+    return soft::owns(qp->context) ? soft::detach_mcast(qp, gid, lid)
+                                   : system_ibv_detach_mcast(qp, gid, lid);
 }
 }

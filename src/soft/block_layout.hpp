@@ -118,6 +118,8 @@ struct alignas(cache_line) FaultLine {
     std::atomic<std::uint32_t> send;     ///< the peer, executing our pending sends
     /// Not 0: the peer, whose first request came while we were in RTR.
     std::atomic<std::uint32_t> established;
+    /// Of a shared receive queue: 1 + the receive that `receive` is about, 0: none.
+    std::atomic<std::uint32_t> receive_slot;
 };
 
 struct alignas(cache_line) SendLine {
@@ -138,6 +140,10 @@ struct alignas(cache_line) ConsumedLine {
 
 struct alignas(cache_line) ReceiveLine {
     std::atomic<std::uint32_t> tail;
+    std::uint32_t type;             ///< ibv_qp_type: written once
+    std::uint32_t pool_index;       ///< the block of its receive pool, if generation is not 0: once
+    std::uint32_t pool_generation;
+    std::atomic<std::uint32_t> qkey;
 };
 
 /// Words of news_page.hpp, for the two sub-rings; read while the armed words say so.
@@ -171,6 +177,9 @@ enum : std::uint32_t {
     completion_immediate = 1U << 17,
     completion_write = 1U << 18,  ///< of a WRITE with immediate, not a SEND
     completion_invalidated = 1U << 19,  ///< `immediate` is the key that the SEND has invalidated
+    completion_service_level_shift = 24,  ///< of a datagram: 4 bits
+    completion_grh = 1U << 28,            ///< of a datagram: the receive begins with a GRH
+    completion_protection = 1U << 29,     ///< of a datagram: the receive's memory is not there
 };
 
 /// Followed by its sges.
@@ -291,9 +300,9 @@ struct BlockView {
           receive_sges{geometry.receive_sges},
           inline_bytes{geometry.inline_bytes} {}
 
-    /// The view of a block whose geometry its owner wrote: nullopt if it does not fit `size`.
-    [[nodiscard]] static std::optional<BlockView> of_peer(std::byte* memory,
-                                                          std::size_t size) noexcept {
+    /// The geometry that a block's owner wrote: nullopt if it does not fit `size`.
+    [[nodiscard]] static std::optional<Geometry> geometry_of_peer(std::byte* memory,
+                                                                  std::size_t size) noexcept {
         if (size < page_size) return std::nullopt;
         const auto* control = at<ControlLine>(memory, 0);
         Geometry geometry;
@@ -303,7 +312,14 @@ struct BlockView {
         geometry.receive_sges = load_once(control->receive_sges);
         geometry.inline_bytes = load_once(control->inline_bytes);
         if (!geometry.valid() || geometry.block_size() > size) return std::nullopt;
-        return BlockView{memory, geometry};
+        return geometry;
+    }
+    /// The view of such a block.
+    [[nodiscard]] static std::optional<BlockView> of_peer(std::byte* memory,
+                                                          std::size_t size) noexcept {
+        const auto geometry = geometry_of_peer(memory, size);
+        if (!geometry) return std::nullopt;
+        return BlockView{memory, *geometry};
     }
 
     [[nodiscard]] ReceiveEntry* receive_entry(std::uint32_t position) const noexcept {

@@ -17,7 +17,13 @@ namespace {
     const std::uint32_t at = source.position.load(std::memory_order_relaxed);
     std::uint32_t posted;
     std::uint32_t written;
-    if (source.send) {
+    if (source.collects_from != nullptr) {
+        written = qp.datagram->arrivals() - at;
+        posted = source.mask + 1;
+    } else if (qp.pool != nullptr && !source.send) {
+        posted = source.mask + 1;
+        written = qp.block.consumed->position.load(std::memory_order_relaxed) - at;
+    } else if (source.send) {
         posted = qp.send_tail.load(std::memory_order_relaxed) -
                  qp.send_head.load(std::memory_order_relaxed);
         written = qp.block.send->completions.load(std::memory_order_relaxed) - at;

@@ -33,6 +33,14 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
     wc.dlid_path_bits = 0;
 }
 
+/// What only datagrams have.
+void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
+    wc.src_qp = facts.source;
+    wc.sl = static_cast<std::uint8_t>(facts.flags >> completion_service_level_shift & 0xf);
+    if ((facts.flags & completion_grh) != 0) wc.wc_flags |= unsigned{IBV_WC_GRH};
+    if ((facts.flags & completion_protection) != 0) wc.status = IBV_WC_LOC_PROT_ERR;
+}
+
 /// Has the ring at `at` been written since it was free? Also when it has been lapped.
 [[nodiscard]] bool written(const CompletionSource& source, std::uint32_t at) noexcept {
     const std::uint32_t difference =
@@ -119,6 +127,21 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
         wc.sl = 0;
         wc.dlid_path_bits = 0;
         qp.send_head.store(head + ahead + 1, std::memory_order_release);
+    } else if (qp.pool != nullptr) [[unlikely]] {
+        std::uint64_t wr_id = 0;
+        if (!qp.pool->take_back(load_once(entry.slot_and_flags) & completion_slot_mask, wr_id))
+            [[unlikely]] {
+            qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
+            return false;
+        }
+        fill_receive(wc, entry, qp, wr_id);
+        if (qp.datagram != nullptr) {
+            add_arrival(wc, qp.datagram->facts(position));
+            if (wc.status != IBV_WC_SUCCESS) {
+                const std::lock_guard guard{qp.send_lock};
+                qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+            }
+        }
     } else {
         if (position == qp.receive_tail.load(std::memory_order_relaxed)) [[unlikely]] {
             qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
@@ -143,6 +166,10 @@ int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
     for (std::size_t seen = 0; seen < total; ++seen) {
         CompletionSource& source = *sources[index];
         if (++index == total) index = 0;
+        if (source.collects_from != nullptr) [[unlikely]] {
+            static_cast<void>(source.collects_from->collect(false));
+            moved(source);
+        }
         const std::uint32_t position = source.position.load(std::memory_order_relaxed);
         if (!source.holds(position) && !source.flushing.load(std::memory_order_relaxed)) continue;
         while (taken < count && take_one(source, wc[taken])) ++taken;
@@ -265,6 +292,9 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     // Where the news begins must be known before anybody can ring for it: what comes in between
     // is then an event without a bell, which the poll after arming finds.
     for (CompletionSource* source : cq.turns.all()) {
+        if (source->collects_from != nullptr) {
+            static_cast<void>(source->collects_from->collect(false));
+        }
         std::uint32_t at = source->position.load(std::memory_order_relaxed);
         for (std::uint32_t seen = 0; seen <= source->mask && source->holds(at); ++seen) ++at;
         source->arm_position = at;

@@ -20,6 +20,7 @@ namespace millrace::soft {
 struct Context;
 struct QueuePair;
 struct CompletionChannel;
+class ReceivePool;
 
 inline constexpr std::size_t not_current = ~std::size_t{0};
 
@@ -30,6 +31,8 @@ struct CompletionSource {
     std::uint32_t mask = 0;
     bool send = false;
     QueuePair* qp = nullptr;
+    /// Of a UD queue pair: `ring` is filled from it, by whoever polls.
+    ReceivePool* collects_from = nullptr;
     std::atomic<std::uint32_t> position{first_position};  ///< next to be polled
     /// The queue pair is in ERROR and settled: entries from `limit` on are not looked at, what
     /// remains is flushed.

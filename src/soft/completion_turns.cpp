@@ -7,6 +7,7 @@
 #include "completion_queue.hpp"
 #include "fences.hpp"
 #include "queue_pair.hpp"
+#include "receive_pool.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -52,6 +53,11 @@ void CompletionTurns::remove(CompletionSource& source) noexcept {
 
 Watch CompletionTurns::watch_of(const CompletionSource& source) const noexcept {
     const std::uint32_t at = source.position.load(std::memory_order_relaxed);
+    if (source.collects_from != nullptr && !source.holds(at)) [[unlikely]] {
+        std::uint32_t expected = 0;
+        const auto* const word = source.collects_from->next_arrival(expected);
+        return Watch{word, expected};
+    }
     return Watch{&source.entry(at).sequence, sequence_of(at)};
 }
 
@@ -113,6 +119,7 @@ void CompletionTurns::use_bits(Node& node) noexcept {
     watches_.push_back(Watch{&page_->rung, 1});
     for (CompletionSource* source : all_) {
         bind(*source);
+        if (source->place.page.load(std::memory_order_relaxed) == nullptr) continue;
         note_watched(*source, true);
         set_bit(*source);
     }
@@ -121,6 +128,8 @@ void CompletionTurns::use_bits(Node& node) noexcept {
 }
 
 void CompletionTurns::bind(CompletionSource& source) noexcept {
+    // Datagrams come to a ring when they are collected: somebody has to look.
+    if (source.collects_from != nullptr) return;
     const auto free = std::find(by_bit_.begin(), by_bit_.end(), nullptr);
     if (free == by_bit_.end()) return;  // looked at each time
     const auto bit = static_cast<std::uint32_t>(free - by_bit_.begin());

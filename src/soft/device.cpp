@@ -16,6 +16,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "queue_pair.hpp"
+#include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -75,10 +76,6 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
 
 // The operations that the header calls without looking whether they are there.
 int refuse_domain_end(ibv_xrcd*) noexcept { return EOPNOTSUPP; }
-int refuse_shared_receive(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
-    *bad = wr;
-    return EOPNOTSUPP;
-}
 
 }  // namespace
 
@@ -129,7 +126,7 @@ ibv_context* open_or_throw(ibv_device* device) {
     plain.ops.dealloc_mw = dealloc_mw;
     plain.ops.poll_cq = poll_cq;
     plain.ops.req_notify_cq = req_notify_cq;
-    plain.ops.post_srq_recv = refuse_shared_receive;
+    plain.ops.post_srq_recv = post_srq_recv;
     plain.ops.post_send = post_send;
     plain.ops.post_recv = post_recv;
     context->sz = sizeof(verbs_context);
@@ -204,6 +201,13 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_init_rd_atom = max_reads;
     attributes->atomic_cap = IBV_ATOMIC_HCA;
+    attributes->max_srq = static_cast<int>(queue_pairs_per_node);
+    attributes->max_srq_wr = static_cast<int>(max_queue_entries);
+    attributes->max_srq_sge = static_cast<int>(max_sges);
+    attributes->max_ah = 1 << 20;
+    attributes->max_mcast_grp = static_cast<int>(groups_per_node);
+    attributes->max_mcast_qp_attach = static_cast<int>(queue_pairs_per_node);
+    attributes->max_total_mcast_qp_attach = static_cast<int>(groups_per_node);
     attributes->max_pkeys = 1;
     attributes->local_ca_ack_delay = 15;
     attributes->phys_port_cnt = 1;

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 #include "link_time.hpp"
 #include "millrace/base/log.hpp"
-
 #include "millrace/base/system_calls.hpp"
+#include "receive_pool.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -132,7 +134,10 @@ bool Executor::could_go_on(Progress progress) noexcept {
     std::uint32_t position = 0;
     switch (progress) {
         case Progress::done: return true;
-        case Progress::no_receive: return receiver_ready() && receive_available(position);
+        case Progress::no_receive:
+            if (!receiver_ready()) return false;
+            return receiver_.end.pool ? receiver_.end.pool.peek().slot != nullptr
+                                      : receive_available(position);
         case Progress::no_peer: return receiver_ready();
         case Progress::not_due: return link_now() >= due_;
         case Progress::gone:
@@ -244,13 +249,11 @@ bool Executor::gather(const Request& request, std::uint32_t access, Piece* piece
     return true;
 }
 
-bool Executor::scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& count,
-                          std::uint64_t& total) noexcept {
-    const BlockView& block = receiver_.end.block;
-    const ReceiveEntry* entry = block.receive_entry(position);
-    const auto* sges = reinterpret_cast<const std::uint64_t*>(entry + 1);
-    const std::uint32_t posted = load_once(entry->sges);
-    if (posted > block.receive_sges) return false;
+bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, const void* list,
+                          Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept {
+    const auto* sges = static_cast<const std::uint64_t*>(list);
+    const std::uint32_t posted = load_once(written);
+    if (posted > most) return false;
     count = 0;
     total = 0;
     for (std::uint32_t i = 0; i < posted; ++i) {
@@ -325,6 +328,19 @@ bool Executor::receive_available(std::uint32_t& position) noexcept {
         available = receive_tail_ - position;
         if (available - 1 > block.receive_mask) return false;
     }
+    return true;
+}
+
+/// From a shared receive queue: as late as possible, because nothing but a completion or a fault
+/// gives it back.
+bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept {
+    const ClaimedReceive claimed = receiver_.end.pool.claim_or_wait(
+        index_of_qpn(receiver_.end.qpn), node_->number());
+    if (claimed.slot == nullptr) return false;
+    slot = claimed.slot;
+    claimed_ = claimed.number + 1;
+    position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+    if (receiver_.end.pool.below_limit(claimed.position)) [[unlikely]] ring_receiver_async();
     return true;
 }
 
@@ -436,6 +452,8 @@ Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
     failure_ = sender;
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
+        receiver_.end.block.fault->receive_slot.store(std::exchange(claimed_, 0),
+                                                      std::memory_order_relaxed);
         receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
                                                  std::memory_order_release);
         full_fence();
@@ -494,7 +512,8 @@ Progress Executor::attempt(const Request& request) noexcept {
     }
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);
-    if (consumes && !receive_available(receive)) return Progress::no_receive;
+    const bool pooled = consumes && receiver_.end.pool;
+    if (consumes && !pooled && !receive_available(receive)) return Progress::no_receive;
     if (request.opcode == IBV_WR_SEND_WITH_INV && window == nullptr) [[unlikely]] {
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
     }
@@ -510,11 +529,21 @@ Progress Executor::attempt(const Request& request) noexcept {
     if (total > max_message_bytes) return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
     const auto bytes = static_cast<std::uint32_t>(total);
 
+    const PoolSlot* slot = nullptr;
+    if (pooled && !claim_receive(receive, slot)) return Progress::no_receive;
+
     std::array<Piece, max_sges> remote;
     std::uint32_t remote_count = 0;
     if (consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
         std::uint64_t room = 0;
-        if (!scatter_of(receive, remote.data(), remote_count, room)) {
+        const BlockView& block = receiver_.end.block;
+        const ReceiveEntry* const entry = block.receive_entry(receive);
+        const bool known =
+            pooled ? scatter_of(slot->sges, receiver_.end.pool.sges(), slot + 1, remote.data(),
+                                remote_count, room)
+                   : scatter_of(entry->sges, block.receive_sges, entry + 1, remote.data(),
+                                remote_count, room);
+        if (!known) {
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
         }
         if (total > room) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
@@ -541,6 +570,7 @@ Progress Executor::attempt(const Request& request) noexcept {
     if (result != CopyResult::ok) {
         // Whoever does not execute is the one whose memory was not there.
         if (!sender_.end.mine) {
+            if (pooled) receiver_.end.own_pool->offer_again_one(std::exchange(claimed_, 0) - 1);
             return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
         }
         return consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM
@@ -560,6 +590,7 @@ Progress Executor::attempt(const Request& request) noexcept {
             flags |= completion_immediate;
         }
         if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= completion_write;
+        if (pooled) flags |= std::exchange(claimed_, 0) - 1;
         complete_receive(receive, bytes, request.immediate, flags);
     }
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, bytes);

@@ -20,8 +20,11 @@
 #include "fences.hpp"
 #include "lines_ahead.hpp"
 #include "news_page.hpp"
+#include "receive_pool_layout.hpp"
 
 namespace millrace::soft {
+
+class ReceivePool;
 
 /// A send work request in the executor's own memory. With IBV_SEND_INLINE the sges hold pointers
 /// of this process and no keys.
@@ -80,6 +83,8 @@ struct End {
     int bell_async = -1;
     const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
     const NewsPlace* news_receive = nullptr;
+    PoolView pool;                   ///< of its shared receive queue, if it has one
+    ReceivePool* own_pool = nullptr; ///< and its owner's side, if it is ours
 };
 
 class Executor {
@@ -254,8 +259,10 @@ class Executor {
                             Reach& reach) noexcept;
     [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
                               std::uint32_t& count, std::uint64_t& total) noexcept;
-    [[nodiscard]] bool scatter_of(std::uint32_t position, Piece* pieces, std::uint32_t& count,
+    [[nodiscard]] bool scatter_of(const std::uint32_t& sges, std::uint32_t most, const void* list,
+                                  Piece* pieces, std::uint32_t& count,
                                   std::uint64_t& total) noexcept;
+    [[nodiscard]] bool claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept;
     [[nodiscard]] CopyResult copy(const Piece* to, std::uint32_t to_count, const Piece* from,
                                   std::uint32_t from_count, std::uint64_t total) noexcept;
     [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,
@@ -288,6 +295,7 @@ class Executor {
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t receive_tail_ = 0;
+    std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     std::uint32_t rung_send_ = 0;
     std::uint32_t rung_receive_ = 0;
     std::int64_t due_ = 0;  ///< of the request that was not

@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -108,6 +109,12 @@ class PeerNode {
     [[nodiscard]] std::shared_ptr<NewsPage> news_page(std::uint32_t index,
                                                       std::uint32_t generation);
 
+    /// Adds the numbers of its queue pairs that are attached to the group. May throw.
+    virtual void members(const std::array<std::uint8_t, 16>& group,
+                         std::vector<std::uint32_t>& found) const = 0;
+    /// Raises its membership epoch, if it can be reached.
+    virtual void announce_membership() noexcept = 0;
+
   private:
     std::mutex news_mutex_;
     std::map<std::uint64_t, std::weak_ptr<NewsPage>> news_;  ///< by generation and index
@@ -184,6 +191,12 @@ class Node {
     /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
     /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
     [[nodiscard]] virtual std::shared_ptr<PeerNode> peer(std::uint32_t number) = 0;
+
+    /// The numbers of all nodes that there are now, ours included. Reads /proc. May throw.
+    [[nodiscard]] virtual std::vector<std::uint32_t> node_numbers() const = 0;
+    /// Our multicast memberships: `groups_per_node` entries; and the epoch that everybody's have.
+    [[nodiscard]] virtual GroupEntry* groups() noexcept = 0;
+    [[nodiscard]] virtual std::atomic<std::uint32_t>& membership() noexcept = 0;
 
     /// Looks (one system call) whether any peer has gone since; returns true if one has.
     virtual bool check_liveness() noexcept = 0;

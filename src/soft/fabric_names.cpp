@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <fstream>
 
 #include "millrace/base/error.hpp"
 
@@ -38,6 +40,24 @@ NodeAddress::NodeAddress(uid_t user, std::string_view fabric, std::uint32_t numb
     address.sun_family = AF_UNIX;
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric) {
+    const std::string prefix = fmt::format(" @millrace/{}/{}/", user, fabric);
+    std::vector<std::uint32_t> numbers;
+    std::ifstream sockets{"/proc/net/unix"};
+    for (std::string line; std::getline(sockets, line);) {
+        const auto at = line.rfind(prefix);
+        if (at == std::string::npos) continue;
+        std::uint32_t number = 0;
+        const char* const begin = line.data() + at + prefix.size();
+        const char* const end = line.data() + line.size();
+        const auto read = std::from_chars(begin, end, number);
+        if (read.ec == std::errc{} && read.ptr == end) numbers.push_back(number);
+    }
+    std::sort(numbers.begin(), numbers.end());  // connections have their listener's name
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    return numbers;
 }
 
 std::string memory_name(std::string_view fabric, std::uint32_t number) {

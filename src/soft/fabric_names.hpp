@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace::soft {
 
@@ -24,6 +25,9 @@ struct NodeAddress {
     sockaddr_un address{};
     socklen_t length = 0;
 };
+
+/// The numbers of the nodes of this user's fabric whose sockets there are now. May throw.
+[[nodiscard]] std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric);
 
 /// "millrace-node:<fabric>:<number>".
 [[nodiscard]] std::string memory_name(std::string_view fabric, std::uint32_t number);

@@ -18,7 +18,9 @@ inline constexpr std::uint32_t max_node_number = 4095;
 inline constexpr std::uint32_t queue_pairs_per_node = 4096;
 inline constexpr std::uint32_t regions_per_node = 65536;
 
+inline constexpr std::size_t membership_offset = page_size;
 inline constexpr std::size_t directory_offset = std::size_t{64} << 10;
+inline constexpr std::size_t group_table_offset = std::size_t{256} << 10;
 inline constexpr std::size_t region_table_offset = std::size_t{1} << 20;
 inline constexpr std::size_t blocks_offset = std::size_t{16} << 20;
 inline constexpr std::size_t node_memory_size = std::size_t{64} << 30;  // sparse
@@ -69,6 +71,23 @@ struct DirectoryEntry {
 static_assert(sizeof(DirectoryEntry) == 16);
 static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
               region_table_offset);
+
+/// At `membership_offset`, alone in its page, which peers map writable.
+struct Membership {
+    std::atomic<std::uint32_t> epoch;  ///< raised by whoever attaches to a multicast group or leaves
+};
+
+/// One per attached queue pair, at `group_table_offset`. Written by the owner; `member` last.
+struct GroupEntry {
+    std::uint8_t group[16];
+    std::atomic<std::uint32_t> member;  ///< 1 + index of the queue pair; 0: free
+    std::uint32_t unused[3];
+};
+static_assert(sizeof(GroupEntry) == 32);
+inline constexpr std::uint32_t groups_per_node = 1024;
+static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
+              group_table_offset);
+static_assert(group_table_offset + groups_per_node * sizeof(GroupEntry) <= region_table_offset);
 
 enum class RegionKind : std::uint32_t {
     private_memory = 0,  ///< peers reach it by process_vm_*

@@ -132,6 +132,12 @@ class LocalNode final : public Node {
         return peer;
     }
 
+    std::vector<std::uint32_t> node_numbers() const override {
+        return list_nodes(::geteuid(), fabric_);
+    }
+    GroupEntry* groups() noexcept override { return memory_->groups(); }
+    std::atomic<std::uint32_t>& membership() noexcept override { return memory_->membership(); }
+
     bool check_liveness() noexcept override { return usable() && liveness_->check(); }
     int liveness_descriptor() const noexcept override { return liveness_->descriptor(); }
 

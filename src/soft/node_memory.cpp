@@ -86,6 +86,12 @@ NodeHeader& NodeMemory::header() const noexcept {
     return *reinterpret_cast<NodeHeader*>(control_.memory());
 }
 
+GroupEntry* NodeMemory::groups() const noexcept {
+    return reinterpret_cast<GroupEntry*>(control_.memory() + group_table_offset);
+}
+std::atomic<std::uint32_t>& NodeMemory::membership() const noexcept {
+    return reinterpret_cast<Membership*>(control_.memory() + membership_offset)->epoch;
+}
 RegionEntry* NodeMemory::regions() const noexcept {
     return reinterpret_cast<RegionEntry*>(control_.memory() + region_table_offset);
 }

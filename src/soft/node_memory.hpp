@@ -26,6 +26,8 @@ class NodeMemory {
 
     [[nodiscard]] NodeHeader& header() const noexcept;
     [[nodiscard]] RegionEntry* regions() const noexcept;
+    [[nodiscard]] GroupEntry* groups() const noexcept;
+    [[nodiscard]] std::atomic<std::uint32_t>& membership() const noexcept;
 
     /// As Node::allocate_block / free_block.
     [[nodiscard]] std::optional<Block> allocate(std::size_t size);

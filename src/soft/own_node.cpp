@@ -52,6 +52,14 @@ class OwnNode final : public PeerNode {
         return alive() ? bells_.open(pid(), descriptor_in_peer) : nullptr;
     }
 
+    void members(const std::array<std::uint8_t, 16>& group,
+                 std::vector<std::uint32_t>& found) const override {
+        find_members(memory_->groups(), number_, group, found);
+    }
+    void announce_membership() noexcept override {
+        if (alive()) memory_->membership().fetch_add(1, std::memory_order_release);
+    }
+
   private:
     const std::uint32_t number_;
     const std::shared_ptr<NodeMemory> memory_;

@@ -196,6 +196,18 @@ class ProcessNode final : public RemoteNode {
         return life_.ask() ? bells_.open(pid_, descriptor_in_peer) : nullptr;
     }
 
+    void members(const std::array<std::uint8_t, 16>& group,
+                 std::vector<std::uint32_t>& found) const override {
+        find_members(reinterpret_cast<const GroupEntry*>(control_.memory() + group_table_offset),
+                     number_, group, found);
+    }
+    void announce_membership() noexcept override {
+        // Mapped for this moment only: it is the one page outside of blocks that is written.
+        const Mapping page{memory_.get(), membership_offset, page_size, PROT_READ | PROT_WRITE};
+        if (!page) return;
+        reinterpret_cast<Membership*>(page.memory())->epoch.fetch_add(1, std::memory_order_release);
+    }
+
     void abandon() noexcept override {
         life_.gone.store(true, std::memory_order_release);
         life_.connection.close();
@@ -322,6 +334,17 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
 }
 
 }  // namespace
+
+void find_members(const GroupEntry* table, std::uint32_t node,
+                  const std::array<std::uint8_t, 16>& group, std::vector<std::uint32_t>& found) {
+    for (std::uint32_t i = 0; i < groups_per_node; ++i) {
+        const std::uint32_t member = table[i].member.load(std::memory_order_acquire);
+        if (member == 0 || member > queue_pairs_per_node) continue;
+        if (std::memcmp(table[i].group, group.data(), group.size()) == 0) {
+            found.push_back(make_qpn(node, member - 1));
+        }
+    }
+}
 
 std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32_t number,
                                             std::shared_ptr<Liveness> liveness) {

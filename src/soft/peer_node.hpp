@@ -21,6 +21,10 @@ class RemoteNode : public PeerNode {
     virtual void abandon() noexcept = 0;
 };
 
+/// What PeerNode::members finds in a group table that its owner may be changing.
+void find_members(const GroupEntry* table, std::uint32_t node,
+                  const std::array<std::uint8_t, 16>& group, std::vector<std::uint32_t>& found);
+
 /// Connects to node `number` of `fabric`. nullptr: there is none, or not one to talk to (logged).
 /// May throw std::bad_alloc and, when the process runs out of watches, `base::Error`.
 [[nodiscard]] std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric,

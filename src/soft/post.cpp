@@ -191,6 +191,21 @@ std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
     return allowed;
 }
 
+/// Of a UD queue pair; one with a shared receive queue has no receives of its own.
+[[gnu::noinline]] static int post_pooled_recv(QueuePair& qp, ibv_recv_wr* wr,
+                                              ibv_recv_wr** bad) noexcept {
+    qp.run_counters.add(Count::post_receive);
+    if (qp.own_pool == nullptr || qp.state == IBV_QPS_RESET) {
+        *bad = wr;
+        return EINVAL;
+    }
+    const int error = qp.own_pool->post(wr, bad);
+    if (qp.receive_source.flushing.load(std::memory_order_relaxed)) {
+        static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
+    }
+    return error;
+}
+
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
     qp.send_lock.lock_often();
@@ -198,8 +213,12 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     int error = 0;
     bool serve = false;
     if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-        error = post_slowly(qp, wr, bad);
-        serve = true;
+        if (qp.datagram_sender != nullptr) {
+            error = qp.datagram_sender->post(wr, bad);
+        } else {
+            error = post_slowly(qp, wr, bad);
+            serve = true;
+        }
         wr = nullptr;
     }
     const std::uint32_t always = qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
@@ -250,6 +269,7 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
 
 int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
+    if (qp.pool != nullptr) [[unlikely]] return post_pooled_recv(qp, wr, bad);
     int error = 0;
     qp.receive_lock.lock();
     const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
@@ -289,11 +309,7 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     if (flushing) [[unlikely]] static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
     // Published, then looked: the peer's deferral does it the other way round.
     light_fence(qp.asymmetric);
-    const PendingLine* const pending = qp.peer_pending.load(std::memory_order_acquire);
-    if (pending != nullptr && pending->head.load(std::memory_order_relaxed) !=
-                                  pending->tail.load(std::memory_order_relaxed)) [[unlikely]] {
-        qp.run_peer_pending();
-    }
+    qp.run_peer_pending_if_any();
     return error;
 }
 

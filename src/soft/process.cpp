@@ -104,6 +104,11 @@ void Process::collect(std::uint64_t now) noexcept {
     if (retired_mappings_.empty()) return;
     bool forgotten = true;
     for (QueuePair* qp : queue_pairs_) forgotten &= qp->forget_regions();
+    try {
+        for (const auto& target : datagram_targets_.all()) forgotten &= target->forget_regions();
+    } catch (const std::bad_alloc&) {
+        forgotten = false;
+    }
     if (forgotten) retired_mappings_.clear();
 }
 
@@ -111,6 +116,10 @@ void Process::retire_mappings() {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : queue_pairs_) {
         if (qp->peer != nullptr && !qp->peer->is_self()) peers.push_back(qp->peer.get());
+    }
+    const auto targets = datagram_targets_.all();
+    for (const auto& target : targets) {
+        if (!target->peer().is_self()) peers.push_back(&target->peer());
     }
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
@@ -182,7 +191,7 @@ bool Process::fence_region(std::uint64_t registration) {
     const std::lock_guard guard{mutex_};
     struct Watched {
         QueuePair* qp;
-        std::uint64_t seen[4];
+        SeenHazards seen;
     };
     std::vector<Watched> watched;
     bool free = true;
@@ -195,7 +204,11 @@ bool Process::fence_region(std::uint64_t registration) {
             if (registration <= qp->broken_at) free = false;
             continue;
         }
-        watched.push_back(one);
+        // Of a UD queue pair, only who is stopped is to be mistrusted, not all the others.
+        if (qp->datagram != nullptr) {
+            if (!qp->datagram->pass_stopped(one.seen.senders, registration)) free = false;
+        }
+        watched.push_back(std::move(one));
     }
     base::NapParker parker;
     const auto out = [&] {
@@ -208,6 +221,10 @@ bool Process::fence_region(std::uint64_t registration) {
         return free;
     }
     for (const Watched& one : watched) {
+        if (one.qp->datagram != nullptr && one.seen.complete) {
+            one.qp->datagram->remember_stopped(one.seen.senders, registrations());
+            continue;
+        }
         one.qp->broken_at = registrations();
         one.qp->broken.store(true, std::memory_order_release);
         const std::lock_guard send_guard{one.qp->send_lock};

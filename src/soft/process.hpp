@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "counters.hpp"
+#include "datagram_target.hpp"
 #include "fabric.hpp"
 #include "millrace/base/statistics.hpp"
 #include "windows.hpp"
@@ -76,6 +77,8 @@ class Process {
     }
 
     [[nodiscard]] Windows& windows() noexcept { return windows_; }
+    [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return datagram_targets_; }
+
     Counters& counters() noexcept { return counters_; }
     /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
     /// base::ticks()). Passes over it while another thread is busy with the queue pairs.
@@ -99,6 +102,7 @@ class Process {
     std::mutex mutex_;
     std::vector<QueuePair*> queue_pairs_;
     std::vector<std::unique_ptr<QueuePair>> kept_;
+    DatagramTargets datagram_targets_;
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
     std::vector<AsynchronousEvents*> events_;
     Windows windows_;

@@ -12,6 +12,8 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
+#include "multicast.hpp"
+#include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -70,6 +72,10 @@ void QueuePair::connect() noexcept {
     mine.bell_async = owner->events->bell();
     mine.news_send = &send_source.place;
     mine.news_receive = &receive_source.place;
+    if (pool != nullptr) {
+        mine.pool = pool->view();
+        mine.own_pool = pool;
+    }
     End other;
     other.type = qp_type;
     Node* const node = &owner->process->node();
@@ -109,14 +115,36 @@ void QueuePair::connect() noexcept {
         return;
     }
     asymmetric = owner->process->node().membarrier() && peer->asymmetric_fences();
+    if (pool != nullptr && !asymmetric) pool->need_full_fences();
     block.control->destination.store(make_destination(peer_block->generation, destination),
                                      std::memory_order_release);
     other.block = peer_view;
     other.qpn = destination;
     other.generation = peer_block->generation;
+    other.pool = map_peer_pool();
     own.connect(node, peer.get(), mine, other, asymmetric, &counters);
     theirs.connect(node, peer.get(), other, mine, asymmetric, &run_counters);
     peer_pending.store(peer_view.pending, std::memory_order_release);
+}
+
+PoolView QueuePair::map_peer_pool() noexcept {
+    const std::uint32_t generation = load_once(peer_view.receive->pool_generation);
+    if (generation == 0) return {};
+    try {
+        auto mapped = peer->map_block(load_once(peer_view.receive->pool_index), generation);
+        if (!mapped) return {};
+        const auto view = PoolView::of_peer(mapped->memory, mapped->size);
+        if (view) {
+            peer_pool = *mapped;
+            return *view;
+        }
+        peer->unmap_block(*mapped);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft",
+                  "cannot reach the shared receive queue of queue pair {:#x}: {}",
+                  attributes.dest_qp_num, error.what());
+    }
+    return {};
 }
 
 void QueuePair::disconnect() noexcept {
@@ -124,7 +152,9 @@ void QueuePair::disconnect() noexcept {
     own.disconnect();
     theirs.disconnect();
     if (peer_block) peer->unmap_block(*peer_block);
+    if (peer_pool) peer->unmap_block(*peer_pool);
     peer_block.reset();
+    peer_pool.reset();
     peer_view = BlockView{};
     peer.reset();
 }
@@ -141,26 +171,33 @@ bool QueuePair::forget_regions() noexcept {
 
 // --- executors and errors -----------------------------------------------------------------------
 
-void QueuePair::see_hazards(std::uint64_t* seen) const noexcept {
+void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
+    std::uint64_t* const seen = hazards.words;
     seen[0] = block.hazard->send.load(std::memory_order_acquire);
     seen[1] = block.hazard->run.load(std::memory_order_acquire);
     seen[2] = seen[3] = 0;
+    if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
     if (!peer_block) return;
     seen[2] = peer_view.hazard->send.load(std::memory_order_acquire);
     seen[3] = peer_view.hazard->run.load(std::memory_order_acquire);
 }
 
-bool QueuePair::executors_out(const std::uint64_t* seen) const noexcept {
+bool QueuePair::executors_out(const SeenHazards& hazards) const noexcept {
+    const std::uint64_t* const seen = hazards.words;
     const auto out = [](const std::atomic<std::uint64_t>& word, std::uint64_t before) {
         return (before & 1) == 0 || word.load(std::memory_order_acquire) != before;
     };
     if (!out(block.hazard->send, seen[0]) || !out(block.hazard->run, seen[1])) return false;
+    if (!hazards.complete) return false;
+    for (const SeenSender& one : hazards.senders) {
+        if (!datagram->sender_out(one.node, one.word)) return false;
+    }
     if (!peer_block || !peer->alive()) return true;
     return out(peer_view.hazard->send, seen[2]) && out(peer_view.hazard->run, seen[3]);
 }
 
 bool QueuePair::wait_for_executors() const noexcept {
-    std::uint64_t seen[4];
+    SeenHazards seen;
     see_hazards(seen);
     base::NapParker parker;
     const auto out = [&] {
@@ -206,6 +243,7 @@ void QueuePair::await_executors() noexcept {
     heavy_fence();
     counters.add(Count::heavy_fence);
     see_hazards(seen_hazards);
+    if (send_only) seen_hazards.senders.clear();  // who sends to it does not matter
     draining = false;
 }
 
@@ -244,6 +282,7 @@ bool QueuePair::settle() noexcept {
     const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
     first_unexecuted = failed_tail - waiting;
+    if (datagram != nullptr) pool->collect(false);
     for (CompletionSource* source : {&send_source, &receive_source}) {
         if (source->flushing.load(std::memory_order_relaxed)) continue;
         if (send_only && !source->send) continue;
@@ -252,12 +291,38 @@ bool QueuePair::settle() noexcept {
         source->limit.store(end, std::memory_order_relaxed);
         source->flushing.store(true, std::memory_order_release);
     }
+    if (srq != nullptr && !send_only) settle_shared();
     for (ibv_cq* cq : {send_cq, recv_cq}) {
         static_cast<CompletionQueue*>(cq)->attention.store(true, std::memory_order_release);
     }
     static_cast<CompletionQueue*>(send_cq)->flushed();
     if (recv_cq != send_cq) static_cast<CompletionQueue*>(recv_cq)->flushed();
     return true;
+}
+
+void QueuePair::settle_shared() noexcept {
+    // What was taken from the shared receive queue and has a completion keeps it; the rest is
+    // offered again, unless a stopped executor may still write there.
+    if (datagram == nullptr) {
+        std::uint32_t at = receive_source.position.load(std::memory_order_acquire);
+        const std::uint32_t end = receive_source.limit.load(std::memory_order_relaxed);
+        for (; at != end; ++at) {
+            pool->mark_done(load_once(receive_source.entry(at).slot_and_flags) &
+                            completion_slot_mask);
+        }
+        if (receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
+            fault_slot = block.fault->receive_slot.load(std::memory_order_relaxed);
+            if (fault_slot != 0) pool->mark_done(fault_slot - 1);
+        }
+    }
+    if (!broken.load(std::memory_order_relaxed)) pool->offer_again(memory.index, false);
+    raise_async_event(*this, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+bool QueuePair::flush_pooled(ibv_wc& wc) noexcept {
+    if (own_pool != nullptr) return own_pool->take_oldest(wc.wr_id);
+    const std::uint32_t slot = std::exchange(fault_slot, 0);
+    return slot != 0 && pool->take_back(slot - 1, wc.wr_id);
 }
 
 bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
@@ -278,6 +343,10 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
         wc.status = send_status;
         send_status = IBV_WC_WR_FLUSH_ERR;
         send_head.store(slot + 1, std::memory_order_release);
+    } else if (pool != nullptr) {
+        if (!flush_pooled(wc)) return false;
+        wc.opcode = IBV_WC_RECV;
+        wc.status = receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
     } else {
         const std::uint32_t position = source.position.load(std::memory_order_relaxed);
         if (position == receive_tail.load(std::memory_order_acquire)) return false;
@@ -453,9 +522,19 @@ void QueuePair::check_timers() noexcept {
     block.pending->lock.store(run_free, std::memory_order_seq_cst);
 }
 
+void QueuePair::look_after_pool() noexcept {
+    pool->check_limit();
+    if (datagram == nullptr) return;
+    // A claimed receive that does not arrive: nobody may ring when its time is over.
+    if (!pool->collect(true)) return;
+    auto* const channel = static_cast<CompletionQueue*>(recv_cq)->soft_channel;
+    if (channel != nullptr) channel->wake_in(2ms);
+}
+
 void QueuePair::service() noexcept {
     tell_established();
     if (link != nullptr) run_peer_pending();  // on a shaped link it comes when it is due
+    if (pool != nullptr) [[unlikely]] look_after_pool();
     if (!send_lock.try_lock()) return;
     const bool look_for_peer = serve();
     send_lock.unlock();
@@ -474,6 +553,7 @@ void QueuePair::service() noexcept {
 
 void QueuePair::look_after() noexcept {
     tell_established();
+    if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
     if (!fault && (peer == nullptr || peer->alive())) return;
@@ -533,7 +613,7 @@ bool QueuePair::serve() noexcept {
                 link->release(link_now());
                 link->expect();
             }
-            return peer == nullptr && state >= IBV_QPS_RTR;
+            return peer == nullptr && state >= IBV_QPS_RTR && datagram == nullptr;
         }
     }
     return false;
@@ -552,14 +632,26 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         attributes->recv_cq->context != pd->context) {
         return refuse(EINVAL);  // objects of two contexts have nothing to do with each other
     }
-    const bool supported = attributes->qp_type == IBV_QPT_RC || attributes->qp_type == IBV_QPT_UC;
-    if (!supported || attributes->srq != nullptr) return refuse(EOPNOTSUPP);
+    const bool datagram = attributes->qp_type == IBV_QPT_UD;
+    const bool supported =
+        attributes->qp_type == IBV_QPT_RC || attributes->qp_type == IBV_QPT_UC || datagram;
+    auto* const srq = static_cast<SharedReceiveQueue*>(attributes->srq);
+    if (!supported || (srq != nullptr && attributes->qp_type == IBV_QPT_UC)) {
+        return refuse(EOPNOTSUPP);
+    }
+    // One protection domain: an executor has one for a queue pair's keys.
+    if (srq != nullptr && static_cast<ProtectionDomain*>(srq->pd)->number !=
+                              static_cast<ProtectionDomain*>(pd)->number) {
+        return refuse(EINVAL);
+    }
     if (cap.max_send_wr > max_queue_entries || cap.max_recv_wr > max_queue_entries ||
         cap.max_send_sge > max_sges || cap.max_recv_sge > max_sges ||
         cap.max_inline_data > max_inline_bytes) {
         return refuse(EINVAL);
     }
     Context* const owner = context_of(pd->context);
+    // Datagrams would have to travel to whoever they are for at that time: not built.
+    if (datagram && owner->link != nullptr) return refuse(EOPNOTSUPP);
     Geometry geometry;
     const std::uint32_t send_slots = ring_size(cap.max_send_wr);
     geometry.send_entries = send_slots;
@@ -571,22 +663,40 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
     geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
     geometry.inline_bytes = cap.max_inline_data;
+    if (datagram || srq != nullptr) {
+        // The receives lie in the pool, and a datagram's completion as well.
+        geometry.receive_entries = datagram ? 1 : srq->pool->entries();
+        geometry.receive_sges = 1;
+    }
     std::optional<Block> memory;
     std::unique_ptr<QueuePair> qp;
     try {
         qp = std::make_unique<QueuePair>();
         // Not touched before they are used: they may be large.
         qp->sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
-        qp->receive_ids =
-            std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
-        memory = owner->process->node().allocate_block(geometry.block_size());
-        if (!memory) return nullptr;  // errno says why
+        if (datagram && srq == nullptr) {
+            qp->own_pool = ReceivePool::make(owner->process->node(), cap.max_recv_wr,
+                                             cap.max_recv_sge);
+            if (qp->own_pool == nullptr) return nullptr;  // errno says why
+            qp->pool = qp->own_pool.get();
+        } else if (srq != nullptr) {
+            qp->pool = srq->pool.get();
+        } else {
+            qp->receive_ids =
+                std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
+        }
+        memory = owner->process->node().allocate_block(geometry.block_size() +
+                                                       (datagram ? SenderTable::size : 0));
+        if (!memory) {
+            if (qp->own_pool != nullptr) qp->own_pool->give_back();
+            return nullptr;  // errno says why
+        }
         qp->context = pd->context;
         qp->qp_context = attributes->qp_context;
         qp->pd = pd;
         qp->send_cq = attributes->send_cq;
         qp->recv_cq = attributes->recv_cq;
-        qp->srq = nullptr;
+        qp->srq = attributes->srq;
         qp->handle = memory->index;
         qp->qp_num = make_qpn(owner->process->node().number(), memory->index);
         qp->state = IBV_QPS_RESET;
@@ -616,6 +726,27 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->receive_source.ring = qp->block.receive_ring;
         qp->receive_source.mask = qp->receive_mask;
         qp->receive_source.qp = qp.get();
+        if (srq != nullptr) {
+            qp->receive_capacity = 0;
+            qp->receive_sges = 0;
+        }
+        if (datagram) {
+            qp->asymmetric = owner->process->node().membarrier();
+            qp->datagram = std::make_unique<Datagram>(
+                owner->process->node(), memory->memory + geometry.block_size(), *qp->pool);
+            qp->datagram_sender = std::make_unique<DatagramSender>(*qp);
+            qp->receive_source.ring = qp->datagram->ring();
+            qp->receive_source.mask = qp->datagram->mask();
+            qp->receive_source.collects_from = qp->pool;
+            if (srq == nullptr) {
+                qp->receive_capacity = qp->pool->entries();
+                qp->receive_sges = qp->pool->sges();
+            }
+        }
+        ReceiveLine& receive = *qp->block.receive;
+        receive.type = static_cast<std::uint32_t>(attributes->qp_type);
+        receive.pool_index = qp->pool != nullptr ? qp->pool->block().index : 0;
+        receive.pool_generation = qp->pool != nullptr ? qp->pool->block().generation : 0;
 
         ControlLine& control = *qp->block.control;
         control.send_entries = geometry.send_entries;
@@ -640,6 +771,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->block.receive->tail.store(first_position, std::memory_order_relaxed);
         qp->set_state(IBV_QPS_RESET);
 
+        if (qp->pool != nullptr) qp->pool->attach(*qp);
         static_cast<CompletionQueue*>(qp->send_cq)->attach(qp->send_source);
         static_cast<CompletionQueue*>(qp->recv_cq)->attach(qp->receive_source);
         if (qp->link != nullptr) qp->link->enlist();
@@ -649,8 +781,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             if (qp->link != nullptr) qp->link->withdraw();
             static_cast<CompletionQueue*>(attributes->send_cq)->detach(qp->send_source);
             static_cast<CompletionQueue*>(attributes->recv_cq)->detach(qp->receive_source);
+            if (qp->pool != nullptr) qp->pool->detach(*qp);
             owner->process->node().free_block(*memory, false);
         }
+        if (qp != nullptr && qp->own_pool != nullptr) qp->own_pool->give_back();
         return refuse(ENOMEM);
     }
     attributes->cap.max_send_wr = qp->send_capacity;
@@ -668,6 +802,11 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
 }
 
 int destroy_qp(ibv_qp* public_qp) noexcept {
+    if (const auto& bound = *static_cast<QueuePair*>(public_qp);
+        bound.datagram != nullptr &&
+        in_any_group(bound.owner->process->node(), bound.memory.index)) {
+        return EBUSY;
+    }
     std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
     Context* const owner = qp->owner;
     if (qp->link != nullptr) qp->link->withdraw();
@@ -688,6 +827,10 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
     if (!out) {
         // A stopped executor never let go: its connection, block and number are never used again.
         // It goes on using its context.
+        if (qp->pool != nullptr) {
+            qp->pool->quarantine();
+            qp->pool->detach(*qp);
+        }
         qp->broken_at = process->registrations();
         qp->broken.store(true, std::memory_order_release);
         process->keep(std::move(qp));
@@ -697,6 +840,14 @@ int destroy_qp(ibv_qp* public_qp) noexcept {
         return 0;
     }
     process->remove(*qp);
+    if (qp->pool != nullptr) {
+        qp->pool->detach(*qp);
+        if (qp->own_pool != nullptr) {
+            qp->own_pool->give_back();
+        } else {
+            qp->pool->offer_again(qp->memory.index, true, qp->datagram.get());
+        }
+    }
     end_async_events(*public_qp);
     pthread_cond_destroy(&qp->cond);
     pthread_mutex_destroy(&qp->mutex);

@@ -18,10 +18,13 @@
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "counters.hpp"
+#include "datagram.hpp"
+#include "datagram_send.hpp"
 #include "executor.hpp"
 #include "link_queue.hpp"
 #include "local_operation.hpp"
 #include "millrace/base/clock.hpp"
+#include "receive_pool.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 #include "work_requests.hpp"
@@ -32,6 +35,13 @@ namespace millrace::soft {
 struct SentSlot {
     std::uint64_t wr_id;
     ibv_wc_opcode opcode;
+};
+
+/// The hazard words of a moment: who executes on a queue pair, and for it.
+struct SeenHazards {
+    std::uint64_t words[4]{};         ///< of the connection: send and run, ours and the peer's
+    std::vector<SeenSender> senders;  ///< to a UD queue pair
+    bool complete = true;             ///< false: there was no memory to note all
 };
 
 struct QueuePair : ExtendableQueuePair {
@@ -65,6 +75,13 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<std::uint32_t> receive_tail{first_position};
     std::unique_ptr<std::uint64_t[]> receive_ids;
 
+    // --- where receives come from if they are not the queue pair's own; never changed ---
+    ReceivePool* pool = nullptr;             ///< of the shared receive queue, or `own_pool`
+    std::unique_ptr<ReceivePool> own_pool;   ///< of a UD queue pair without one
+    std::unique_ptr<Datagram> datagram;      ///< of a UD queue pair, and
+    std::unique_ptr<DatagramSender> datagram_sender;  ///< guarded by send_lock
+    std::uint32_t fault_slot = 0;            ///< 1 + the receive of the pool that failed, 0: none
+
     // --- running the peer's pending sends; guarded by run_lock ---
     alignas(cache_line) SpinLock run_lock;
     Executor theirs;
@@ -75,6 +92,7 @@ struct QueuePair : ExtendableQueuePair {
     std::shared_ptr<PeerNode> peer;
     std::optional<Block> peer_block;
     BlockView peer_view;
+    std::optional<Block> peer_pool;  ///< the block of its shared receive queue
     bool asymmetric = false;
 
     // --- facts ---
@@ -103,7 +121,7 @@ struct QueuePair : ExtendableQueuePair {
     bool settled = false;            ///< in ERROR, and flushing
     bool send_only = false;          ///< the two above are about SQE: only sends are flushed
     base::Clock::time_point erring_since{};
-    std::uint64_t seen_hazards[4]{};
+    SeenHazards seen_hazards;
     std::uint32_t failed_tail = 0;   ///< send_tail when ERROR or SQE began
     std::uint32_t first_unexecuted = first_position;
     ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;     ///< of the first flushed send
@@ -137,8 +155,8 @@ struct QueuePair : ExtendableQueuePair {
     /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
     bool settle() noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
-    [[nodiscard]] bool executors_out(const std::uint64_t* seen) const noexcept;
-    void see_hazards(std::uint64_t* seen) const noexcept;
+    [[nodiscard]] bool executors_out(const SeenHazards& seen) const noexcept;
+    void see_hazards(SeenHazards& seen) const noexcept;
     /// Waits (at most a second) until they are.
     [[nodiscard]] bool wait_for_executors() const noexcept;
 
@@ -166,6 +184,15 @@ struct QueuePair : ExtendableQueuePair {
     void run_own_pending() noexcept;
     /// Runs the peer's pending sends as far as they go. Any thread, without locks.
     void run_peer_pending() noexcept;
+    /// The same after a look whether there are any. What made it possible must be published and
+    /// fenced.
+    void run_peer_pending_if_any() noexcept {
+        const PendingLine* const pending = peer_pending.load(std::memory_order_acquire);
+        if (pending != nullptr && pending->head.load(std::memory_order_relaxed) !=
+                                      pending->tail.load(std::memory_order_relaxed)) [[unlikely]] {
+            run_peer_pending();
+        }
+    }
 
     /// Writes state, for the peer and for the program.
     void set_state(ibv_qp_state next) noexcept;
@@ -182,6 +209,10 @@ struct QueuePair : ExtendableQueuePair {
                                        std::atomic<std::uint64_t>& hazard,
                                        Counters& counts) noexcept;
     void check_timers() noexcept;
+    void look_after_pool() noexcept;
+    [[nodiscard]] PoolView map_peer_pool() noexcept;
+    void settle_shared() noexcept;
+    [[nodiscard]] bool flush_pooled(ibv_wc& wc) noexcept;
 };
 
 /// Which operations the queue pair's type and its attributes let it post.

@@ -61,8 +61,22 @@ constexpr Transition uc_transitions[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS},
 };
 
+constexpr Transition ud_transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+};
+
 [[nodiscard]] std::span<const Transition> transitions_of(ibv_qp_type type) noexcept {
-    return type == IBV_QPT_UC ? std::span<const Transition>{uc_transitions} : rc_transitions;
+    if (type == IBV_QPT_UC) return uc_transitions;
+    if (type == IBV_QPT_UD) return ud_transitions;
+    return rc_transitions;
 }
 
 [[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
@@ -99,6 +113,7 @@ constexpr Transition uc_transitions[] = {
 void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
     if ((mask & IBV_QP_ACCESS_FLAGS) != 0) kept.qp_access_flags = given.qp_access_flags;
     if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = given.pkey_index;
+    if ((mask & IBV_QP_QKEY) != 0) kept.qkey = given.qkey;
     if ((mask & IBV_QP_PORT) != 0) kept.port_num = given.port_num;
     if ((mask & IBV_QP_AV) != 0) kept.ah_attr = given.ah_attr;
     if ((mask & IBV_QP_PATH_MTU) != 0) kept.path_mtu = given.path_mtu;
@@ -131,6 +146,7 @@ void publish(QueuePair& qp) noexcept {
     qp.opcodes = allowed_opcodes(qp);
     qp.block.control->access.store(qp.access, std::memory_order_relaxed);
     qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
+    qp.block.receive->qkey.store(qp.attributes.qkey, std::memory_order_relaxed);
     qp.theirs.set_access(qp.access);
 }
 
@@ -150,6 +166,16 @@ int to_error(QueuePair& qp) noexcept {
     return 0;
 }
 
+/// What it has taken from a shared receive queue and nobody has polled is offered again.
+void clear_pool(QueuePair& qp) noexcept {
+    qp.fault_slot = 0;
+    if (qp.own_pool != nullptr) {
+        qp.own_pool->clear(*qp.datagram);
+    } else {
+        qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
+    }
+}
+
 void clear(QueuePair& qp) noexcept {
     for (CompletionSource* source : {&qp.send_source, &qp.receive_source}) {
         auto* cq = static_cast<CompletionQueue*>(source->send ? qp.send_cq : qp.recv_cq);
@@ -165,6 +191,7 @@ void clear(QueuePair& qp) noexcept {
         source->limit.store(first_position, std::memory_order_relaxed);
         source->flushing.store(false, std::memory_order_relaxed);
         source->arm_position = first_position;
+        if (!source->send && qp.pool != nullptr) clear_pool(qp);
         cq->moved(*source);
         cq->look_for_flushing();
     }
@@ -180,6 +207,7 @@ void clear(QueuePair& qp) noexcept {
     qp.block.receive->tail.store(first_position, std::memory_order_relaxed);
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
     qp.block.fault->send.store(0, std::memory_order_relaxed);
+    qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);
     qp.block.fault->established.store(0, std::memory_order_relaxed);
     qp.established_told.store(false, std::memory_order_relaxed);
     qp.draining = false;
@@ -248,7 +276,7 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
         if (qp.state != from) return EINVAL;  // an error came in between
         remember(qp.attributes, *attributes, mask);
         publish(qp);
-        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.datagram == nullptr) {
             errno = 0;
             qp.connect();
             // A peer that is not there may come later; our own descriptors would only be missed
@@ -259,7 +287,7 @@ int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
         qp.set_state(to);
         qp.direct = to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
                     qp.pending_count() == 0;
-        if (to == IBV_QPS_RTS && !qp.direct) qp.run_own_pending();
+        if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
             qp.drained_event = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 &&

@@ -244,6 +244,7 @@ constexpr std::uint64_t on_windows =
                    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                    on_windows;
         case IBV_QPT_UC: return sending | writing | on_windows;
+        case IBV_QPT_UD: return sending;
         default:
             return 0;
     }

@@ -99,6 +99,23 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ibv_uc_pingpong", "-d", "soft0", "-s", "1000000", "-n", "100"}),
     name_of_parameter);
 
+INSTANTIATE_TEST_SUITE_P(
+    Ud, Pingpong,
+    testing::Values(Command{"ibv_ud_pingpong", "-d", "soft0"},
+                    Command{"ibv_ud_pingpong", "-d", "soft0", "-c"},
+                    Command{"ibv_ud_pingpong", "-d", "soft0", "-e", "-c"},
+                    Command{"ibv_ud_pingpong", "-d", "soft0", "-g", "0", "-c"},
+                    Command{"ibv_ud_pingpong", "-d", "soft0", "-s", "4096", "-r", "1", "-c"}),
+    name_of_parameter);
+
+INSTANTIATE_TEST_SUITE_P(
+    Srq, Pingpong,
+    testing::Values(Command{"ibv_srq_pingpong", "-d", "soft0"},
+                    Command{"ibv_srq_pingpong", "-d", "soft0", "-c"},
+                    Command{"ibv_srq_pingpong", "-d", "soft0", "-e", "-c"},
+                    Command{"ibv_srq_pingpong", "-d", "soft0", "-q", "3", "-r", "8", "-e"}),
+    name_of_parameter);
+
 TEST(PreloadedPingpong, EndsWellOnBothSides) {
     const auto pair = run_pair({"ibv_rc_pingpong", "-d", "soft0", "-c"}, Loading::preload);
     EXPECT_TRUE(pair.success()) << pair;
@@ -223,6 +240,24 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"}),
     name_of_parameter);
 
+INSTANTIATE_TEST_SUITE_P(
+    Datagrams, Perftest,
+    testing::Values(Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-a", "-n", "5"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200"},
+                    Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-s", "64"},
+                    Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-b", "-n", "500"}),
+    name_of_parameter);
+
+INSTANTIATE_TEST_SUITE_P(
+    SharedReceives, Perftest,
+    testing::Values(
+        Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-s", "8"},
+        Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-c", "UD", "-s", "8"},
+        Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-s", "4096", "-n", "1000", "-q", "4"},
+        Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-e", "-n", "500"}),
+    name_of_parameter);
+
 class Refusal : public testing::TestWithParam<Command> {};
 
 // What the soft device does not do ends the program by its own error handling, never by a signal.
@@ -236,9 +271,7 @@ TEST_P(Refusal, EndsTheProgramWithItsOwnMessage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfWhatIsNotThere, Refusal,
-                         testing::Values(Command{"ibv_srq_pingpong", "-d", "soft0"},
-                                         Command{"ibv_ud_pingpong", "-d", "soft0"},
-                                         Command{"ibv_xsrq_pingpong", "-d", "soft0"},
+                         testing::Values(Command{"ibv_xsrq_pingpong", "-d", "soft0"},
                                          Command{"ibv_rc_pingpong", "-d", "soft0", "-o"}),
                          name_of_parameter);
 

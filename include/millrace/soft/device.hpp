@@ -79,6 +79,24 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* in
 int destroy_qp(ibv_qp* qp) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) noexcept;
 
+/// At most 32768 receives; IBV_SRQ_MAX_WR is not supported (no SRQ_RESIZE).
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept;
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) noexcept;
+int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) noexcept;
+/// EBUSY while a queue pair uses it.
+int destroy_srq(ibv_srq* srq) noexcept;
+
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept;
+int init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
+                    ibv_ah_attr* attributes) noexcept;
+ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh,
+                          std::uint8_t port) noexcept;
+int destroy_ah(ibv_ah* ah) noexcept;
+
+/// The GID names the group; the LID does not matter. destroy_qp says EBUSY while one is attached.
+int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) noexcept;
+int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) noexcept;
+
 /// A cancellation point, as libibverbs' is: pthread_cancel unwinds it.
 int get_async_event(ibv_context* context, ibv_async_event* event);
 void ack_async_event(ibv_async_event* event) noexcept;

@@ -1,0 +1,123 @@
+// What a UD queue pair has beyond a connected one, as a receiver: who executes on it (the sender
+// table at the end of its block) and the ring of what has arrived. Owned by the queue pair; the
+// table is used by senders too. docs/soft-device.md, "Receive pools".
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "block_layout.hpp"
+#include "completion_queue.hpp"
+#include "fabric.hpp"
+#include "layout.hpp"
+#include "receive_pool_layout.hpp"
+
+namespace millrace::soft {
+
+class ReceivePool;
+
+inline constexpr std::uint32_t grh_bytes = 40;
+inline constexpr std::uint32_t datagram_mtu = 4096;
+
+/// At the end of a UD queue pair's block, page aligned: a bitmap of the node numbers that have
+/// attached themselves, then a cache line per node number. Written by the senders' processes, each
+/// its own bit (set only) and line.
+class SenderTable {
+  public:
+    static constexpr std::size_t lines_offset = page_size;
+    static constexpr std::size_t size =
+        lines_offset + std::size_t{max_node_number + 1} * cache_line;
+    static_assert((max_node_number + 1) / 8 <= page_size);
+
+    SenderTable() = default;
+    explicit SenderTable(std::byte* memory) noexcept : memory_{memory} {}
+
+    [[nodiscard]] std::atomic<std::uint64_t>& word(std::uint32_t node) const noexcept {
+        return *reinterpret_cast<std::atomic<std::uint64_t>*>(
+            memory_ + lines_offset + std::size_t{node & 0xfff} * cache_line);
+    }
+    [[nodiscard]] std::atomic<std::uint64_t>& bits(std::uint32_t index) const noexcept {
+        return reinterpret_cast<std::atomic<std::uint64_t>*>(memory_)[index];
+    }
+    static constexpr std::uint32_t bit_words = (max_node_number + 1) / 64;
+
+    /// Hazard words: count << 21 | tag << 1 | odd while executing.
+    [[nodiscard]] static constexpr std::uint64_t tag_of(const NodeIdentity& identity) noexcept {
+        return identity.low & 0xfffff;
+    }
+    [[nodiscard]] static constexpr std::uint64_t tag_in(std::uint64_t word) noexcept {
+        return word >> 1 & 0xfffff;
+    }
+    static constexpr std::uint64_t one_step = std::uint64_t{1} << 21;
+
+    /// By a sender's process, before it executes on the queue pair for the first time.
+    void enter(std::uint32_t node, const NodeIdentity& identity) const noexcept;
+
+  private:
+    std::byte* memory_ = nullptr;
+};
+
+/// A sender that was executing when looked at.
+struct SeenSender {
+    std::uint32_t node;
+    std::uint64_t word;
+};
+
+/// One datagram's facts that a completion sub-ring's entry has no room for.
+struct ArrivalFacts {
+    std::uint32_t source = 0;
+    std::uint32_t flags = 0;
+};
+
+class Datagram {
+  public:
+    /// `own`: the pool is the queue pair's, not a shared receive queue.
+    Datagram(Node& node, std::byte* sender_table, ReceivePool& pool);
+
+    [[nodiscard]] const SenderTable& senders() const noexcept { return senders_; }
+    [[nodiscard]] ReceivePool& pool() const noexcept { return pool_; }
+
+    /// The senders that execute now. False: no memory to say.
+    [[nodiscard]] bool see(std::vector<SeenSender>& seen) const noexcept;
+    /// Has the sender let go of what it did when its hazard word was `word`?
+    [[nodiscard]] bool sender_out(std::uint32_t node, std::uint64_t word) const noexcept;
+
+    /// For fences of regions: takes those out of `seen` that are known to be stopped. False: one
+    /// of them may be copying from before `registration`.
+    [[nodiscard]] bool pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration);
+    /// These did not let go for a second. `registrations`: as many regions there have been so far.
+    void remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations);
+
+    /// One more has arrived. With the pool's lock.
+    void push(const PoolSlot& slot, std::uint32_t number) noexcept;
+    [[nodiscard]] CompletionEntry* ring() const noexcept { return ring_.get(); }
+    [[nodiscard]] std::uint32_t mask() const noexcept { return mask_; }
+    /// Position of the next one.
+    [[nodiscard]] std::uint32_t arrivals() const noexcept {
+        return tail_.load(std::memory_order_relaxed);
+    }
+    [[nodiscard]] const ArrivalFacts& facts(std::uint32_t position) const noexcept {
+        return facts_[position & mask_];
+    }
+    /// Forgets what has arrived. Nobody may push.
+    void clear() noexcept;
+
+  private:
+    struct Stopped {
+        SeenSender sender;
+        std::uint64_t registrations;
+    };
+    Node& node_;
+    SenderTable senders_;
+    ReceivePool& pool_;
+    std::uint32_t mask_;
+    std::unique_ptr<CompletionEntry[]> ring_;
+    std::unique_ptr<ArrivalFacts[]> facts_;
+    std::atomic<std::uint32_t> tail_{first_position};
+    std::vector<Stopped> stopped_;  ///< with the process mutex
+};
+
+}  // namespace millrace::soft

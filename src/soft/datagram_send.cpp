@@ -1,0 +1,216 @@
+// Implementation of datagram_send.hpp.
+#include "datagram_send.hpp"
+
+#include <endian.h>
+
+#include <cerrno>
+
+#include "address_handle.hpp"
+#include "completion_channel.hpp"
+#include "fences.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/log.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+
+void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
+    const auto look_up = [&](const DatagramTarget* instead_of) {
+        Process& process = *qp_.owner->process;
+        last_ = nullptr;
+        std::shared_ptr<DatagramTarget> found;
+        try {
+            found = process.datagram_targets().find(process.node(), qpn, instead_of);
+            if (found == nullptr) {
+                targets_.erase(qpn);
+                return;
+            }
+            last_ = found.get();
+            last_qpn_ = qpn;
+            targets_[qpn] = std::move(found);
+        } catch (const std::exception& error) {
+            last_ = nullptr;
+            base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", qpn,
+                      error.what());
+        }
+    };
+    if (last_ == nullptr || last_qpn_ != qpn) {
+        const auto known = targets_.find(qpn);
+        if (known != targets_.end()) {
+            last_ = known->second.get();
+            last_qpn_ = qpn;
+        } else {
+            look_up(nullptr);
+        }
+    }
+    using Result = DatagramTarget::Result;
+    Result result = last_ != nullptr ? last_->deliver(message) : Result::dropped;
+    if (result == Result::stale) {
+        look_up(last_);
+        if (last_ != nullptr) result = last_->deliver(message);
+    }
+    if (result != Result::delivered) qp_.counters.add(Count::dropped);
+}
+
+void DatagramSender::send_to_group(const ibv_gid& group,
+                                   const DatagramMessage& message) noexcept {
+    try {
+        Node& node = qp_.owner->process->node();
+        for (const std::uint32_t member : groups_.members(node, group_name(group))) {
+            send_to(member, message);
+        }
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "a multicast message was not sent: {}",
+                  error.what());
+    }
+}
+
+bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
+                            std::uint64_t& total) noexcept {
+    total = 0;
+    message.count = 0;
+    for (int i = 0; i < wr.num_sge; ++i) {
+        const ibv_sge& sge = wr.sg_list[i];
+        if (sge.length == 0) continue;
+        DatagramMessage::Piece& piece = message.pieces[message.count++];
+        piece.length = sge.length;
+        total += sge.length;
+        if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+            piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
+            continue;
+        }
+        const RegionEntry* const entry = qp_.owner->process->node().local_region(sge.lkey);
+        if (entry == nullptr || entry->pd != static_cast<ProtectionDomain*>(qp_.pd)->number ||
+            (entry->access & access_window) != 0) {
+            return false;
+        }
+        const std::uint64_t offset = sge.addr - entry->iova;
+        if (offset > entry->length || sge.length > entry->length - offset) return false;
+        piece.at = static_cast<RegionKind>(entry->kind) == RegionKind::nothing
+                       ? Reach{nullptr, 0, nowhere}
+                       : Reach{reinterpret_cast<std::byte*>(entry->address + offset), 0, 0};
+    }
+    return true;
+}
+
+ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) noexcept {
+    const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
+    if (static_cast<ProtectionDomain*>(ah.pd)->number !=
+        static_cast<ProtectionDomain*>(qp_.pd)->number) {
+        return IBV_WC_LOC_QP_OP_ERR;
+    }
+    const HazardScope scope{qp_.block.hazard->send, qp_.asymmetric};
+    DatagramMessage message;
+    std::uint64_t total = 0;
+    if (!gather(wr, message, total)) return IBV_WC_LOC_PROT_ERR;
+    bytes_ = static_cast<std::uint32_t>(total);
+    if (total > datagram_mtu) {
+        static std::atomic<bool> said{false};
+        if (!said.exchange(true, std::memory_order_relaxed)) {
+            base::log_line(base::LogLevel::warn, "soft",
+                           "a UD message longer than the MTU of 4096 bytes was not sent: split it "
+                           "(said once)");
+        }
+        return IBV_WC_SUCCESS;
+    }
+    message.bytes = bytes_;
+    message.source = qp_.qp_num;
+    // A Q_Key with the highest bit set stands for the queue pair's own (IBTA 10.2.4).
+    const std::uint32_t qkey = wr.wr.ud.remote_qkey;
+    message.qkey = (qkey & 0x80000000U) != 0 ? qp_.attributes.qkey : qkey;
+    message.flags = std::uint32_t{ah.attributes.sl} << completion_service_level_shift;
+    if ((flags & IBV_SEND_SOLICITED) != 0) message.flags |= completion_solicited;
+    if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
+        message.flags |= completion_immediate;
+        message.immediate = wr.imm_data;
+    }
+    ibv_grh grh;
+    if (ah.attributes.is_global != 0) {
+        // What follows it: BTH, DETH, immediate, payload padded to words, ICRC.
+        const std::uint32_t immediate = wr.opcode == IBV_WR_SEND_WITH_IMM ? 4 : 0;
+        grh = ah.grh;
+        grh.paylen = htobe16(
+            static_cast<std::uint16_t>(12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4));
+        message.grh = &grh;
+        message.flags |= completion_grh;
+    }
+    if (ah.multicast) {
+        send_to_group(ah.attributes.grh.dgid, message);
+    } else if (ah.reaches_host) {
+        send_to(wr.wr.ud.remote_qpn & 0xffffff, message);
+    }
+    qp_.counters.add(Count::send);
+    return IBV_WC_SUCCESS;
+}
+
+void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept {
+    const BlockView& block = qp_.block;
+    const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
+    CompletionEntry& entry = block.send_ring[position & block.send_mask];
+    entry.byte_len = bytes;
+    entry.immediate = 0;
+    entry.slot_and_flags = slot;
+    block.send->completions.store(position + 1, std::memory_order_relaxed);
+    entry.sequence.store(sequence_of(position), std::memory_order_release);
+    light_fence(qp_.asymmetric);
+    const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
+    if ((armed & armed_attention_mask) == 0) [[likely]] return;
+    if (NewsPage* const page = qp_.send_source.place.page.load(std::memory_order_acquire);
+        page != nullptr) {
+        page->tell(qp_.send_source.place.bit);
+    }
+    if ((armed & armed_mode_mask) != armed_any || armed == rung_) return;
+    rung_ = armed;
+    auto* const channel = static_cast<CompletionQueue*>(qp_.send_cq)->soft_channel;
+    if (channel != nullptr) channel->ring();
+}
+
+int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    const ibv_qp_state state = qp_.state;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
+        *bad = wr;
+        return EINVAL;
+    }
+    qp_.owner->process->look_for_deaths(base::ticks());
+    bool flushed = false;
+    int error = 0;
+    for (; wr != nullptr; wr = wr->next) {
+        std::uint64_t total = 0;
+        const bool in_line = (wr->send_flags & IBV_SEND_INLINE) != 0;
+        const bool known = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+        const bool fits =
+            wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= qp_.send_sges;
+        for (int i = 0; in_line && fits && i < wr->num_sge; ++i) total += wr->sg_list[i].length;
+        if (!known || !fits || total > qp_.inline_bytes || wr->wr.ud.ah == nullptr) [[unlikely]] {
+            error = EINVAL;
+            break;
+        }
+        const std::uint32_t slot = qp_.send_tail.load(std::memory_order_relaxed);
+        if (slot - qp_.send_head.load(std::memory_order_acquire) >= qp_.send_capacity)
+            [[unlikely]] {
+            error = ENOMEM;
+            break;
+        }
+        const std::uint32_t index = slot & qp_.send_mask;
+        qp_.sent[index] = SentSlot{wr->wr_id, IBV_WC_SEND};
+        qp_.send_tail.store(slot + 1, std::memory_order_release);
+        if (qp_.state != IBV_QPS_RTS) [[unlikely]] {
+            flushed = true;
+            continue;
+        }
+        const std::uint32_t flags =
+            wr->send_flags | (qp_.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+        const ibv_wc_status status = run(*wr, flags);
+        if (status != IBV_WC_SUCCESS) [[unlikely]] {
+            ++qp_.pending_tail;  // posted, and the first that does not complete
+            qp_.begin_send_error(status);
+        } else if ((flags & IBV_SEND_SIGNALED) != 0) {
+            complete(index, bytes_);
+        }
+    }
+    if (error != 0) *bad = wr;
+    if (flushed && qp_.settled) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
+    return error;
+}
+
+}  // namespace millrace::soft

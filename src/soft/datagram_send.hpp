@@ -1,0 +1,43 @@
+// Sending UD datagrams: ibv_post_send of a UD queue pair. Called by post.cpp; owned by queue pairs.
+// docs/soft-device.md, "Receive pools".
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "datagram_target.hpp"
+#include "multicast.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+/// The sending half of a UD queue pair. With its send_lock.
+class DatagramSender {
+  public:
+    explicit DatagramSender(QueuePair& qp) noexcept : qp_{qp} {}
+
+    /// ibv_post_send, in whatever state.
+    [[nodiscard]] int post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+
+  private:
+    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags) noexcept;
+    [[nodiscard]] bool gather(const ibv_send_wr& wr, DatagramMessage& message,
+                              std::uint64_t& total) noexcept;
+    void send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept;
+    void send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept;
+    void complete(std::uint32_t slot, std::uint32_t bytes) noexcept;
+
+    QueuePair& qp_;
+    std::unordered_map<std::uint32_t, std::shared_ptr<DatagramTarget>> targets_;
+    Groups groups_;
+    std::uint32_t last_qpn_ = 0;
+    DatagramTarget* last_ = nullptr;
+    std::uint32_t rung_ = 0;
+    std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
+};
+
+}  // namespace millrace::soft

@@ -1,0 +1,294 @@
+// Implementation of datagram_target.hpp.
+#include "datagram_target.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "fences.hpp"
+#include "millrace/base/system_calls.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// "This node executes on the queue pair" while it lives; see SenderTable.
+class SenderScope {
+  public:
+    SenderScope(std::atomic<std::uint64_t>& word, bool asymmetric) noexcept
+        : word_{word}, odd_{word.load(std::memory_order_relaxed) | 1} {
+        word_.store(odd_, std::memory_order_relaxed);
+        light_fence(asymmetric);
+    }
+    ~SenderScope() {
+        word_.store((odd_ & ~std::uint64_t{1}) + SenderTable::one_step, std::memory_order_release);
+    }
+    SenderScope(const SenderScope&) = delete;
+    SenderScope& operator=(const SenderScope&) = delete;
+
+  private:
+    std::atomic<std::uint64_t>& word_;
+    std::uint64_t odd_;
+};
+
+[[nodiscard]] Reach advance(Reach reach, std::uint64_t bytes) noexcept {
+    if (reach.direct != nullptr) {
+        reach.direct += bytes;
+    } else {
+        reach.remote += bytes;
+    }
+    return reach;
+}
+
+[[nodiscard]] std::size_t sender_table_offset(const Geometry& geometry) noexcept {
+    return geometry.block_size();  // page aligned
+}
+
+}  // namespace
+
+DatagramTarget::DatagramTarget(Node& node, std::shared_ptr<PeerNode> peer) noexcept
+    : node_{node}, peer_{std::move(peer)} {
+    asymmetric_ = node.membarrier() && peer_->asymmetric_fences();
+}
+
+DatagramTarget::~DatagramTarget() {
+    if (pool_block_) peer_->unmap_block(*pool_block_);
+    if (block_) peer_->unmap_block(*block_);
+}
+
+std::shared_ptr<DatagramTarget> DatagramTarget::make(Node& node, std::uint32_t qpn) {
+    auto peer = node.peer(node_of_qpn(qpn));
+    if (peer == nullptr) return nullptr;
+    const std::shared_ptr<DatagramTarget> target{new DatagramTarget{node, std::move(peer)}};
+    return target->map(index_of_qpn(qpn)) ? target : nullptr;
+}
+
+bool DatagramTarget::map(std::uint32_t index) {
+    block_ = peer_->map_block(index, 0);
+    if (!block_) return false;
+    const auto geometry = BlockView::geometry_of_peer(block_->memory, block_->size);
+    if (!geometry) return false;
+    view_ = BlockView{block_->memory, *geometry};
+    if (load_once(view_.receive->type) != IBV_QPT_UD ||
+        block_->size < sender_table_offset(*geometry) + SenderTable::size) {
+        return false;
+    }
+    pool_block_ = peer_->map_block(load_once(view_.receive->pool_index),
+                                   load_once(view_.receive->pool_generation));
+    if (!pool_block_) return false;
+    const auto pool = PoolView::of_peer(pool_block_->memory, pool_block_->size);
+    if (!pool) return false;
+    pool_ = *pool;
+    index_ = index;
+    who_ = static_cast<std::uint32_t>(
+        make_state_word(block_->generation, index, 0, IBV_QPS_RESET) >> 32);
+    const SenderTable table{block_->memory + sender_table_offset(*geometry)};
+    table.enter(node_.number(), node_.identity());
+    hazard_ = &table.word(node_.number());
+    return true;
+}
+
+bool DatagramTarget::find(std::uint32_t key, std::uint64_t address, std::uint64_t length,
+                          Reach& reach) noexcept {
+    Region& region = regions_[index_of_key(key) % regions_.size()];
+    if (region.entry == nullptr || region.key != key ||
+        region.entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) [[unlikely]] {
+        region.entry = nullptr;
+        const RegionEntry* const entry = peer_->region(key);
+        if (entry == nullptr ||
+            entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
+            return false;
+        }
+        Region found{key, entry, load_once(entry->iova), load_once(entry->length), {}};
+        const std::uint32_t pd = load_once(entry->pd);
+        const std::uint32_t access = load_once(entry->access);
+        if (static_cast<RegionKind>(entry->kind) == RegionKind::nothing) {
+            found.base.pid = nowhere;
+        } else {
+            try {
+                const auto base = peer_->reach(*entry, key, true);
+                if (!base) return false;
+                found.base = *base;
+            } catch (...) {  // no memory to map it: this datagram is lost
+                return false;
+            }
+        }
+        // What is checked must be what was mapped; a key of another protection domain is no key.
+        if (load_once(entry->length) != found.length || load_once(entry->iova) != found.iova ||
+            entry->key_word.load(std::memory_order_acquire) != key_word_of(key) ||
+            pd != view_.control->pd.load(std::memory_order_relaxed) ||
+            (access & IBV_ACCESS_LOCAL_WRITE) == 0 || (access & access_window) != 0) {
+            return false;
+        }
+        region = found;
+    }
+    const std::uint64_t offset = address - region.iova;
+    if (offset > region.length || length > region.length - offset) return false;
+    reach = advance(region.base, offset);
+    return true;
+}
+
+bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* pieces,
+                             std::uint32_t& count, std::uint64_t& room) noexcept {
+    const std::uint32_t posted = load_once(slot.sges);
+    if (posted > pool_.sges()) return false;
+    const auto* words = reinterpret_cast<const std::uint64_t*>(&slot + 1);
+    count = 0;
+    room = 0;
+    for (std::uint32_t i = 0; i < posted; ++i) {
+        const auto sge = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{
+            load_once(words[2 * i]), load_once(words[2 * i + 1])});
+        if (sge.length == 0) continue;
+        if (!find(sge.lkey, sge.addr, sge.length, pieces[count].at)) return false;
+        pieces[count++].length = sge.length;
+        room += sge.length;
+    }
+    return true;
+}
+
+CopyResult DatagramTarget::put(const DatagramMessage& message,
+                               const DatagramMessage::Piece* pieces,
+                               std::uint32_t count) noexcept {
+    ibv_grh header;
+    std::uint32_t piece = 0;
+    std::uint64_t used = 0;  // of that piece
+    const auto store = [&](const Reach& from, std::uint64_t bytes) {
+        std::uint64_t done = 0;
+        while (done < bytes && piece < count) {
+            const std::uint64_t part = std::min(bytes - done, pieces[piece].length - used);
+            if (from.direct != nullptr || from.pid == nowhere) {
+                const Reach to = advance(pieces[piece].at, used);
+                const Reach source = advance(from, done);
+                if (to.direct != nullptr && source.direct != nullptr &&
+                    to.direct < source.direct + part &&
+                    source.direct < to.direct + part) [[unlikely]] {
+                    std::memmove(to.direct, source.direct, part);
+                } else {
+                    const CopyResult result = transfer(to, source, part, *peer_);
+                    if (result != CopyResult::ok) return result;
+                }
+            }
+            done += part;
+            used += part;
+            if (used == pieces[piece].length) {
+                ++piece;
+                used = 0;
+            }
+        }
+        return CopyResult::ok;
+    };
+    Reach from;  // nothing: the room is left as it is
+    if (message.grh != nullptr) {
+        header = *message.grh;
+        from.direct = reinterpret_cast<std::byte*>(&header);
+    }
+    CopyResult result = store(from, grh_bytes);
+    for (std::uint32_t i = 0; result == CopyResult::ok && i < message.count; ++i) {
+        result = store(message.pieces[i].at, message.pieces[i].length);
+    }
+    return result;
+}
+
+void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage& message,
+                            std::uint32_t flags) noexcept {
+    PoolSlot& slot = *receive.slot;
+    slot.byte_len = message.bytes + grh_bytes;
+    slot.immediate = message.immediate;
+    slot.source = message.source;
+    slot.flags = flags;
+    slot.arrived.store(sequence_of(receive.position), std::memory_order_release);
+    light_fence(asymmetric_);
+    const std::uint32_t armed = view_.control->armed_receive.load(std::memory_order_relaxed);
+    const std::uint32_t mode = armed & armed_mode_mask;
+    if (mode != armed_not && armed != rung_ &&
+        (mode == armed_any || (flags & (completion_solicited | completion_protection)) != 0))
+        [[unlikely]] {
+        rung_ = armed;
+        ring(bell_receive_, view_.control->bell_receive.load(std::memory_order_relaxed));
+    }
+    if (pool_.below_limit(receive.position)) [[unlikely]] {
+        ring(bell_async_, view_.control->bell_async.load(std::memory_order_relaxed));
+    }
+}
+
+void DatagramTarget::ring(Bell& bell, int number) noexcept {
+    if (bell.number != number) {
+        bell = Bell{number, nullptr};
+        try {
+            if (number >= 0) bell.pipe = peer_->bell(number);
+        } catch (...) {  // no memory for it: the receiver wakes by its own clock
+        }
+    }
+    if (bell.pipe == nullptr) return;
+    const char byte = 1;
+    // A full pipe is a bell that rings already.
+    [[maybe_unused]] const ssize_t written = write(bell.pipe->get(), &byte, 1);
+    base::count_system_call();
+}
+
+DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) noexcept {
+    if (!peer_->alive()) return Result::stale;
+    const std::lock_guard guard{lock_};
+    const SenderScope scope{*hazard_, asymmetric_};
+    const std::uint64_t word = view_.control->state_word.load(std::memory_order_acquire);
+    if (static_cast<std::uint32_t>(word >> 32) != who_) return Result::stale;
+    const std::uint64_t state = word & state_mask;
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return Result::dropped;
+    if (view_.receive->qkey.load(std::memory_order_relaxed) != message.qkey) return Result::dropped;
+
+    std::array<DatagramMessage::Piece, max_sges> pieces;
+    std::uint32_t count = 0;
+    for (std::uint32_t round = 0; round <= pool_.mask() + 64; ++round) {
+        const ClaimedReceive next = pool_.peek();
+        if (next.slot == nullptr) return Result::dropped;
+        std::uint64_t room = 0;
+        const bool known = scatter(*next.slot, pieces.data(), count, room);
+        // Too short for it: the receive stays for another one.
+        if (known && room < grh_bytes + std::uint64_t{message.bytes}) return Result::dropped;
+        // What was read is what was posted if it is still to be had now.
+        if (!pool_.take(next, index_, node_.number())) continue;
+        CopyResult result = CopyResult::bad_address;
+        if (known) result = put(message, pieces.data(), count);
+        if (result == CopyResult::peer_gone) return Result::stale;
+        arrive(next, message,
+               message.flags | (result == CopyResult::ok ? 0U : unsigned{completion_protection}));
+        return Result::delivered;
+    }
+    return Result::dropped;
+}
+
+bool DatagramTarget::forget_regions() noexcept {
+    if (!lock_.try_lock()) return false;
+    regions_.fill(Region{});
+    lock_.unlock();
+    return true;
+}
+
+std::vector<std::shared_ptr<DatagramTarget>> DatagramTargets::all() {
+    const std::lock_guard guard{mutex_};
+    std::vector<std::shared_ptr<DatagramTarget>> living;
+    for (const auto& [qpn, known] : known_) {
+        if (auto target = known.lock()) living.push_back(std::move(target));
+    }
+    return living;
+}
+
+std::shared_ptr<DatagramTarget> DatagramTargets::find(Node& node, std::uint32_t qpn,
+                                                      const DatagramTarget* instead_of) {
+    const std::lock_guard guard{mutex_};
+    if (const auto known = known_.find(qpn); known != known_.end()) {
+        auto target = known->second.lock();
+        if (target != nullptr && target.get() != instead_of) return target;
+    }
+    auto made = DatagramTarget::make(node, qpn);
+    if (made == nullptr) return nullptr;
+    if (known_.size() >= prune_at_) {
+        std::erase_if(known_, [](const auto& one) { return one.second.expired(); });
+        prune_at_ = known_.size() * 2 + 64;
+    }
+    known_[qpn] = made;
+    return made;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,115 @@
+// Implementation of multicast.hpp, and ibv_attach_mcast.
+#include "multicast.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+#include "address_handle.hpp"
+#include "context.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/soft/device.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// Guards the group table of this process's node.
+std::mutex attaching;
+
+[[nodiscard]] GroupEntry* find(Node& node, const GroupName& group, std::uint32_t index) noexcept {
+    for (std::uint32_t i = 0; i < groups_per_node; ++i) {
+        GroupEntry& entry = node.groups()[i];
+        if (entry.member.load(std::memory_order_relaxed) == index + 1 &&
+            std::memcmp(entry.group, group.data(), group.size()) == 0) {
+            return &entry;
+        }
+    }
+    return nullptr;
+}
+
+/// Tells every node that memberships have changed.
+int announce(Node& node) noexcept {
+    try {
+        for (const std::uint32_t number : node.node_numbers()) {
+            if (const auto peer = node.peer(number); peer != nullptr) peer->announce_membership();
+        }
+        return 0;
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::error, "soft",
+                  "tell the fabric of a change of a multicast group: {}; senders may not know it",
+                  error.what());
+        return ENOMEM;
+    }
+}
+
+}  // namespace
+
+GroupName group_name(const ibv_gid& gid) noexcept {
+    GroupName name;
+    std::memcpy(name.data(), gid.raw, name.size());
+    return name;
+}
+
+const std::vector<std::uint32_t>& Groups::members(Node& node, const GroupName& group) {
+    // The epoch first: who attaches writes itself down, and raises it then.
+    const std::uint32_t epoch = node.membership().load(std::memory_order_acquire);
+    if (epoch != epoch_) {
+        known_.clear();
+        epoch_ = epoch;
+    }
+    const auto known = known_.find(group);
+    if (known != known_.end()) return known->second;
+    std::vector<std::uint32_t> found;
+    for (const std::uint32_t number : node.node_numbers()) {
+        if (const auto peer = node.peer(number); peer != nullptr) peer->members(group, found);
+    }
+    return known_[group] = std::move(found);
+}
+
+bool in_any_group(Node& node, std::uint32_t index) noexcept {
+    const std::lock_guard guard{attaching};
+    for (std::uint32_t i = 0; i < groups_per_node; ++i) {
+        if (node.groups()[i].member.load(std::memory_order_relaxed) == index + 1) return true;
+    }
+    return false;
+}
+
+int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    if (qp.datagram == nullptr || !is_multicast(*gid)) return EINVAL;
+    Node& node = qp.owner->process->node();
+    if (!node.usable()) return ENODEV;
+    const GroupName name = group_name(*gid);
+    {
+        const std::lock_guard guard{attaching};
+        if (find(node, name, qp.memory.index) != nullptr) return 0;
+        GroupEntry* free = nullptr;
+        for (std::uint32_t i = 0; i < groups_per_node && free == nullptr; ++i) {
+            GroupEntry& entry = node.groups()[i];
+            if (entry.member.load(std::memory_order_relaxed) == 0) free = &entry;
+        }
+        if (free == nullptr) return ENOMEM;
+        std::memcpy(free->group, name.data(), name.size());
+        free->member.store(qp.memory.index + 1, std::memory_order_release);
+    }
+    return announce(node);
+}
+
+int detach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    Node& node = qp.owner->process->node();
+    if (!node.usable()) return ENODEV;
+    {
+        const std::lock_guard guard{attaching};
+        GroupEntry* const entry = find(node, group_name(*gid), qp.memory.index);
+        if (entry == nullptr) return EINVAL;
+        entry->member.store(0, std::memory_order_release);
+    }
+    static_cast<void>(announce(node));  // it has left; who does not know sends in vain
+    return 0;
+}
+
+}  // namespace millrace::soft

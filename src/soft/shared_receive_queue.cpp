@@ -1,0 +1,91 @@
+// Implementation of shared_receive_queue.hpp and of its entries in <millrace/soft/device.hpp>.
+#include "shared_receive_queue.hpp"
+
+#include <cerrno>
+#include <new>
+
+#include "context.hpp"
+#include "millrace/soft/device.hpp"
+
+namespace millrace::soft {
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
+    const auto refuse = [](int error) -> ibv_srq* {
+        errno = error;
+        return nullptr;
+    };
+    const ibv_srq_attr& asked = attributes->attr;
+    if (asked.max_wr == 0 || asked.max_wr > max_queue_entries || asked.max_sge > max_sges) {
+        return refuse(EINVAL);
+    }
+    Context* const owner = context_of(pd->context);
+    std::unique_ptr<SharedReceiveQueue> srq;
+    try {
+        srq = std::make_unique<SharedReceiveQueue>();
+        srq->pool = ReceivePool::make(owner->process->node(), asked.max_wr, asked.max_sge);
+        if (srq->pool == nullptr) return nullptr;  // errno says why
+        auto* const raised_by = srq.get();
+        srq->pool->reached = [raised_by] {
+            raise_async_event(*raised_by, IBV_EVENT_SRQ_LIMIT_REACHED);
+        };
+    } catch (const std::exception&) {
+        if (srq != nullptr && srq->pool != nullptr) srq->pool->give_back();
+        return refuse(ENOMEM);
+    }
+    srq->context = pd->context;
+    srq->srq_context = attributes->srq_context;
+    srq->pd = pd;
+    srq->handle = srq->pool->block().index;
+    srq->owner = owner;
+    pthread_mutex_init(&srq->mutex, nullptr);
+    pthread_cond_init(&srq->cond, nullptr);
+    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    owner->users.fetch_add(1);
+    attributes->attr.max_wr = srq->pool->entries();
+    attributes->attr.max_sge = srq->pool->sges();
+    return srq.release();
+}
+
+int modify_srq(ibv_srq* public_srq, ibv_srq_attr* attributes, int mask) noexcept {
+    auto& srq = *static_cast<SharedReceiveQueue*>(public_srq);
+    if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+    if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // as query_device says: no SRQ_RESIZE
+    if ((mask & IBV_SRQ_LIMIT) != 0) {
+        if (attributes->srq_limit > srq.pool->entries()) return EINVAL;
+        srq.pool->set_limit(attributes->srq_limit);
+    }
+    return 0;
+}
+
+int query_srq(ibv_srq* public_srq, ibv_srq_attr* attributes) noexcept {
+    auto& srq = *static_cast<SharedReceiveQueue*>(public_srq);
+    srq.pool->check_limit();
+    *attributes = ibv_srq_attr{};
+    attributes->max_wr = srq.pool->entries();
+    attributes->max_sge = srq.pool->sges();
+    attributes->srq_limit = srq.pool->limit();
+    return 0;
+}
+
+int destroy_srq(ibv_srq* public_srq) noexcept {
+    auto* const srq = static_cast<SharedReceiveQueue*>(public_srq);
+    if (srq->pool->used()) return EBUSY;
+    end_async_events(*public_srq);
+    pthread_cond_destroy(&srq->cond);
+    pthread_mutex_destroy(&srq->mutex);
+    srq->pool->give_back();
+    static_cast<ProtectionDomain*>(srq->pd)->users.fetch_sub(1);
+    Context* const owner = srq->owner;
+    delete srq;
+    release(owner);
+    return 0;
+}
+
+int post_srq_recv(ibv_srq* public_srq, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    auto& srq = *static_cast<SharedReceiveQueue*>(public_srq);
+    const int error = srq.pool->post(wr, bad);
+    srq.pool->serve_waiting();
+    return error;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,244 @@
+// UD senders that die or stop in the middle of a send: the receiver goes on, its receives come
+// back, and its memory is its own.
+#include <algorithm>
+#include <set>
+#include <thread>
+
+#include "datagram.hpp"
+#include "queue_pair.hpp"
+#include "station.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::test {
+namespace {
+
+/// Sends `length` bytes to the queue pair named, for ever.
+MILLRACE_CHILD(datagram_flood) {
+    StationOptions options;
+    Station station{options};
+    ibv_qp* const qp = station.datagram();
+    ibv_ah* const ah = station.handle();
+    const auto peer = static_cast<std::uint32_t>(std::stoul(arguments.at(0)));
+    const auto length = std::stoul(arguments.at(1));
+    say("flooding");
+    for (;;) {
+        static_cast<void>(station.send_to(qp, ah, peer, 1, 0, length));
+        while (station.poll_once()) {
+        }
+    }
+}
+
+ChildProcess flood(const ibv_qp* qp, std::size_t length) {
+    ChildProcess child = ChildProcess::start(
+        "datagram_flood", {std::to_string(qp->qp_num), std::to_string(length)});
+    EXPECT_EQ(child.read_line(), "flooding");
+    return child;
+}
+
+std::size_t executing(const ibv_qp* qp) {
+    std::vector<soft::SeenSender> seen;
+    EXPECT_TRUE(static_cast<const soft::QueuePair*>(qp)->datagram->see(seen));
+    return seen.size();
+}
+
+TEST(DatagramDeath, OfASenderAtARandomInstantCostsNoReceive) {
+    constexpr std::uint64_t receives = 4;
+    for (int seed = 0; seed < 50; ++seed) {
+        SCOPED_TRACE(seed);
+        StationOptions options;
+        options.receive_wr = receives;
+        options.shared_memory = seed % 2 == 0;
+        Station station{options};
+        ibv_qp* const qp = station.datagram();
+        for (std::uint64_t i = 0; i < receives; ++i) {
+            ASSERT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
+        }
+        ChildProcess dying = flood(qp, 4096);
+        ChildProcess living = flood(qp, 64);
+        const auto drain = [&] {
+            int count = 0;
+            while (const auto wc = station.poll_once()) {
+                EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+                EXPECT_EQ(station.receive(qp, wc->wr_id, wc->wr_id * 8192, 8192), 0);
+                ++count;
+            }
+            return count;
+        };
+        const auto until = std::chrono::steady_clock::now() +
+                           std::chrono::microseconds{(seed * 7919) % 3000};
+        while (std::chrono::steady_clock::now() < until) static_cast<void>(drain());
+        dying.kill_and_wait();
+        int after = 0;
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+        while (after < 100 && std::chrono::steady_clock::now() < limit) after += drain();
+        ASSERT_GE(after, 100) << "the living one's messages stopped";
+        living.kill_and_wait();
+        // Whatever the dead ones had claimed comes back: all receives can be used.
+        ibv_qp* const local = station.datagram();
+        ibv_ah* const ah = station.handle();
+        std::set<std::uint64_t> seen;
+        while (std::chrono::steady_clock::now() < limit && seen.size() < receives) {
+            ASSERT_EQ(station.send_to(local, ah, qp->qp_num, 99, 0, 8, 0), 0);
+            ASSERT_EQ(station.send_to(local, ah, local->qp_num, 99, 0, 8), 0);  // dropped
+            const auto patience = std::chrono::milliseconds{5};
+            while (const auto wc = station.complete(patience)) {
+                if (wc->wr_id == 99) continue;
+                if (wc->opcode == IBV_WC_RECV) seen.insert(wc->wr_id);
+            }
+        }
+        EXPECT_EQ(seen.size(), receives) << "a receive is lost";
+        EXPECT_EQ(soft::dereg_mr(station.mr), 0) << "the dead hold nothing";
+        station.mr = nullptr;
+    }
+}
+
+TEST(DatagramDeath, OfASenderThatStoppedInTheMiddleOfASendEndsTheWait) {
+    StationOptions options;
+    options.shared_memory = false;
+    Station station{options};
+    ibv_qp* const qp = station.datagram();
+    for (std::uint64_t i = 0; i < 16; ++i) ASSERT_EQ(station.receive(qp, i, i * 8192, 8192), 0);
+    ChildProcess child = flood(qp, 4096);
+    std::this_thread::sleep_for(std::chrono::milliseconds{2});
+    ASSERT_TRUE(child.stop());
+    child.kill_and_wait();
+    EXPECT_EQ(soft::dereg_mr(station.mr), 0);
+    station.mr = nullptr;
+}
+
+TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
+    int held = 0;
+    for (int round = 0; round < 60 && held < 2; ++round) {
+        SCOPED_TRACE(round);
+        StationOptions options;
+        options.shared_memory = false;
+        Station station{options};
+        ibv_qp* const qp = station.datagram();
+        ChildProcess child = flood(qp, 4096);
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{2};
+        while (std::chrono::steady_clock::now() < until) {
+            static_cast<void>(station.receive(qp, 1, 8192, 8192));
+            static_cast<void>(station.poll_once());
+        }
+        ASSERT_TRUE(child.stop());
+        const bool copying = executing(qp) != 0;
+        const int error = soft::dereg_mr(station.mr);
+        EXPECT_EQ(error, copying ? EBUSY : 0);
+        if (error == EBUSY) {
+            ++held;
+            EXPECT_EQ(soft::dereg_mr(station.mr), EBUSY) << "asked again, still stopped";
+            EXPECT_EQ(qp->state, IBV_QPS_RTS) << "the queue pair is not to blame";
+            // Other memory is not concerned, and others' messages arrive in it.
+            void* const other = map_shareable(8192);
+            ibv_mr* const fresh = soft::reg_mr(
+                station.pd, other, 8192, reinterpret_cast<std::uint64_t>(other),
+                IBV_ACCESS_LOCAL_WRITE);
+            ASSERT_NE(fresh, nullptr);
+            EXPECT_EQ(soft::dereg_mr(fresh), 0);
+            EXPECT_EQ(Station::to_state(qp, IBV_QPS_RESET, 0), EBUSY);
+            child.resume();
+            int later = EBUSY;
+            const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+            while (later == EBUSY && std::chrono::steady_clock::now() < limit) {
+                later = soft::dereg_mr(station.mr);
+            }
+            EXPECT_EQ(later, 0) << "it has gone on, and let go";
+        }
+        station.mr = nullptr;
+    }
+    EXPECT_GT(held, 0) << "no round stopped the sender in the middle of a send";
+}
+
+TEST(DatagramFence, AStoppedSenderDoesNotHoldUpTheOthers) {
+    int held = 0;
+    for (int round = 0; round < 60 && held < 2; ++round) {
+        SCOPED_TRACE(round);
+        StationOptions options;
+        options.shared_memory = false;
+        options.receive_wr = 4;
+        Station station{options};
+        ibv_qp* const qp = station.datagram();
+        ibv_qp* const local = station.datagram();
+        ibv_ah* const ah = station.handle();
+        ChildProcess child = flood(qp, 4096);
+        std::set<std::uint64_t> posted;
+        std::uint64_t id = 0;
+        const auto post = [&] {
+            const std::size_t at = (1 + id % 16) * 8192;
+            if (station.receive(qp, id, at, 8192) == 0) posted.insert(id++);
+        };
+        for (int i = 0; i < 4; ++i) post();
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{2};
+        while (std::chrono::steady_clock::now() < until) {
+            if (const auto wc = station.poll_once()) {
+                posted.erase(wc->wr_id);
+                post();
+            }
+        }
+        ASSERT_TRUE(child.stop());
+        while (const auto wc = station.poll_once()) {
+            posted.erase(wc->wr_id);
+            post();
+        }
+        if (executing(qp) == 0) continue;
+        // One receive may be in its hands; the others serve everybody, many laps of the ring long.
+        for (int i = 0; i < 40; ++i) {
+            ASSERT_EQ(station.send_to(local, ah, qp->qp_num, 1000000, 0, 8), 0);
+            for (int completions = 0; completions < 2; ++completions) {
+                const auto wc = station.complete();
+                ASSERT_TRUE(wc) << i;
+                if (wc->opcode != IBV_WC_RECV) continue;
+                EXPECT_EQ(posted.erase(wc->wr_id), 1U);
+                post();
+            }
+        }
+        ++held;
+        child.resume();
+        // What it had claimed arrives late, or it had claimed nothing.
+        std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        child.kill_and_wait();
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::milliseconds{100};
+        while (std::chrono::steady_clock::now() < limit) {
+            if (const auto wc = station.poll_once()) {
+                EXPECT_EQ(posted.erase(wc->wr_id), 1U);
+                post();
+            }
+        }
+        EXPECT_EQ(posted.size(), 4U) << "all receives are posted";
+    }
+    EXPECT_GT(held, 0) << "no round stopped the sender in the middle of a send";
+}
+
+TEST(DatagramFence, DestroyingTheQueuePairOfAStoppedSenderDoesNotHandOutItsMemory) {
+    for (int round = 0; round < 60; ++round) {
+        StationOptions options;
+        options.shared_memory = false;
+        Station station{options};
+        ibv_qp* const qp = station.datagram();
+        ChildProcess child = flood(qp, 4096);
+        const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{2};
+        while (std::chrono::steady_clock::now() < until) {
+            static_cast<void>(station.receive(qp, 1, 8192, 8192));
+            static_cast<void>(station.poll_once());
+        }
+        ASSERT_TRUE(child.stop());
+        const bool copying = executing(qp) != 0;
+        station.destroy(qp);
+        if (!copying) continue;
+        EXPECT_EQ(soft::dereg_mr(station.mr), EBUSY);
+        child.kill_and_wait();
+        int later = EBUSY;
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+        while (later == EBUSY && std::chrono::steady_clock::now() < limit) {
+            static_cast<void>(station.poll_once());
+            later = soft::dereg_mr(station.mr);
+        }
+        EXPECT_EQ(later, 0);
+        station.mr = nullptr;
+        return;
+    }
+    FAIL() << "no round stopped the sender in the middle of a send";
+}
+
+}  // namespace
+}  // namespace millrace::test
