@@ -383,7 +383,6 @@ TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
         for (std::uint64_t i = 0; i < receives; ++i) {
             ASSERT_EQ(hub.receive(nullptr, i, i * 64, 64), 0);
         }
-        std::uint64_t posted = receives;
         std::uint64_t after = 0;
         bool dead = false;
         const auto until = std::chrono::steady_clock::now() +
@@ -399,7 +398,6 @@ TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
             ASSERT_EQ(wc->status, IBV_WC_SUCCESS);
             if (dying.qp->state == IBV_QPS_ERR && wc->qp_num == living.qp->qp_num) ++after;
             ASSERT_EQ(hub.receive(nullptr, wc->wr_id, wc->wr_id * 64, 64), 0);
-            ++posted;
         }
         ASSERT_GE(after, 20U) << "the living one's messages stopped, or the death was not noticed";
         living.child.kill_and_wait();
