@@ -292,6 +292,7 @@ MILLRACE_CHILD(shared_sender) {
     say(std::to_string(qp->qp_num));
     const auto peer = static_cast<std::uint32_t>(std::stoul(hear().value()));
     if (station.connect(qp, peer) != 0) return 2;
+    say("connected");
     const auto count = std::stoul(hear().value());
     for (std::uint64_t number = 0; number < count; ++number) {
         std::uint64_t words[8];
@@ -313,6 +314,8 @@ struct Sender {
         EXPECT_TRUE(number);
         EXPECT_EQ(hub.connect(qp, static_cast<std::uint32_t>(std::stoul(number.value_or("0")))), 0);
         child.write_line(std::to_string(qp->qp_num));
+        // Who dies before it is connected is no death that anybody is told of.
+        EXPECT_EQ(child.read_line(), "connected");
         child.write_line(std::to_string(count));
     }
     ChildProcess child;
@@ -399,7 +402,8 @@ TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
             if (dying.qp->state == IBV_QPS_ERR && wc->qp_num == living.qp->qp_num) ++after;
             ASSERT_EQ(hub.receive(nullptr, wc->wr_id, wc->wr_id * 64, 64), 0);
         }
-        ASSERT_GE(after, 20U) << "the living one's messages stopped, or the death was not noticed";
+        ASSERT_EQ(dying.qp->state, IBV_QPS_ERR) << "the death was not noticed";
+        ASSERT_GE(after, 20U) << "the living one's messages stopped";
         living.child.kill_and_wait();
         while (living.qp->state != IBV_QPS_ERR && std::chrono::steady_clock::now() < limit) {
             const auto wc = hub.poll_once();
