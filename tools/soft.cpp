@@ -17,6 +17,9 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/soft/device.hpp"
+#include "soft/clean.hpp"
+#include "soft/status.hpp"
+#include "soft/trace.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -84,15 +87,8 @@ int run(const RunOptions& options) {
     return error == ENOENT ? 127 : 126;  // as shells do
 }
 
-}  // namespace
-
-void add_soft(CLI::App& program, Action& chosen) {
-    auto* soft = program.add_subcommand("soft", "The soft device: RDMA without hardware");
-    soft->require_subcommand(1);
-    auto* command = soft->add_subcommand(
-        "run",
-        "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
-        "devices:  millrace soft run -- ib_write_lat -d soft0");
+/// What `run` and `trace` have in common.
+std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     auto options = std::make_shared<RunOptions>();
     command->add_option("--mode", options->mode,
                         "How the device behaves: fast, or like a link, as in\n"
@@ -105,7 +101,62 @@ void add_soft(CLI::App& program, Action& chosen) {
                       "own search path");
     command->add_option("program", options->command, "After --: the program and its arguments")
         ->required();
+    return options;
+}
+
+void add_run(CLI::App& soft, Action& chosen) {
+    auto* command = soft.add_subcommand(
+        "run",
+        "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
+        "devices:  millrace soft run -- ib_write_lat -d soft0");
+    auto options = add_program(command);
     command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+}
+
+void add_trace(CLI::App& soft, Action& chosen) {
+    auto* command = soft.add_subcommand(
+        "trace",
+        "As run, and show each work request, completion, state change and registration as it\n"
+        "happens:  millrace soft trace -- ib_write_lat -d soft0");
+    auto options = add_program(command);
+    auto how = std::make_shared<TraceOptions>();
+    command->add_flag("--json", how->json, "One line of JSON each, in place of a timeline");
+    command->add_option("--output", how->output, "File for the trace (default: standard error)");
+    command->callback([options, how, &chosen] {
+        chosen = [options, how] { return trace(*how, [&] { return run(*options); }); };
+    });
+}
+
+void add_status(CLI::App& soft, Action& chosen) {
+    auto* command = soft.add_subcommand(
+        "status", "Show who has the soft device open: queue pairs, memory, counters");
+    auto fabric = std::make_shared<std::string>();
+    auto json = std::make_shared<bool>(false);
+    command->add_option("--fabric", *fabric, "Only this fabric (default: all)");
+    command->add_flag("--json", *json, "Print JSON");
+    command->callback(
+        [fabric, json, &chosen] { chosen = [=] { return show_status(*fabric, *json); }; });
+}
+
+void add_clean(CLI::App& soft, Action& chosen) {
+    auto* command = soft.add_subcommand(
+        "clean",
+        "Look for what dead programs left behind. The soft device leaves nothing by design: names\n"
+        "and memory go with their processes. Says what it looked for, and removes what is found");
+    auto dry_run = std::make_shared<bool>(false);
+    command->add_flag("--dry-run", *dry_run, "Remove nothing");
+    command->callback([dry_run, &chosen] { chosen = [=] { return clean(*dry_run); }; });
+}
+
+}  // namespace
+
+void add_soft(CLI::App& program, Action& chosen) {
+    auto* soft = program.add_subcommand("soft", "The soft device: RDMA without hardware");
+    soft->require_subcommand(1);
+    add_run(*soft, chosen);
+    add_trace(*soft, chosen);
+    add_status(*soft, chosen);
+    add_clean(*soft, chosen);
 }
 
 }  // namespace millrace::tools

@@ -11,6 +11,7 @@
 #include "link.hpp"
 #include "mode.hpp"
 #include "process.hpp"
+#include "tracing.hpp"
 
 namespace millrace::soft {
 
@@ -50,6 +51,7 @@ struct Context : verbs_context {
     /// destroyed or the process ends.
     std::atomic<int> users{1};
     std::unique_ptr<AsynchronousEvents> events;
+    std::unique_ptr<Tracing> tracing;  ///< null, unless MILLRACE_TRACE is set
 };
 
 [[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {

@@ -143,6 +143,7 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->free_dm = free_dm;
     context->reg_dm_mr = reg_dm_mr;
     context->alloc_null_mr = alloc_null_mr;
+    Tracing::install(*context);
     return &context.release()->context;
 }
 
@@ -169,6 +170,7 @@ ibv_context* open_device(ibv_device* device) noexcept {
 
 int close_device(ibv_context* public_context) noexcept {
     Context* const context = context_of(public_context);
+    if (context->tracing != nullptr) context->tracing->closes();
     // Events of what is left have no reader any more.
     public_context->async_fd = -1;
     context->events->close();

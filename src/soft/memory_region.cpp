@@ -3,6 +3,7 @@
 #include <new>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "device_memory.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
@@ -68,8 +69,8 @@ template <class Add>
 
 }  // namespace
 
-ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
-               unsigned access) noexcept {
+ibv_mr* register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
+                        unsigned access) noexcept {
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
     auto remapped = remap(address, length);
     MemoryRegion* const region =
@@ -175,7 +176,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     return 0;
 }
 
-int dereg_mr(ibv_mr* public_mr) noexcept {
+int deregister_memory(ibv_mr* public_mr) noexcept {
     auto* region = static_cast<MemoryRegion*>(public_mr);
     Context* const owner = context_of(region->context);
     Process& process = *owner->process;

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "completion_channel.hpp"
+#include "control_calls.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
@@ -621,7 +622,7 @@ bool QueuePair::serve() noexcept {
 
 // --- creation and end -----------------------------------------------------------------------------
 
-ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
+ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     const auto refuse = [](int error) -> ibv_qp* {
         errno = error;
         return nullptr;
@@ -801,7 +802,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     return qp.release();
 }
 
-int destroy_qp(ibv_qp* public_qp) noexcept {
+int end_queue_pair(ibv_qp* public_qp) noexcept {
     if (const auto& bound = *static_cast<QueuePair*>(public_qp);
         bound.datagram != nullptr &&
         in_any_group(bound.owner->process->node(), bound.memory.index)) {

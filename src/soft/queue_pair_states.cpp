@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 
+#include "control_calls.hpp"
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
@@ -259,7 +260,7 @@ int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noe
 
 }  // namespace
 
-int modify_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
+int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
     const std::lock_guard modify{qp.modify_mutex};
     const ibv_qp_state from = qp.state;

@@ -1,0 +1,318 @@
+// `millrace soft status`, `soft clean` and `soft trace`, with `millrace cat` and with an unmodified
+// program as the watched ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utime.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/child_process.hpp"
+
+namespace millrace::tools {
+namespace {
+
+using millrace::test::ChildProcess;
+using millrace::test::Exit;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using nlohmann::json;
+
+struct Outcome {
+    std::string text;
+    Exit exit;
+};
+
+Outcome run(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+    std::vector<std::string> command{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1 </dev/null",
+                                     MILLRACE_COMMAND};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    ChildProcess process = ChildProcess::start_program(command, std::move(environment));
+    Outcome outcome;
+    outcome.text = process.read_all();
+    outcome.exit = process.wait();
+    return outcome;
+}
+
+class Soft : public testing::Test {
+  protected:
+    Soft() {
+        std::string pattern = testing::TempDir() + "millrace-soft-test-XXXXXX";
+        folder_ = mkdtemp(pattern.data());
+    }
+    ~Soft() override {
+        std::error_code ignored;
+        std::filesystem::remove_all(folder_, ignored);
+    }
+    [[nodiscard]] std::string fabric() const { return "soft-test-" + std::to_string(getpid()); }
+    [[nodiscard]] std::vector<std::string> on_fabric() const {
+        return {"MILLRACE_FABRIC=" + fabric()};
+    }
+    [[nodiscard]] std::string address() const { return "unix:" + folder_ + "/socket"; }
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+
+    [[nodiscard]] json status() const {
+        const Outcome outcome = run({"soft", "status", "--json", "--fabric", fabric()});
+        EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+        return json::parse(outcome.text)["participants"];
+    }
+
+  private:
+    std::string folder_;
+};
+
+TEST_F(Soft, StatusSaysThatNobodyIsThere) {
+    const Outcome outcome = run({"soft", "status", "--fabric", fabric()});
+    EXPECT_TRUE(outcome.exit.success());
+    EXPECT_THAT(outcome.text, HasSubstr("no program has the soft device open on fabric"));
+    EXPECT_EQ(status().size(), 0U);
+}
+
+TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {
+    ChildProcess listening = ChildProcess::start_program(
+        {MILLRACE_COMMAND, "cat", "listen", address()}, on_fabric());
+    ChildProcess sending =
+        ChildProcess::start_program({MILLRACE_COMMAND, "cat", address()}, on_fabric());
+    ASSERT_TRUE(sending.write_line("hello"));
+    ASSERT_EQ(listening.read_line(), "hello");  // so both are connected
+
+    const json both = status();
+    ASSERT_EQ(both.size(), 2U) << both;
+    std::map<int, json> by_pid;
+    std::map<unsigned, json> queue_pairs;
+    for (const auto& one : both) {
+        by_pid[one["pid"].get<int>()] = one;
+        EXPECT_EQ(one["fabric"], fabric());
+        EXPECT_EQ(one["program"], "millrace");
+        EXPECT_EQ(one["user_id"], geteuid());
+        EXPECT_TRUE(one["readable"].get<bool>());
+        ASSERT_FALSE(one["queue_pairs"].empty()) << one;
+        EXPECT_FALSE(one["regions"].empty());
+        EXPECT_GT(one["control_memory_bytes"], 0);
+        for (const auto& qp : one["queue_pairs"]) {
+            EXPECT_EQ(qp["number"].get<unsigned>() >> 12, one["node"].get<unsigned>());
+            queue_pairs[qp["number"].get<unsigned>()] = qp;
+        }
+        for (const auto& region : one["regions"]) EXPECT_GT(region["bytes"], 0);
+    }
+    EXPECT_TRUE(by_pid.contains(listening.pid()));
+    EXPECT_TRUE(by_pid.contains(sending.pid()));
+    for (const auto& [number, qp] : queue_pairs) {
+        EXPECT_EQ(qp["type"], "RC");
+        EXPECT_EQ(qp["state"], "RTS");
+        const auto peer = qp["peer"].get<unsigned>();
+        ASSERT_TRUE(queue_pairs.contains(peer)) << both;
+        EXPECT_EQ(queue_pairs[peer]["peer"].get<unsigned>(), number);
+    }
+    bool counted = false;
+    for (const auto& page : by_pid[sending.pid()]["counters"]) {
+        counted = counted || page["title"] == "soft device";
+    }
+    EXPECT_TRUE(counted) << both;
+
+    const Outcome table = run({"soft", "status", "--fabric", fabric()});
+    EXPECT_THAT(table.text, AllOf(HasSubstr("pid " + std::to_string(listening.pid())),
+                                  HasSubstr("pid " + std::to_string(sending.pid())),
+                                  HasSubstr("RC  RTS"), HasSubstr("mapped by peers"),
+                                  HasSubstr("completion channel")));
+
+    sending.close_input();
+    EXPECT_TRUE(sending.wait().success());
+    EXPECT_TRUE(listening.wait().success());
+    EXPECT_EQ(status().size(), 0U);
+}
+
+TEST_F(Soft, CleanSaysWhatItLookedForAndRemovesOnlyOldFoldersOfDemos) {
+    const std::string old_one = folder() + "/millrace-demo-oldold";
+    const std::string new_one = folder() + "/millrace-demo-newnew";
+    const std::string other = folder() + "/something-else";
+    for (const auto& path : {old_one, new_one, other}) {
+        std::filesystem::create_directory(path);
+        std::ofstream{path + "/socket"} << "";
+    }
+    const utimbuf long_ago{.actime = 1'000'000'000, .modtime = 1'000'000'000};
+    ASSERT_EQ(utime(old_one.c_str(), &long_ago), 0);
+    ASSERT_EQ(utime(other.c_str(), &long_ago), 0);
+    const std::vector<std::string> here{"TMPDIR=" + folder()};
+
+    const Outcome dry = run({"soft", "clean", "--dry-run"}, here);
+    EXPECT_TRUE(dry.exit.success()) << dry.text;
+    EXPECT_THAT(dry.text, AllOf(HasSubstr(old_one + " would be removed"),
+                                Not(HasSubstr("nothing to clean"))));
+    EXPECT_TRUE(std::filesystem::exists(old_one));
+
+    const Outcome outcome = run({"soft", "clean"}, here);
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr("names of fabrics"), HasSubstr("memory of dead programs"),
+                      HasSubstr("/dev/shm"), HasSubstr(old_one + " removed")));
+    EXPECT_FALSE(std::filesystem::exists(old_one));
+    EXPECT_TRUE(std::filesystem::exists(new_one));
+    EXPECT_TRUE(std::filesystem::exists(other));
+
+    EXPECT_THAT(run({"soft", "clean"}, here).text, HasSubstr("none older than a day"));
+}
+
+TEST_F(Soft, CleanTellsOfADeadPeersMemoryAndWhoHoldsIt) {
+    ChildProcess listening = ChildProcess::start_program(
+        {"/bin/sh", "-c", "exec \"$0\" cat listen \"$1\" 2>/dev/null", MILLRACE_COMMAND, address()},
+        on_fabric());
+    ChildProcess sending =
+        ChildProcess::start_program({MILLRACE_COMMAND, "cat", address()}, on_fabric());
+    ASSERT_TRUE(sending.write_line("hello"));
+    ASSERT_EQ(listening.read_line(), "hello");
+    // While it is stopped, it does not notice that its peer dies, and keeps its memory.
+    ASSERT_TRUE(listening.stop());
+    (void)sending.kill_and_wait();
+    const Outcome outcome = run({"soft", "clean"});
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr("of fabric '" + fabric() + "'"),
+                      HasSubstr("held by pid " + std::to_string(listening.pid()))));
+    listening.resume();
+    EXPECT_FALSE(listening.wait().success());
+    EXPECT_THAT(run({"soft", "clean"}).text, Not(HasSubstr(fabric())));
+}
+
+// --- trace
+
+std::vector<json> lines_of(const std::string& path) {
+    std::vector<json> lines;
+    std::ifstream file{path};
+    for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+    return lines;
+}
+
+std::size_t count(const std::vector<json>& lines, const json& wanted) {
+    std::size_t found = 0;
+    for (const json& line : lines) {
+        bool fits = true;
+        for (const auto& [key, value] : wanted.items()) {
+            fits = fits && line.contains(key) && line[key] == value;
+        }
+        found += fits ? 1 : 0;
+    }
+    return found;
+}
+
+TEST_F(Soft, TraceWritesEveryRequestAndCompletionOfBothEnds) {
+    const std::string file = folder() + "/trace";
+    auto environment = on_fabric();
+    environment.push_back("MILLRACE_TRACE=" + file);
+    ChildProcess listening =
+        ChildProcess::start_program({MILLRACE_COMMAND, "cat", "listen", address()}, environment);
+    ChildProcess sending =
+        ChildProcess::start_program({MILLRACE_COMMAND, "cat", address()}, environment);
+    ASSERT_TRUE(sending.write_line("hello"));
+    sending.close_input();
+    EXPECT_EQ(listening.read_line(), "hello");
+    EXPECT_TRUE(sending.wait().success());
+    EXPECT_TRUE(listening.wait().success());
+
+    const std::vector<json> lines = lines_of(file);
+    for (const pid_t pid : {listening.pid(), sending.pid()}) {
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "open_device"}, {"program", "millrace"}}), 1U);
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "create_qp"}, {"type", "RC"}}), 1U);
+        for (const char* const state : {"INIT", "RTR", "RTS"}) {
+            EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "modify_qp"}, {"state", state}}), 1U)
+                << state;
+        }
+        EXPECT_GE(count(lines, {{"pid", pid}, {"call", "reg_mr"}}), 2U);
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "reg_mr"}}),
+                  count(lines, {{"pid", pid}, {"call", "dereg_mr"}}));
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "destroy_qp"}}), 1U);
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "close_device"}}), 1U);
+    }
+    EXPECT_GE(count(lines, {{"pid", sending.pid()}, {"call", "post_send"}, {"opcode", "WRITE"}}), 1U);
+    EXPECT_EQ(count(lines, {{"call", "completion"}, {"status", "LOC_PROT_ERR"}}), 0U);
+    std::int64_t last = 0;
+    for (const json& line : lines) {
+        if (line["pid"] != sending.pid()) continue;
+        EXPECT_GE(line["time"].get<std::int64_t>(), last) << line;  // one thread
+        last = line["time"].get<std::int64_t>();
+    }
+}
+
+bool pingpong_runs() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return false;  // an unmodified program has not the sanitizer's runtime
+#else
+    return std::system("command -v ibv_rc_pingpong >/dev/null") == 0;
+#endif
+}
+
+/// A server's and a client's ibv_rc_pingpong; the client is traced.
+Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_options) {
+    // The client tries until the server listens. Where another program has the port, both end.
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        const std::string port = std::to_string(20'000 + (getpid() * 7 + attempt * 1'117) % 20'000);
+        ChildProcess server = ChildProcess::start_program(
+            {"/bin/sh", "-c",
+             "exec \"$0\" soft run --fabric \"$1\" -- ibv_rc_pingpong -d soft0 -n 5 -s 100 -p \"$2\" "
+             "2>&1",
+             MILLRACE_COMMAND, fabric, port});
+        std::vector<std::string> arguments{"soft", "trace", "--fabric", fabric};
+        arguments.insert(arguments.end(), trace_options.begin(), trace_options.end());
+        for (const char* const one :
+             {"--", "/bin/sh", "-c", "i=0; while [ $((i += 1)) -lt 50 ]; do ibv_rc_pingpong -d soft0 -n 5 "
+                                     "-s 100 -p \"$0\" 127.0.0.1 && exit 0; sleep 0.2; done; exit 9"}) {
+            arguments.emplace_back(one);
+        }
+        arguments.push_back(port);
+        Outcome outcome = run(arguments);
+        if (server.wait().success()) return outcome;
+    }
+    return {"no port", {}};
+}
+
+TEST_F(Soft, TraceShowsAnUnmodifiedProgramsTimeline) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const Outcome outcome = pingpong(fabric(), {});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text, AllOf(HasSubstr("open_device"), HasSubstr("program ibv_rc_pingpong"),
+                                    HasSubstr("state RTS"), HasSubstr("SUCCESS  SEND"),
+                                    HasSubstr("SUCCESS  RECEIVE"), HasSubstr("bytes 100")));
+}
+
+TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    const std::string file = folder() + "/trace.json";
+    const Outcome outcome = pingpong(fabric(), {"--json", "--output", file});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text, AllOf(HasSubstr("5 iters in"), Not(HasSubstr("open_device"))));
+    const auto lines = lines_of(file);
+    EXPECT_EQ(count(lines, {{"call", "post_send"}, {"opcode", "SEND"}, {"bytes", 100}}), 5U);
+    EXPECT_EQ(count(lines, {{"call", "completion"}, {"opcode", "SEND"}, {"status", "SUCCESS"}}), 5U);
+    EXPECT_EQ(count(lines, {{"call", "completion"}, {"opcode", "RECEIVE"}}), 5U);
+    // As many as it keeps posted, by its default.
+    EXPECT_GE(count(lines, {{"call", "post_recv"}, {"bytes", 100}}), 5U);
+}
+
+TEST_F(Soft, TraceEndsAsTheProgramDoes) {
+    EXPECT_TRUE(run({"soft", "trace", "--", "/bin/sh", "-c", "exit 7"}).exit.exited_with(7));
+    EXPECT_TRUE(run({"soft", "trace", "--", "/bin/sh", "-c", "kill -9 $$"}).exit.exited_with(137));
+    const Outcome missing = run({"soft", "trace", "--", "/nowhere/program"});
+    EXPECT_TRUE(missing.exit.exited_with(127)) << missing.exit;
+    EXPECT_THAT(missing.text, AllOf(HasSubstr("/nowhere/program"), HasSubstr("PATH")));
+    const Outcome unwritable =
+        run({"soft", "trace", "--output", folder() + "/nowhere/x", "--", "true"});
+    EXPECT_TRUE(unwritable.exit.exited_with(1));
+    EXPECT_THAT(unwritable.text, AllOf(HasSubstr("write the trace"), HasSubstr("nowhere")));
+}
+
+TEST_F(Soft, ProgramsRunUntracedWhereTheTraceCannotBeWritten) {
+    const Outcome outcome = run({"devices"}, {"MILLRACE_TRACE=" + folder() + "/nowhere/x"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_THAT(outcome.text, AllOf(HasSubstr("MILLRACE_TRACE"), HasSubstr("soft0")));
+}
+
+}  // namespace
+}  // namespace millrace::tools

@@ -1,0 +1,138 @@
+#include "status.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "millrace/soft/survey.hpp"
+
+namespace millrace::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t most_lines = 16;  ///< of queue pairs and of regions, in the table
+
+Json as_json(const soft::Participant& one) {
+    Json json{{"fabric", one.fabric}, {"node", one.node},        {"user", one.user_name},
+              {"user_id", one.user},  {"readable", one.readable}};
+    if (!one.readable) return json;
+    json["pid"] = one.pid;
+    json["program"] = one.program;
+    json["control_memory_bytes"] = one.memory_bytes;
+    json["completion_channels"] = one.completion_channels;
+    json["queue_pairs"] = Json::array();
+    for (const auto& qp : one.queue_pairs) {
+        json["queue_pairs"].push_back({{"number", qp.number},
+                                       {"type", qp.type},
+                                       {"state", qp.state},
+                                       {"peer", qp.peer ? Json(*qp.peer) : Json(nullptr)},
+                                       {"pending_sends", qp.pending_sends},
+                                       {"posted_receives", qp.posted_receives}});
+    }
+    json["regions"] = Json::array();
+    for (const auto& region : one.regions) {
+        json["regions"].push_back({{"rkey", region.rkey},
+                                   {"address", region.address},
+                                   {"bytes", region.bytes},
+                                   {"access", region.access},
+                                   {"shared", region.shared}});
+    }
+    json["counters"] = Json::array();
+    for (const auto& page : one.statistics) {
+        Json counters = Json::object();
+        for (const auto& [name, value] : page.counters) counters[name] = value;
+        json["counters"].push_back({{"title", page.title}, {"values", std::move(counters)}});
+    }
+    return json;
+}
+
+std::string plural(std::uint64_t count, std::string_view thing) {
+    return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
+}
+
+void print_left_out(std::size_t count) {
+    if (count > most_lines) {
+        fmt::print("    and {} more (--json lists all)\n", count - most_lines);
+    }
+}
+
+void print(const soft::Participant& one, const std::map<std::uint32_t, std::string>& owners) {
+    if (!one.readable) {
+        fmt::print("  node {} of user {}: this user may not look inside, or it is another build's\n",
+                   one.node, one.user_name);
+        return;
+    }
+    std::uint64_t bytes = 0, shared = 0;
+    for (const auto& region : one.regions) {
+        bytes += region.bytes;
+        shared += region.shared ? 1 : 0;
+    }
+    fmt::print("  node {}: {} (pid {}) of user {}\n", one.node, one.program, one.pid,
+               one.user_name);
+    fmt::print("    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
+               plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"),
+               bytes, shared, plural(one.completion_channels, "completion channel"),
+               one.memory_bytes / 1024);
+    for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
+        const auto& qp = one.queue_pairs[i];
+        std::string peer = "no peer";
+        if (qp.peer) {
+            const auto owner = owners.find(*qp.peer >> 12);
+            peer = fmt::format("peer {:#x} ({})", *qp.peer,
+                               owner != owners.end() ? owner->second : "gone");
+        }
+        fmt::print("    queue pair {:#x}  {:<3} {:<5}  {}, {}, {}\n", qp.number, qp.type, qp.state,
+                   peer, plural(qp.posted_receives, "posted receive"),
+                   plural(qp.pending_sends, "pending send"));
+    }
+    print_left_out(one.queue_pairs.size());
+    for (std::size_t i = 0; i < std::min(one.regions.size(), most_lines); ++i) {
+        const auto& region = one.regions[i];
+        fmt::print("    region {:#x}  {} bytes at {:#x}, {}\n", region.rkey, region.bytes,
+                   region.address,
+                   region.shared ? "mapped by peers" : "reached by process_vm");
+    }
+    print_left_out(one.regions.size());
+    for (const auto& page : one.statistics) {
+        std::string counts;
+        for (const auto& [name, value] : page.counters) {
+            if (value != 0) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
+        }
+        fmt::print("    {}: {}\n", page.title, counts.empty() ? "nothing counted yet" : counts);
+    }
+}
+
+}  // namespace
+
+int show_status(const std::string& fabric, bool json) {
+    const soft::Survey survey = soft::survey(fabric);
+    if (json) {
+        Json all{{"participants", Json::array()}};
+        for (const auto& one : survey.participants) all["participants"].push_back(as_json(one));
+        fmt::print("{}\n", all.dump(2));
+        return 0;
+    }
+    if (survey.participants.empty()) {
+        fmt::print("no program has the soft device open{}\n",
+                   fabric.empty() ? std::string{} : fmt::format(" on fabric '{}'", fabric));
+    }
+    std::string last;
+    for (const auto& one : survey.participants) {
+        if (one.fabric != last) fmt::print("fabric {}\n", one.fabric);
+        last = one.fabric;
+        std::map<std::uint32_t, std::string> owners;
+        for (const auto& other : survey.participants) {
+            if (other.fabric != one.fabric || other.user != one.user) continue;
+            owners[other.node] = other.pid != 0 ? fmt::format("pid {}", other.pid)
+                                                : fmt::format("node {}", other.node);
+        }
+        print(one, owners);
+    }
+    return 0;
+}
+
+}  // namespace millrace::tools
