@@ -9,6 +9,7 @@
 #include "command.hpp"
 #include "demo.hpp"
 #include "devices.hpp"
+#include "doctor.hpp"
 #include "soft.hpp"
 
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr millrace::tools::AddCommand* commands[] = {
     millrace::tools::add_demo,
     millrace::tools::add_devices,
+    millrace::tools::add_doctor,
     millrace::tools::add_cat,
     millrace::tools::add_soft,
     millrace::tools::add_bench,

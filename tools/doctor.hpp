@@ -1,0 +1,10 @@
+// `millrace doctor`: what of this machine's settings helps or hinders RDMA programs.
+#pragma once
+
+#include "command.hpp"
+
+namespace millrace::tools {
+
+void add_doctor(CLI::App& program, Action& chosen);
+
+}  // namespace millrace::tools
