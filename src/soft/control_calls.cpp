@@ -22,7 +22,9 @@ int destroy_qp(ibv_qp* qp) noexcept {
     if (tracing == nullptr) return end_queue_pair(qp);
     // Destroying the last object of a closed device takes the trace with it.
     tracing->queue_pair_ends(qp->qp_num);
-    return end_queue_pair(qp);
+    const int error = end_queue_pair(qp);
+    if (error != 0) tracing->queue_pair_ends(qp->qp_num, error);
+    return error;
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept {
@@ -48,7 +50,9 @@ int dereg_mr(ibv_mr* mr) noexcept {
     Tracing* const tracing = context_of(mr->context)->tracing.get();
     if (tracing == nullptr) return deregister_memory(mr);
     tracing->deregisters(*mr);
-    return deregister_memory(mr);
+    const int error = deregister_memory(mr);
+    if (error != 0) tracing->deregisters(*mr, error);
+    return error;
 }
 
 }  // namespace millrace::soft

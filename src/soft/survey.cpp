@@ -23,6 +23,7 @@
 #include "descriptor.hpp"
 #include "layout.hpp"
 #include "mapping.hpp"
+#include "receive_pool_layout.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -173,32 +174,60 @@ std::optional<SeenMemory> open_memory(const std::string& path, std::string_view 
     return memory;
 }
 
+/// The first page of a block, in which all but the rings lies. Empty: the index has none.
+Mapping map_block(const SeenMemory& memory, std::uint32_t index) {
+    if (index >= queue_pairs_per_node) return {};
+    const DirectoryEntry& entry = memory.directory(index);
+    if (entry.generation.load(std::memory_order_acquire) == 0) return {};
+    const std::uint64_t offset = load_once(entry.block_offset);
+    if (offset < blocks_offset || offset % page_size != 0 || offset > memory.size - page_size) {
+        return {};
+    }
+    return Mapping{memory.file.get(), offset, page_size, PROT_READ};
+}
+
+/// Blocks hold queue pairs, receive pools and more: a queue pair's says which one it is.
+bool is_queue_pair(const BlockView& view, std::uint32_t index, std::uint32_t generation) noexcept {
+    const std::uint64_t word = view.control->state_word.load(std::memory_order_relaxed);
+    const std::uint32_t type = load_once(view.control->type);
+    return (word >> 44) == (generation & 0xfffff) && (word >> 32 & 0xfff) == index &&
+           (type == IBV_QPT_RC || type == IBV_QPT_UC || type == IBV_QPT_UD);
+}
+
+void look_at_receives(const SeenMemory& memory, const BlockView& view, SeenQueuePair& seen) {
+    seen.posted_receives = view.receive->tail.load(std::memory_order_relaxed) -
+                           view.consumed->position.load(std::memory_order_relaxed);
+    if (load_once(view.receive->pool_generation) != 0) {
+        seen.pool = load_once(view.receive->pool_index);
+        seen.posted_receives = 0;
+        if (const Mapping block = map_block(memory, *seen.pool)) {
+            const PoolView pool{block.memory(), PoolGeometry{}};
+            seen.posted_receives = pool.limit().tail.load(std::memory_order_relaxed) -
+                                   pool.head().position.load(std::memory_order_relaxed);
+        }
+    }
+}
+
 void look_at_queue_pairs(const SeenMemory& memory, Participant& participant) {
     std::set<std::int32_t> bells;
     for (std::uint32_t index = 0; index < queue_pairs_per_node; ++index) {
         const DirectoryEntry& entry = memory.directory(index);
         const std::uint32_t generation = entry.generation.load(std::memory_order_acquire);
-        if (generation == 0) continue;
-        const std::uint64_t offset = load_once(entry.block_offset);
-        if (offset < blocks_offset || offset % page_size != 0 || offset > memory.size - page_size) {
-            continue;
-        }
-        // All but the rings lies in the first page.
-        const Mapping block{memory.file.get(), offset, page_size, PROT_READ};
+        const Mapping block = map_block(memory, index);
         if (!block) continue;
         const BlockView view{block.memory(), Geometry{}};
+        if (!is_queue_pair(view, index, generation)) continue;
         SeenQueuePair seen;
         seen.number = make_qpn(memory.node, index);
         seen.type = name_of_type(load_once(view.control->type));
         seen.state = name_of_state(view.control->state_word.load(std::memory_order_relaxed));
         const auto destination = view.control->destination.load(std::memory_order_relaxed);
-        if ((destination & 0xffffffff) != 0) {
+        if ((destination & 0xffffff) != 0) {
             seen.peer = static_cast<std::uint32_t>(destination & 0xffffff);
         }
         seen.pending_sends = view.pending->tail.load(std::memory_order_relaxed) -
                              view.pending->head.load(std::memory_order_relaxed);
-        seen.posted_receives = view.receive->tail.load(std::memory_order_relaxed) -
-                               view.consumed->position.load(std::memory_order_relaxed);
+        look_at_receives(memory, view, seen);
         // Read one after the other while both move: differences that cannot be say nothing.
         if (seen.pending_sends > max_queue_entries) seen.pending_sends = 0;
         if (seen.posted_receives > max_queue_entries) seen.posted_receives = 0;

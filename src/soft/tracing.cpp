@@ -305,11 +305,11 @@ void Tracing::queue_pair_made(const ibv_qp* qp, ibv_qp_type type, int error) noe
     });
 }
 
-void Tracing::queue_pair_ends(std::uint32_t qpn) noexcept {
+void Tracing::queue_pair_ends(std::uint32_t qpn, int error) noexcept {
     write([&](Lines& lines) {
         begin(lines, "destroy_qp");
         add(lines, R"(,"qp":{})", qpn);
-        end(lines);
+        end(lines, error);
     });
 }
 
@@ -337,12 +337,12 @@ void Tracing::registered(const ibv_mr* mr, const void* address, std::size_t leng
     });
 }
 
-void Tracing::deregisters(const ibv_mr& mr) noexcept {
+void Tracing::deregisters(const ibv_mr& mr, int error) noexcept {
     write([&](Lines& lines) {
         begin(lines, "dereg_mr");
         add(lines, R"(,"address":"{:#x}","bytes":{},"lkey":"{:#x}")",
             reinterpret_cast<std::uintptr_t>(mr.addr), mr.length, mr.lkey);
-        end(lines);
+        end(lines, error);
     });
 }
 

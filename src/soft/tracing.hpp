@@ -28,13 +28,14 @@ class Tracing {
     static void install(Context& context);
 
     /// What control_calls.cpp tells: what was made or changed, or tried in vain (`error`: 0 or an
-    /// errno value); and what is about to end, because the trace may end with it.
+    /// errno value); and what is about to end, because the trace may end with it. If that was
+    /// refused after all, the object is still there, and it is told again with the error.
     void queue_pair_made(const ibv_qp* qp, ibv_qp_type type, int error) noexcept;
-    void queue_pair_ends(std::uint32_t qpn) noexcept;
+    void queue_pair_ends(std::uint32_t qpn, int error = 0) noexcept;
     void modified(const ibv_qp* qp, const ibv_qp_attr& attributes, int mask, int error) noexcept;
     void registered(const ibv_mr* mr, const void* address, std::size_t length, unsigned access,
                     int error) noexcept;
-    void deregisters(const ibv_mr& mr) noexcept;
+    void deregisters(const ibv_mr& mr, int error = 0) noexcept;
     void closes() noexcept;
 
   private:

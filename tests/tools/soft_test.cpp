@@ -273,6 +273,38 @@ Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_optio
     return {"no port", {}};
 }
 
+TEST_F(Soft, StatusShowsPooledReceivesOfAnUnmodifiedServer) {
+    if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
+    // A server that waits for its client: its queue pairs are in INIT, its receives are posted.
+    const std::string port = std::to_string(20'000 + (getpid() * 11) % 20'000);
+    for (const std::string type : {"UD", "RC"}) {
+        ChildProcess server = ChildProcess::start_program(
+            {MILLRACE_COMMAND, "soft", "run", "--fabric", fabric(), "--",
+             type == "UD" ? "ibv_ud_pingpong" : "ibv_srq_pingpong", "-d", "soft0", "-r", "40", "-p",
+             port});
+        json seen;
+        for (int i = 0; i < 400; ++i) {
+            seen = status();
+            if (seen.size() == 1 && !seen[0]["queue_pairs"].empty() &&
+                seen[0]["queue_pairs"].back()["state"] == "INIT" &&
+                seen[0]["queue_pairs"][0]["posted_receives"] == 40) {
+                break;
+            }
+            usleep(20'000);
+        }
+        ASSERT_EQ(seen.size(), 1U) << type;
+        ASSERT_EQ(seen[0]["queue_pairs"].size(), type == "UD" ? 1U : 16U) << seen;
+        for (const auto& qp : seen[0]["queue_pairs"]) {
+            EXPECT_EQ(qp["type"], type);
+            EXPECT_EQ(qp["state"], "INIT");
+            EXPECT_TRUE(qp["peer"].is_null()) << qp;
+            EXPECT_TRUE(qp["pool"].is_number()) << qp;
+            EXPECT_EQ(qp["posted_receives"], 40) << qp;
+        }
+        (void)server.kill_and_wait();
+    }
+}
+
 TEST_F(Soft, TraceShowsAnUnmodifiedProgramsTimeline) {
     if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
     const Outcome outcome = pingpong(fabric(), {});

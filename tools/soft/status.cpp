@@ -31,7 +31,8 @@ Json as_json(const soft::Participant& one) {
                                        {"state", qp.state},
                                        {"peer", qp.peer ? Json(*qp.peer) : Json(nullptr)},
                                        {"pending_sends", qp.pending_sends},
-                                       {"posted_receives", qp.posted_receives}});
+                                       {"posted_receives", qp.posted_receives},
+                                       {"pool", qp.pool ? Json(*qp.pool) : Json(nullptr)}});
     }
     json["regions"] = Json::array();
     for (const auto& region : one.regions) {
@@ -79,14 +80,15 @@ void print(const soft::Participant& one, const std::map<std::uint32_t, std::stri
                one.memory_bytes / 1024);
     for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
         const auto& qp = one.queue_pairs[i];
-        std::string peer = "no peer";
+        std::string peer = qp.type == "UD" ? "any peer" : "no peer";
         if (qp.peer) {
             const auto owner = owners.find(*qp.peer >> 12);
             peer = fmt::format("peer {:#x} ({})", *qp.peer,
                                owner != owners.end() ? owner->second : "gone");
         }
-        fmt::print("    queue pair {:#x}  {:<3} {:<5}  {}, {}, {}\n", qp.number, qp.type, qp.state,
-                   peer, plural(qp.posted_receives, "posted receive"),
+        fmt::print("    queue pair {:#x}  {:<3} {:<5}  {}, {}{}, {}\n", qp.number, qp.type,
+                   qp.state, peer, plural(qp.posted_receives, "posted receive"),
+                   qp.pool ? fmt::format(" in pool {}", *qp.pool) : std::string{},
                    plural(qp.pending_sends, "pending send"));
     }
     print_left_out(one.queue_pairs.size());

@@ -21,7 +21,9 @@ struct SeenQueuePair {
     std::string state;                  ///< RESET, INIT, RTR, RTS, SQD, SQE, ERROR
     std::optional<std::uint32_t> peer;  ///< queue pair number, once it is connected
     std::uint32_t pending_sends = 0;    ///< posted, but the peer was not ready
-    std::uint32_t posted_receives = 0;  ///< not yet consumed
+    std::uint32_t posted_receives = 0;  ///< not yet consumed; of all its pool's, if it has one
+    /// The receive pool that it takes from: a shared receive queue's handle, or a UD queue pair's own.
+    std::optional<std::uint32_t> pool;
 };
 
 struct SeenRegion {
