@@ -32,9 +32,10 @@ Listener Listener::listen(const connect::Address& address, Options options) {
 
 namespace detail {
 
-Connection connect_link(const connect::Address& address, Options& options, std::size_t item_size,
-                        std::size_t item_alignment, const base::Deadline& deadline) {
-    ring::check(ring_options(options, item_size, item_alignment));
+Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
+                        std::size_t item_size, std::size_t item_alignment,
+                        const base::Deadline& deadline) {
+    ring::check(ring_options(options, item_size, item_alignment), design);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "

@@ -79,7 +79,7 @@ std::uint64_t Terms::max_frame() const noexcept {
     return framed() ? (ring_bytes / 2 & ~std::uint64_t{7}) - frame_overhead : 0;
 }
 
-void check(const RingOptions& options) {
+void check(const RingOptions& options, [[maybe_unused]] Design design) {
     const auto refuse = [](std::string object, std::string cause, std::string remedy) {
         throw base::Error{base::ErrorCode::invalid_argument, "set up a ring", std::move(object),
                           std::move(cause), std::move(remedy)};

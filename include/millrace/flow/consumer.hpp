@@ -16,14 +16,11 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/connect/address.hpp"
-#include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
 #include "millrace/flow/stats.hpp"
@@ -110,42 +107,13 @@ class ConsumerEnd {
 
 /// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
 template <class T, ring::Design D = ring::design_2>
-class Consumer : public detail::ConsumerEnd<D> {
+class Consumer : public detail::ConsumerEnd<D>,
+                 public detail::Factories<Consumer<T, D>, D, sizeof(T), alignof(T)> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ConsumerEnd<D>;
     static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
 
   public:
-    /// Connects to a producer that listens. Throws Error.
-    [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
-                                          const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, sizeof(T), alignof(T), deadline);
-        return Consumer{std::move(connection), std::move(options), deadline};
-    }
-    [[nodiscard]] static Consumer connect(std::string_view address, Options options,
-                                          const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
-    /// Takes the next producer that fits; others are told why not, logged and passed over. Throws
-    /// Error (timed_out, cancelled; invalid_argument for the listener's options).
-    [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
-        return detail::accept_end(
-            listener, sizeof(T), alignof(T), deadline,
-            [&](detail::Connection connection, const base::Deadline& patience) {
-                return Consumer{std::move(connection), listener.options(), patience};
-            });
-    }
-    /// Listens for one producer, and then no more. Throws Error.
-    [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
-                                         const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
-        return accept(listener, deadline);
-    }
-    [[nodiscard]] static Consumer listen(std::string_view address, Options options,
-                                         const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
-    }
-
     base::Status try_dequeue(T& item) noexcept {
         ring::Receiver<D>& receiver = *this->receiver_;
         if (!receiver.has_slot(slot)) return this->nothing();
@@ -188,6 +156,7 @@ class Consumer : public detail::ConsumerEnd<D> {
     }
 
   private:
+    friend detail::Factories<Consumer, D, sizeof(T), alignof(T)>;
     Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
         : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
     bool peeked_ = false;
@@ -195,36 +164,11 @@ class Consumer : public detail::ConsumerEnd<D> {
 
 /// Items of any number of bytes.
 template <ring::Design D>
-class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
+class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
+                           public detail::Factories<Consumer<Bytes, D>, D, 0, 1> {
     using Base = detail::ConsumerEnd<D>;
 
   public:
-    [[nodiscard]] static Consumer connect(const connect::Address& address, Options options,
-                                          const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, 0, 1, deadline);
-        return Consumer{std::move(connection), std::move(options), deadline};
-    }
-    [[nodiscard]] static Consumer connect(std::string_view address, Options options,
-                                          const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
-    [[nodiscard]] static Consumer accept(Listener& listener, const base::Deadline& deadline) {
-        return detail::accept_end(
-            listener, 0, 1, deadline,
-            [&](detail::Connection connection, const base::Deadline& patience) {
-                return Consumer{std::move(connection), listener.options(), patience};
-            });
-    }
-    [[nodiscard]] static Consumer listen(const connect::Address& address, Options options,
-                                         const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
-        return accept(listener, deadline);
-    }
-    [[nodiscard]] static Consumer listen(std::string_view address, Options options,
-                                         const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
-    }
-
     /// The longest item.
     [[nodiscard]] std::uint64_t max_size() const noexcept {
         return this->receiver_->terms().max_frame();
@@ -294,6 +238,7 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D> {
   private:
     static constexpr std::size_t none = ~std::size_t{0};
 
+    friend detail::Factories<Consumer, D, 0, 1>;
     Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
         : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
     std::size_t peeked_ = none;

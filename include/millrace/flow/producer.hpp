@@ -18,13 +18,10 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
-#include "millrace/connect/address.hpp"
-#include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
 #include "millrace/flow/stats.hpp"
@@ -110,42 +107,13 @@ class ProducerEnd {
 
 /// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
 template <class T, ring::Design D = ring::design_2>
-class Producer : public detail::ProducerEnd<D> {
+class Producer : public detail::ProducerEnd<D>,
+                 public detail::Factories<Producer<T, D>, D, sizeof(T), alignof(T)> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ProducerEnd<D>;
     static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
 
   public:
-    /// Connects to a consumer that listens. Throws Error.
-    [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
-                                          const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, sizeof(T), alignof(T), deadline);
-        return Producer{std::move(connection), std::move(options), deadline};
-    }
-    [[nodiscard]] static Producer connect(std::string_view address, Options options,
-                                          const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
-    /// Takes the next consumer that fits; others are told why not, logged and passed over. Throws
-    /// Error (timed_out, cancelled; invalid_argument for the listener's options).
-    [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
-        return detail::accept_end(
-            listener, sizeof(T), alignof(T), deadline,
-            [&](detail::Connection connection, const base::Deadline& patience) {
-                return Producer{std::move(connection), listener.options(), patience};
-            });
-    }
-    /// Listens for one consumer, and then no more. Throws Error.
-    [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
-                                         const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
-        return accept(listener, deadline);
-    }
-    [[nodiscard]] static Producer listen(std::string_view address, Options options,
-                                         const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
-    }
-
     base::Status try_enqueue(const T& item) noexcept {
         const base::Status status = this->sender_->reserve(slot);
         if (status != base::Status::ok) [[unlikely]] return status;
@@ -196,6 +164,7 @@ class Producer : public detail::ProducerEnd<D> {
     }
 
   private:
+    friend detail::Factories<Producer, D, sizeof(T), alignof(T)>;
     Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
         : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
 
@@ -212,37 +181,12 @@ class Producer : public detail::ProducerEnd<D> {
 
 /// Items of any number of bytes, up to max_size().
 template <ring::Design D>
-class Producer<Bytes, D> : public detail::ProducerEnd<D> {
+class Producer<Bytes, D> : public detail::ProducerEnd<D>,
+                           public detail::Factories<Producer<Bytes, D>, D, 0, 1> {
     using Base = detail::ProducerEnd<D>;
 
   public:
     using Item = std::span<const std::byte>;
-
-    [[nodiscard]] static Producer connect(const connect::Address& address, Options options,
-                                          const base::Deadline& deadline) {
-        auto connection = detail::connect_link(address, options, 0, 1, deadline);
-        return Producer{std::move(connection), std::move(options), deadline};
-    }
-    [[nodiscard]] static Producer connect(std::string_view address, Options options,
-                                          const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
-    [[nodiscard]] static Producer accept(Listener& listener, const base::Deadline& deadline) {
-        return detail::accept_end(
-            listener, 0, 1, deadline,
-            [&](detail::Connection connection, const base::Deadline& patience) {
-                return Producer{std::move(connection), listener.options(), patience};
-            });
-    }
-    [[nodiscard]] static Producer listen(const connect::Address& address, Options options,
-                                         const base::Deadline& deadline) {
-        Listener listener = Listener::listen(address, std::move(options));
-        return accept(listener, deadline);
-    }
-    [[nodiscard]] static Producer listen(std::string_view address, Options options,
-                                         const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
-    }
 
     /// The longest item.
     [[nodiscard]] std::uint64_t max_size() const noexcept {
@@ -301,6 +245,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D> {
   private:
     static constexpr std::size_t none = ~std::size_t{0};
 
+    friend detail::Factories<Producer, D, 0, 1>;
     Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
         : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
 

@@ -42,19 +42,54 @@ struct Connection {
                                              std::size_t item_alignment);
 /// Refuses options that no peer could make work; then connects.
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
-                                      std::size_t item_size, std::size_t item_alignment,
-                                      const base::Deadline& deadline);
+                                      ring::Design design, std::size_t item_size,
+                                      std::size_t item_alignment, const base::Deadline& deadline);
 /// `make(Connection, const base::Deadline&)` of the first peer that it succeeds for.
 template <class Make>
-[[nodiscard]] auto accept_end(Listener& listener, std::size_t item_size,
+[[nodiscard]] auto accept_end(Listener& listener, ring::Design design, std::size_t item_size,
                               std::size_t item_alignment, const base::Deadline& deadline,
                               Make&& make) {
-    ring::check(ring_options(listener.options(), item_size, item_alignment));
+    ring::check(ring_options(listener.options(), item_size, item_alignment), design);
     return connect::accept_until_set_up(
         listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
             return make(Connection{listener.options().endpoint, std::move(link)}, patience);
         });
 }
+
+/// How every end is made, whatever its items: mixed into `End`, which has a constructor from a
+/// Connection. Item size 0: frames.
+template <class End, ring::Design D, std::size_t item_size, std::size_t item_alignment>
+class Factories {
+  public:
+    /// Connects to an other end that listens. Throws Error.
+    [[nodiscard]] static End connect(const connect::Address& address, Options options,
+                                     const base::Deadline& deadline) {
+        auto connection = connect_link(address, options, D, item_size, item_alignment, deadline);
+        return End{std::move(connection), std::move(options), deadline};
+    }
+    [[nodiscard]] static End connect(std::string_view address, Options options,
+                                     const base::Deadline& deadline) {
+        return connect(connect::Address::parse(address), std::move(options), deadline);
+    }
+    /// Takes the next other end that fits; others are told why not, logged and passed over. Throws
+    /// Error (timed_out, cancelled; invalid_argument for the listener's options).
+    [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
+        return accept_end(listener, D, item_size, item_alignment, deadline,
+                          [&](Connection connection, const base::Deadline& patience) {
+                              return End{std::move(connection), listener.options(), patience};
+                          });
+    }
+    /// Listens for one other end, and then no more. Throws Error.
+    [[nodiscard]] static End listen(const connect::Address& address, Options options,
+                                    const base::Deadline& deadline) {
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(listener, deadline);
+    }
+    [[nodiscard]] static End listen(std::string_view address, Options options,
+                                    const base::Deadline& deadline) {
+        return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+};
 
 [[nodiscard]] base::StatisticsPage producer_page(std::string_view name);
 [[nodiscard]] base::StatisticsPage consumer_page(std::string_view name);

@@ -75,7 +75,7 @@ struct Places {
 
 /// Throws Error (invalid_argument) for a capacity of zero or beyond the limit, and for fields out
 /// of range. Called before anything is connected.
-void check(const RingOptions& options);
+void check(const RingOptions& options, Design design = {});
 
 /// Agrees with the other end. Throws Error: refused when the two do not fit (two consumers, another
 /// design, another item size), naming both, at both ends; invalid_argument for `options`; and as
