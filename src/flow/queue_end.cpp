@@ -11,7 +11,7 @@ namespace {
 
 connect::LinkOptions link_options(Options& options) {
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::open();
-    connect::LinkOptions link = ring::link_options("flow queue");
+    connect::LinkOptions link = ring::link_options("flow queue", options.receive_pool);
     link.endpoint = options.endpoint;
     return link;
 }
@@ -50,6 +50,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .item_alignment = static_cast<std::uint32_t>(item_alignment),
             .refresh_above = options.refresh_above,
             .credit_parts = options.credit_parts,
+            .receive_pool = options.receive_pool,
             .initial_position = options.initial_position};
 }
 
@@ -57,13 +58,15 @@ base::StatisticsPage producer_page(std::string_view name) {
     return page_of("producer", name,
                    {"items", "payload_bytes", "ring_bytes", "data_writes", "space_reads",
                     "settling_writes", "events", "work_requests", "full_returns",
-                    "lazy_refreshes", "forced_refreshes", "sleeps", "wake_ups"});
+                    "lazy_refreshes", "forced_refreshes", "sleeps", "wake_ups", "transfer_writes",
+                    "receives"});
 }
 
 base::StatisticsPage consumer_page(std::string_view name) {
     return page_of("consumer", name,
                    {"items", "payload_bytes", "ring_bytes", "empty_returns", "credit_writes",
-                    "credit_stores", "events", "work_requests", "sleeps", "wake_ups"});
+                    "credit_stores", "events", "work_requests", "sleeps", "wake_ups", "transfer_reads",
+                    "data_reads", "receives"});
 }
 
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
@@ -72,7 +75,7 @@ void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
         stats.ring.data_writes, stats.ring.space_reads,   stats.ring.settling_writes,
         stats.ring.events,     stats.ring.work_requests,  stats.ring.full_returns,
         stats.ring.lazy_refreshes, stats.ring.forced_refreshes, stats.ring.sleeps,
-        stats.ring.wake_ups};
+        stats.ring.wake_ups,   stats.ring.transfer_writes, stats.ring.receives};
     std::size_t index = 0;
     for (const std::uint64_t value : values) page.counter(index++).set(value);
 }
@@ -81,36 +84,93 @@ void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept {
     const std::uint64_t values[] = {
         stats.items,          stats.payload_bytes, stats.ring.bytes,  stats.empty_returns,
         stats.ring.credit_writes, stats.ring.credit_stores, stats.ring.events,
-        stats.ring.work_requests, stats.ring.sleeps, stats.ring.wake_ups};
+        stats.ring.work_requests, stats.ring.sleeps, stats.ring.wake_ups,
+        stats.ring.transfer_reads, stats.ring.data_reads, stats.ring.receives};
     std::size_t index = 0;
     for (const std::uint64_t value : values) page.counter(index++).set(value);
 }
 
+namespace {
+
+std::string data_cost(ring::Design design, const ring::Terms& terms) {
+    using ring::DataFlow;
+    if (design.data == DataFlow::push2) {
+        return fmt::format("1 SEND by the producer for each {} bytes of ring, and 1 receive by the "
+                           "consumer, which keeps {} posted",
+                           terms.chunk_bytes, terms.receive_pool);
+    }
+    if (design.data == DataFlow::pull) {
+        return "1 READ by the consumer for all items that are there to be pulled (2 where they "
+               "wrap); the producer's memory is read, it posts nothing";
+    }
+    if (design.transfer == ring::TransferNotification::immediate) {
+        return fmt::format("1 WRITE with immediate by the producer, or 1 for a batch (2 where it "
+                           "wraps), and 1 receive by the consumer, which keeps {} posted",
+                           terms.receive_pool);
+    }
+    if (terms.in_order) {
+        return "1 WRITE by the producer, or 1 for a batch (2 where it wraps); one copy by the "
+               "device; nothing by the consumer";
+    }
+    return "2 WRITEs by the producer, or 2 for a batch (4 where it wraps): the device does not "
+           "promise the order of one WRITE's bytes, so a mark follows in its own";
+}
+
+std::string transfer_cost(ring::Design design) {
+    using ring::TransferNotification;
+    switch (design.transfer) {
+        case TransferNotification::watermark:
+            return design.data == ring::DataFlow::pull
+                       ? "the consumer READs 8 bytes of the next item, until its mark is there"
+                       : "marks beside the items, no request";
+        case TransferNotification::push:
+            return "the producer WRITEs 8 bytes behind each batch, at most one such WRITE in flight";
+        case TransferNotification::pull:
+            return "the consumer READs 8 bytes when less than a tenth of the ring is left to take";
+        case TransferNotification::event: return "completions of the receives, no request";
+        case TransferNotification::immediate: return "travels with the data, no request";
+    }
+    return {};
+}
+
+std::string space_cost(ring::Design design, const Options& options) {
+    using ring::SpaceNotification;
+    switch (design.space) {
+        case SpaceNotification::pull:
+            return fmt::format("the producer READs 8 bytes when more than {:.0f} % of the ring is "
+                               "in use, and when it is full",
+                               options.refresh_above * 100);
+        case SpaceNotification::push:
+        case SpaceNotification::push2: break;
+    }
+    return fmt::format("the consumer {} 8 bytes, {}",
+                       design.space == SpaceNotification::push ? "WRITEs" : "SENDs",
+                       design.data == ring::DataFlow::pull
+                           ? "once for each run that it has pulled"
+                           : "a few times for each length of the ring and when it finds it empty");
+}
+
+}  // namespace
+
 std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                     const connect::Link& link, const Options& options,
                     std::string_view failure) {
-    const bool pull = design.space == ring::SpaceNotification::pull;
+    const std::string_view number = design == ring::design_1   ? ", design 1"
+                                    : design == ring::design_2 ? ", design 2"
+                                                               : "";
     std::string text = fmt::format(
-        "{} of a flow queue, design {} ({} + {} + {} space)\n"
+        "{} of a flow queue{} ({} + {} + {} space)\n"
         "ring: {} at each end, {} bytes{}\n"
         "per item: {}\n"
+        "transfer: {}\n"
         "space: {}\n",
-        role == ring::Role::producer ? "producer" : "consumer", pull ? 1 : 2,
-        name_of(design.data), name_of(design.transfer), name_of(design.space),
+        role == ring::Role::producer ? "producer" : "consumer", number, name_of(design.data),
+        name_of(design.transfer), name_of(design.space),
         terms.framed() ? fmt::format("frames of up to {} bytes", terms.max_frame())
                        : fmt::format("{} items", terms.capacity()),
         terms.ring_bytes,
         terms.framed() ? std::string{} : fmt::format(", {} a slot", terms.slot_bytes),
-        terms.in_order
-            ? "1 WRITE by the producer, or 1 for a batch (2 where it wraps); one copy by the "
-              "device; nothing by the consumer"
-            : "2 WRITEs by the producer, or 2 for a batch (4 where it wraps): the device does not "
-              "promise the order of one WRITE's bytes, so a mark follows in its own",
-        pull ? fmt::format("the producer READs 8 bytes when more than {:.0f} % of the ring is in "
-                           "use, and when it is full",
-                           options.refresh_above * 100)
-             : std::string{"the consumer WRITEs 8 bytes, a few times for each length of the ring "
-                           "and when it finds it empty"});
+        data_cost(design, terms), transfer_cost(design), space_cost(design, options));
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);
     return text + link.explain();
 }

@@ -2,6 +2,7 @@
 #include "millrace/ring/terms.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <random>
 #include <span>
@@ -12,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/ring/space.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::ring {
@@ -29,15 +31,17 @@ struct Proposal {
     std::uint8_t transfer;
     std::uint8_t space;
     std::uint32_t in_order;
-};
-static_assert(sizeof(Proposal) == 40 && std::is_trivially_copyable_v<Proposal>);
-
-struct PlacesMessage {
-    std::uint64_t address[3];
-    std::uint32_t rkey[3];
+    std::uint32_t receive_pool;
     std::uint32_t zero;
 };
-static_assert(sizeof(PlacesMessage) == 40);
+static_assert(sizeof(Proposal) == 48 && std::is_trivially_copyable_v<Proposal>);
+
+struct PlacesMessage {
+    std::uint64_t address[5];
+    std::uint32_t rkey[5];
+    std::uint32_t zero;
+};
+static_assert(sizeof(PlacesMessage) == 64);
 
 template <class Message>
 Message swap(connect::Link& link, const Message& mine, const base::Deadline& deadline) {
@@ -69,17 +73,25 @@ std::string describe_items(const Proposal& p) {
                       std::move(cause), std::move(remedy)};
 }
 
-std::uint64_t slot_bytes(const RingOptions& options) {
-    return options.item_size == 0 ? 0 : slot_bytes_of(options.item_size, options.item_alignment);
+std::uint64_t slot_bytes(const RingOptions& options, Design design) {
+    return options.item_size == 0
+               ? 0
+               : slot_bytes_of(options.item_size, options.item_alignment, has_marks(design));
+}
+
+/// Frames over push2: a power of two, so that a ring is some 64 transfers.
+std::uint64_t chunk_of_frames(std::uint64_t ring_bytes) {
+    return std::max<std::uint64_t>(std::bit_ceil(ring_bytes) / 64, 32);
 }
 
 }  // namespace
 
 std::uint64_t Terms::max_frame() const noexcept {
-    return framed() ? (ring_bytes / 2 & ~std::uint64_t{7}) - frame_overhead : 0;
+    const std::uint64_t unit = std::max<std::uint64_t>(chunk_bytes, 8);
+    return framed() ? (ring_bytes / 2 & ~(unit - 1)) - frame_overhead : 0;
 }
 
-void check(const RingOptions& options, [[maybe_unused]] Design design) {
+void check(const RingOptions& options, Design design) {
     const auto refuse = [](std::string object, std::string cause, std::string remedy) {
         throw base::Error{base::ErrorCode::invalid_argument, "set up a ring", std::move(object),
                           std::move(cause), std::move(remedy)};
@@ -89,13 +101,15 @@ void check(const RingOptions& options, [[maybe_unused]] Design design) {
         refuse(fmt::format("items aligned to {}", options.item_alignment),
                "an alignment is a power of two of at most 4096", "align the item type to less");
     }
-    const std::uint64_t slot = slot_bytes(options);
-    const std::uint64_t smallest = slot == 0 ? 2 * frame_bytes(1) : slot;
+    const std::uint64_t slot = slot_bytes(options, design);
+    const std::uint64_t smallest =
+        slot != 0 ? slot : design.data == DataFlow::push2 ? 64 : 2 * frame_bytes(1);
     if (smallest > RingOptions::max_bytes) {
         refuse(describe_items({.capacity = 0, .initial = 0, .secret = 0,
                                .item_size = options.item_size,
                                .item_alignment = options.item_alignment, .role = 0, .data = 0,
-                               .transfer = 0, .space = 0, .in_order = 0}),
+                               .transfer = 0, .space = 0, .in_order = 0, .receive_pool = 0,
+                               .zero = 0}),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
                "send framed bytes in pieces");
@@ -108,6 +122,11 @@ void check(const RingOptions& options, [[maybe_unused]] Design design) {
                fmt::format("the capacity must be {} to {}", least, most),
                slot == 0 ? "give the ring at least twice the largest frame and 32 bytes"
                          : "choose a capacity in that range");
+    }
+    if (options.receive_pool == 0 || options.receive_pool > RingOptions::max_pool) {
+        refuse(fmt::format("a pool of {} receives", options.receive_pool),
+               fmt::format("the pool must have 1 to {} receives", RingOptions::max_pool),
+               "choose a number in that range");
     }
     if (!(options.refresh_above >= 0 && options.refresh_above <= 1)) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
@@ -125,7 +144,7 @@ void check(const RingOptions& options, [[maybe_unused]] Design design) {
 
 Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
             const base::Deadline& deadline) {
-    check(options);
+    check(options, design);
     Proposal mine{.capacity = options.capacity.value_or(0),
                   .initial = options.initial_position,
                   .secret = 0,
@@ -135,7 +154,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .data = static_cast<std::uint8_t>(design.data),
                   .transfer = static_cast<std::uint8_t>(design.transfer),
                   .space = static_cast<std::uint8_t>(design.space),
-                  .in_order = link.writes_in_order() ? 1U : 0U};
+                  .in_order = link.writes_in_order() ? 1U : 0U,
+                  .receive_pool = options.receive_pool,
+                  .zero = 0};
     std::random_device random;
     mine.secret = std::uint64_t{random()} << 32 | random();
 
@@ -164,7 +185,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     const Proposal& producer = role == Role::producer ? mine : theirs;
 
     Terms terms;
-    terms.slot_bytes = slot_bytes(options);
+    terms.slot_bytes = slot_bytes(options, design);
     std::uint64_t capacity = std::min(mine.capacity, theirs.capacity);
     if (capacity == 0) capacity = std::max(mine.capacity, theirs.capacity);
     if (capacity == 0) {
@@ -176,35 +197,76 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     RingOptions agreed = options;
     agreed.capacity = capacity;
     try {
-        check(agreed);
+        check(agreed, design);
     } catch (const base::Error& error) {
         mismatch(link, fmt::format("it asks for {}: {}", error.object(), error.cause()),
                  error.remedy());
     }
     terms.ring_bytes = terms.framed() ? round_up(capacity, 8) : capacity * terms.slot_bytes;
+    terms.receive_pool = role == Role::consumer ? mine.receive_pool : theirs.receive_pool;
+    if (terms.receive_pool == 0 || terms.receive_pool > RingOptions::max_pool) {
+        throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
+                          fmt::format("it names a pool of {} receives", terms.receive_pool),
+                          "use the same version of the library at both ends"};
+    }
+    terms.window_bytes = terms.ring_bytes;
+    if (design.data == DataFlow::push2) {
+        terms.chunk_bytes = terms.framed() ? chunk_of_frames(capacity) : terms.slot_bytes;
+        if (terms.framed()) terms.ring_bytes = round_up(capacity, 2 * terms.chunk_bytes);
+        const std::uint64_t chunks = terms.ring_bytes / terms.chunk_bytes;
+        if (terms.receive_pool > chunks && terms.receive_pool != RingOptions::default_pool) {
+            mismatch(link, fmt::format("the consumer's pool has {} receives, the ring room for {}",
+                                       terms.receive_pool, chunks),
+                     "choose a smaller pool or a larger ring");
+        }
+        terms.receive_pool =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(terms.receive_pool, chunks));
+        terms.window_bytes = terms.receive_pool * terms.chunk_bytes;
+        if (terms.framed() && terms.window_bytes != terms.ring_bytes) {
+            mismatch(link, fmt::format("frames over push2 need a receive for each of the ring's {} "
+                                       "chunks, and the consumer's pool has {}",
+                                       chunks, terms.receive_pool),
+                     fmt::format("give the consumer a pool of {}", chunks));
+        }
+    }
     terms.initial = producer.initial;
     terms.secret = producer.secret;
     terms.in_order = mine.in_order != 0 && theirs.in_order != 0;
+    if (!has_marks(design) || design.data == DataFlow::pull) {
+        terms.in_order = true;  // positions are told behind the data, or completions tell
+    } else if (design.data == DataFlow::push2 && !terms.in_order) {
+        throw base::Error{base::ErrorCode::unsupported, "agree on a ring", link.peer_name(),
+                          "watermarks over push2 need a device that keeps the order of a "
+                          "transfer's bytes, and this one does not promise it",
+                          "choose another transfer notification, such as event"};
+    }
     return terms;
 }
 
 Places exchange_places(connect::Link& link, const Places& mine, const base::Deadline& deadline) {
     const PlacesMessage message{
-        .address = {mine.ring.address, mine.page.address, mine.credit.address},
-        .rkey = {mine.ring.rkey, mine.page.rkey, mine.credit.rkey},
+        .address = {mine.ring.address, mine.page.address, mine.credit.address,
+                    mine.transfer.address, mine.taken.address},
+        .rkey = {mine.ring.rkey, mine.page.rkey, mine.credit.rkey, mine.transfer.rkey,
+                 mine.taken.rkey},
         .zero = 0};
     const PlacesMessage theirs = swap(link, message, deadline);
     return {.ring = {theirs.address[0], theirs.rkey[0]},
             .page = {theirs.address[1], theirs.rkey[1]},
-            .credit = {theirs.address[2], theirs.rkey[2]}};
+            .credit = {theirs.address[2], theirs.rkey[2]},
+            .transfer = {theirs.address[3], theirs.rkey[3]},
+            .taken = {theirs.address[4], theirs.rkey[4]}};
 }
 
-connect::LinkOptions link_options(std::string_view service) {
+connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 2;
+    options.service_version = 3;
     options.max_send_requests = 128;
-    options.max_receive_requests = 16;
+    // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
+    // know yet for which.
+    options.max_receive_requests = std::max<std::uint32_t>(
+        receive_pool, SpaceView<SpaceNotification::push2>::receives);
     options.max_send_slices = 3;  // a batch around the mark that is held back
     options.max_inline = 16;
     return options;

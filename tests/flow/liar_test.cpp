@@ -46,7 +46,8 @@ class Liar {
                                 verbs::Access::remote_write | verbs::Access::remote_read);
         page().progress.store(PositionWord::pack(0));
         const ring::Places theirs = ring::exchange_places(
-            *link_, {.ring = ring_.remote(), .page = page_.remote(), .credit = {}},
+            *link_, {.ring = ring_.remote(), .page = page_.remote(), .credit = {},
+             .transfer = {}, .taken = {}},
             Deadline::after(20s));
         window_.emplace(*link_);
         credit_ = ring::CounterPush{*window_, theirs.credit};

@@ -40,7 +40,7 @@ TEST(Design, BuildsOnlyValidPoints) {
         built += is_built(design) ? 1 : 0;
         EXPECT_TRUE(is_valid(design) || !is_built(design));
     }
-    EXPECT_EQ(built, 2);
+    EXPECT_EQ(built, 33);
     EXPECT_TRUE(is_built(design_1));
     EXPECT_TRUE(is_built(design_2));
 }

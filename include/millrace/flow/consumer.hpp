@@ -51,7 +51,7 @@ class ConsumerEnd {
     /// Design, device and path, and what an item costs.
     [[nodiscard]] std::string explain() const {
         return detail::explain(ring::Role::consumer, D, receiver_->terms(), receiver_->link(),
-                               options_, {});
+                               options_, receiver_->failure());
     }
 
   protected:
@@ -111,7 +111,8 @@ class Consumer : public detail::ConsumerEnd<D>,
                  public detail::Factories<Consumer<T, D>, D, sizeof(T), alignof(T)> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ConsumerEnd<D>;
-    static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
+    static constexpr std::uint64_t slot =
+        ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
 
   public:
     base::Status try_dequeue(T& item) noexcept {
@@ -229,7 +230,8 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
     void release() noexcept {
         assert(peeked_ != none && "release without a peek");
         if (peeked_ == none) return;
-        this->receiver_->release_frame(ring::frame_bytes(peeked_));
+        this->receiver_->release_frame(
+            ring::Frames<D>::bytes(peeked_, this->receiver_->terms().chunk_bytes));
         this->framed_bytes_ += peeked_;
         this->count();
         peeked_ = none;

@@ -8,6 +8,7 @@
 
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/terms.hpp"
 
 namespace millrace::flow {
 
@@ -27,6 +28,9 @@ struct Options {
     double refresh_above = 0.5;
     /// Consumer: see ring::RingOptions.
     std::uint32_t credit_parts = 8;
+    /// Consumer of push2 data or of immediates: see ring::RingOptions. More than 64 must be asked
+    /// of both ends, because whoever accepts makes its queue pair before they agree.
+    std::uint32_t receive_pool = ring::RingOptions::default_pool;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

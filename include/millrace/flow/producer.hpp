@@ -111,7 +111,8 @@ class Producer : public detail::ProducerEnd<D>,
                  public detail::Factories<Producer<T, D>, D, sizeof(T), alignof(T)> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ProducerEnd<D>;
-    static constexpr std::uint64_t slot = ring::slot_bytes_of(sizeof(T), alignof(T));
+    static constexpr std::uint64_t slot =
+        ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
 
   public:
     base::Status try_enqueue(const T& item) noexcept {
@@ -171,8 +172,10 @@ class Producer : public detail::ProducerEnd<D>,
     /// Marks the item at the ring's end and counts it in.
     void lay() noexcept {
         auto& sender = *this->sender_;
-        ring::store_word(sender.at() + slot - ring::mark_bytes,
-                         ring::slot_mark(sender.position(), sender.terms().initial));
+        if constexpr (ring::has_marks(D)) {
+            ring::store_word(sender.at() + slot - ring::mark_bytes,
+                             ring::slot_mark(sender.position(), sender.terms().initial));
+        }
         sender.append(slot);
         this->count();
     }
@@ -220,7 +223,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
         claimed_ = none;
         if (size > max_size()) return base::Status::too_large;
-        const base::Status status = this->sender_->reserve(ring::frame_bytes(size));
+        const base::Status status = this->sender_->reserve(frame_bytes(size));
         if (status == base::Status::ok) {
             place = {this->sender_->at() + ring::mark_bytes, size};
             claimed_ = size;
@@ -249,9 +252,12 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
         : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
 
+    [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t length) const noexcept {
+        return ring::Frames<D>::bytes(length, this->sender_->terms().chunk_bytes);
+    }
     base::Status put(Item item) noexcept {
         if (item.size() > max_size()) [[unlikely]] return base::Status::too_large;
-        const base::Status status = this->sender_->reserve(ring::frame_bytes(item.size()));
+        const base::Status status = this->sender_->reserve(frame_bytes(item.size()));
         if (status != base::Status::ok) [[unlikely]] return status;
         if (!item.empty()) {
             std::memcpy(this->sender_->at() + ring::mark_bytes, item.data(), item.size());
@@ -261,11 +267,8 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     }
     void lay(std::uint32_t length) noexcept {
         auto& sender = *this->sender_;
-        const std::uint64_t tag = ring::frame_tag(sender.position(), sender.terms().secret);
-        const std::uint64_t bytes = ring::frame_bytes(length);
-        ring::store_word(sender.at(), ring::frame_header(tag, length));
-        ring::store_word(sender.at() + bytes - ring::mark_bytes, ring::frame_trailer(tag, length));
-        sender.append(bytes);
+        ring::Frames<D>::lay(sender.at(), sender.position(), sender.terms().secret, length);
+        sender.append(frame_bytes(length));
         this->framed_bytes_ += length;
         this->count();
     }

@@ -46,9 +46,15 @@ struct Design {
     return true;
 }
 /// True if this library implements it today.
-[[nodiscard]] constexpr bool is_built(Design design) noexcept {
-    return design.data == DataFlow::push1 && design.transfer == TransferNotification::watermark &&
-           (design.space == SpaceNotification::push || design.space == SpaceNotification::pull);
+[[nodiscard]] constexpr bool is_built(Design design) noexcept { return is_valid(design); }
+
+/// True if items carry the marks by which they are seen.
+[[nodiscard]] constexpr bool has_marks(Design design) noexcept {
+    return design.transfer == TransferNotification::watermark;
+}
+/// True if every arrival of data leaves a completion of a receive at the consumer.
+[[nodiscard]] constexpr bool has_arrivals(Design design) noexcept {
+    return design.data == DataFlow::push2 || design.transfer == TransferNotification::immediate;
 }
 
 /// Section 5.1: the consumer posts nothing; the producer READs how far it is.

@@ -38,6 +38,17 @@ class Push1 {
         return window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal);
     }
 
+    /// As run, and takes a receive of the consumer's for `immediate`.
+    base::Status run_with_immediate(std::uint64_t offset, std::uint64_t bytes,
+                                    std::uint32_t immediate, Signal signal) noexcept {
+        const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
+        ++posted_;
+        return window_->post(verbs::WriteWithImmediate{.from = {&slice, 1},
+                                                       .to = target_ + offset,
+                                                       .immediate = immediate},
+                             signal);
+    }
+
     /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
     base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes,
                                std::uint64_t mark_offset, Signal signal) noexcept {

@@ -1,5 +1,12 @@
-// The consumer's end of a ring: the engine behind flow::Consumer. It looks for marks, hands out
-// items where they lie, and gives space back.
+// The consumer's end of a ring: the engine behind flow::Consumer. It learns of items as the design
+// says, hands them out where they lie, and gives space back.
+//
+//                 consumed      arrived        told
+//   own ring      ----+------------+-------------+------
+//                     |   items    |  pull: there to be READ
+//
+// With push1 or push2 data and watermarks there is no `arrived`: it looks at marks. With pull data,
+// the space that is given back is that of the producer's ring, up to `arrived`.
 //
 // While it is awake and finds items, a consumer of design 1 posts nothing and makes no system
 // call: it reads marks, and stores its progress for the producer to READ.
@@ -9,17 +16,26 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <type_traits>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/completion_sleeper.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/every_design.hpp"
+#include "millrace/ring/frames.hpp"
 #include "millrace/ring/position.hpp"
+#include "millrace/ring/pull.hpp"
+#include "millrace/ring/push2.hpp"
+#include "millrace/ring/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/space.hpp"
 #include "millrace/ring/terms.hpp"
+#include "millrace/ring/transfer.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -31,6 +47,9 @@ struct ReceiverCounts {
     std::uint64_t bytes = 0;          ///< of ring: payload, marks, padding, skips
     std::uint64_t credit_writes = 0;  ///< work requests that returned space
     std::uint64_t credit_stores = 0;  ///< progress published in own memory
+    std::uint64_t transfer_reads = 0;  ///< work requests that asked how far items are
+    std::uint64_t data_reads = 0;     ///< work requests that fetched items
+    std::uint64_t receives = 0;       ///< receives posted for data or immediates
     std::uint64_t events = 0;         ///< wake-ups sent to the producer
     std::uint64_t work_requests = 0;  ///< all of them, announcements of sleep included
     std::uint64_t sleeps = 0;
@@ -53,9 +72,13 @@ class Receiver {
     // ---- the polled path
 
     /// True if the next slot has arrived. Slots only; `slot_bytes` is what the terms say.
-    [[nodiscard]] bool has_slot(std::uint64_t slot_bytes) const noexcept {
-        return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
-               slot_mark(consumed_, initial_);
+    [[nodiscard]] bool has_slot([[maybe_unused]] std::uint64_t slot_bytes) noexcept {
+        if constexpr (looks_at_marks) {
+            return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
+                   slot_mark(consumed_, initial_);
+        } else {
+            return consumed_ != arrived_ || advance();
+        }
     }
     /// Its payload.
     [[nodiscard]] const std::byte* slot() const noexcept { return ring_ + offset_; }
@@ -64,10 +87,16 @@ class Receiver {
         consumed_ += slot_bytes;
         offset_ += slot_bytes;
         if (offset_ == ring_bytes_) [[unlikely]] offset_ = 0;
-        if (consumed_ - returned_ >= credit_step_) [[unlikely]] return_credit();
+        if constexpr (asks_ahead) {
+            if (arrived_ - consumed_ < low_water_) [[unlikely]] ask_ahead();
+        }
+        if constexpr (D.data != DataFlow::pull) {
+            if (consumed_ - returned_ >= credit_step_) [[unlikely]] return_credit();
+        }
     }
     /// The next frame's payload; `found` false if there is none. Frames only. Passes over skips.
     [[nodiscard]] std::span<const std::byte> front_frame(bool& found) noexcept {
+        if constexpr (!looks_at_marks) return next_frame(found);
         const std::byte* frame = ring_ + offset_;
         std::uint64_t word = load_word(frame);
         if (word == skip_word(tag_)) [[unlikely]] {
@@ -85,10 +114,10 @@ class Receiver {
         found = true;
         return {frame + mark_bytes, length};
     }
-    /// Gives a frame of frame_bytes(length) `bytes` back.
+    /// Gives a frame of Frames<D>::bytes(length) `bytes` back.
     void release_frame(std::uint64_t bytes) noexcept {
         release_slot(bytes);
-        tag_ = frame_tag(consumed_, terms_.secret);
+        if constexpr (has_marks(D)) tag_ = frame_tag(consumed_, terms_.secret);
     }
 
     /// To be called when nothing is in front. Every few microseconds of idleness it returns credit
@@ -118,9 +147,45 @@ class Receiver {
     [[nodiscard]] ReceiverCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
+    /// Why it is lost, where a work request told it, or what the producer claims. Else empty.
+    [[nodiscard]] std::string failure() const;
 
   private:
-    class DataSleeper;
+    struct Page {
+        WakeUpPage wake;
+        CounterLine transfer;  ///< pushed by the producer
+        CounterLine transfer_landing;
+        CounterLine taken_landing;
+        CounterLine probe_landing;
+    };
+    /// Marks in our ring tell what has arrived.
+    static constexpr bool looks_at_marks = has_marks(D) && D.data != DataFlow::pull;
+    /// Asking the producer takes a round trip, so it is begun before nothing is left.
+    static constexpr bool asks_ahead =
+        D.data == DataFlow::pull || D.transfer == TransferNotification::pull;
+    class FlagSleeper;
+    class ArrivalSleeper;
+    using DataSleeper = std::conditional_t<has_arrivals(D), ArrivalSleeper, FlagSleeper>;
+    using Parker = std::conditional_t<has_arrivals(D), CompletionSleeper, Sleeper>;
+
+    /// Takes what has arrived, and does what the design demands to get more. True: there is some.
+    [[gnu::noinline]] bool advance() noexcept;
+    [[gnu::noinline]] void ask_ahead() noexcept;
+    void pull() noexcept;
+    bool ask() noexcept;
+    bool look_at_probe() noexcept;
+    bool take_run() noexcept;
+    [[gnu::cold]] void disbelieve() noexcept;
+    [[nodiscard]] bool hushed() noexcept;
+    std::span<const std::byte> next_frame(bool& found) noexcept;
+    /// Up to where the producer may have space back.
+    [[nodiscard]] std::uint64_t free_position() const noexcept {
+        return D.data == DataFlow::pull ? arrived_ : consumed_;
+    }
+    /// Takes note that items have arrived up to `position`; never goes back.
+    void arrived(std::uint64_t position) noexcept {
+        if (static_cast<std::int64_t>(position - arrived_) > 0) arrived_ = position;
+    }
 
     [[gnu::cold]] base::Status look() noexcept;
     [[gnu::noinline]] void return_credit() noexcept;
@@ -129,6 +194,8 @@ class Receiver {
     const std::byte* ring_ = nullptr;
     std::uint64_t offset_ = 0;  ///< of consumed_ in the ring
     std::uint64_t consumed_ = 0;
+    std::uint64_t arrived_ = 0;   ///< unless it looks at marks
+    std::uint64_t low_water_ = 0;  ///< fewer bytes than that arrived: asks for more
     std::uint64_t initial_ = 0;
     std::uint64_t ring_bytes_ = 0;
     std::uint64_t tag_ = 0;       ///< of the frame at consumed_
@@ -146,7 +213,20 @@ class Receiver {
     SendWindow window_;
     Bell bell_;
     SpaceReturn<D.space> space_;
-    std::unique_ptr<Sleeper> sleeper_;
+    ReceivePool pool_;
+    ChunkReceiver chunks_;
+    Puller puller_;
+    TransferView<D.transfer> transfer_;
+    std::unique_ptr<Parker> sleeper_;
+
+    // Pull data.
+    std::uint64_t told_ = 0;         ///< up to where there is something to pull
+    std::uint64_t run_ = 0;          ///< bytes of the run on its way
+    std::uint64_t pull_offset_ = 0;  ///< of arrived_ in the ring
+    std::uint64_t ahead_ = 1;        ///< slots that the next probe looks ahead
+    bool probing_ = false;           ///< what is on its way is a probe
+    bool waiting_ = false;           ///< between a sleeper's prepare() and retract()
+    bool lied_to_ = false;
 
     base::Status ended_ = base::Status::ok;
     bool last_look_ = false;  ///< the peer's end was seen; one more look at the marks decides
@@ -154,7 +234,8 @@ class Receiver {
     std::uint64_t credit_stores_ = 0;
 };
 
-extern template class Receiver<design_1>;
-extern template class Receiver<design_2>;
+#define MILLRACE_EXTERN_RECEIVER(D) extern template class Receiver<D>;
+MILLRACE_EVERY_DESIGN(MILLRACE_EXTERN_RECEIVER)
+#undef MILLRACE_EXTERN_RECEIVER
 
 }  // namespace millrace::ring

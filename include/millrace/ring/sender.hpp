@@ -21,19 +21,25 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/completion_sleeper.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/every_design.hpp"
+#include "millrace/ring/frames.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/push1.hpp"
+#include "millrace/ring/push2.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/space.hpp"
 #include "millrace/ring/terms.hpp"
+#include "millrace/ring/transfer.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -43,11 +49,13 @@ namespace millrace::ring {
 /// Counts of what a Sender did since it was made.
 struct SenderCounts {
     std::uint64_t bytes = 0;             ///< of ring: payload, marks, padding, skips
-    std::uint64_t data_writes = 0;       ///< work requests that carried items or marks
+    std::uint64_t data_writes = 0;       ///< work requests (WRITEs, SENDs) with items or marks
+    std::uint64_t transfer_writes = 0;   ///< work requests that told how far items have arrived
     std::uint64_t space_reads = 0;       ///< work requests that asked for space
     std::uint64_t settling_writes = 0;   ///< empty ones, for a completion that was missing
     std::uint64_t events = 0;            ///< wake-ups sent to the consumer
     std::uint64_t work_requests = 0;     ///< all of them, announcements of sleep included
+    std::uint64_t receives = 0;          ///< receives posted for credit
     std::uint64_t full_returns = 0;
     std::uint64_t lazy_refreshes = 0;
     std::uint64_t forced_refreshes = 0;
@@ -91,16 +99,17 @@ class Sender {
     base::Status push() noexcept {
         if (!straight_) [[unlikely]] return push_behind();
         const std::uint64_t bytes = produced_ - intransit_;
-        if (bytes == 0) [[unlikely]] return base::Status::ok;
+        if (bytes == 0) [[unlikely]] return tell();
+        if constexpr (D.data != DataFlow::push1) return push_unit_runs();
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
-        const Signal signal = produced_ - covered_ >= quarter_ ? Signal::now : Signal::when_due;
-        const base::Status status = mover_.run(offset_ - bytes, bytes, signal);
+        const base::Status status = run(offset_ - bytes, bytes, produced_, signal_for(produced_));
         if (status != base::Status::ok) [[unlikely]] return push_failed(status);
         intransit_ = produced_;
         if (window_.last_is_signaled()) cover();
+        const base::Status told = tell();
         if (wake) [[unlikely]] (void)bell_.ring();
-        return base::Status::ok;
+        return told;
     }
 
     // ---- beside it
@@ -132,7 +141,14 @@ class Sender {
         WakeUpPage wake;
         CounterLine credit;   ///< pushed by the consumer
         CounterLine landing;  ///< of our READs of its progress
+        CounterLine transfer;  ///< transfer pull: how far it may go, for the consumer to READ
+        CounterLine taken;     ///< space push2: how many SENDs were taken
+        CounterLine credits[SpaceView<SpaceNotification::push2>::receives];  ///< their receives
     };
+    using Mover = std::conditional_t<D.data == DataFlow::push2, Push2, Push1>;
+    /// Credit that comes by SEND wakes by itself.
+    static constexpr bool completions_wake = D.space == SpaceNotification::push2;
+    using Parker = std::conditional_t<completions_wake, CompletionSleeper, Sleeper>;
     class SpaceSleeper;
     struct Cover {
         std::uint64_t ticket;
@@ -155,15 +171,55 @@ class Sender {
         covers_[cover_tail_++ & cover_mask_] = {window_.posted(), intransit_};
         covered_ = intransit_;
     }
+    /// Whether the run up to `position` must leave a completion.
+    [[nodiscard]] Signal signal_for(std::uint64_t position) const noexcept {
+        if constexpr (D.transfer == TransferNotification::pull) return Signal::now;
+        return position - covered_ >= quarter_ ? Signal::now : Signal::when_due;
+    }
+    base::Status run(std::uint64_t offset, std::uint64_t bytes,
+                     [[maybe_unused]] std::uint64_t position, Signal signal) noexcept {
+        if constexpr (D.data != DataFlow::push1) {
+            return base::Status::full;  // push_unit_runs() is their way
+        } else if constexpr (D.transfer == TransferNotification::immediate) {
+            if (!notice_.has_receive(space_.consumed())) return base::Status::full;
+            const base::Status status =
+                mover_.run_with_immediate(offset, bytes, immediate_of(position), signal);
+            if (status == base::Status::ok) notice_.sent(position);
+            return status;
+        } else {
+            return mover_.run(offset, bytes, signal);
+        }
+    }
+    /// How far the consumer can be: over pull it may find an item by its mark before push().
+    [[nodiscard]] std::uint64_t reachable() const noexcept {
+        return D.data == DataFlow::pull ? produced_ : intransit_;
+    }
+    /// Tells the consumer how far it may go, where that is not in the data.
+    base::Status tell() noexcept {
+        if constexpr (D.transfer == TransferNotification::push ||
+                      D.transfer == TransferNotification::pull) {
+            return tell_counter();
+        } else {
+            return base::Status::ok;
+        }
+    }
+    base::Status tell_counter() noexcept;
+    base::Status push_unit_runs() noexcept;
+    [[nodiscard]] std::uint64_t units_within(std::uint64_t limit,
+                                             std::uint64_t& last) const noexcept;
+    [[nodiscard]] bool is_skip(std::uint64_t offset, std::uint64_t position) const noexcept {
+        return load_word(ring_ + offset) == Frames<D>::skip(position, terms_.secret);
+    }
     [[nodiscard]] std::uint64_t unit_at(std::uint64_t offset, std::uint64_t position) const noexcept;
     [[nodiscard]] std::uint64_t in_use() const noexcept {
         return produced_ - space_.consumed();
     }
     [[nodiscard]] std::uint64_t peer_room() const noexcept {
         const std::uint64_t used = in_use();
-        return used >= terms_.ring_bytes ? 0 : terms_.ring_bytes - used;
+        return used >= terms_.window_bytes ? 0 : terms_.window_bytes - used;
     }
     [[nodiscard]] std::uint64_t own_room() const noexcept {
+        if constexpr (D.data == DataFlow::pull) return peer_room();
         return terms_.ring_bytes - (produced_ - transferred_);
     }
 
@@ -186,10 +242,11 @@ class Sender {
     verbs::RegisteredBuffer page_memory_;
     connect::Link link_;
     SendWindow window_;
-    Push1 mover_;
+    Mover mover_;
+    TransferNotice<D.transfer> notice_;
     Bell bell_;
     SpaceView<D.space> space_;
-    std::unique_ptr<Sleeper> sleeper_;
+    std::unique_ptr<Parker> sleeper_;
 
     std::uint64_t transferred_ = 0;
     std::uint64_t behind_offset_ = 0;  ///< of intransit_, while not straight
@@ -201,10 +258,11 @@ class Sender {
     std::uint64_t full_returns_ = 0;
     std::uint64_t lazy_refreshes_ = 0;
     std::uint64_t forced_refreshes_ = 0;
-    verbs::RemoteAddress peer_ring_{};
+    verbs::RemoteAddress peer_page_{};
 };
 
-extern template class Sender<design_1>;
-extern template class Sender<design_2>;
+#define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;
+MILLRACE_EVERY_DESIGN(MILLRACE_EXTERN_SENDER)
+#undef MILLRACE_EXTERN_SENDER
 
 }  // namespace millrace::ring

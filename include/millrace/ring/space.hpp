@@ -5,12 +5,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "millrace/base/status.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/position.hpp"
+#include "millrace/ring/receive_pool.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {
 
@@ -85,6 +90,72 @@ class SpaceView<SpaceNotification::push> {
     PeerPosition consumed_;
 };
 
+/// Push2: the consumer SENDs its progress; each SEND takes one of our receives, of a word each.
+/// How many were taken and posted again stands in a line of ours, for the consumer to READ.
+template <>
+class SpaceView<SpaceNotification::push2> {
+  public:
+    /// Receives that are kept posted (section 6.3).
+    static constexpr std::uint32_t receives = 64;
+
+    SpaceView() noexcept = default;
+    /// Posts the receives. `words`: `receives` words of own memory (local write) at `offset`.
+    SpaceView(connect::Link& link, const verbs::MemoryRegion& region, std::size_t offset,
+              CounterLine& taken, std::uint64_t initial) noexcept
+        : pool_{link},
+          region_{&region},
+          offset_{offset},
+          taken_line_{&taken},
+          consumed_{initial} {
+        taken_line_->store(PositionWord::pack(0));
+        for (std::uint64_t i = 0; i < receives; ++i) post(i);
+    }
+
+    [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
+    Claim look(std::uint64_t sent) noexcept {
+        Claim outcome = Claim::nothing_new;
+        const std::uint64_t before = taken_;
+        pool_.take([&](const verbs::Completion& completion) noexcept {
+            CounterLine* const word = at(completion.id());
+            const Claim claim = learn(word->load(), sent);
+            if (claim != Claim::nothing_new && outcome != Claim::impossible) outcome = claim;
+            ++taken_;
+            post(completion.id());
+        });
+        if (taken_ != before) {
+            taken_line_->store(PositionWord::pack(taken_ * PositionWord::unit));
+        }
+        return outcome;
+    }
+    base::Status refresh() noexcept { return base::Status::ok; }
+    [[nodiscard]] bool wants_refresh(std::uint64_t) const noexcept { return false; }
+    [[nodiscard]] std::uint64_t look_after(std::uint64_t) const noexcept {
+        return ~std::uint64_t{0};
+    }
+    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+        return consumed_.take(word, sent);
+    }
+    [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
+    [[nodiscard]] std::uint64_t receives_posted() const noexcept { return pool_.posted(); }
+
+  private:
+    [[nodiscard]] CounterLine* at(std::uint64_t i) const noexcept {
+        return reinterpret_cast<CounterLine*>(region_->data() + offset_) + i;
+    }
+    void post(std::uint64_t i) noexcept {
+        const ibv_sge slice =
+            region_->slice(offset_ + i * sizeof(CounterLine), sizeof(std::uint64_t));
+        (void)pool_.post({.id = i, .into = {&slice, 1}});
+    }
+
+    ReceivePool pool_;
+    const verbs::MemoryRegion* region_ = nullptr;
+    std::size_t offset_ = 0;
+    CounterLine* taken_line_ = nullptr;
+    std::uint64_t taken_ = 0;
+    PeerPosition consumed_;
+};
+
 /// Pull: nothing to do; the producer reads the progress that the consumer's Bell publishes.
 template <>
 class SpaceReturn<SpaceNotification::pull> {
@@ -112,6 +183,67 @@ class SpaceReturn<SpaceNotification::push> {
 
   private:
     CounterPush push_;
+};
+
+/// Push2: an inline SEND, at most one in flight, and never more than the producer has receives.
+/// A producer that makes no calls posts none again, and a SEND that finds none would hold up all
+/// that is posted behind it. So SENDs are counted against what the producer has taken, READ from
+/// its line when they run out as far as is known.
+template <>
+class SpaceReturn<SpaceNotification::push2> {
+  public:
+    SpaceReturn() noexcept = default;
+    SpaceReturn(SendWindow& window, CounterPull taken, std::uint64_t initial) noexcept
+        : window_{&window}, pull_{taken}, sent_{PositionWord::pack(initial)} {}
+
+    base::Status give(std::uint64_t consumed) noexcept {
+        const std::uint64_t word = PositionWord::pack(consumed);
+        if (word == sent_) return base::Status::ok;
+        if (!window_->done(ticket_) || pull_.pending()) {
+            const base::Status status = window_->reap();
+            if (status != base::Status::ok) return status;
+            if (!window_->done(ticket_)) return base::Status::full;
+        }
+        learn();
+        if (out() >= SpaceView<SpaceNotification::push2>::receives) {
+            (void)pull_.start();
+            if (const base::Status status = window_->reap(); status != base::Status::ok) {
+                return status;
+            }
+            learn();
+            if (out() >= SpaceView<SpaceNotification::push2>::receives) return base::Status::full;
+        }
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
+        const base::Status status = window_->post(
+            verbs::Send{.from = {&slice, 1}, .flags = verbs::SendFlags::inlined}, Signal::now);
+        if (status == base::Status::ok) {
+            sent_ = word;
+            ticket_ = window_->posted();
+            ++posted_;
+        }
+        return status;
+    }
+    [[nodiscard]] bool owes(std::uint64_t consumed) const noexcept {
+        return sent_ != PositionWord::pack(consumed);
+    }
+    [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
+    /// READs of how many receives the producer has posted again.
+    [[nodiscard]] std::uint64_t reads() const noexcept { return pull_.posted(); }
+
+  private:
+    [[nodiscard]] std::uint64_t out() const noexcept {
+        return posted_ - taken_.value() / PositionWord::unit;
+    }
+    void learn() noexcept {
+        if (pull_.poll()) (void)taken_.take(pull_.value(), posted_ * PositionWord::unit);
+    }
+
+    SendWindow* window_ = nullptr;
+    CounterPull pull_;
+    PeerPosition taken_;
+    std::uint64_t sent_ = 0;
+    std::uint64_t ticket_ = 0;
+    std::uint64_t posted_ = 0;
 };
 
 }  // namespace millrace::ring

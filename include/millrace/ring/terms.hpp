@@ -14,10 +14,12 @@
 
 namespace millrace::ring {
 
-/// The ring bytes that one fixed-size item takes: payload, padding, mark.
+/// The ring bytes that one fixed-size item takes: payload, padding, and a mark where items are
+/// marked.
 [[nodiscard]] constexpr std::uint64_t slot_bytes_of(std::uint64_t item_size,
-                                                    std::uint64_t item_alignment) noexcept {
-    return round_up(round_up(item_size, 8) + mark_bytes,
+                                                    std::uint64_t item_alignment,
+                                                    bool marked = true) noexcept {
+    return round_up(round_up(item_size, 8) + (marked ? mark_bytes : 0),
                     item_alignment > 8 ? item_alignment : 8);
 }
 
@@ -40,10 +42,16 @@ struct RingOptions {
     /// Consumer: credit returns after every so-many-th part of the ring, and when it finds the
     /// ring empty. 1 to 1024. A part smaller than an item means every item.
     std::uint32_t credit_parts = 8;
+    /// Consumer: receives kept posted, for push2 data and for immediates. As many are asked of the
+    /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the
+    /// capacity). Work 000, section 6.2.
+    std::uint32_t receive_pool = default_pool;
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;
 
+    static constexpr std::uint32_t default_pool = 64;
+    static constexpr std::uint32_t max_pool = 16384;
     static constexpr std::uint64_t default_bytes = 256 * 1024;
     static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
@@ -54,7 +62,11 @@ struct Terms {
     std::uint64_t slot_bytes = 0;  ///< one item with padding and mark; 0: frames
     std::uint64_t initial = 0;     ///< position of the first item
     std::uint64_t secret = 0;      ///< of the frames' tags; chosen by the producer
-    bool in_order = false;         ///< bytes of one WRITE become visible in address order
+    bool in_order = false;         ///< a run of items may be one WRITE: the device keeps the
+                                   ///< order of its bytes, or the design does not need it
+    std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
+    std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
+    std::uint32_t receive_pool = 0;  ///< the consumer's
 
     [[nodiscard]] bool framed() const noexcept { return slot_bytes == 0; }
     /// Items that fit in a ring; frames: bytes.
@@ -68,9 +80,11 @@ struct Terms {
 
 /// The addresses one end shows the other.
 struct Places {
-    verbs::RemoteAddress ring;    ///< consumer: where items are written
+    verbs::RemoteAddress ring;    ///< the end whose ring the other WRITEs or READs
     verbs::RemoteAddress page;    ///< both: the WakeUpPage
     verbs::RemoteAddress credit;  ///< producer: where pushed credit is written
+    verbs::RemoteAddress transfer;  ///< where the transfer counter is pushed to or pulled from
+    verbs::RemoteAddress taken;     ///< producer: how many credit SENDs it has taken
 };
 
 /// Throws Error (invalid_argument) for a capacity of zero or beyond the limit, and for fields out
@@ -87,6 +101,7 @@ void check(const RingOptions& options, Design design = {});
                                      const base::Deadline& deadline);
 
 /// What a link must be asked for so that a ring can run over it.
-[[nodiscard]] connect::LinkOptions link_options(std::string_view service);
+[[nodiscard]] connect::LinkOptions link_options(
+    std::string_view service, std::uint32_t receive_pool = RingOptions::default_pool);
 
 }  // namespace millrace::ring

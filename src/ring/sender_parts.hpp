@@ -1,4 +1,7 @@
-// Sender's slow paths and setup, see the header.
+// Sender's slow paths and setup, see the header. Included by the files that make Senders of the
+// designs of one data flow.
+#pragma once
+
 #include "millrace/ring/sender.hpp"
 
 #include <bit>
@@ -23,7 +26,7 @@ class Sender<D>::SpaceSleeper final : public Sleeper {
   protected:
     bool is_news(std::uint64_t progress) noexcept override {
         if (!PositionWord::whole(progress)) return true;  // torn: it moves just now
-        const Claim claim = sender_->space_.learn(progress, sender_->intransit_);
+        const Claim claim = sender_->space_.learn(progress, sender_->reachable());
         if (claim == Claim::impossible) (void)sender_->disbelieve();
         return claim != Claim::nothing_new;
     }
@@ -40,7 +43,9 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     terms_ = agree(link_, Role::producer, D, options, deadline);
     const std::uint64_t size = terms_.ring_bytes;
     auto& domain = link_.protection_domain();
-    ring_memory_ = domain.allocate(size + mark_bytes, verbs::Access::none);
+    ring_memory_ = domain.allocate(size + mark_bytes, D.data == DataFlow::pull
+                                                          ? verbs::Access::remote_read
+                                                          : verbs::Access::none);
     page_memory_ = domain.allocate(
         sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
     auto& page = *reinterpret_cast<Page*>(page_memory_.data());
@@ -50,28 +55,49 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
     page.wake.progress.store(terms_.initial);
     page.credit.store(PositionWord::pack(terms_.initial));
+    page.transfer.store(PositionWord::pack(terms_.initial));
     const std::size_t covers = std::bit_ceil(std::size_t{window_.slots()} + 1);
     covers_.resize(covers);
     cover_mask_ = covers - 1;
 
-    sleeper_ = std::make_unique<SpaceSleeper>(*this, page.wake, page_memory_.region());
+    if constexpr (completions_wake) {
+        space_ = SpaceView<D.space>{link_, page_memory_.region(), offsetof(Page, credits),
+                                    page.taken, terms_.initial};
+        sleeper_ = std::make_unique<CompletionSleeper>(link_);
+    } else {
+        sleeper_ = std::make_unique<SpaceSleeper>(*this, page.wake, page_memory_.region());
+    }
     const Places theirs = exchange_places(
         link_,
-        {.ring = {},
+        {.ring = ring_memory_.remote(),
          .page = page_memory_.remote(offsetof(Page, wake)),
-         .credit = page_memory_.remote(offsetof(Page, credit))},
+         .credit = page_memory_.remote(offsetof(Page, credit)),
+         .transfer = page_memory_.remote(offsetof(Page, transfer)),
+         .taken = page_memory_.remote(offsetof(Page, taken))},
         deadline);
-    peer_ring_ = theirs.ring;
-    mover_ = Push1{window_, ring_memory_, theirs.ring};
-    mover_.set_zeros(size);
+    peer_page_ = theirs.page;
+    if constexpr (D.data == DataFlow::push2) {
+        mover_ = Push2{window_, ring_memory_, terms_.chunk_bytes};
+    } else {
+        mover_ = Push1{window_, ring_memory_, theirs.ring};
+        mover_.set_zeros(size);
+    }
+    if constexpr (D.transfer == TransferNotification::push) {
+        notice_ = TransferNotice<D.transfer>{
+            CounterPush{window_, theirs.transfer, PositionWord::pack(terms_.initial)}};
+    } else if constexpr (D.transfer == TransferNotification::pull) {
+        notice_ = TransferNotice<D.transfer>{page.transfer};
+    } else if constexpr (D.transfer == TransferNotification::immediate) {
+        notice_ = TransferNotice<D.transfer>{terms_.receive_pool};
+    }
     bell_ = Bell{window_, page.wake, theirs.page};
-    sleeper_->connect_to(theirs.page);
+    if constexpr (!completions_wake) sleeper_->connect_to(theirs.page);
     if constexpr (D.space == SpaceNotification::pull) {
         space_ = SpaceView<D.space>{
             CounterPull{window_, theirs.page + offsetof(WakeUpPage, progress),
                         page_memory_.slice(offsetof(Page, landing), sizeof(std::uint64_t))},
             terms_.initial, size, options.refresh_above};
-    } else {
+    } else if constexpr (D.space == SpaceNotification::push) {
         space_ = SpaceView<D.space>{page.credit, terms_.initial};
     }
 }
@@ -85,8 +111,8 @@ template <Design D>
 std::uint64_t Sender<D>::unit_at(std::uint64_t offset, std::uint64_t position) const noexcept {
     if (!terms_.framed()) return terms_.slot_bytes;
     const std::uint64_t word = load_word(ring_ + offset);
-    if (word == skip_word(frame_tag(position, terms_.secret))) return terms_.ring_bytes - offset;
-    return frame_bytes(frame_length(word));
+    if (word == Frames<D>::skip(position, terms_.secret)) return terms_.ring_bytes - offset;
+    return Frames<D>::bytes(frame_length(word), terms_.chunk_bytes);
 }
 
 template <Design D>
@@ -123,7 +149,7 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::look_for_space() noexcept {
     // It cannot have consumed what is not on its way.
-    return space_.look(intransit_) == Claim::impossible ? disbelieve() : Status::ok;
+    return space_.look(reachable()) == Claim::impossible ? disbelieve() : Status::ok;
 }
 
 template <Design D>
@@ -149,6 +175,10 @@ std::string Sender<D>::failure() const {
 template <Design D>
     requires(check_design<D>())
 void Sender<D>::reap_transferred() noexcept {
+    if constexpr (D.data == DataFlow::pull) {
+        transferred_ = space_.consumed();  // the consumer moves the data, and says how far it is
+        return;
+    }
     while (cover_head_ != cover_tail_ && window_.done(covers_[cover_head_ & cover_mask_].ticket)) {
         transferred_ = covers_[cover_head_++ & cover_mask_].position;
     }
@@ -161,6 +191,7 @@ Status Sender<D>::service() noexcept {
     reap_transferred();
     if (look_for_space() != Status::ok) [[unlikely]] return ended_;
     if (bell_.owes()) [[unlikely]] (void)bell_.ring();
+    if (const Status status = tell(); status != Status::ok) return status;
     return look_at_peer();
 }
 
@@ -169,17 +200,44 @@ template <Design D>
 Status Sender<D>::refresh() noexcept {
     const std::uint64_t posted = space_.posted();
     const Status status = space_.refresh();
-    if (space_.posted() != posted) cover();
+    if (D.data != DataFlow::pull && space_.posted() != posted) cover();
     if (status == Status::peer_lost || window_.reap() != Status::ok) return end();
     reap_transferred();
-    return look_for_space();  // a device that completes at once has answered already
+    const Status looked = look_for_space();  // a device that completes at once has answered already
+    if constexpr (D.data == DataFlow::pull) reap_transferred();
+    return looked;
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::tell_counter() noexcept {
+    if (ended_ != Status::ok) return ended_;
+    if constexpr (D.transfer == TransferNotification::push) {
+        const std::uint64_t before = notice_.posted();
+        const Status status = notice_.tell(intransit_);
+        // Its completion says that all before it is done as well.
+        if (D.data != DataFlow::pull && notice_.posted() != before) cover();
+        if (status == Status::peer_lost) return end();
+    } else if constexpr (D.data == DataFlow::pull) {
+        (void)notice_.tell(intransit_);
+    } else {
+        if (window_.reap() != Status::ok) return end();
+        reap_transferred();
+        (void)notice_.tell(transferred_);
+    }
+    return Status::ok;
 }
 
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::settle() noexcept {
+    if constexpr (D.data == DataFlow::pull) {
+        if (window_.reap() != Status::ok) return end();
+        reap_transferred();
+        return tell();
+    }
     if (covered_ != intransit_) {
-        const Status status = window_.post(verbs::Write{.from = {}, .to = peer_ring_}, Signal::now);
+        const Status status = window_.post(verbs::Write{.from = {}, .to = peer_page_}, Signal::now);
         if (status == Status::peer_lost) return end();
         if (status == Status::ok) {
             ++settling_writes_;
@@ -188,7 +246,7 @@ Status Sender<D>::settle() noexcept {
     }
     if (window_.reap() != Status::ok) return end();
     reap_transferred();
-    return Status::ok;
+    return tell();
 }
 
 template <Design D>
@@ -196,6 +254,8 @@ template <Design D>
 Status Sender<D>::push_failed(Status status) noexcept {
     if (status != Status::full) return end();
     fall_behind();  // no slot: the items wait for the next call
+    // No receive as far as is known: to look for space may tell of more.
+    if constexpr (D.transfer == TransferNotification::immediate) return push_behind();
     return Status::ok;
 }
 
@@ -203,6 +263,7 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::push_behind() noexcept {
     if (ended_ != Status::ok) return ended_;
+    if constexpr (D.data != DataFlow::push1) return push_unit_runs();
     const std::uint64_t size = terms_.ring_bytes;
     bool refreshed = false;
     while (produced_ != intransit_) {
@@ -210,21 +271,12 @@ Status Sender<D>::push_behind() noexcept {
         if (look_for_space() != Status::ok) return ended_;
         const std::uint64_t used = intransit_ - space_.consumed();
         const std::uint64_t limit =
-            std::min({size - used, produced_ - intransit_, size - behind_offset_});
+            std::min({terms_.window_bytes - used, produced_ - intransit_, size - behind_offset_});
         // Whole units only: what the consumer is told of must be able to arrive.
-        std::uint64_t run = 0;
         std::uint64_t last = 0;
-        if (!terms_.framed()) {
-            last = terms_.slot_bytes;
-            run = limit / last * last;
-        } else {
-            for (;;) {
-                if (run == limit) break;
-                const std::uint64_t unit = unit_at(behind_offset_ + run, intransit_ + run);
-                if (run + unit > limit) break;
-                run += unit;
-                last = unit;
-            }
+        std::uint64_t run = units_within(limit, last);
+        if constexpr (D.transfer == TransferNotification::immediate) {
+            if (!notice_.has_receive(space_.consumed())) run = 0;
         }
         if (run == 0) {
             if (refreshed) break;
@@ -236,16 +288,18 @@ Status Sender<D>::push_behind() noexcept {
         }
         // A skip is its first word; the rest of the ring's end need not travel.
         const std::uint64_t last_offset = behind_offset_ + run - last;
-        const bool skips = terms_.framed() &&
-                           load_word(ring_ + last_offset) ==
-                               skip_word(frame_tag(intransit_ + run - last, terms_.secret));
+        const bool skips =
+            terms_.framed() && is_skip(last_offset, intransit_ + run - last);
         const std::uint64_t bytes = skips ? run - last + mark_bytes : run;
 
         const bool wake = bell_.publish(intransit_ + run);
-        const Signal signal =
-            intransit_ + run - covered_ >= quarter_ ? Signal::now : Signal::when_due;
+        const Signal signal = signal_for(intransit_ + run);
         Status status;
-        if (terms_.in_order) {
+        if constexpr (D.data != DataFlow::push1) {
+            return Status::ok;  // never here: these have a loop of their own
+        } else if constexpr (D.transfer == TransferNotification::immediate) {
+            status = this->run(behind_offset_, bytes, intransit_ + run, signal);
+        } else if (terms_.in_order) {
             status = mover_.run(behind_offset_, bytes, signal);
         } else {
             const std::uint64_t first = unit_at(behind_offset_, intransit_);
@@ -261,7 +315,77 @@ Status Sender<D>::push_behind() noexcept {
         if (window_.last_is_signaled()) cover();
         if (wake) (void)bell_.ring();
     }
-    return Status::ok;
+    return tell();
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::uint64_t Sender<D>::units_within(std::uint64_t limit, std::uint64_t& last) const noexcept {
+    if (!terms_.framed()) {
+        last = terms_.slot_bytes;
+        return limit / last * last;
+    }
+    std::uint64_t run = 0;
+    while (run != limit) {
+        const std::uint64_t unit = unit_at(behind_offset_ + run, intransit_ + run);
+        if (run + unit > limit) break;
+        run += unit;
+        last = unit;
+    }
+    return run;
+}
+
+/// push_behind where units do not go as runs of one WRITE: push2 SENDs them one by one, and with
+/// pull they need only be told of.
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::push_unit_runs() noexcept {
+    if constexpr (D.data == DataFlow::pull) {
+        if (produced_ == intransit_) return tell();
+        const bool wake = bell_.publish(produced_);
+        intransit_ = produced_;
+        behind_offset_ = offset_;
+        const Status told = tell();
+        if (wake) (void)bell_.ring();
+        return told;
+    } else if constexpr (D.data == DataFlow::push2) {
+        bool refreshed = false;
+        while (produced_ != intransit_) {
+            if (behind_offset_ == terms_.ring_bytes) behind_offset_ = 0;
+            const std::uint64_t unit = unit_at(behind_offset_, intransit_);
+            if (intransit_ - space_.consumed() + unit > terms_.window_bytes) {
+                if (look_for_space() != Status::ok) return ended_;
+                if (intransit_ - space_.consumed() + unit > terms_.window_bytes) {
+                    if (refreshed) break;
+                    refreshed = true;
+                    if (const Status status = refresh(); status != Status::ok) return status;
+                    ++lazy_refreshes_;
+                    continue;
+                }
+            }
+            if (!mover_.has_slots(unit / terms_.chunk_bytes)) {
+                if (window_.broken()) return end();
+                break;
+            }
+            Status status;
+            if (!terms_.framed()) {
+                status = mover_.run(behind_offset_, unit, signal_for(intransit_ + unit));
+            } else if (is_skip(behind_offset_, intransit_)) {
+                status = mover_.skip(behind_offset_, terms_.ring_bytes, mark_bytes);
+            } else {
+                const std::uint32_t length = frame_length(load_word(ring_ + behind_offset_));
+                status = mover_.run(behind_offset_, Frames<D>::sent_bytes(length),
+                                    signal_for(intransit_ + unit));
+            }
+            if (status != Status::ok) return end();  // there were slots
+            intransit_ += unit;
+            behind_offset_ += unit;
+            if (window_.last_is_signaled()) cover();
+        }
+        return tell();
+    } else {
+        return Status::ok;
+    }
 }
 
 template <Design D>
@@ -269,7 +393,7 @@ template <Design D>
 Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (ended_ != Status::ok) return ended_;
     const std::uint64_t size = terms_.ring_bytes;
-    if (bytes > (terms_.framed() ? frame_bytes(terms_.max_frame()) : size)) {
+    if (bytes > (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes) : size)) {
         return Status::too_large;
     }
     // What a batch has laid out so far goes before the ring wraps.
@@ -298,12 +422,12 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     }
     if (skip != 0) {
         fall_behind();
-        store_word(ring_ + offset_, skip_word(frame_tag(produced_, terms_.secret)));
+        store_word(ring_ + offset_, Frames<D>::skip(produced_, terms_.secret));
         produced_ += skip;
         offset_ = 0;
         if (const Status status = push_behind(); status != Status::ok) return status;
     }
-    if (terms_.in_order && (straight_ || produced_ == intransit_) && peer_room() >= bytes) {
+    if (D.data != DataFlow::push2 && terms_.in_order && (straight_ || produced_ == intransit_) && peer_room() >= bytes) {
         straight_ = true;
         room_ = std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
                                           space_.look_after(in_use())}));
@@ -327,7 +451,8 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
             }
             if (outcome == Status::ok) outcome = push_behind();
             if (outcome == Status::ok) outcome = settle();
-            return outcome != Status::ok || transferred_ == produced_;
+            return outcome != Status::ok ||
+                   (transferred_ == produced_ && !notice_.owes(intransit_));
         },
         deadline, policy);
     return waited != Status::ok ? waited : outcome;
@@ -349,20 +474,21 @@ Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& 
 template <Design D>
     requires(check_design<D>())
 SenderCounts Sender<D>::counts() const noexcept {
+    std::uint64_t receives = 0;
+    if constexpr (completions_wake) receives = space_.receives_posted();
     return {.bytes = produced_ - terms_.initial,
             .data_writes = mover_.posted(),
+            .transfer_writes = notice_.posted(),
             .space_reads = space_.posted(),
             .settling_writes = settling_writes_,
             .events = bell_.rung(),
             .work_requests = window_.posted(),
+            .receives = receives,
             .full_returns = full_returns_,
             .lazy_refreshes = lazy_refreshes_,
             .forced_refreshes = forced_refreshes_,
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken()};
 }
-
-template class Sender<design_1>;
-template class Sender<design_2>;
 
 }  // namespace millrace::ring

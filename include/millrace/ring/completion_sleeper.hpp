@@ -1,0 +1,52 @@
+// Sleeping where what is slept for comes with a completion of a receive: the consumer of push2 data
+// or of immediates, the producer of space push2. Used by Sender and Receiver in place of Sleeper.
+//
+// The completion queues are armed, then the caller looks once more, then it sleeps. Whatever comes
+// behind the arming raises an event, so no flag needs to travel and the other end posts no events.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "millrace/connect/link.hpp"
+
+namespace millrace::ring {
+
+class CompletionSleeper : public connect::LinkParker {
+  public:
+    explicit CompletionSleeper(connect::Link& link) noexcept
+        : connect::LinkParker{link}, link_{&link} {}
+
+    void park(std::chrono::nanoseconds limit) override {
+        if (is_late()) {
+            nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
+                                                        std::chrono::milliseconds{1});
+            std::this_thread::sleep_for(std::min(nap_, limit));
+        } else {
+            nap_ = std::chrono::nanoseconds::zero();
+            ++sleeps_;
+            LinkParker::park(limit);
+            if (link_->channel().drain() > 0) ++woken_;
+        }
+        (void)link_->peer_now();
+    }
+
+    /// Sleeps that really happened, and those that a completion ended.
+    [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
+    [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
+
+  protected:
+    /// True: something is known to be on its way that raises no event (a counter behind data whose
+    /// completions are taken already), so look again soon.
+    [[nodiscard]] virtual bool is_late() noexcept { return false; }
+
+  private:
+    connect::Link* link_;
+    std::uint64_t sleeps_ = 0;
+    std::uint64_t woken_ = 0;
+    std::chrono::nanoseconds nap_{0};
+};
+
+}  // namespace millrace::ring

@@ -1,0 +1,128 @@
+// DataFlow::push2: chunks of the producer's ring as SENDs into receives that the consumer has
+// posted for the same chunks of its ring (work 000, sections 4.1 and 6.2). Used by Sender and
+// Receiver.
+//
+// Both rings are cut into chunks of the agreed transfer size, and a SEND never crosses one: fixed
+// items have chunks of a slot, frames begin at a chunk and take as many as they need. What a SEND
+// leaves free of its chunk is skipped by both ends, so positions count chunks. The consumer keeps
+// receives posted for `window_bytes` behind what it has consumed, and returns space only when the
+// receive of that space is posted again: a SEND never finds no receive.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/base/status.hpp"
+#include "millrace/ring/receive_pool.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/work_request.hpp"
+
+namespace millrace::ring {
+
+/// The producer's half. One thread; never blocks, throws or allocates.
+class Push2 {
+  public:
+    Push2() noexcept = default;
+    Push2(SendWindow& window, const verbs::RegisteredBuffer& source, std::uint64_t chunk) noexcept
+        : window_{&window},
+          source_{reinterpret_cast<std::uint64_t>(source.data())},
+          chunk_{chunk},
+          local_key_{source.region().lkey()} {}
+
+    /// True if `count` SENDs have slots.
+    [[nodiscard]] bool has_slots(std::uint64_t count) noexcept {
+        if (window_->free() >= count) [[likely]] return true;
+        return window_->reap() == base::Status::ok && window_->free() >= count;
+    }
+    /// Posts the `bytes` at `offset`, which begin at a chunk. The caller has asked has_slots().
+    base::Status run(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
+        for (std::uint64_t done = 0; done < bytes; done += chunk_) {
+            const std::uint64_t size = std::min(chunk_, bytes - done);
+            const base::Status status =
+                send(offset + done, size, bytes - done <= chunk_ ? signal : Signal::when_due);
+            if (status != base::Status::ok) return status;
+        }
+        return base::Status::ok;
+    }
+    /// One SEND of `bytes` for each chunk of [offset, end): what is skipped.
+    base::Status skip(std::uint64_t offset, std::uint64_t end, std::uint64_t bytes) noexcept {
+        for (; offset < end; offset += chunk_) {
+            const base::Status status = send(offset, bytes, Signal::when_due);
+            if (status != base::Status::ok) return status;
+        }
+        return base::Status::ok;
+    }
+    [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
+
+  private:
+    base::Status send(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
+        const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
+        const base::Status status = window_->post(verbs::Send{.from = {&slice, 1}}, signal);
+        posted_ += status == base::Status::ok ? 1 : 0;
+        return status;
+    }
+
+    SendWindow* window_ = nullptr;
+    std::uint64_t source_ = 0;
+    std::uint64_t chunk_ = 0;
+    std::uint32_t local_key_ = 0;
+    std::uint64_t posted_ = 0;
+};
+
+/// The consumer's half: the receives, in the order of the ring. One thread; never blocks, throws
+/// or allocates.
+class ChunkReceiver {
+  public:
+    ChunkReceiver() noexcept = default;
+    /// Posts receives for `window` bytes of the `ring`'s first `ring_bytes`.
+    ChunkReceiver(ReceivePool& pool, const verbs::RegisteredBuffer& ring, std::uint64_t ring_bytes,
+                  std::uint64_t chunk, std::uint64_t window, std::uint64_t initial) noexcept
+        : pool_{&pool},
+          ring_{&ring},
+          ring_bytes_{ring_bytes},
+          chunk_{chunk},
+          window_{window},
+          arrived_{initial},
+          posted_until_{initial} {
+        post_until(initial + window);
+    }
+
+    /// Up to where chunks have arrived, as far as completions were taken.
+    [[nodiscard]] std::uint64_t arrived() const noexcept { return arrived_; }
+    void take() noexcept {
+        pool_->take([&](const verbs::Completion&) noexcept { arrived_ += chunk_; });
+    }
+    /// Posts receives again for what was consumed (and whose completion was taken). Returns up to
+    /// where the producer may be told that space is free.
+    std::uint64_t replenish(std::uint64_t consumed) noexcept {
+        take();
+        const bool ahead = static_cast<std::int64_t>(consumed - arrived_) > 0;
+        post_until((ahead ? arrived_ : consumed) + window_);
+        return posted_until_ - window_;
+    }
+
+  private:
+    void post_until(std::uint64_t position) noexcept {
+        while (static_cast<std::int64_t>(position - posted_until_) >=
+               static_cast<std::int64_t>(chunk_)) {
+            const ibv_sge slice = ring_->slice(offset_, chunk_);
+            if (!pool_->post({.into = {&slice, 1}})) return;
+            posted_until_ += chunk_;
+            offset_ += chunk_;
+            if (offset_ == ring_bytes_) offset_ = 0;
+        }
+    }
+
+    ReceivePool* pool_ = nullptr;
+    const verbs::RegisteredBuffer* ring_ = nullptr;
+    std::uint64_t ring_bytes_ = 0;
+    std::uint64_t chunk_ = 0;
+    std::uint64_t window_ = 0;
+    std::uint64_t arrived_ = 0;
+    std::uint64_t posted_until_ = 0;
+    std::uint64_t offset_ = 0;  ///< of posted_until_
+};
+
+}  // namespace millrace::ring

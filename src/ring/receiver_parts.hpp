@@ -1,0 +1,465 @@
+// Receiver's slow paths and setup, see the header. Included by the files that make Receivers of
+// the designs of one data flow.
+#pragma once
+
+#include "millrace/ring/receiver.hpp"
+
+#include "millrace/base/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace millrace::ring {
+
+using base::Status;
+
+/// Sleeps for items: news is that the producer has sent more than was consumed.
+template <Design D>
+    requires(check_design<D>())
+class Receiver<D>::FlagSleeper final : public Sleeper {
+  public:
+    FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
+        : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
+
+    /// Whoever sleeps owes nothing: the producer may wait for this credit.
+    void prepare() override {
+        if (receiver_->free_position() != receiver_->returned_) receiver_->return_credit();
+        Sleeper::prepare();
+        receiver_->waiting_ = true;
+    }
+    void park(std::chrono::nanoseconds limit) override {
+        Sleeper::park(limit);
+        receiver_->looked_ = 0;
+    }
+    void retract() override {
+        receiver_->waiting_ = false;
+        Sleeper::retract();
+    }
+
+  protected:
+    /// A torn word counts as news: to look once more is all that news leads to.
+    bool is_news(std::uint64_t progress) noexcept override {
+        return progress != receiver_->free_position();
+    }
+
+  private:
+    Receiver* receiver_;
+};
+
+/// Sleeps for completions of the receives that data take.
+template <Design D>
+    requires(check_design<D>())
+class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
+  public:
+    explicit ArrivalSleeper(Receiver& receiver)
+        : CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
+
+    void prepare() override {
+        if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
+        CompletionSleeper::prepare();
+        receiver_->waiting_ = true;
+    }
+    void park(std::chrono::nanoseconds limit) override {
+        CompletionSleeper::park(limit);
+        receiver_->looked_ = 0;
+    }
+    void retract() override {
+        receiver_->waiting_ = false;
+        CompletionSleeper::retract();
+    }
+
+  protected:
+    bool is_late() noexcept override {
+        if constexpr (D.data == DataFlow::push2 && D.transfer != TransferNotification::event) {
+            receiver_->chunks_.take();
+            return receiver_->chunks_.arrived() != receiver_->consumed_;
+        } else {
+            return false;
+        }
+    }
+
+  private:
+    Receiver* receiver_;
+};
+
+template <Design D>
+    requires(check_design<D>())
+Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+                      const RingOptions& options, const base::Deadline& deadline)
+    : endpoint_{std::move(endpoint)}, link_{std::move(link)}, window_{link_} {
+    terms_ = agree(link_, Role::consumer, D, options, deadline);
+    auto& domain = link_.protection_domain();
+    ring_memory_ = domain.allocate(terms_.ring_bytes, D.data == DataFlow::push1
+                                                          ? verbs::Access::remote_write
+                                                          : verbs::Access::local_write);
+    page_memory_ = domain.allocate(
+        sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
+    auto& all = *reinterpret_cast<Page*>(page_memory_.data());
+    auto& page = all.wake;
+    ring_ = ring_memory_.data();
+
+    initial_ = consumed_ = returned_ = arrived_ = told_ = terms_.initial;
+    low_water_ = terms_.ring_bytes / 10;
+    all.transfer.store(PositionWord::pack(terms_.initial));
+    ring_bytes_ = terms_.ring_bytes;
+    tag_ = frame_tag(consumed_, terms_.secret);
+    credit_step_ = std::max<std::uint64_t>(terms_.window_bytes / options.credit_parts, 1);
+    if constexpr (D.transfer == TransferNotification::immediate) {
+        // The receives come back with the space: half of them must not be worth less than a step.
+        const std::uint64_t smallest = terms_.framed() ? Frames<D>::overhead : terms_.slot_bytes;
+        credit_step_ = std::max<std::uint64_t>(
+            std::min(credit_step_, terms_.receive_pool / 2 * smallest), 1);
+    }
+    page.progress.store(PositionWord::pack(terms_.initial));
+    look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
+
+    if constexpr (has_arrivals(D)) {
+        pool_ = ReceivePool{link_};
+        if constexpr (D.data == DataFlow::push2) {
+            chunks_ = ChunkReceiver{pool_,
+                                    ring_memory_,
+                                    terms_.ring_bytes,
+                                    terms_.chunk_bytes,
+                                    terms_.window_bytes,
+                                    terms_.initial};
+        } else {
+            for (std::uint32_t i = 0; i < terms_.receive_pool; ++i) (void)pool_.post({});
+        }
+        if (pool_.broken()) {
+            throw base::Error{base::ErrorCode::resource_exhausted, "post the receives of a ring",
+                              link_.peer_name(),
+                              fmt::format("the queue pair takes fewer than {} receives",
+                                          terms_.receive_pool),
+                              "choose a smaller pool"};
+        }
+        sleeper_ = std::make_unique<ArrivalSleeper>(*this);
+    } else {
+        sleeper_ = std::make_unique<FlagSleeper>(*this, page, page_memory_.region());
+    }
+    const Places theirs =
+        exchange_places(link_,
+                        {.ring = ring_memory_.remote(),
+                         .page = page_memory_.remote(),
+                         .credit = {},
+                         .transfer = page_memory_.remote(offsetof(Page, transfer)),
+                         .taken = {}},
+                        deadline);
+    bell_ = Bell{window_, page, theirs.page};
+    if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page);
+    if constexpr (D.transfer == TransferNotification::push) {
+        transfer_ = TransferView<D.transfer>{all.transfer, terms_.initial};
+    } else if constexpr (D.transfer == TransferNotification::pull) {
+        transfer_ = TransferView<D.transfer>{
+            window_,
+            CounterPull{window_, theirs.transfer,
+                        page_memory_.slice(offsetof(Page, transfer_landing), 8)},
+            terms_.initial};
+    } else if constexpr (D.transfer == TransferNotification::immediate) {
+        transfer_ = TransferView<D.transfer>{pool_, terms_.initial};
+    }
+    if constexpr (D.data == DataFlow::pull) {
+        puller_ = Puller{window_, ring_memory_, theirs.ring,
+                         page_memory_.slice(offsetof(Page, probe_landing), 8)};
+    }
+    if constexpr (D.space == SpaceNotification::push2) {
+        space_ = SpaceReturn<D.space>{
+            window_,
+            CounterPull{window_, theirs.taken,
+                        page_memory_.slice(offsetof(Page, taken_landing), 8)},
+            terms_.initial};
+    }
+    if constexpr (D.space == SpaceNotification::push) {
+        space_ = SpaceReturn<D.space>{CounterPush{window_, theirs.credit, PositionWord::pack(terms_.initial)}};
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+Receiver<D>::~Receiver() = default;
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::return_credit() noexcept {
+    std::uint64_t position = free_position();
+    if constexpr (D.data == DataFlow::push2) {
+        position = chunks_.replenish(consumed_);
+    } else if constexpr (D.transfer == TransferNotification::immediate) {
+        transfer_.replenish();
+    }
+    const bool wake = bell_.publish(PositionWord::pack(position));
+    ++credit_stores_;
+    (void)space_.give(position);  // one in flight: idle() gives what is left
+    returned_ = position;
+    if (wake) [[unlikely]] (void)bell_.ring();
+}
+
+template <Design D>
+    requires(check_design<D>())
+Status Receiver<D>::look() noexcept {
+    if (ended_ != Status::ok) return ended_;
+    if (free_position() != returned_) {
+        return_credit();
+    } else {
+        if (space_.owes(returned_)) (void)space_.give(returned_);
+        if (bell_.owes()) (void)bell_.ring();
+    }
+    connect::PeerState peer = link_.peer();
+    if (peer == connect::PeerState::alive) {
+        if constexpr (looks_at_marks && D.data == DataFlow::push1) return Status::empty;
+        // Who needs the queue pair to get items gets none over a broken one.
+        if (!window_.broken() && !pool_.broken()) return Status::empty;
+        peer = link_.peer_now();
+        if (peer == connect::PeerState::alive) peer = connect::PeerState::lost;
+    }
+
+    // What the producer sent before its end may have arrived after the caller's look.
+    if (!last_look_) {
+        last_look_ = true;
+        missing_until_ = base::Deadline::after(std::chrono::seconds{2});
+        return Status::empty;
+    }
+    if (peer == connect::PeerState::closed) {
+        std::uint64_t total = 0;
+        const std::span<const std::byte> words = link_.last_words();
+        if (words.size() == sizeof total) {
+            std::memcpy(&total, words.data(), sizeof total);
+            if constexpr (!looks_at_marks && D.data != DataFlow::pull) {
+                // It flushed before it said so. Its counters are gone with it; its word is here.
+                if (total - consumed_ <= ring_bytes_) arrived(total);
+                if (total != consumed_ && consumed_ != arrived_) return Status::empty;
+            }
+            if (total == consumed_) {
+                ended_ = Status::closed;
+                return ended_;
+            }
+            // It flushed before it said so: the rest is on its way to this memory.
+            if (!missing_until_.expired()) return Status::empty;
+        }
+    }
+    ended_ = Status::peer_lost;
+    return ended_;
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::hushed() noexcept {
+    // Within a wait, the sleeper knows when there is no news; asking again would wake it up.
+    if (!waiting_) return false;
+    if constexpr (D.data == DataFlow::push2) {
+        chunks_.take();
+        return chunks_.arrived() == consumed_;
+    } else if constexpr (has_arrivals(D)) {
+        return false;
+    } else {
+        return sleeper_->waits_for_bell();
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::advance() noexcept {
+    if constexpr (looks_at_marks) {
+        return false;
+    } else if constexpr (D.data == DataFlow::pull) {
+        pull();
+    } else if constexpr (D.transfer == TransferNotification::event) {
+        chunks_.take();
+        arrived(chunks_.arrived());
+    } else {
+        if constexpr (D.transfer == TransferNotification::pull) {
+            if (hushed()) return consumed_ != arrived_;
+        }
+        if (transfer_.look(consumed_ + terms_.window_bytes) == Claim::impossible) disbelieve();
+        arrived(transfer_.position());
+    }
+    return consumed_ != arrived_;
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::ask_ahead() noexcept {
+    if (ended_ == Status::ok) (void)advance();
+}
+
+/// Where there is something to pull beyond arrived_: told_ says so afterwards. False: not known
+/// yet, or there is nothing.
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::ask() noexcept {
+    if constexpr (D.data != DataFlow::pull) {
+        return false;
+    } else if constexpr (D.transfer == TransferNotification::watermark) {
+        // The first word of the next frame, or the mark of a slot some way ahead.
+        std::uint64_t at = pull_offset_;
+        if (!terms_.framed()) {
+            at += ahead_ * terms_.slot_bytes - mark_bytes;
+            if (at >= ring_bytes_) at -= ring_bytes_;
+        }
+        probing_ = puller_.start_probe(at) == Status::ok;
+        return probing_ && puller_.finish() && look_at_probe();
+    } else {
+        if (transfer_.look(arrived_ + ring_bytes_) == Claim::impossible) disbelieve();
+        if (static_cast<std::int64_t>(transfer_.position() - told_) > 0) {
+            told_ = transfer_.position();
+        }
+        return told_ != arrived_;
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::look_at_probe() noexcept {
+    probing_ = false;
+    const std::uint64_t word =
+        load_word(page_memory_.data() + offsetof(Page, probe_landing));
+    if (!terms_.framed()) {
+        const std::uint64_t bytes = ahead_ * terms_.slot_bytes;
+        if (word != slot_mark(arrived_ + bytes - terms_.slot_bytes, initial_)) {
+            ahead_ = 1;
+            return false;
+        }
+        told_ = arrived_ + bytes;
+        ahead_ = std::min(ahead_ * 2, terms_.capacity());
+        return true;
+    }
+    const std::uint64_t tag = frame_tag(arrived_, terms_.secret);
+    const std::uint64_t rest = ring_bytes_ - pull_offset_;
+    if (word == skip_word(tag)) {
+        told_ = arrived_ + rest;
+    } else if (is_frame_header(word, tag) && frame_length(word) <= terms_.max_frame() &&
+               frame_bytes(frame_length(word)) <= rest) {
+        told_ = arrived_ + frame_bytes(frame_length(word));
+    }
+    return told_ != arrived_;
+}
+
+/// The run has arrived. False: it was not what its first word promised, and is READ again.
+template <Design D>
+    requires(check_design<D>())
+bool Receiver<D>::take_run() noexcept {
+    if constexpr (has_marks(D)) {
+        if (terms_.framed()) {
+            const std::uint64_t tag = frame_tag(arrived_, terms_.secret);
+            const std::byte* const frame = ring_ + pull_offset_;
+            const std::uint64_t word = load_word(frame);
+            const bool whole =
+                word == skip_word(tag) ||
+                (is_frame_header(word, tag) && frame_bytes(frame_length(word)) == run_ &&
+                 load_word(frame + run_ - mark_bytes) == frame_trailer(tag, frame_length(word)));
+            if (!whole) {
+                told_ = arrived_;
+                run_ = 0;
+                return false;
+            }
+        }
+    }
+    arrived_ += run_;
+    pull_offset_ += run_;
+    if (pull_offset_ == ring_bytes_) pull_offset_ = 0;
+    run_ = 0;
+    return_credit();
+    return true;
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::pull() noexcept {
+    // Devices that complete at once go through all of it in one call.
+    for (int turn = 0; turn < 4; ++turn) {
+        if (puller_.busy()) {
+            if (!puller_.finish()) return;
+            if (probing_) {
+                if (!look_at_probe()) return;
+            } else if (take_run() && consumed_ != arrived_) {
+                return;
+            }
+        }
+        if (told_ == arrived_) {
+            if (hushed() || arrived_ - consumed_ == ring_bytes_ || !ask()) return;
+        }
+        std::uint64_t bytes = told_ - arrived_;
+        const std::uint64_t space = ring_bytes_ - (arrived_ - consumed_);
+        if (has_marks(D) && terms_.framed() && bytes > space) return;
+        bytes = std::min({bytes, space, ring_bytes_ - pull_offset_});
+        if (bytes == 0) return;
+        if (puller_.start(pull_offset_, bytes) != Status::ok) return;
+        run_ = bytes;
+    }
+}
+
+/// front_frame where it is known how far frames have arrived.
+template <Design D>
+    requires(check_design<D>())
+std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
+    found = false;
+    for (;;) {
+        if (consumed_ == arrived_ && !advance()) return {};
+        const std::byte* const frame = ring_ + offset_;
+        const std::uint64_t rest = ring_bytes_ - offset_;
+        const std::uint64_t word = load_word(frame);
+        const bool skips = word == Frames<D>::skip(consumed_, terms_.secret);
+        const std::uint64_t length = has_marks(D) ? frame_length(word) : word;
+        if (!skips && (length > terms_.max_frame() ||
+                       Frames<D>::bytes(length, terms_.chunk_bytes) > rest)) {
+            disbelieve();
+            return {};
+        }
+        const std::uint64_t bytes =
+            skips ? rest : Frames<D>::bytes(length, terms_.chunk_bytes);
+        // In chunks or runs it may have arrived in part.
+        if (bytes > arrived_ - consumed_) {
+            (void)advance();
+            if (bytes > arrived_ - consumed_) return {};
+        }
+        if (!skips) {
+            found = true;
+            return {frame + mark_bytes, static_cast<std::size_t>(length)};
+        }
+        release_frame(rest);
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::disbelieve() noexcept {
+    lied_to_ = true;
+    ended_ = Status::peer_lost;
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::string Receiver<D>::failure() const {
+    if (!lied_to_) return window_.failure();
+    return "the producer claims to have sent what cannot have been sent: its program or its "
+           "memory is damaged";
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::close() noexcept {
+    if (ended_ == Status::ok) {
+        link_.say_goodbye();
+        ended_ = Status::closed;
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+ReceiverCounts Receiver<D>::counts() const noexcept {
+    return {.bytes = consumed_ - terms_.initial,
+            .credit_writes = space_.posted(),
+            .credit_stores = credit_stores_,
+            .transfer_reads = transfer_.posted() + puller_.probes(),
+            .data_reads = puller_.runs(),
+            .receives = pool_.posted(),
+            .events = bell_.rung(),
+            .work_requests = window_.posted(),
+            .sleeps = sleeper_->sleeps(),
+            .wake_ups = sleeper_->woken()};
+}
+
+}  // namespace millrace::ring

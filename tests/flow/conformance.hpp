@@ -1,0 +1,280 @@
+// One suite for every point of the design space: what holds for a flow queue holds for all 33.
+// Item is an integer in front of some payload, or a frame whose length depends on its number.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "flow/ends.hpp"
+#include "millrace/flow/any.hpp"
+
+namespace millrace::flow::test {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+[[nodiscard]] inline std::vector<ring::Design> every_design() {
+    std::vector<ring::Design> all;
+#define MILLRACE_ADD(D) all.push_back(D);
+    MILLRACE_EVERY_DESIGN(MILLRACE_ADD)
+#undef MILLRACE_ADD
+    return all;
+}
+[[nodiscard]] inline std::string name_of_point(ring::Design design) {
+    return std::string{name_of(design.data)} + "_" + std::string{name_of(design.transfer)} + "_" +
+           std::string{name_of(design.space)};
+}
+
+struct Numbered {
+    std::uint64_t number = 0;
+    std::uint32_t body[5] = {};
+};
+
+/// How a test makes the item of a number, and which number an item has (~0: it is damaged).
+template <class T>
+struct Kind;
+template <>
+struct Kind<Numbered> {
+    static Numbered make(std::uint64_t number) {
+        Numbered item{number, {}};
+        for (std::uint32_t i = 0; i < 5; ++i) {
+            item.body[i] = static_cast<std::uint32_t>(number * 31 + i);
+        }
+        return item;
+    }
+    static std::uint64_t number_of(const Numbered& item) {
+        for (std::uint32_t i = 0; i < 5; ++i) {
+            if (item.body[i] != static_cast<std::uint32_t>(item.number * 31 + i)) return ~0ULL;
+        }
+        return item.number;
+    }
+    static std::uint64_t capacity(std::uint64_t items) { return items; }
+};
+template <>
+struct Kind<Bytes> {
+    /// 8 to 47 bytes; in between, none of them a multiple of anything.
+    static std::vector<std::byte> make(std::uint64_t number) {
+        std::vector<std::byte> item(8 + number * 7 % 40, static_cast<std::byte>(number * 13));
+        std::memcpy(item.data(), &number, sizeof number);
+        return item;
+    }
+    static std::uint64_t number_of(const std::vector<std::byte>& item) {
+        std::uint64_t number;
+        if (item.size() < sizeof number) return ~0ULL;
+        std::memcpy(&number, item.data(), sizeof number);
+        return item == make(number) ? number : ~0ULL;
+    }
+    /// Bytes of ring: the smallest holds little more than one frame.
+    static std::uint64_t capacity(std::uint64_t items) { return 160 + 64 * (items - 1); }
+};
+
+/// Both ends of a queue of any design, in this process.
+template <class T>
+class AnyEnds {
+  public:
+    explicit AnyEnds(ring::Design design, Options options)
+        : AnyEnds{design, with_endpoint(options), with_endpoint(options)} {}
+    AnyEnds(ring::Design design, const Options& producer_options, const Options& consumer_options) {
+        Listener listener = Listener::listen(unique_address(), consumer_options);
+        const std::string address = listener.address().to_string();
+        std::thread other{[&] {
+            try {
+                producer.emplace(AnyProducer<T>::connect(design, address, producer_options,
+                                                         Deadline::after(20s)));
+            } catch (const base::Error& error) {
+                ADD_FAILURE() << error.what();
+            }
+        }};
+        try {
+            consumer.emplace(
+                AnyConsumer<T>::accept(design, listener, Deadline::after(20s)));
+        } catch (const base::Error& error) {
+            ADD_FAILURE() << error.what();
+        }
+        other.join();
+    }
+    /// The number of the next item, or the status with which there is none, negated less one.
+    std::uint64_t take() {
+        const Deadline deadline = Deadline::after(10s);
+        detail::Taken<T> item;
+        for (;;) {
+            const Status status = consumer->try_dequeue(item);
+            if (status == Status::ok) return Kind<T>::number_of(item);
+            if (status != Status::empty || deadline.expired()) return failed - 1;
+            (void)producer->flush(Deadline::now());
+        }
+    }
+    static constexpr std::uint64_t failed = ~0ULL;
+
+    std::optional<AnyProducer<T>> producer;
+    std::optional<AnyConsumer<T>> consumer;
+};
+
+class EveryDesign : public testing::TestWithParam<ring::Design> {};
+
+/// Which ring sizes are tried.
+inline constexpr std::uint64_t ring_sizes[] = {1, 2, 3, 8192};
+
+template <class T>
+void keeps_order_where_the_ring_wraps(ring::Design design) {
+    for (const std::uint64_t size : ring_sizes) {
+        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(size)}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        const std::uint64_t rounds = size == 8192 ? 9 : 40;
+        const std::uint64_t fill = size == 8192 ? 3001 : size;
+        std::uint64_t sent = 0;
+        std::uint64_t taken = 0;
+        for (std::uint64_t round = 0; round < rounds; ++round) {
+            for (std::uint64_t i = 0; i < fill; ++i) {
+                if (ends.producer->try_enqueue(Kind<T>::make(sent)) != Status::ok) break;
+                ++sent;
+            }
+            ASSERT_GT(sent, taken) << "nothing fits in an empty queue of " << size;
+            for (std::uint64_t i = 0; i <= round % fill && taken < sent; ++i) {
+                ASSERT_EQ(ends.take(), taken) << "ring of " << size;
+                ++taken;
+            }
+        }
+        while (taken < sent) {
+            ASSERT_EQ(ends.take(), taken) << "ring of " << size;
+            ++taken;
+        }
+        detail::Taken<T> item;
+        EXPECT_EQ(ends.consumer->try_dequeue(item), Status::empty);
+    }
+}
+
+template <class T>
+void says_full_and_goes_on(ring::Design design) {
+    for (const std::uint64_t size : {1, 2, 3, 100}) {
+        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(size)}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        std::uint64_t sent = 0;
+        std::uint64_t taken = 0;
+        for (int round = 0; round < 5; ++round) {
+            while (ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) {
+                ++sent;
+                ASSERT_LE(sent - taken, 20 * size + 20);
+            }
+            EXPECT_EQ(ends.producer->enqueue(Kind<T>::make(sent), Deadline::after(1ms)),
+                      Status::timed_out);
+            EXPECT_GT(ends.producer->stats().ring.full_returns, 0U);
+            ASSERT_GE(sent, taken + 1);
+            if (std::is_same_v<T, Numbered>) {
+                EXPECT_LE(sent - taken, 2 * size);
+            }
+            while (taken < sent) {
+                ASSERT_EQ(ends.take(), taken);
+                ++taken;
+            }
+        }
+    }
+}
+
+template <class T>
+void keeps_order_where_counters_wrap(ring::Design design) {
+    for (const std::uint64_t initial :
+         {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360, std::uint64_t{0} - 8,
+          (std::uint64_t{1} << 35) - 360}) {
+        AnyEnds<T> ends{design,
+                        Options{.capacity = Kind<T>::capacity(3), .initial_position = initial}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        for (std::uint64_t i = 0; i < 50; ++i) {
+            ASSERT_EQ(ends.producer->enqueue(Kind<T>::make(i), Deadline::after(10s)), Status::ok);
+            ASSERT_EQ(ends.take(), i);
+        }
+    }
+}
+
+/// Each end waits for the other in turn, asleep.
+template <class T>
+void sleeps_and_wakes(ring::Design design) {
+    AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(4),
+                                    .wait = base::WaitPolicy::blocking()}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    constexpr std::uint64_t items = 120;
+    std::thread consumer{[&] {
+        for (std::uint64_t i = 0; i < items; ++i) {
+            if (i >= items / 2 && i % 9 == 0) std::this_thread::sleep_for(2ms);
+            detail::Taken<T> item;
+            ASSERT_EQ(ends.consumer->dequeue(item, Deadline::after(10s)), Status::ok) << i;
+            ASSERT_EQ(Kind<T>::number_of(item), i);
+        }
+    }};
+    for (std::uint64_t i = 0; i < items; ++i) {
+        if (i < items / 2 && i % 9 == 0) {
+            EXPECT_EQ(ends.producer->flush(Deadline::after(10s)), Status::ok);
+            std::this_thread::sleep_for(2ms);
+        }
+        EXPECT_EQ(ends.producer->enqueue(Kind<T>::make(i), Deadline::after(10s)), Status::ok) << i;
+    }
+    EXPECT_EQ(ends.producer->flush(Deadline::after(10s)), Status::ok);
+    consumer.join();
+    EXPECT_GT(ends.consumer->stats().ring.sleeps, 0U);
+    EXPECT_GT(ends.producer->stats().ring.sleeps, 0U);
+}
+
+template <class T>
+void drains_after_close(ring::Design design) {
+    AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(8)}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    std::uint64_t sent = 0;
+    while (sent < 5 && ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) ++sent;
+    std::uint64_t taken = 0;
+    // Over pull it is the consumer's calls that move what is left.
+    const Deadline deadline = Deadline::after(10s);
+    Status closed = Status::timed_out;
+    while (closed == Status::timed_out && !deadline.expired()) {
+        closed = ends.producer->close(Deadline::after(1ms));
+        if (closed == Status::ok) break;
+        detail::Taken<T> item;
+        if (ends.consumer->try_dequeue(item) == Status::ok) {
+            ASSERT_EQ(Kind<T>::number_of(item), taken++);
+        }
+    }
+    ASSERT_EQ(closed, Status::ok);
+    EXPECT_EQ(ends.producer->try_enqueue(Kind<T>::make(9)), Status::closed);
+    ends.producer.reset();
+    detail::Taken<T> item;
+    for (; taken < sent; ++taken) {
+        ASSERT_EQ(ends.consumer->dequeue(item, Deadline::after(10s)), Status::ok);
+        ASSERT_EQ(Kind<T>::number_of(item), taken);
+    }
+    EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends.consumer->try_dequeue(item), Status::closed);
+}
+
+template <class T>
+void tells_of_loss_and_of_close(ring::Design design) {
+    {
+        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(2)}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        ends.producer.reset();
+        detail::Taken<T> item;
+        EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(10s)), Status::peer_lost);
+    }
+    for (const bool closes : {false, true}) {
+        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(2)}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        if (closes) {
+            ends.consumer->close();
+        } else {
+            ends.consumer.reset();
+        }
+        Status status = Status::ok;
+        for (std::uint64_t i = 0; i < 20 && status == Status::ok; ++i) {
+            status = ends.producer->enqueue(Kind<T>::make(i), Deadline::after(10s));
+        }
+        EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
+    }
+}
+
+}  // namespace millrace::flow::test

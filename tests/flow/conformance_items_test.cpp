@@ -1,0 +1,27 @@
+// The conformance suite of all designs, over items.
+#include "flow/conformance.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace test;
+
+class EveryDesignOfItems : public EveryDesign {};
+INSTANTIATE_TEST_SUITE_P(Points, EveryDesignOfItems, testing::ValuesIn(every_design()),
+                         [](const auto& point) { return name_of_point(point.param); });
+
+TEST_P(EveryDesignOfItems, KeepsOrderWhereTheRingWraps) {
+    keeps_order_where_the_ring_wraps<Numbered>(GetParam());
+}
+TEST_P(EveryDesignOfItems, SaysFullAndGoesOn) { says_full_and_goes_on<Numbered>(GetParam()); }
+TEST_P(EveryDesignOfItems, KeepsOrderWhereItsCountersWrap) {
+    keeps_order_where_counters_wrap<Numbered>(GetParam());
+}
+TEST_P(EveryDesignOfItems, SleepsAndWakes) { sleeps_and_wakes<Numbered>(GetParam()); }
+TEST_P(EveryDesignOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
+    drains_after_close<Numbered>(GetParam());
+}
+TEST_P(EveryDesignOfItems, TellsOfLossAndOfClose) { tells_of_loss_and_of_close<Numbered>(GetParam()); }
+
+}  // namespace
+}  // namespace millrace::flow

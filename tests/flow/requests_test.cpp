@@ -1,0 +1,164 @@
+// What each point of the design space posts, by side and opcode, against the table of
+// docs/flow.md: a point that secretly runs as another one fails.
+//
+// The posts are counted below the library, where programs hand them to the device: in the table of
+// operations of each end's device context.
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <map>
+
+#include "flow/conformance.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace test;
+
+/// Posts of one end by opcode. A receive counts as `receive`.
+struct Posts {
+    std::atomic<std::uint64_t> write{0};
+    std::atomic<std::uint64_t> write_with_immediate{0};
+    std::atomic<std::uint64_t> send{0};
+    std::atomic<std::uint64_t> read{0};
+    std::atomic<std::uint64_t> receive{0};
+
+    void clear() {
+        for (auto* count : {&write, &write_with_immediate, &send, &read, &receive}) *count = 0;
+    }
+    void count(ibv_wr_opcode opcode) {
+        switch (opcode) {
+            case IBV_WR_RDMA_WRITE: ++write; break;
+            case IBV_WR_RDMA_WRITE_WITH_IMM: ++write_with_immediate; break;
+            case IBV_WR_SEND: ++send; break;
+            case IBV_WR_RDMA_READ: ++read; break;
+            default: ADD_FAILURE() << "a request of opcode " << opcode;
+        }
+    }
+};
+
+/// An endpoint with a device context of its own, whose posts are counted.
+struct CountedEndpoint {
+    std::shared_ptr<connect::Endpoint> endpoint = connect::Endpoint::open();
+    Posts posts;
+    int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+    int (*post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
+
+    static std::map<ibv_context*, CountedEndpoint*>& all() {
+        static std::map<ibv_context*, CountedEndpoint*> map;
+        return map;
+    }
+    CountedEndpoint() {
+        ibv_context* const context = endpoint->context().raw();
+        all()[context] = this;
+        post_send = context->ops.post_send;
+        post_recv = context->ops.post_recv;
+        context->ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+            CountedEndpoint& self = *all().at(qp->context);
+            const int error = self.post_send(qp, wr, bad);
+            for (; wr != nullptr && error == 0; wr = wr->next) self.posts.count(wr->opcode);
+            return error;
+        };
+        context->ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+            CountedEndpoint& self = *all().at(qp->context);
+            const int error = self.post_recv(qp, wr, bad);
+            for (; wr != nullptr && error == 0; wr = wr->next) ++self.posts.receive;
+            return error;
+        };
+    }
+};
+
+CountedEndpoint& producers() {
+    static CountedEndpoint endpoint;
+    return endpoint;
+}
+CountedEndpoint& consumers() {
+    static CountedEndpoint endpoint;
+    return endpoint;
+}
+
+struct Range {
+    std::uint64_t least = 0;
+    std::uint64_t most = 0;
+    Range operator+(Range other) const { return {least + other.least, most + other.most}; }
+};
+void expect(std::uint64_t count, Range range, const char* what) {
+    EXPECT_GE(count, range.least) << what;
+    EXPECT_LE(count, range.most) << what;
+}
+
+class RequestsOf : public EveryDesign {
+  protected:
+    static constexpr std::uint64_t items = 1000;
+    /// Requests that only free slots and ring space of the producer, and credit: a few a lap.
+    static constexpr std::uint64_t now_and_then = items / 2;
+
+    void SetUp() override {
+        const ring::Design design = GetParam();
+        Options producer{.capacity = 64};
+        Options consumer{.capacity = 64};
+        producer.endpoint = producers().endpoint;
+        consumer.endpoint = consumers().endpoint;
+        ends_.emplace(design, producer, consumer);
+        ASSERT_TRUE(ends_->producer && ends_->consumer);
+        producers().posts.clear();
+        consumers().posts.clear();
+    }
+    std::optional<AnyEnds<Numbered>> ends_;
+};
+INSTANTIATE_TEST_SUITE_P(Points, RequestsOf, testing::ValuesIn(every_design()),
+                         [](const auto& point) { return name_of_point(point.param); });
+
+TEST_P(RequestsOf, APointAreThoseOfTheTable) {
+    using ring::DataFlow;
+    using ring::SpaceNotification;
+    using ring::TransferNotification;
+    const ring::Design design = GetParam();
+    const bool in_order = ends_->producer->explain().find("WRITEs by the producer, or 2") ==
+                          std::string::npos;
+    for (std::uint64_t i = 0; i < items; ++i) {
+        ASSERT_EQ(ends_->producer->try_enqueue(Kind<Numbered>::make(i)), Status::ok);
+        ASSERT_EQ(ends_->take(), i);
+    }
+    const Posts& at_producer = producers().posts;
+    const Posts& at_consumer = consumers().posts;
+    const bool pushes = design.data == DataFlow::push1;
+    const bool immediate = design.transfer == TransferNotification::immediate;
+    const bool pushed_counter = design.transfer == TransferNotification::push;
+    const Range none{};
+    const Range some{1, now_and_then};
+
+    expect(at_producer.write,
+           (pushes && !immediate ? Range{items, in_order ? items : 2 * items} : none) +
+               (pushed_counter ? Range{items / 2, items} : none) + Range{0, now_and_then},
+           "WRITEs of the producer");
+    expect(at_producer.write_with_immediate, immediate ? Range{items, items} : none,
+           "WRITEs with immediate of the producer");
+    expect(at_producer.send, design.data == DataFlow::push2 ? Range{items, items} : none,
+           "SENDs of the producer");
+    expect(at_producer.read, design.space == SpaceNotification::pull ? some : none,
+           "READs of the producer");
+    // With pull data, space goes back with every run.
+    const Range credits{1, design.data == DataFlow::pull ? items : now_and_then};
+    expect(at_producer.receive, design.space == SpaceNotification::push2 ? credits : none,
+           "receives of the producer");
+    expect(at_consumer.write, design.space == SpaceNotification::push ? credits : none,
+           "WRITEs of the consumer");
+    expect(at_consumer.write_with_immediate, none, "WRITEs with immediate of the consumer");
+    expect(at_consumer.send, design.space == SpaceNotification::push2 ? credits : none,
+           "SENDs of the consumer");
+    const bool asks = design.transfer == TransferNotification::pull ||
+                      (design.data == DataFlow::pull &&
+                       design.transfer == TransferNotification::watermark);
+    const Range taken{0, design.space == SpaceNotification::push2 ? now_and_then : 0};
+    expect(at_consumer.read,
+           (design.data == DataFlow::pull ? Range{items, items} : none) +
+               (asks ? Range{items / 2, 4 * items} : none) + taken,
+           "READs of the consumer");
+    expect(at_consumer.receive,
+           design.data == DataFlow::push2 || immediate ? Range{items - 64, items} : none,
+           "receives of the consumer");
+}
+
+}  // namespace
+}  // namespace millrace::flow
