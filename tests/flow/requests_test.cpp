@@ -90,7 +90,7 @@ void expect(std::uint64_t count, Range range, const char* what) {
 class RequestsOf : public EveryDesign {
   protected:
     static constexpr std::uint64_t items = 1000;
-    /// Requests that only free slots and ring space of the producer, and credit: a few a lap.
+    /// Requests of the space flow of push data: a few for each lap of the ring.
     static constexpr std::uint64_t now_and_then = items / 2;
 
     void SetUp() override {
@@ -128,9 +128,12 @@ TEST_P(RequestsOf, APointAreThoseOfTheTable) {
     const Range none{};
     const Range some{1, now_and_then};
 
-    expect(at_producer.write,
+    // Empty WRITEs for completions that are missing are no part of any flow.
+    const std::uint64_t settling = ends_->producer->stats().ring.settling_writes;
+    EXPECT_LE(settling, items);
+    expect(at_producer.write - settling,
            (pushes && !immediate ? Range{items, in_order ? items : 2 * items} : none) +
-               (pushed_counter ? Range{items / 2, items} : none) + Range{0, now_and_then},
+               (pushed_counter ? Range{items / 2, items} : none),
            "WRITEs of the producer");
     expect(at_producer.write_with_immediate, immediate ? Range{items, items} : none,
            "WRITEs with immediate of the producer");
