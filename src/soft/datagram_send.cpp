@@ -145,6 +145,7 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) no
 
 void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept {
     const BlockView& block = qp_.block;
+    const std::uint32_t before = block.control->armed_send.load(std::memory_order_acquire);
     const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
     CompletionEntry& entry = block.send_ring[position & block.send_mask];
     entry.byte_len = bytes;
@@ -160,7 +161,7 @@ void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept 
         page->tell(qp_.send_source.place.bit);
     }
     if ((armed & armed_mode_mask) != armed_any || armed == rung_) return;
-    rung_ = armed;
+    if (armed == before) rung_ = armed;  // as Executor::ring_sender
     auto* const channel = static_cast<CompletionQueue*>(qp_.send_cq)->soft_channel;
     if (channel != nullptr) channel->ring();
 }

@@ -193,6 +193,7 @@ CopyResult DatagramTarget::put(const DatagramMessage& message,
 void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage& message,
                             std::uint32_t flags) noexcept {
     PoolSlot& slot = *receive.slot;
+    const std::uint32_t before = view_.control->armed_receive.load(std::memory_order_acquire);
     slot.byte_len = message.bytes + grh_bytes;
     slot.immediate = message.immediate;
     slot.source = message.source;
@@ -204,7 +205,7 @@ void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage
     if (mode != armed_not && armed != rung_ &&
         (mode == armed_any || (flags & (completion_solicited | completion_protection)) != 0))
         [[unlikely]] {
-        rung_ = armed;
+        if (armed == before) rung_ = armed;  // as Executor::ring_receiver
         ring(bell_receive_, view_.control->bell_receive.load(std::memory_order_relaxed));
     }
     if (pool_.below_limit(receive.position)) [[unlikely]] {

@@ -347,6 +347,7 @@ bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noe
 void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
                                 std::uint32_t immediate, std::uint32_t flags) noexcept {
     const BlockView& block = receiver_.end.block;
+    const std::uint32_t before = block.control->armed_receive.load(std::memory_order_acquire);
     CompletionEntry& entry = block.receive_ring[position & block.receive_mask];
     entry.byte_len = bytes;
     entry.immediate = immediate;
@@ -356,12 +357,13 @@ void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
     light_fence(asymmetric_);
     if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_attention_mask) !=
         0) [[unlikely]] {
-        ring_receiver((flags & completion_solicited) != 0);
+        ring_receiver((flags & completion_solicited) != 0, before);
     }
 }
 
 void Executor::complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
     const BlockView& block = sender_.end.block;
+    const std::uint32_t before = block.control->armed_send.load(std::memory_order_acquire);
     const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
     CompletionEntry& entry = block.send_ring[position & block.send_mask];
     entry.byte_len = bytes;
@@ -372,22 +374,22 @@ void Executor::complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
     light_fence(asymmetric_);
     if ((block.control->armed_send.load(std::memory_order_relaxed) & armed_attention_mask) != 0)
         [[unlikely]] {
-        ring_sender(false);
+        ring_sender(false, before);
     }
 }
 
-void Executor::ring_sender(bool solicited) noexcept {
+void Executor::ring_sender(bool solicited, std::uint32_t before) noexcept {
     const BlockView& block = sender_.end.block;
     const std::uint32_t armed = block.control->armed_send.load(std::memory_order_acquire);
     if ((armed & armed_news) != 0) announce(sender_, true);
     const std::uint32_t mode = armed & armed_mode_mask;
     if (mode == armed_not || armed == rung_send_ || (mode == armed_solicited && !solicited)) return;
-    rung_send_ = armed;
+    if (armed == before) rung_send_ = armed;
     ring(sender_, sender_.bell_send, block.control->bell_send.load(std::memory_order_relaxed),
          sender_.end.bell_send);
 }
 
-void Executor::ring_receiver(bool solicited) noexcept {
+void Executor::ring_receiver(bool solicited, std::uint32_t before) noexcept {
     const BlockView& block = receiver_.end.block;
     const std::uint32_t armed = block.control->armed_receive.load(std::memory_order_acquire);
     if ((armed & armed_news) != 0) announce(receiver_, false);
@@ -395,7 +397,7 @@ void Executor::ring_receiver(bool solicited) noexcept {
     if (mode == armed_not || armed == rung_receive_ || (mode == armed_solicited && !solicited)) {
         return;
     }
-    rung_receive_ = armed;
+    if (armed == before) rung_receive_ = armed;
     ring(receiver_, receiver_.bell_receive,
          block.control->bell_receive.load(std::memory_order_relaxed),
          receiver_.end.bell_receive);

@@ -188,9 +188,12 @@ class Executor {
     /// Writes the sender's completion. For requests that run: `run` does it.
     void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
 
-    /// Wakes the sender (or the receiver) if its completion queue is armed for anything.
-    void ring_sender(bool solicited) noexcept;
-    void ring_receiver(bool solicited) noexcept;
+    /// Wakes the sender (or the receiver) if its completion queue is armed for anything. Once per
+    /// epoch suffices for completions that were written after it had begun: `before` is the armed
+    /// word as it was ahead of the completion. One that came while the queue was being armed may be
+    /// older than the epoch's first event, and a fault is no completion: they do not count.
+    void ring_sender(bool solicited, std::uint32_t before = armed_not) noexcept;
+    void ring_receiver(bool solicited, std::uint32_t before = armed_not) noexcept;
 
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
