@@ -10,6 +10,7 @@
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
+#include "opcode.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -178,7 +179,8 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     for (; wr != nullptr; wr = wr->next) {
         std::uint64_t total = 0;
         const bool in_line = (wr->send_flags & IBV_SEND_INLINE) != 0;
-        const bool known = wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM;
+        const unsigned opcode = raw_opcode(*wr);
+        const bool known = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
         const bool fits =
             wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= qp_.send_sges;
         for (int i = 0; in_line && fits && i < wr->num_sge; ++i) total += wr->sg_list[i].length;

@@ -5,6 +5,7 @@
 
 #include "fences.hpp"
 #include "memory_window.hpp"
+#include "opcode.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -38,7 +39,7 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 }
 
 [[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
-    const auto opcode = static_cast<unsigned>(wr.opcode);
+    const unsigned opcode = raw_opcode(wr);
     if (opcode > 31 || (qp.opcodes >> opcode & 1) == 0) return false;
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
     if (wr.opcode == IBV_WR_BIND_MW && !may_be_posted(wr)) return false;
@@ -225,7 +226,7 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     for (; wr != nullptr; wr = wr->next) {
         const std::uint32_t flags = wr->send_flags | always;
         const bool one_write =
-            wr->opcode == IBV_WR_RDMA_WRITE && wr->num_sge == 1 &&
+            raw_opcode(*wr) == IBV_WR_RDMA_WRITE && wr->num_sge == 1 &&
             ((flags & IBV_SEND_INLINE) == 0 || wr->sg_list[0].length <= qp.inline_bytes);
         if (!one_write && !well_formed(qp, *wr)) [[unlikely]] {
             *bad = wr;

@@ -16,6 +16,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "opcode.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -27,7 +28,7 @@ void add(Lines& lines, fmt::format_string<Arguments...> format, Arguments&&... a
     fmt::format_to(std::back_inserter(lines), format, std::forward<Arguments>(arguments)...);
 }
 
-std::string_view name_of(ibv_wr_opcode opcode) noexcept {
+std::string_view name_of_request(unsigned opcode) noexcept {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE: return "WRITE";
         case IBV_WR_RDMA_WRITE_WITH_IMM: return "WRITE_WITH_IMM";
@@ -175,12 +176,12 @@ int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
         for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
             begin(lines, "post_send");
             add(lines, R"(,"qp":{},"wr_id":{},"opcode":"{}","bytes":{},"pieces":{},"signaled":{})",
-                qp->qp_num, one->wr_id, name_of(one->opcode), bytes_of(one->sg_list, one->num_sge),
+                qp->qp_num, one->wr_id, name_of_request(raw_opcode(*one)), bytes_of(one->sg_list, one->num_sge),
                 one->num_sge, (one->send_flags & IBV_SEND_SIGNALED) != 0);
             if ((one->send_flags & IBV_SEND_INLINE) != 0) add(lines, R"(,"inline":true)");
             if ((one->send_flags & IBV_SEND_FENCE) != 0) add(lines, R"(,"fence":true)");
             if ((one->send_flags & IBV_SEND_SOLICITED) != 0) add(lines, R"(,"solicited":true)");
-            switch (one->opcode) {
+            switch (raw_opcode(*one)) {
                 case IBV_WR_RDMA_WRITE:
                 case IBV_WR_RDMA_WRITE_WITH_IMM:
                 case IBV_WR_RDMA_READ:
@@ -194,7 +195,8 @@ int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
                     break;
                 default: break;
             }
-            if (one->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || one->opcode == IBV_WR_SEND_WITH_IMM) {
+            if (const unsigned opcode = raw_opcode(*one);
+                opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_IMM) {
                 add(lines, R"(,"immediate":"{:#x}")", be32toh(one->imm_data));
             }
             if (qp->qp_type == IBV_QPT_UD) {

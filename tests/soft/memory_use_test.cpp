@@ -94,7 +94,9 @@ TEST(MemoryUse, OfDeepQueuesGrowsWithWhatIsDoneAndNotWithWhatMayBe) {
         ASSERT_TRUE(line >> shared >> own) << "it did not get there";
         // Both queues with their rings are more than 6 MiB.
         EXPECT_LE(shared, 64U << 10);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they double it and more
         EXPECT_LE(own, 64U << 10);
+#endif
         EXPECT_GT(shared, 0U) << "of what is used, something";
     }
     for (ChildProcess& child : children) child.close_input();

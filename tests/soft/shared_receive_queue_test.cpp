@@ -71,12 +71,8 @@ TEST(SharedReceiveQueue, TellsWhatItIsAndRefusesWhatItCannotBe) {
     EXPECT_EQ(errno, EINVAL);
     init.attr.max_wr = 1U << 20;
     EXPECT_EQ(soft::create_srq(station.pd, &init), nullptr);
-    ibv_srq_init_attr_ex extended{};
-    extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-    extended.srq_type = IBV_SRQT_XRC;
-    extended.pd = station.pd;
-    EXPECT_EQ(ibv_create_srq_ex(station.context, &extended), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
+    // XRC: verbs.h answers EOPNOTSUPP where this entry is not there.
+    EXPECT_EQ(verbs_get_ctx_op(station.context, create_srq_ex), nullptr);
 }
 
 TEST(SharedReceiveQueue, ServesAllItsQueuePairsInTheOrderOfTheReceives) {
