@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
