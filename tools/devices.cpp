@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -113,7 +114,8 @@ int show(bool json) {
 }  // namespace
 
 void add_devices(CLI::App& program, Action& chosen) {
-    auto* command = program.add_subcommand("devices", "List the verbs devices of this machine; status 0 if one of them can be opened");
+    auto* command = program.add_subcommand(
+        "devices", "List the verbs devices of this machine; status 0 if one of them can be opened");
     auto json = std::make_shared<bool>(false);
     command->add_flag("--json", *json, "Print JSON");
     command->callback([json, &chosen] { chosen = [json] { return show(*json); }; });

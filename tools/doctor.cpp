@@ -57,8 +57,9 @@ int examine(bool json) {
 
 void add_doctor(CLI::App& program, Action& chosen) {
     auto* command = program.add_subcommand(
-        "doctor", "Look for settings of this machine that hinder RDMA programs; status 0 if none "
-                  "makes them fail");
+        "doctor",
+        "Look for settings of this machine that hinder RDMA programs; status 0 if none "
+        "makes them fail");
     auto json = std::make_shared<bool>(false);
     command->add_flag("--json", *json, "Print JSON");
     command->callback([json, &chosen] { chosen = [json] { return examine(*json); }; });

@@ -16,12 +16,8 @@ namespace {
 
 // In the order of `millrace --help`. A subcommand is added here and nowhere else.
 constexpr millrace::tools::AddCommand* commands[] = {
-    millrace::tools::add_demo,
-    millrace::tools::add_devices,
-    millrace::tools::add_doctor,
-    millrace::tools::add_cat,
-    millrace::tools::add_soft,
-    millrace::tools::add_bench,
+    millrace::tools::add_demo, millrace::tools::add_devices, millrace::tools::add_doctor,
+    millrace::tools::add_cat,  millrace::tools::add_soft,    millrace::tools::add_bench,
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 // was just read on the other core, and what it needs of the kernel's memory was, too.
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // Bar of flow queues: 64-byte items, one call per item at both ends, beside one send per item on a
 // Unix stream socket whose receiver takes as much as there is.
 #include <array>
+#include <cstdint>
 
 #include "framework/bars.hpp"
 #include "framework/payload.hpp"

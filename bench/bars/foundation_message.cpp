@@ -1,6 +1,7 @@
 // Bars of the message channel: a round trip of 64 bytes, sent and received by copy as most users
 // do, beside the ideal hand-over (which copies as often) and a blocking Unix stream socket.
 #include <array>
+#include <cstdint>
 #include <span>
 
 #include "framework/bars.hpp"

@@ -1,6 +1,7 @@
 // Bar of verbs/: 8 bytes WRITTEN to and fro, both sides looking at their memory, beside the
 // cache-line ping-pong.
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 
 #include "framework/bars.hpp"

@@ -1,8 +1,10 @@
 // Bar of the soft device: what idle queue pairs on a completion queue cost the active one. SENDs of
-// 8 bytes to and fro, polled, with nothing else on the completion queues and with 1,000 queue pairs.
+// 8 bytes to and fro, polled, with nothing else on the completion queues and with 1,000 queue
+// pairs.
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -56,8 +58,8 @@ class Side {
         wr.sg_list = &piece;
         wr.num_sge = 1;
         wr.opcode = IBV_WR_SEND;
-        wr.send_flags = unsigned{IBV_SEND_INLINE} |
-                        (number % 32 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0U);
+        wr.send_flags =
+            unsigned{IBV_SEND_INLINE} | (number % 32 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0U);
         ibv_send_wr* bad = nullptr;
         require(ibv_post_send(active_, &wr, &bad) == 0, "a posted SEND");
     }
@@ -89,8 +91,7 @@ class Side {
         attributes.qp_state = IBV_QPS_INIT;
         attributes.port_num = 1;
         int error = soft::modify_qp(
-            qp, &attributes,
-            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
         attributes.qp_state = IBV_QPS_RTR;
         attributes.path_mtu = IBV_MTU_4096;
         attributes.dest_qp_num = peer;
@@ -98,10 +99,10 @@ class Side {
         attributes.min_rnr_timer = 12;
         attributes.ah_attr.dlid = 1;
         attributes.ah_attr.port_num = 1;
-        error |= soft::modify_qp(qp, &attributes,
-                                 IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                     IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                     IBV_QP_MIN_RNR_TIMER);
+        error |=
+            soft::modify_qp(qp, &attributes,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
         attributes.qp_state = IBV_QPS_RTS;
         attributes.timeout = 14;
         attributes.retry_cnt = 7;

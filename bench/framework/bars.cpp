@@ -27,9 +27,7 @@ bool holds(const Bar& bar, const Summary& measured) noexcept {
                                        : measured.median >= bar.limit;
 }
 
-BarRegistration::BarRegistration(Bar bar) {
-    registry().push_back(std::move(bar));
-}
+BarRegistration::BarRegistration(Bar bar) { registry().push_back(std::move(bar)); }
 
 std::vector<Bar> registered_bars() {
     auto bars = registry();
@@ -38,9 +36,7 @@ std::vector<Bar> registered_bars() {
     return bars;
 }
 
-int run_bars(const BarOptions& options) {
-    return run_bars(options, registered_bars());
-}
+int run_bars(const BarOptions& options) { return run_bars(options, registered_bars()); }
 
 int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     const bool lines = options.json != "-";
@@ -80,9 +76,9 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         const auto* relation = bar.sense == Sense::at_most ? "at most" : "at least";
         if (lines && failure.empty()) {
             fmt::print("{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {} {}  {}\n",
-                       bar.group, bar.name, humane(measured.median), bar.unit,
-                       humane(measured.low), humane(measured.high), measured.rounds,
-                       measured.discarded, relation, humane(bar.limit), good ? "ok" : "short");
+                       bar.group, bar.name, humane(measured.median), bar.unit, humane(measured.low),
+                       humane(measured.high), measured.rounds, measured.discarded, relation,
+                       humane(bar.limit), good ? "ok" : "short");
         } else if (lines) {
             fmt::print("{:<11} {:<64} not measured: {}  {} {}  short\n", bar.group, bar.name,
                        failure, relation, humane(bar.limit));

@@ -59,7 +59,7 @@ struct BarOptions {
 };
 
 /// The groups that bars may belong to, in the order of the work.
-inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "messaging",
+inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow",  "messaging",
                                                   "rpc",        "kv",   "stream"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.

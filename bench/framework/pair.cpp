@@ -5,6 +5,7 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -48,7 +49,8 @@ static_assert(sizeof(PairControl) <= page_size);
 /// Shared anonymous memory, unmapped at the end. Faulted in, so that no run pays for it.
 class SharedMemory {
   public:
-    explicit SharedMemory(std::size_t size) : size_{(size + page_size - 1) / page_size * page_size} {
+    explicit SharedMemory(std::size_t size)
+        : size_{(size + page_size - 1) / page_size * page_size} {
         memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE,
                          MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
         if (memory_ == MAP_FAILED) {
@@ -178,7 +180,8 @@ void Pair::meet() {
 }
 
 void Pair::set_value(int index, std::uint64_t value) noexcept {
-    control_->sides[static_cast<std::size_t>(side_)].values.at(static_cast<std::size_t>(index))
+    control_->sides[static_cast<std::size_t>(side_)]
+        .values.at(static_cast<std::size_t>(index))
         .store(value, std::memory_order_release);
 }
 
@@ -191,8 +194,8 @@ std::uint64_t Pair::value(int index) const noexcept {
 void Pair::check(std::uint32_t turn) {
     const auto& other = control_->sides[static_cast<std::size_t>(1 - side_)];
     if (other.failed.load(std::memory_order_acquire) != 0) {
-        throw Error{ErrorCode::peer_lost, "measure two processes", "the other side",
-                    other.message, ""};
+        throw Error{ErrorCode::peer_lost, "measure two processes", "the other side", other.message,
+                    ""};
     }
     if (base::ticks() >= end_ticks_) {
         throw Error{ErrorCode::timed_out, "measure two processes",

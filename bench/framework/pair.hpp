@@ -42,7 +42,10 @@ class Pair {
   public:
     Pair(PairControl* control, std::byte* shared, int side, int other_pid,
          std::uint64_t end_ticks) noexcept
-        : control_{control}, shared_{shared}, side_{side}, other_pid_{other_pid},
+        : control_{control},
+          shared_{shared},
+          side_{side},
+          other_pid_{other_pid},
           end_ticks_{end_ticks} {}
 
     [[nodiscard]] std::byte* shared() const noexcept { return shared_; }
@@ -64,7 +67,8 @@ class Pair {
     void spin_until(Ready&& ready) {
         for (std::uint32_t turn = 1; !ready(); ++turn) {
             base::pause();
-            if ((turn & 1023U) == 0) [[unlikely]] check(turn);
+            if ((turn & 1023U) == 0) [[unlikely]]
+                check(turn);
         }
     }
     /// Throws base::Error if the run must end (deadline, other side failed or dead). For loops

@@ -39,16 +39,16 @@ std::string table_of(const Results& results) {
                             humane(summary.high));
     }
     const Summary line = results.cache_line();
-    text += fmt::format("median of {} rounds and its quartiles; {} rounds discarded; cache line "
-                        "{} ns ({} to {})\n",
-                        line.rounds, line.discarded, humane(line.median), humane(line.least),
-                        humane(line.most));
+    text += fmt::format(
+        "median of {} rounds and its quartiles; {} rounds discarded; cache line "
+        "{} ns ({} to {})\n",
+        line.rounds, line.discarded, humane(line.median), humane(line.least), humane(line.most));
     return text;
 }
 
 nlohmann::json json_of(const Summary& summary) {
-    return {{"median", summary.median}, {"low", summary.low},       {"high", summary.high},
-            {"least", summary.least},   {"most", summary.most},     {"rounds", summary.rounds},
+    return {{"median", summary.median},      {"low", summary.low},   {"high", summary.high},
+            {"least", summary.least},        {"most", summary.most}, {"rounds", summary.rounds},
             {"discarded", summary.discarded}};
 }
 

@@ -2,6 +2,7 @@
 #include "rounds.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "limits/cache_line.hpp"
 #include "millrace/base/error.hpp"
@@ -87,8 +88,6 @@ Summary Results::ratio(const std::string& above, const std::string& below) const
     return summarize(ratios, discarded_);
 }
 
-Summary Results::cache_line() const {
-    return summarize(cache_line_, discarded_);
-}
+Summary Results::cache_line() const { return summarize(cache_line_, discarded_); }
 
 }  // namespace millrace::bench

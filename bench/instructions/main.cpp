@@ -6,6 +6,7 @@
 // Prints: how many operations were counted.
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -31,9 +32,7 @@ constexpr int rounds = 20;
 using base::Status;
 using Item = std::array<std::uint64_t, 8>;
 
-base::Deadline patience() {
-    return base::Deadline::after(std::chrono::seconds{60});
-}
+base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{60}); }
 
 /// Both ends of something whose first end waits for the second.
 template <class First, class Second>

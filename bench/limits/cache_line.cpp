@@ -1,6 +1,8 @@
 // Ping-pong of a number in one word, or in one word per direction on lines of their own.
 #include "cache_line.hpp"
 
+#include <cstdint>
+
 #include "framework/windows.hpp"
 
 namespace millrace::bench {
@@ -23,9 +25,8 @@ double ping_pong(std::uint64_t round_trips, Word Lines::*there, Word Lines::*bac
             pair.meet();
             return median_step(windows, [&](std::uint64_t number) {
                 (lines->*there).store(2 * number - 1, std::memory_order_release);
-                pair.spin_until([&] {
-                    return (lines->*back).load(std::memory_order_acquire) == 2 * number;
-                });
+                pair.spin_until(
+                    [&] { return (lines->*back).load(std::memory_order_acquire) == 2 * number; });
             });
         },
         [&](Pair& pair) {

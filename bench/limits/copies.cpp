@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -84,8 +85,7 @@ class Thrower {
         const iovec from{&number, sizeof(number)};
         const iovec to{word_, sizeof(*word_)};
         if (::process_vm_writev(pair_->other_pid(), &from, 1, &to, 1, 0) != sizeof(number)) {
-            base::throw_errno(errno, "write into another process",
-                              "8 bytes by process_vm_writev",
+            base::throw_errno(errno, "write into another process", "8 bytes by process_vm_writev",
                               "allow ptrace (Yama, CAP_SYS_PTRACE)");
         }
     }

@@ -3,6 +3,7 @@
 // 120 bytes the receiver asks for both lines while it polls, so that they travel together.
 #include "hand_over.hpp"
 
+#include <cstdint>
 #include <vector>
 
 #include "framework/pair.hpp"

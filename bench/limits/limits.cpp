@@ -2,6 +2,7 @@
 #include "limits.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include <fmt/format.h>
 

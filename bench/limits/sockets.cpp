@@ -2,6 +2,7 @@
 #include "sockets.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,7 +64,8 @@ Ends connected(SocketKind kind) {
     Ends ends;
     if (kind == SocketKind::unix_stream) {
         int pair[2];
-        check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0, "make a socket pair");
+        check(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0,
+              "make a socket pair");
         ends = {Socket{pair[0]}, Socket{pair[1]}};
     } else {
         const Socket listener{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
@@ -176,8 +178,7 @@ double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items) 
             std::size_t held = 0;
             std::uint64_t number = 0;
             while (number < last) {
-                const ssize_t received =
-                    ::recv(ends.second.get(), buffer.data() + held, 65'536, 0);
+                const ssize_t received = ::recv(ends.second.get(), buffer.data() + held, 65'536, 0);
                 if (received < 0 && errno == EINTR) continue;
                 check(received > 0, "receive");
                 held += static_cast<std::size_t>(received);

@@ -17,6 +17,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <ctime>
 #include <limits>
 
@@ -81,8 +82,8 @@ bool kernel_trusts_counter() noexcept {
     ::close(file);
     if (length <= 0) return true;
     const std::string_view name{text.data(), static_cast<std::size_t>(length)};
-    for (const std::string_view good : {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page",
-                                        "arch_sys_counter"}) {
+    for (const std::string_view good :
+         {"tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"}) {
         if (name.starts_with(good) && !name.starts_with("tsc-early")) return true;
     }
     return false;
@@ -114,7 +115,7 @@ struct Line {
     std::uint64_t end_tick;
     std::uint64_t sample_tick;  // the last comparison, from which the next rate is taken
     std::int64_t sample_ns;
-    std::uint64_t true_rate;    // as measured; `rate` also steers an error away
+    std::uint64_t true_rate;  // as measured; `rate` also steers an error away
 
     [[nodiscard]] std::int64_t at(std::uint64_t tick) const noexcept {
         // A counter a few ticks behind another core's start of the line reads as its start.
@@ -139,13 +140,11 @@ struct Slot {
         true_rate.store(line.true_rate, std::memory_order_release);
     }
     [[nodiscard]] Line load() const noexcept {
-        return {start_tick.load(std::memory_order_acquire),
-                start_ns.load(std::memory_order_acquire),
-                rate.load(std::memory_order_acquire),
-                end_tick.load(std::memory_order_acquire),
-                sample_tick.load(std::memory_order_acquire),
-                sample_ns.load(std::memory_order_acquire),
-                true_rate.load(std::memory_order_acquire)};
+        return {
+            start_tick.load(std::memory_order_acquire),  start_ns.load(std::memory_order_acquire),
+            rate.load(std::memory_order_acquire),        end_tick.load(std::memory_order_acquire),
+            sample_tick.load(std::memory_order_acquire), sample_ns.load(std::memory_order_acquire),
+            true_rate.load(std::memory_order_acquire)};
     }
 };
 
@@ -219,11 +218,10 @@ class Timeline {
         if (current_.load(std::memory_order_relaxed) != current) return;
         const Sample sample = take_sample();
         const std::int64_t end_ns = old.at(old.end_tick);
-        const std::uint64_t true_rate =
-            rate_between({old.sample_tick, old.sample_ns, 0}, sample);
+        const std::uint64_t true_rate = rate_between({old.sample_tick, old.sample_ns, 0}, sample);
         const std::uint64_t elapsed = sample.tick - old.sample_tick;
-        const double uncertainty =
-            static_cast<double>(sample.width) / static_cast<double>(std::max<std::uint64_t>(elapsed, 1));
+        const double uncertainty = static_cast<double>(sample.width) /
+                                   static_cast<double>(std::max<std::uint64_t>(elapsed, 1));
         if (sample.tick < old.end_tick || differ(true_rate, old.true_rate, 0.001 + uncertainty)) {
             // The counter no longer keeps time. Nobody has seen a time beyond the line's end.
             floor_ns_.store(end_ns, std::memory_order_release);
@@ -235,7 +233,8 @@ class Timeline {
         const std::uint64_t end_tick = sample.tick + ticks_of(length_ns, true_rate);
         const std::int64_t target_ns = sample.ns + length_ns;  // where the new line shall end
         const auto rise = static_cast<std::uint64_t>(std::max<std::int64_t>(target_ns - end_ns, 1));
-        const auto rate = static_cast<std::uint64_t>((Wide{rise} << 32) / (end_tick - old.end_tick));
+        const auto rate =
+            static_cast<std::uint64_t>((Wide{rise} << 32) / (end_tick - old.end_tick));
 
         // Claim a place that is not in use, fill it, and publish it.
         std::uint64_t next = claimed_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -263,13 +262,9 @@ Timeline& timeline() noexcept {
 
 }  // namespace
 
-Clock::time_point Clock::now() noexcept {
-    return time_point{duration{timeline().now()}};
-}
+Clock::time_point Clock::now() noexcept { return time_point{duration{timeline().now()}}; }
 
-bool Clock::uses_processor_counter() noexcept {
-    return timeline().uses_counter();
-}
+bool Clock::uses_processor_counter() noexcept { return timeline().uses_counter(); }
 
 std::uint64_t ticks_in(std::chrono::nanoseconds duration) noexcept {
     if (duration.count() <= 0) return 1;

@@ -31,8 +31,8 @@ std::string_view name_of(ErrorCode code) noexcept {
 
 namespace {
 
-std::string join(const std::string& attempted, const std::string& object,
-                 const std::string& cause, const std::string& remedy) {
+std::string join(const std::string& attempted, const std::string& object, const std::string& cause,
+                 const std::string& remedy) {
     std::string line = fmt::format("cannot {}", attempted);
     if (!object.empty()) line += fmt::format(" ({})", object);
     if (!cause.empty()) line += fmt::format(": {}", cause);

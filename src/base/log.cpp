@@ -114,7 +114,9 @@ class Queue {
     void flush() noexcept {
         const std::size_t queued = queued_.load(std::memory_order_relaxed);
         NapParker parker;
-        const auto drained = [&] { return output_->written() + pool_->overrun_counter() >= queued; };
+        const auto drained = [&] {
+            return output_->written() + pool_->overrun_counter() >= queued;
+        };
         if (wait_until(drained, Deadline::after(std::chrono::seconds{1}), WaitPolicy::blocking(),
                        parker) != Status::ok) {
             write_out("millrace: the log's output does not take its lines; some are lost\n");
@@ -122,7 +124,8 @@ class Queue {
         const std::size_t dropped = pool_->overrun_counter();
         if (dropped > reported_.exchange(dropped, std::memory_order_relaxed)) {
             try {
-                write_out(fmt::format("millrace: {} lines of the log were dropped in all\n", dropped));
+                write_out(
+                    fmt::format("millrace: {} lines of the log were dropped in all\n", dropped));
             } catch (...) {
             }
         }
@@ -192,7 +195,8 @@ int threshold_from_environment() noexcept {
 
 bool log_enabled(LogLevel level) noexcept {
     int least = threshold.load(std::memory_order_relaxed);
-    if (least < 0) [[unlikely]] least = threshold_from_environment();
+    if (least < 0) [[unlikely]]
+        least = threshold_from_environment();
     return level != LogLevel::off && static_cast<int>(level) >= least;
 }
 

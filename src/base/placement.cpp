@@ -59,8 +59,8 @@ void pin_this_thread(int core) {
     const auto object = fmt::format("core {}", core);
     const auto remedy = fmt::format("choose one of: {}", fmt::join(allowed, ", "));
     if (core < 0 || core >= Mask::bits) {
-        throw Error{ErrorCode::invalid_argument, "pin this thread", object,
-                    "there is no such core", remedy};
+        throw Error{ErrorCode::invalid_argument, "pin this thread", object, "there is no such core",
+                    remedy};
     }
     Mask mask;
     CPU_SET_S(static_cast<std::size_t>(core), sizeof(mask.bytes), mask.set());

@@ -11,9 +11,8 @@ using base::ErrorCode;
 
 bool pass_over(const std::string& peer, const base::Error& error, std::string& last) {
     const ErrorCode code = error.code();
-    if (code != ErrorCode::refused && code != ErrorCode::protocol &&
-        code != ErrorCode::peer_lost && code != ErrorCode::closed &&
-        code != ErrorCode::timed_out) {
+    if (code != ErrorCode::refused && code != ErrorCode::protocol && code != ErrorCode::peer_lost &&
+        code != ErrorCode::closed && code != ErrorCode::timed_out) {
         return false;
     }
     base::log(base::LogLevel::warn, "connect", "passed over {}: {}", peer, error.what());
@@ -23,13 +22,12 @@ bool pass_over(const std::string& peer, const base::Error& error, std::string& l
 
 void end_wait(const base::Error& error, std::size_t passed_over, const std::string& last) {
     if (passed_over == 0) throw error;
-    throw base::Error{error.code(), error.attempted(), error.object(),
-                      fmt::format("{}, after {} that did not fit, the last of them so: {}",
-                                  error.cause(),
-                                  passed_over == 1 ? std::string{"a peer"}
-                                                   : fmt::format("{} peers", passed_over),
-                                  last),
-                      error.remedy()};
+    throw base::Error{
+        error.code(), error.attempted(), error.object(),
+        fmt::format("{}, after {} that did not fit, the last of them so: {}", error.cause(),
+                    passed_over == 1 ? std::string{"a peer"} : fmt::format("{} peers", passed_over),
+                    last),
+        error.remedy()};
 }
 
 }  // namespace millrace::connect::detail

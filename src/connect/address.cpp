@@ -4,6 +4,7 @@
 #include <sys/un.h>
 
 #include <charconv>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,7 +27,7 @@ std::uint16_t parse_port(std::string_view whole, std::string_view digits) {
     const auto [stop, error] = std::from_chars(digits.data(), end, port);
     if (digits.empty() || error != std::errc{} || stop != end) {
         refuse(whole, fmt::format("'{}' is not a port number between 0 and 65535",
-                                printable(digits, 300)));
+                                  printable(digits, 300)));
     }
     return port;
 }

@@ -66,11 +66,10 @@ int connect_once(int socket, const SocketAddress& to, const base::Deadline& dead
 }
 
 [[noreturn]] void throw_over(const Address& address, const base::Deadline& deadline, int last_error,
-                             std::chrono::nanoseconds waited,
-                             std::string_view if_nobody_listens) {
+                             std::chrono::nanoseconds waited, std::string_view if_nobody_listens) {
     if (deadline.cancelled()) {
-        throw base::Error(ErrorCode::cancelled, "connect", address.to_string(),
-                          "it was cancelled", "");
+        throw base::Error(ErrorCode::cancelled, "connect", address.to_string(), "it was cancelled",
+                          "");
     }
     const double seconds = std::chrono::duration<double>(waited).count();
     if (last_error > 0) {
@@ -132,8 +131,8 @@ Link connect(const Address& address, LinkOptions options, const base::Deadline& 
     const Address local = local_address(socket.get(), address);
     const std::string name = peer_text(socket.get(), address);
     std::shared_ptr<Endpoint> endpoint = options.endpoint;
-    Handshake handshake{Role::connecting, std::move(socket), options, std::move(endpoint), local,
-                        name};
+    Handshake handshake{
+        Role::connecting, std::move(socket), options, std::move(endpoint), local, name};
     while (!handshake.step()) {
         if (deadline.cancelled()) throw handshake.give_up(ErrorCode::cancelled, "when cancelled");
         if (deadline.expired()) {

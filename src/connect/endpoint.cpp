@@ -1,4 +1,5 @@
 // Endpoints: an open device with the port and GID that connections use.
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -33,11 +34,11 @@ std::shared_ptr<Endpoint> Endpoint::open(std::string_view device, int gid_index)
                           "manager (InfiniBand), or use soft0");
     }
     if (gid_index >= attributes.gid_tbl_len) {
-        throw base::Error(base::ErrorCode::invalid_argument, "open an endpoint",
-                          fmt::format("GID index {} of port {} of {}", gid_index, port,
-                                      found.name()),
-                          fmt::format("the port has {} GIDs", attributes.gid_tbl_len),
-                          "choose a smaller index, or -1 to have it chosen");
+        throw base::Error(
+            base::ErrorCode::invalid_argument, "open an endpoint",
+            fmt::format("GID index {} of port {} of {}", gid_index, port, found.name()),
+            fmt::format("the port has {} GIDs", attributes.gid_tbl_len),
+            "choose a smaller index, or -1 to have it chosen");
     }
     if (gid_index < 0) gid_index = context.choose_gid_index(port);
     return std::shared_ptr<Endpoint>{new Endpoint{std::move(context), port, gid_index}};

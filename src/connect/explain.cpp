@@ -1,6 +1,8 @@
 // What was chosen for a link and why, in words. For `millrace` commands and bug reports.
 #include <fmt/format.h>
 
+#include <cstdint>
+
 #include "link_state.hpp"
 #include "millrace/connect/link.hpp"
 
@@ -22,8 +24,7 @@ std::string names_of(std::uint64_t capabilities) {
 
 std::string addressing(const Hello& hello, int gid_index) {
     if (gid_index < 0) {
-        return fmt::format("by LID {}, as the port has one and needs no GID",
-                           hello.queue_pair.lid);
+        return fmt::format("by LID {}, as the port has one and needs no GID", hello.queue_pair.lid);
     }
     return fmt::format("by GID index {}, as Ethernet needs", gid_index);
 }

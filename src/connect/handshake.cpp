@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -134,31 +135,32 @@ void Handshake::check_peer() const {
                       "check the address, and that both ends run the same kind of program"};
     }
     if (other.service_version != options_.service_version) {
-        throw Failure{base::ErrorCode::version_mismatch,
-                      fmt::format("the peer has version {} of the service '{}', this end {}",
-                                  other.service_version, options_.service,
-                                  options_.service_version),
-                      "run the same release at both ends"};
+        throw Failure{
+            base::ErrorCode::version_mismatch,
+            fmt::format("the peer has version {} of the service '{}', this end {}",
+                        other.service_version, options_.service, options_.service_version),
+            "run the same release at both ends"};
     }
     const verbs::Context& context = state_->endpoint->context();
     const bool soft = context.is_soft();
     if (other.soft != soft) {
         throw Failure{base::ErrorCode::refused,
                       fmt::format("this end's device {} is {} and the peer's {} is {}",
-                                  context.name(), soft ? "a soft device" : "hardware",
-                                  other.device, other.soft ? "a soft device" : "hardware"),
+                                  context.name(), soft ? "a soft device" : "hardware", other.device,
+                                  other.soft ? "a soft device" : "hardware"),
                       "choose devices of one kind at both ends (MILLRACE_DEVICE)"};
     }
     if (soft) {
         const std::string fabric = printable(soft_fabric(), 512);
         if (other.fabric != fabric) {
-            throw Failure{base::ErrorCode::refused,
-                          fmt::format("this end's soft device is on {}, the peer's on {}: they "
-                                      "share no memory",
-                                      fabric, other.fabric),
-                          "soft devices connect processes of one user on one host and one fabric "
-                          "(MILLRACE_FABRIC), in one mode (MILLRACE_SOFT_MODE); between hosts, use an "
-                          "RDMA network"};
+            throw Failure{
+                base::ErrorCode::refused,
+                fmt::format("this end's soft device is on {}, the peer's on {}: they "
+                            "share no memory",
+                            fabric, other.fabric),
+                "soft devices connect processes of one user on one host and one fabric "
+                "(MILLRACE_FABRIC), in one mode (MILLRACE_SOFT_MODE); between hosts, use an "
+                "RDMA network"};
         }
         return;
     }
@@ -166,9 +168,8 @@ void Handshake::check_peer() const {
         context.port(state_->endpoint->port()).link_layer == IBV_LINK_LAYER_ETHERNET;
     if (other.ethernet != ethernet) {
         throw Failure{base::ErrorCode::refused,
-                      fmt::format("this end's {} is on {} and the peer's {} on {}",
-                                  context.name(), name_of(ethernet), other.device,
-                                  name_of(other.ethernet)),
+                      fmt::format("this end's {} is on {} and the peer's {} on {}", context.name(),
+                                  name_of(ethernet), other.device, name_of(other.ethernet)),
                       "choose devices on one network at both ends (MILLRACE_DEVICE)"};
     }
 }
@@ -178,8 +179,8 @@ void Handshake::connect_queue_pair() {
     link.path.port = link.endpoint->port();
     link.path.gid_index = link.endpoint->gid_index();
     link.path.mtu = std::min(link.own.mtu, link.other.mtu);
-    link.path.max_reads = std::min(link.own.max_reads, std::max<std::uint8_t>(
-                                                           link.other.max_reads, 1));
+    link.path.max_reads =
+        std::min(link.own.max_reads, std::max<std::uint8_t>(link.other.max_reads, 1));
     link.path.rnr_retry = options_.rnr_retry;
     if (link.path.gid_index >= 0 && !link.other.queue_pair.has_gid) {
         throw Failure{base::ErrorCode::refused,
@@ -203,8 +204,8 @@ void Handshake::handle(const Frame& frame) {
     }
     if (stage_ == Stage::hello && frame.type == FrameType::hello) {
         link.other = decode_hello(frame.body);
-        link.peer_name = fmt::format("{} (pid {} on {})", link.peer_name, link.other.process,
-                                     link.other.host);
+        link.peer_name =
+            fmt::format("{} (pid {} on {})", link.peer_name, link.other.process, link.other.host);
         check_peer();
         if (role_ == Role::accepting) {
             create_queue_pair();
@@ -228,8 +229,8 @@ void Handshake::handle(const Frame& frame) {
 
 void Handshake::flush() noexcept {
     while (!unsent_.empty() && peer_hears_) {
-        const ssize_t sent = send(socket(), unsent_.data(), unsent_.size(),
-                                  MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t sent =
+            send(socket(), unsent_.data(), unsent_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         // It does not hear us any more, but what it said before may tell why.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 
@@ -40,7 +41,8 @@ std::string soft_fabric() {
                           "mount /proc");
     }
     return fmt::format(
-        "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), mode {}",
+        "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), mode "
+        "{}",
         fabric != nullptr && *fabric != '\0' ? fabric : "default", getuid(), host_name(),
         boot.substr(0, 13), namespace_number("/proc/self/ns/net"),
         namespace_number("/proc/self/ns/pid"), soft::mode_in_words());

@@ -2,6 +2,7 @@
 // the queue pair first, the socket (by which the peer learns of it) after, the device last.
 #pragma once
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>

@@ -89,9 +89,9 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
         prepare_connected(socket.get());
         const int number = socket.get();
         try {
-            pending.push_back(Pending{Handshake{Role::accepting, std::move(socket), options,
-                                                endpoint, listening.address,
-                                                peer_text(number, listening.address)}});
+            pending.push_back(
+                Pending{Handshake{Role::accepting, std::move(socket), options, endpoint,
+                                  listening.address, peer_text(number, listening.address)}});
         } catch (const base::Error& error) {
             failures.push_back(error);
         }
@@ -111,8 +111,8 @@ void Listener::State::round(const base::Deadline& deadline, std::vector<base::Er
     poll_for(entries, deadline);
 
     const auto now = Clock::now();
-    const auto passed = std::min<std::chrono::nanoseconds>(now - last_round,
-                                                           std::chrono::milliseconds{100});
+    const auto passed =
+        std::min<std::chrono::nanoseconds>(now - last_round, std::chrono::milliseconds{100});
     last_round = now;
     std::vector<Pending> unfinished;
     for (std::size_t i = 0; i < pending.size(); ++i) {
@@ -153,10 +153,10 @@ Link Listener::State::wait(const base::Deadline& deadline, bool strict) {
                 deadline.cancelled() ? base::ErrorCode::cancelled : base::ErrorCode::timed_out,
                 "accept a peer",
                 fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
-                deadline.cancelled()  ? "it was cancelled"
-                : pending.empty()     ? "nobody connected in time"
-                                      : fmt::format("{} peers were still in their handshake",
-                                                    pending.size()),
+                deadline.cancelled() ? "it was cancelled"
+                : pending.empty()
+                    ? "nobody connected in time"
+                    : fmt::format("{} peers were still in their handshake", pending.size()),
                 deadline.cancelled() ? "" : "check that the peer connects to this address");
         }
     }

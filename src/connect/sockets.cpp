@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -38,7 +39,8 @@ SocketAddress unix_address(const std::string& path) {
     if (abstract) raw.sun_path[0] = '\0';
     std::memcpy(&result.storage, &raw, sizeof raw);
     // An abstract name ends with the address, a path with its zero byte.
-    result.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size + (abstract ? 0 : 1));
+    result.size =
+        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + size + (abstract ? 0 : 1));
     return result;
 }
 

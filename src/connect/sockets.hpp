@@ -25,15 +25,16 @@ struct SocketAddress {
 };
 
 /// The numeric addresses behind `address`; asks the resolver for names, which may block as long as
-/// the system's resolver is configured to. Throws Error (not_found: unknown host) naming `attempted`.
+/// the system's resolver is configured to. Throws Error (not_found: unknown host) naming
+/// `attempted`.
 [[nodiscard]] std::vector<SocketAddress> resolve(const Address& address, bool to_listen,
                                                  const char* attempted);
 
 /// A listening socket, and what is to be known of it.
 struct Listening {
     Descriptor socket;
-    Address address;  ///< with the port that was chosen
-    dev_t device = 0; ///< a Unix path's file, to unlink only our own
+    Address address;   ///< with the port that was chosen
+    dev_t device = 0;  ///< a Unix path's file, to unlink only our own
     ino_t inode = 0;
 };
 /// Throws Error.

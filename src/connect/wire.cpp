@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include <fmt/format.h>
@@ -40,8 +41,7 @@ class Writer {
 
 class Reader {
   public:
-    Reader(std::span<const std::byte> bytes, std::string_view what)
-        : bytes_{bytes}, what_{what} {}
+    Reader(std::span<const std::byte> bytes, std::string_view what) : bytes_{bytes}, what_{what} {}
 
     std::uint64_t integer(std::size_t bytes) {
         const auto from = take(bytes);
@@ -93,13 +93,13 @@ std::string_view guess(std::string_view start) noexcept {
     const std::string_view start{reinterpret_cast<const char*>(bytes.data()),
                                  std::min<std::size_t>(bytes.size(), 8)};
     const std::string_view known = guess(start);
-    throw Failure{base::ErrorCode::protocol,
-                  known.empty()
-                      ? fmt::format("the first bytes were '{}': this is not Millrace",
-                                    printable(start, 64))
-                      : fmt::format("the first bytes were '{}': this looks like {}, not Millrace",
-                                    printable(start, 64), known),
-                  "check the address: another program uses this port"};
+    throw Failure{
+        base::ErrorCode::protocol,
+        known.empty()
+            ? fmt::format("the first bytes were '{}': this is not Millrace", printable(start, 64))
+            : fmt::format("the first bytes were '{}': this looks like {}, not Millrace",
+                          printable(start, 64), known),
+        "check the address: another program uses this port"};
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "millrace/flow/queue_end.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,35 +58,44 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
 base::StatisticsPage producer_page(std::string_view name) {
     return page_of("producer", name,
                    {"items", "payload_bytes", "ring_bytes", "data_writes", "space_reads",
-                    "settling_writes", "events", "work_requests", "full_returns",
-                    "lazy_refreshes", "forced_refreshes", "sleeps", "wake_ups", "transfer_writes",
-                    "receives"});
+                    "settling_writes", "events", "work_requests", "full_returns", "lazy_refreshes",
+                    "forced_refreshes", "sleeps", "wake_ups", "transfer_writes", "receives"});
 }
 
 base::StatisticsPage consumer_page(std::string_view name) {
     return page_of("consumer", name,
                    {"items", "payload_bytes", "ring_bytes", "empty_returns", "credit_writes",
-                    "credit_stores", "events", "work_requests", "sleeps", "wake_ups", "transfer_reads",
-                    "data_reads", "receives"});
+                    "credit_stores", "events", "work_requests", "sleeps", "wake_ups",
+                    "transfer_reads", "data_reads", "receives"});
 }
 
 void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
-    const std::uint64_t values[] = {
-        stats.items,           stats.payload_bytes,       stats.ring.bytes,
-        stats.ring.data_writes, stats.ring.space_reads,   stats.ring.settling_writes,
-        stats.ring.events,     stats.ring.work_requests,  stats.ring.full_returns,
-        stats.ring.lazy_refreshes, stats.ring.forced_refreshes, stats.ring.sleeps,
-        stats.ring.wake_ups,   stats.ring.transfer_writes, stats.ring.receives};
+    const std::uint64_t values[] = {stats.items,
+                                    stats.payload_bytes,
+                                    stats.ring.bytes,
+                                    stats.ring.data_writes,
+                                    stats.ring.space_reads,
+                                    stats.ring.settling_writes,
+                                    stats.ring.events,
+                                    stats.ring.work_requests,
+                                    stats.ring.full_returns,
+                                    stats.ring.lazy_refreshes,
+                                    stats.ring.forced_refreshes,
+                                    stats.ring.sleeps,
+                                    stats.ring.wake_ups,
+                                    stats.ring.transfer_writes,
+                                    stats.ring.receives};
     std::size_t index = 0;
     for (const std::uint64_t value : values) page.counter(index++).set(value);
 }
 
 void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept {
     const std::uint64_t values[] = {
-        stats.items,          stats.payload_bytes, stats.ring.bytes,  stats.empty_returns,
-        stats.ring.credit_writes, stats.ring.credit_stores, stats.ring.events,
-        stats.ring.work_requests, stats.ring.sleeps, stats.ring.wake_ups,
-        stats.ring.transfer_reads, stats.ring.data_reads, stats.ring.receives};
+        stats.items,         stats.payload_bytes,       stats.ring.bytes,
+        stats.empty_returns, stats.ring.credit_writes,  stats.ring.credit_stores,
+        stats.ring.events,   stats.ring.work_requests,  stats.ring.sleeps,
+        stats.ring.wake_ups, stats.ring.transfer_reads, stats.ring.data_reads,
+        stats.ring.receives};
     std::size_t index = 0;
     for (const std::uint64_t value : values) page.counter(index++).set(value);
 }
@@ -95,18 +105,20 @@ namespace {
 std::string data_cost(ring::Design design, const ring::Terms& terms) {
     using ring::DataFlow;
     if (design.data == DataFlow::push2) {
-        return fmt::format("1 SEND by the producer for each {} bytes of ring, and 1 receive by the "
-                           "consumer, which keeps {} posted",
-                           terms.chunk_bytes, terms.receive_pool);
+        return fmt::format(
+            "1 SEND by the producer for each {} bytes of ring, and 1 receive by the "
+            "consumer, which keeps {} posted",
+            terms.chunk_bytes, terms.receive_pool);
     }
     if (design.data == DataFlow::pull) {
         return "1 READ by the consumer for all items that are there to be pulled (2 where they "
                "wrap); the producer's memory is read, it posts nothing";
     }
     if (design.transfer == ring::TransferNotification::immediate) {
-        return fmt::format("1 WRITE with immediate by the producer, or 1 for a batch (2 where it "
-                           "wraps), and 1 receive by the consumer, which keeps {} posted",
-                           terms.receive_pool);
+        return fmt::format(
+            "1 WRITE with immediate by the producer, or 1 for a batch (2 where it "
+            "wraps), and 1 receive by the consumer, which keeps {} posted",
+            terms.receive_pool);
     }
     if (terms.in_order) {
         return "1 WRITE by the producer, or 1 for a batch (2 where it wraps); one copy by the "
@@ -124,7 +136,8 @@ std::string transfer_cost(ring::Design design) {
                        ? "the consumer READs 8 bytes of the next item, until its mark is there"
                        : "marks beside the items, no request";
         case TransferNotification::push:
-            return "the producer WRITEs 8 bytes behind each batch, at most one such WRITE in flight";
+            return "the producer WRITEs 8 bytes behind each batch, at most one such WRITE in "
+                   "flight";
         case TransferNotification::pull:
             return "the consumer READs 8 bytes when less than a tenth of the ring is left to take";
         case TransferNotification::event: return "completions of the receives, no request";
@@ -137,9 +150,10 @@ std::string space_cost(ring::Design design, const Options& options) {
     using ring::SpaceNotification;
     switch (design.space) {
         case SpaceNotification::pull:
-            return fmt::format("the producer READs 8 bytes when more than {:.0f} % of the ring is "
-                               "in use, and when it is full",
-                               options.refresh_above * 100);
+            return fmt::format(
+                "the producer READs 8 bytes when more than {:.0f} % of the ring is "
+                "in use, and when it is full",
+                options.refresh_above * 100);
         case SpaceNotification::push:
         case SpaceNotification::push2: break;
     }
@@ -153,8 +167,7 @@ std::string space_cost(ring::Design design, const Options& options) {
 }  // namespace
 
 std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
-                    const connect::Link& link, const Options& options,
-                    std::string_view failure) {
+                    const connect::Link& link, const Options& options, std::string_view failure) {
     const std::string_view number = design == ring::design_1   ? ", design 1"
                                     : design == ring::design_2 ? ", design 2"
                                                                : "";

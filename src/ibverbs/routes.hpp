@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <cerrno>
+#include <cstdint>
 
 // <infiniband/verbs.h> hides some functions behind macros of the same name.
 #undef ibv_get_device_list

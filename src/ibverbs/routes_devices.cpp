@@ -1,6 +1,7 @@
 // libibverbs' exports that concern devices, contexts and their events: the soft device's go to
 // soft/, all others to the system's library.
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 
@@ -73,9 +74,7 @@ void ibv_free_device_list(ibv_device** devices) {
     std::free(list);
 }
 
-const char* ibv_get_device_name(ibv_device* device) {
-    return device->name;
-}
+const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 
 __be64 ibv_get_device_guid(ibv_device* device) {
     return soft::owns(device) ? soft::get_device_guid(device) : system_ibv_get_device_guid(device);
@@ -200,9 +199,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
 void ibv_ack_async_event(ibv_async_event* event) {
     const ibv_context* context = nullptr;
     switch (event->event_type) {
-        case IBV_EVENT_CQ_ERR:
-            context = event->element.cq->context;
-            break;
+        case IBV_EVENT_CQ_ERR: context = event->element.cq->context; break;
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
@@ -210,18 +207,11 @@ void ibv_ack_async_event(ibv_async_event* event) {
         case IBV_EVENT_SQ_DRAINED:
         case IBV_EVENT_PATH_MIG:
         case IBV_EVENT_PATH_MIG_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED:
-            context = event->element.qp->context;
-            break;
+        case IBV_EVENT_QP_LAST_WQE_REACHED: context = event->element.qp->context; break;
         case IBV_EVENT_SRQ_ERR:
-        case IBV_EVENT_SRQ_LIMIT_REACHED:
-            context = event->element.srq->context;
-            break;
-        case IBV_EVENT_WQ_FATAL:
-            context = event->element.wq->context;
-            break;
-        default:
-            return;  // events of a port or a device are not counted
+        case IBV_EVENT_SRQ_LIMIT_REACHED: context = event->element.srq->context; break;
+        case IBV_EVENT_WQ_FATAL: context = event->element.wq->context; break;
+        default: return;  // events of a port or a device are not counted
     }
     if (soft::owns(context)) {
         soft::ack_async_event(event);

@@ -1,6 +1,9 @@
 // libibverbs' exports that concern what is made from a context: memory, completion queues, queue
 // pairs. Each object names its context, which tells whose it is.
 #include "millrace/soft/device.hpp"
+
+#include <cstdint>
+
 #include "routes.hpp"
 
 namespace soft = millrace::soft;

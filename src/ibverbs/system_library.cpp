@@ -32,16 +32,10 @@ extern "C" void* answer_absent() {
     errno = EOPNOTSUPP;
     return nullptr;
 }
-extern "C" std::uint64_t answer_zero() {
-    return 0;
-}
+extern "C" std::uint64_t answer_zero() { return 0; }
 /// The soft device's memory is reached by its address or is shared: fork does it no harm.
-extern "C" ibv_fork_status answer_unneeded() {
-    return IBV_FORK_UNNEEDED;
-}
-extern "C" const char* answer_unknown() {
-    return "unknown";
-}
+extern "C" ibv_fork_status answer_unneeded() { return IBV_FORK_UNNEEDED; }
+extern "C" const char* answer_unknown() { return "unknown"; }
 extern "C" void answer_silent() {}
 
 struct Row {

@@ -2,6 +2,7 @@
 #include "millrace/message/channel.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -35,8 +36,7 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
 }
 
 template <class Attempt>
-base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline,
-                           Attempt&& attempt) {
+base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
     core.waiting_for_room = true;
     const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
     core.waiting_for_room = false;
@@ -76,7 +76,8 @@ void Channel::give_up(std::size_t size) noexcept {
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
     std::span<std::byte> room;
     const base::Status status = core_->claim(message.size(), room);
-    if (status != base::Status::ok) [[unlikely]] return status;
+    if (status != base::Status::ok) [[unlikely]]
+        return status;
     if (!message.empty()) std::memcpy(room.data(), message.data(), message.size());
     return core_->commit(message.size(), frame_whole, 0);
 }
@@ -163,7 +164,8 @@ base::Status Channel::look_whole(Piece& piece) {
     while (true) {
         const base::Status status = look(piece);
         if (status != base::Status::ok) return status;
-        if (piece.first && piece.last) [[likely]] return status;
+        if (piece.first && piece.last) [[likely]]
+            return status;
         if (piece.first) {
             core.assembled.clear();
             core.assembling = true;
@@ -174,8 +176,7 @@ base::Status Channel::look_whole(Piece& piece) {
                 core.release(piece.payload.size(), piece.last);
                 return base::Status::too_large;
             }
-            core.assembled.insert(core.assembled.end(), piece.payload.begin(),
-                                  piece.payload.end());
+            core.assembled.insert(core.assembled.end(), piece.payload.begin(), piece.payload.end());
         }
         core.release(piece.payload.size(), piece.last);
         if (piece.last && core.assembling) {

@@ -2,6 +2,7 @@
 #include "channel_core.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "millrace/base/clock.hpp"
@@ -37,8 +38,7 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
         // The older of the two: a place is free when it was consumed, and reusable when the
         // device is done with it, which only its completion tells.
         reusable = writer.position() -
-                   std::max(writer.position() - consumed.value(),
-                            writer.position() - transmitted);
+                   std::max(writer.position() - consumed.value(), writer.position() - transmitted);
         if (needed <= writer.free_bytes(reusable)) return base::Status::ok;
         if (attempt != 0) return found_full();
         // Who sleeps is rung for, and would be woken by the answer to each question. Asking now and
@@ -56,7 +56,8 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
 
 base::Status Channel::Core::found_full() noexcept {
     full.add();
-    if (link.peer() == connect::PeerState::alive) [[likely]] return base::Status::full;
+    if (link.peer() == connect::PeerState::alive) [[likely]]
+        return base::Status::full;
     return lost_or_closed();
 }
 

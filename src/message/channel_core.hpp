@@ -79,8 +79,9 @@ struct Facts {
 struct Channel::Core {
     class ChannelSleeper final : public ring::Sleeper {
       public:
-        ChannelSleeper(Core& core) : Sleeper{core.link, core.window, core.page().wake_up,
-                                             core.control.region()}, core_{&core} {}
+        ChannelSleeper(Core& core)
+            : Sleeper{core.link, core.window, core.page().wake_up, core.control.region()},
+              core_{&core} {}
         /// Whoever sleeps owes nothing: the peer may wait for this room.
         void prepare() override {
             core_->falls_asleep = true;
@@ -109,8 +110,10 @@ struct Channel::Core {
     // --- sending
 
     base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept {
-        if (ended_sending != base::Status::ok) [[unlikely]] return ended_sending;
-        if (size > writer.max_length()) [[unlikely]] return base::Status::too_large;
+        if (ended_sending != base::Status::ok) [[unlikely]]
+            return ended_sending;
+        if (size > writer.max_length()) [[unlikely]]
+            return base::Status::too_large;
         while (true) {
             // Twice 2 requests at most for a skip and a frame, and room for the counters'.
             if (window.free() < 4) [[unlikely]] {
@@ -121,7 +124,8 @@ struct Channel::Core {
                 const base::Status status = look_for_room(writer.needed(size));
                 if (status != base::Status::ok) return status;
             }
-            if (!writer.must_skip(size)) [[likely]] break;
+            if (!writer.must_skip(size)) [[likely]]
+                break;
             const base::Status status = post(writer.skip(), other_writes);
             if (status != base::Status::ok) return status;
         }
@@ -132,7 +136,8 @@ struct Channel::Core {
     base::Status commit(std::size_t size, std::uint8_t flags, std::size_t unused) noexcept {
         const base::Status status =
             post(writer.commit(size, flags, static_cast<std::uint32_t>(unused)), frame_writes);
-        if (status != base::Status::ok) [[unlikely]] return status;
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         pieces_sent.add();
         bytes_sent.add(size - unused);
         if ((flags & frame_more) == 0) messages_sent.add();
@@ -152,7 +157,8 @@ struct Channel::Core {
             }
             counter.add(2);
         }
-        if (status != base::Status::ok) [[unlikely]] return lost_or_closed();
+        if (status != base::Status::ok) [[unlikely]]
+            return lost_or_closed();
         last_ticket = window.posted();
         if (bell.publish(Progress::pack(writer.position(), reader.position()))) [[unlikely]] {
             wake_peer();
@@ -185,12 +191,11 @@ struct Channel::Core {
     // --- receiving
 
     base::Status look(Piece& piece) noexcept {
-        if (ended_receiving != base::Status::ok) [[unlikely]] return ended_receiving;
+        if (ended_receiving != base::Status::ok) [[unlikely]]
+            return ended_receiving;
         const std::uint64_t before = reader.position();
         switch (reader.look(piece)) {
-            case FrameReader::Look::piece:
-                empty_looks = 0;
-                return base::Status::ok;
+            case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
             case FrameReader::Look::nothing:
                 // Nobody releases a skip that was passed over, and the peer waits for its room.
                 if ((++empty_looks & 63) == 0 || reader.position() != before) [[unlikely]] {
@@ -210,9 +215,11 @@ struct Channel::Core {
         const std::uint64_t position = reader.position();
         page().consumed.store(ring::PositionWord::pack(position));
         page().wake_up.progress.store(Progress::pack(writer.position(), position));
-        if (position - credited >= credit_step) [[unlikely]] return_credit();
+        if (position - credited >= credit_step) [[unlikely]]
+            return_credit();
         // No fence here: a sleeper that this misses is found by look_around or return_credit.
-        if (bell.peer_sleeps()) [[unlikely]] wake_peer();
+        if (bell.peer_sleeps()) [[unlikely]]
+            wake_peer();
     }
 
     base::Status look_around(Piece& piece) noexcept;
@@ -251,7 +258,7 @@ struct Channel::Core {
     base::Status ended_sending = base::Status::ok;
     bool in_order = true;
     bool waiting_for_room = false;
-    bool falls_asleep = false;     ///< the wait has come to the point of sleeping
+    bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
     bool closed_by_us = false;  ///< the close frame is posted
@@ -262,7 +269,7 @@ struct Channel::Core {
     ring::CounterPush credit;
     std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;
-    Piece current;  ///< what look() found last
+    Piece current;                ///< what look() found last
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;
     std::vector<std::byte> assembled;

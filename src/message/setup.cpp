@@ -1,6 +1,7 @@
 // How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -26,8 +27,7 @@ void check(const ChannelOptions& options) {
     if (options.first_position % frame_alignment != 0) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
                           fmt::format("first position {}", options.first_position),
-                          fmt::format("it is not a multiple of {}", frame_alignment),
-                          "leave it 0"};
+                          fmt::format("it is not a multiple of {}", frame_alignment), "leave it 0"};
     }
 }
 
@@ -68,11 +68,10 @@ std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
 
 Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
     if (bytes.size() != Facts::wire_size) {
-        throw base::Error{base::ErrorCode::protocol, "set up a message channel",
-                          fmt::format("peer {}", peer),
-                          fmt::format("it described its end in {} bytes, not {}", bytes.size(),
-                                      Facts::wire_size),
-                          "use the same build of millrace on both sides"};
+        throw base::Error{
+            base::ErrorCode::protocol, "set up a message channel", fmt::format("peer {}", peer),
+            fmt::format("it described its end in {} bytes, not {}", bytes.size(), Facts::wire_size),
+            "use the same build of millrace on both sides"};
     }
     Facts facts;
     const std::byte* at = bytes.data();
@@ -86,8 +85,7 @@ Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
     return facts;
 }
 
-Channel set_up(connect::Link link, const ChannelOptions& options,
-               const base::Deadline& deadline) {
+Channel set_up(connect::Link link, const ChannelOptions& options, const base::Deadline& deadline) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options);
     const auto mine = encode(core->facts());
     const auto theirs = core->link.exchange(mine, deadline);
@@ -107,9 +105,8 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
           link.protection_domain().allocate(chosen.ring_bytes, verbs::Access::remote_write)},
       statistics{"message channel",
                  {"messages sent", "bytes sent", "messages received", "bytes received",
-                  "pieces sent", "pieces received", "frame writes", "other writes",
-                  "credit writes", "credit reads", "full", "sleeps", "events sent",
-                  "events received"}} {
+                  "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
+                  "credit reads", "full", "sleeps", "events sent", "events received"}} {
     new (control.data()) ControlPage{};
     sleeper.emplace(*this);
     std::size_t index = 0;
@@ -156,13 +153,12 @@ void Channel::Core::meet(const Facts& peer) {
             "make its ring smaller (ring_bytes), or allow more (max_peer_ring_bytes)"};
     }
     if (options.ring_bytes > peer.max_peer_ring_bytes) {
-        throw base::Error{
-            base::ErrorCode::refused, "set up a message channel",
-            fmt::format("peer {}", link.peer_name()),
-            fmt::format("it takes a ring of at most {} bytes, and this side's has {}",
-                        peer.max_peer_ring_bytes, options.ring_bytes),
-            "make this side's ring smaller (ring_bytes), or let the peer allow more "
-            "(max_peer_ring_bytes)"};
+        throw base::Error{base::ErrorCode::refused, "set up a message channel",
+                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("it takes a ring of at most {} bytes, and this side's has {}",
+                                      peer.max_peer_ring_bytes, options.ring_bytes),
+                          "make this side's ring smaller (ring_bytes), or let the peer allow more "
+                          "(max_peer_ring_bytes)"};
     }
     send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
     const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
@@ -184,9 +180,8 @@ void Channel::Core::meet(const Facts& peer) {
                                ring::PositionWord::pack(peer.first_position)};
     credited = peer.first_position;
     credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
-    pull = ring::CounterPull{
-        window, peer_page + offsetof(ControlPage, consumed),
-        control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t))};
+    pull = ring::CounterPull{window, peer_page + offsetof(ControlPage, consumed),
+                             control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t))};
 }
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
@@ -196,10 +191,10 @@ Listener Listener::listen(const connect::Address& address, ChannelOptions option
 }
 
 Channel Listener::accept(const base::Deadline& deadline) {
-    return connect::accept_until_set_up(
-        listener_, deadline, [&](connect::Link link, const base::Deadline& patience) {
-            return set_up(std::move(link), options_, patience);
-        });
+    return connect::accept_until_set_up(listener_, deadline,
+                                        [&](connect::Link link, const base::Deadline& patience) {
+                                            return set_up(std::move(link), options_, patience);
+                                        });
 }
 
 Channel connect(const connect::Address& address, ChannelOptions options,

@@ -1,6 +1,8 @@
 // CounterPush and CounterPull, see the header.
 #include "millrace/ring/counter.hpp"
 
+#include <cstdint>
+
 namespace millrace::ring {
 
 base::Status CounterPush::send(std::uint64_t value) noexcept {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 
@@ -93,11 +94,11 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     : endpoint_{std::move(endpoint)}, link_{std::move(link)}, window_{link_} {
     terms_ = agree(link_, Role::consumer, D, options, deadline);
     auto& domain = link_.protection_domain();
-    ring_memory_ = domain.allocate(terms_.ring_bytes, D.data == DataFlow::push1
-                                                          ? verbs::Access::remote_write
-                                                          : verbs::Access::local_write);
-    page_memory_ = domain.allocate(
-        sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
+    ring_memory_ =
+        domain.allocate(terms_.ring_bytes, D.data == DataFlow::push1 ? verbs::Access::remote_write
+                                                                     : verbs::Access::local_write);
+    page_memory_ =
+        domain.allocate(sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
     auto& all = *reinterpret_cast<Page*>(page_memory_.data());
     auto& page = all.wake;
     ring_ = ring_memory_.data();
@@ -111,8 +112,8 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     if constexpr (D.transfer == TransferNotification::immediate) {
         // The receives come back with the space: half of them must not be worth less than a step.
         const std::uint64_t smallest = terms_.framed() ? Frames<D>::overhead : terms_.slot_bytes;
-        credit_step_ = std::max<std::uint64_t>(
-            std::min(credit_step_, terms_.receive_pool / 2 * smallest), 1);
+        credit_step_ =
+            std::max<std::uint64_t>(std::min(credit_step_, terms_.receive_pool / 2 * smallest), 1);
     }
     page.progress.store(PositionWord::pack(terms_.initial));
     look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
@@ -130,11 +131,11 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
             for (std::uint32_t i = 0; i < terms_.receive_pool; ++i) (void)pool_.post({});
         }
         if (pool_.broken()) {
-            throw base::Error{base::ErrorCode::resource_exhausted, "post the receives of a ring",
-                              link_.peer_name(),
-                              fmt::format("the queue pair takes fewer than {} receives",
-                                          terms_.receive_pool),
-                              "choose a smaller pool"};
+            throw base::Error{
+                base::ErrorCode::resource_exhausted, "post the receives of a ring",
+                link_.peer_name(),
+                fmt::format("the queue pair takes fewer than {} receives", terms_.receive_pool),
+                "choose a smaller pool"};
         }
         sleeper_ = std::make_unique<ArrivalSleeper>(*this);
     } else {
@@ -166,14 +167,15 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
                          page_memory_.slice(offsetof(Page, probe_landing), 8)};
     }
     if constexpr (D.space == SpaceNotification::push2) {
-        space_ = SpaceReturn<D.space>{
-            window_,
-            CounterPull{window_, theirs.taken,
-                        page_memory_.slice(offsetof(Page, taken_landing), 8)},
-            terms_.initial};
+        space_ =
+            SpaceReturn<D.space>{window_,
+                                 CounterPull{window_, theirs.taken,
+                                             page_memory_.slice(offsetof(Page, taken_landing), 8)},
+                                 terms_.initial};
     }
     if constexpr (D.space == SpaceNotification::push) {
-        space_ = SpaceReturn<D.space>{CounterPush{window_, theirs.credit, PositionWord::pack(terms_.initial)}};
+        space_ = SpaceReturn<D.space>{
+            CounterPush{window_, theirs.credit, PositionWord::pack(terms_.initial)}};
     }
 }
 
@@ -194,7 +196,8 @@ void Receiver<D>::return_credit() noexcept {
     ++credit_stores_;
     (void)space_.give(position);  // one in flight: idle() gives what is left
     returned_ = position;
-    if (wake) [[unlikely]] (void)bell_.ring();
+    if (wake) [[unlikely]]
+        (void)bell_.ring();
 }
 
 template <Design D>
@@ -314,8 +317,7 @@ template <Design D>
     requires(check_design<D>())
 bool Receiver<D>::look_at_probe() noexcept {
     probing_ = false;
-    const std::uint64_t word =
-        load_word(page_memory_.data() + offsetof(Page, probe_landing));
+    const std::uint64_t word = load_word(page_memory_.data() + offsetof(Page, probe_landing));
     if (!terms_.framed()) {
         const std::uint64_t bytes = ahead_ * terms_.slot_bytes;
         if (word != slot_mark(arrived_ + bytes - terms_.slot_bytes, initial_)) {
@@ -403,13 +405,12 @@ std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
         const std::uint64_t word = load_word(frame);
         const bool skips = word == Frames<D>::skip(consumed_, terms_.secret);
         const std::uint64_t length = has_marks(D) ? frame_length(word) : word;
-        if (!skips && (length > terms_.max_frame() ||
-                       Frames<D>::bytes(length, terms_.chunk_bytes) > rest)) {
+        if (!skips &&
+            (length > terms_.max_frame() || Frames<D>::bytes(length, terms_.chunk_bytes) > rest)) {
             disbelieve();
             return {};
         }
-        const std::uint64_t bytes =
-            skips ? rest : Frames<D>::bytes(length, terms_.chunk_bytes);
+        const std::uint64_t bytes = skips ? rest : Frames<D>::bytes(length, terms_.chunk_bytes);
         // In chunks or runs it may have arrived in part.
         if (bytes > arrived_ - consumed_) {
             (void)advance();

@@ -5,6 +5,7 @@
 #include "millrace/ring/sender.hpp"
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -43,11 +44,11 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     terms_ = agree(link_, Role::producer, D, options, deadline);
     const std::uint64_t size = terms_.ring_bytes;
     auto& domain = link_.protection_domain();
-    ring_memory_ = domain.allocate(size + mark_bytes, D.data == DataFlow::pull
-                                                          ? verbs::Access::remote_read
-                                                          : verbs::Access::none);
-    page_memory_ = domain.allocate(
-        sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
+    ring_memory_ =
+        domain.allocate(size + mark_bytes, D.data == DataFlow::pull ? verbs::Access::remote_read
+                                                                    : verbs::Access::none);
+    page_memory_ =
+        domain.allocate(sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
     auto& page = *reinterpret_cast<Page*>(page_memory_.data());
     ring_ = ring_memory_.data();
 
@@ -67,14 +68,14 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     } else {
         sleeper_ = std::make_unique<SpaceSleeper>(*this, page.wake, page_memory_.region());
     }
-    const Places theirs = exchange_places(
-        link_,
-        {.ring = ring_memory_.remote(),
-         .page = page_memory_.remote(offsetof(Page, wake)),
-         .credit = page_memory_.remote(offsetof(Page, credit)),
-         .transfer = page_memory_.remote(offsetof(Page, transfer)),
-         .taken = page_memory_.remote(offsetof(Page, taken))},
-        deadline);
+    const Places theirs =
+        exchange_places(link_,
+                        {.ring = ring_memory_.remote(),
+                         .page = page_memory_.remote(offsetof(Page, wake)),
+                         .credit = page_memory_.remote(offsetof(Page, credit)),
+                         .transfer = page_memory_.remote(offsetof(Page, transfer)),
+                         .taken = page_memory_.remote(offsetof(Page, taken))},
+                        deadline);
     peer_page_ = theirs.page;
     if constexpr (D.data == DataFlow::push2) {
         mover_ = Push2{window_, ring_memory_, terms_.chunk_bytes};
@@ -129,8 +130,8 @@ template <Design D>
 Status Sender<D>::end() noexcept {
     if (ended_ == Status::ok) {
         // The queue pair of a peer that closed breaks too: what it said last decides.
-        ended_ = link_.peer_now() == connect::PeerState::closed ? Status::closed
-                                                                : Status::peer_lost;
+        ended_ =
+            link_.peer_now() == connect::PeerState::closed ? Status::closed : Status::peer_lost;
         fall_behind();
         room_ = 0;
     }
@@ -167,9 +168,10 @@ template <Design D>
     requires(check_design<D>())
 std::string Sender<D>::failure() const {
     if (!lied_to_) return window_.failure();
-    return fmt::format("the consumer claims to have consumed more than the {} bytes of ring that "
-                       "were sent to it: its program or its memory is damaged",
-                       intransit_ - terms_.initial);
+    return fmt::format(
+        "the consumer claims to have consumed more than the {} bytes of ring that "
+        "were sent to it: its program or its memory is damaged",
+        intransit_ - terms_.initial);
 }
 
 template <Design D>
@@ -189,8 +191,10 @@ template <Design D>
 Status Sender<D>::service() noexcept {
     if (window_.reap() != Status::ok) return end();
     reap_transferred();
-    if (look_for_space() != Status::ok) [[unlikely]] return ended_;
-    if (bell_.owes()) [[unlikely]] (void)bell_.ring();
+    if (look_for_space() != Status::ok) [[unlikely]]
+        return ended_;
+    if (bell_.owes()) [[unlikely]]
+        (void)bell_.ring();
     if (const Status status = tell(); status != Status::ok) return status;
     return look_at_peer();
 }
@@ -288,8 +292,7 @@ Status Sender<D>::push_behind() noexcept {
         }
         // A skip is its first word; the rest of the ring's end need not travel.
         const std::uint64_t last_offset = behind_offset_ + run - last;
-        const bool skips =
-            terms_.framed() && is_skip(last_offset, intransit_ + run - last);
+        const bool skips = terms_.framed() && is_skip(last_offset, intransit_ + run - last);
         const std::uint64_t bytes = skips ? run - last + mark_bytes : run;
 
         const bool wake = bell_.publish(intransit_ + run);
@@ -303,9 +306,8 @@ Status Sender<D>::push_behind() noexcept {
             status = mover_.run(behind_offset_, bytes, signal);
         } else {
             const std::uint64_t first = unit_at(behind_offset_, intransit_);
-            const std::uint64_t mark = skips && first == run
-                                           ? behind_offset_
-                                           : behind_offset_ + first - mark_bytes;
+            const std::uint64_t mark =
+                skips && first == run ? behind_offset_ : behind_offset_ + first - mark_bytes;
             status = mover_.run_then_mark(behind_offset_, bytes, mark, signal);
         }
         if (status == Status::full) break;
@@ -393,7 +395,8 @@ template <Design D>
 Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (ended_ != Status::ok) return ended_;
     const std::uint64_t size = terms_.ring_bytes;
-    if (bytes > (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes) : size)) {
+    if (bytes >
+        (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes) : size)) {
         return Status::too_large;
     }
     // What a batch has laid out so far goes before the ring wraps.
@@ -427,7 +430,8 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         offset_ = 0;
         if (const Status status = push_behind(); status != Status::ok) return status;
     }
-    if (D.data != DataFlow::push2 && terms_.in_order && (straight_ || produced_ == intransit_) && peer_room() >= bytes) {
+    if (D.data != DataFlow::push2 && terms_.in_order && (straight_ || produced_ == intransit_) &&
+        peer_room() >= bytes) {
         straight_ = true;
         room_ = std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
                                           space_.look_after(in_use())}));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <span>
@@ -49,10 +50,10 @@ Message swap(connect::Link& link, const Message& mine, const base::Deadline& dea
         link.exchange(std::as_bytes(std::span{&mine, 1}), deadline);
     Message theirs;
     if (answer.size() != sizeof theirs) {
-        throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
-                          fmt::format("it sent {} bytes where {} were expected", answer.size(),
-                                      sizeof theirs),
-                          "use the same version of the library at both ends"};
+        throw base::Error{
+            base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
+            fmt::format("it sent {} bytes where {} were expected", answer.size(), sizeof theirs),
+            "use the same version of the library at both ends"};
     }
     std::memcpy(&theirs, answer.data(), sizeof theirs);
     return theirs;
@@ -102,20 +103,27 @@ void check(const RingOptions& options, Design design) {
                "an alignment is a power of two of at most 4096", "align the item type to less");
     }
     const std::uint64_t slot = slot_bytes(options, design);
-    const std::uint64_t smallest =
-        slot != 0 ? slot : design.data == DataFlow::push2 ? 64 : 2 * frame_bytes(1);
+    const std::uint64_t smallest = slot != 0                        ? slot
+                                   : design.data == DataFlow::push2 ? 64
+                                                                    : 2 * frame_bytes(1);
     if (smallest > RingOptions::max_bytes) {
-        refuse(describe_items({.capacity = 0, .initial = 0, .secret = 0,
+        refuse(describe_items({.capacity = 0,
+                               .initial = 0,
+                               .secret = 0,
                                .item_size = options.item_size,
-                               .item_alignment = options.item_alignment, .role = 0, .data = 0,
-                               .transfer = 0, .space = 0, .in_order = 0, .receive_pool = 0,
+                               .item_alignment = options.item_alignment,
+                               .role = 0,
+                               .data = 0,
+                               .transfer = 0,
+                               .space = 0,
+                               .in_order = 0,
+                               .receive_pool = 0,
                                .zero = 0}),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
                "send framed bytes in pieces");
     }
-    const std::uint64_t most =
-        slot == 0 ? RingOptions::max_bytes : RingOptions::max_bytes / slot;
+    const std::uint64_t most = slot == 0 ? RingOptions::max_bytes : RingOptions::max_bytes / slot;
     const std::uint64_t least = slot == 0 ? smallest : 1;
     if (options.capacity && (*options.capacity < least || *options.capacity > most)) {
         refuse(fmt::format("a ring of {} {}", *options.capacity, slot == 0 ? "bytes" : "items"),
@@ -167,19 +175,20 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                  fmt::format("connect a {} with a {}", "producer", "consumer"));
     }
     if (describe(mine) != describe(theirs)) {
-        mismatch(link, fmt::format("this end runs {}, the other end runs {}", describe(mine),
-                                   describe(theirs)),
+        mismatch(link,
+                 fmt::format("this end runs {}, the other end runs {}", describe(mine),
+                             describe(theirs)),
                  "choose the same design at both ends");
     }
     if (mine.item_size != theirs.item_size || mine.item_alignment != theirs.item_alignment) {
-        mismatch(link, fmt::format("this end has {}, the other end has {}", describe_items(mine),
-                                   describe_items(theirs)),
+        mismatch(link,
+                 fmt::format("this end has {}, the other end has {}", describe_items(mine),
+                             describe_items(theirs)),
                  "use the same item type at both ends");
     }
     if (theirs.initial % 8 != 0) {
         throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
-                          fmt::format("it begins at position {}, no multiple of 8",
-                                      theirs.initial),
+                          fmt::format("it begins at position {}, no multiple of 8", theirs.initial),
                           "use the same version of the library at both ends"};
     }
     const Proposal& producer = role == Role::producer ? mine : theirs;
@@ -215,17 +224,19 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
         if (terms.framed()) terms.ring_bytes = round_up(capacity, 2 * terms.chunk_bytes);
         const std::uint64_t chunks = terms.ring_bytes / terms.chunk_bytes;
         if (terms.receive_pool > chunks && terms.receive_pool != RingOptions::default_pool) {
-            mismatch(link, fmt::format("the consumer's pool has {} receives, the ring room for {}",
-                                       terms.receive_pool, chunks),
+            mismatch(link,
+                     fmt::format("the consumer's pool has {} receives, the ring room for {}",
+                                 terms.receive_pool, chunks),
                      "choose a smaller pool or a larger ring");
         }
         terms.receive_pool =
             static_cast<std::uint32_t>(std::min<std::uint64_t>(terms.receive_pool, chunks));
         terms.window_bytes = terms.receive_pool * terms.chunk_bytes;
         if (terms.framed() && terms.window_bytes != terms.ring_bytes) {
-            mismatch(link, fmt::format("frames over push2 need a receive for each of the ring's {} "
-                                       "chunks, and the consumer's pool has {}",
-                                       chunks, terms.receive_pool),
+            mismatch(link,
+                     fmt::format("frames over push2 need a receive for each of the ring's {} "
+                                 "chunks, and the consumer's pool has {}",
+                                 chunks, terms.receive_pool),
                      fmt::format("give the consumer a pool of {}", chunks));
         }
     }
@@ -265,8 +276,8 @@ connect::LinkOptions link_options(std::string_view service, std::uint32_t receiv
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.
-    options.max_receive_requests = std::max<std::uint32_t>(
-        receive_pool, SpaceView<SpaceNotification::push2>::receives);
+    options.max_receive_requests =
+        std::max<std::uint32_t>(receive_pool, SpaceView<SpaceNotification::push2>::receives);
     options.max_send_slices = 3;  // a batch around the mark that is held back
     options.max_inline = 16;
     return options;

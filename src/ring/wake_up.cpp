@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
 #include <thread>
 
@@ -21,9 +22,8 @@ base::Status Bell::ring() noexcept {
         return base::Status::ok;
     }
     const base::Status status = window_->post(
-        verbs::WriteWithImmediate{.from = {},
-                                  .to = event_target_,
-                                  .immediate = static_cast<std::uint32_t>(asked)},
+        verbs::WriteWithImmediate{
+            .from = {}, .to = event_target_, .immediate = static_cast<std::uint32_t>(asked)},
         Signal::when_due, Slot::reserved);
     owes_ = status == base::Status::full;
     if (status == base::Status::ok) {
@@ -36,8 +36,8 @@ base::Status Bell::ring() noexcept {
 Sleeper::Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
                  const verbs::MemoryRegion& region)
     : connect::LinkParker{link}, link_{&link}, window_{&window} {
-    const auto offset = static_cast<std::size_t>(
-        reinterpret_cast<std::byte*>(&own.landing.value) - region.data());
+    const auto offset =
+        static_cast<std::size_t>(reinterpret_cast<std::byte*>(&own.landing.value) - region.data());
     landing_ = region.slice(offset, sizeof own.landing.value);
     for (unsigned i = 0; i < receives; ++i) {
         if (!post_receive()) {
@@ -54,9 +54,7 @@ void Sleeper::connect_to(verbs::RemoteAddress peer_page) noexcept {
     flag_ = peer_page + offsetof(WakeUpPage, peer_sleeping);
 }
 
-bool Sleeper::post_receive() noexcept {
-    return link_->queue_pair().post(verbs::Receive{}) == 0;
-}
+bool Sleeper::post_receive() noexcept { return link_->queue_pair().post(verbs::Receive{}) == 0; }
 
 bool Sleeper::take_events() noexcept {
     const std::uint64_t before = woken_;
@@ -89,9 +87,9 @@ void Sleeper::announce() noexcept {
         if (progress_.pending() && !progress_.poll()) return;
         const std::uint64_t next = generation_ + 1;
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&next), sizeof next, 0};
-        if (window_->post(verbs::Write{.from = {&slice, 1},
-                                       .to = flag_,
-                                       .flags = verbs::SendFlags::inlined}) != base::Status::ok) {
+        if (window_->post(verbs::Write{
+                .from = {&slice, 1}, .to = flag_, .flags = verbs::SendFlags::inlined}) !=
+            base::Status::ok) {
             return;
         }
         generation_ = next;

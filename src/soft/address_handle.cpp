@@ -4,6 +4,7 @@
 #include <endian.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -13,7 +14,7 @@
 namespace millrace::soft {
 namespace {
 
-constexpr std::uint16_t own_lid = 1;      ///< of query_port
+constexpr std::uint16_t own_lid = 1;         ///< of query_port
 constexpr std::uint8_t ib_transport = 0x1b;  ///< IBTA: next header of a GRH before a BTH
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "context.hpp"
@@ -146,9 +147,8 @@ bool AsynchronousEvents::take(ibv_async_event& event) noexcept {
 
 unsigned AsynchronousEvents::end(const void* element) noexcept {
     const std::lock_guard guard{mutex_};
-    std::erase_if(events_, [element](const ibv_async_event& event) {
-        return address_of(event) == element;
-    });
+    std::erase_if(events_,
+                  [element](const ibv_async_event& event) { return address_of(event) == element; });
     if (events_.empty()) hide();
     const auto found = taken_.find(element);
     if (found == taken_.end()) return 0;
@@ -164,7 +164,8 @@ void AsynchronousEvents::close() noexcept {
     epoll_.close();
 }
 
-// --- raising and ending ---------------------------------------------------------------------------
+// --- raising and ending
+// ---------------------------------------------------------------------------
 
 void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept {
     ibv_async_event event{};
@@ -204,7 +205,8 @@ void end_async_events(ibv_srq& srq) noexcept {
     wait_for_acknowledgements(srq, srq.events_completed);
 }
 
-// --- the program's side ---------------------------------------------------------------------------
+// --- the program's side
+// ---------------------------------------------------------------------------
 
 // Not noexcept: programs cancel the thread that waits here (pthread_cancel unwinds it).
 int get_async_event(ibv_context* public_context, ibv_async_event* event) {
@@ -235,7 +237,8 @@ int get_async_event(ibv_context* public_context, ibv_async_event* event) {
 
 void ack_async_event(ibv_async_event* event) noexcept {
     switch (element_of(event->event_type)) {
-        case Element::qp: return acknowledge(*event->element.qp, event->element.qp->events_completed);
+        case Element::qp:
+            return acknowledge(*event->element.qp, event->element.qp->events_completed);
         case Element::cq:
             return acknowledge(*event->element.cq, event->element.cq->async_events_completed);
         case Element::srq:

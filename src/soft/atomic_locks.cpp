@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <cstdint>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -13,8 +14,8 @@
 namespace millrace::soft {
 namespace {
 
-/// Longer than an atomic takes. In time and not in tries: on a busy machine, giving the processor away
-/// once may take longer than all of this.
+/// Longer than an atomic takes. In time and not in tries: on a busy machine, giving the processor
+/// away once may take longer than all of this.
 constexpr std::chrono::microseconds patience{100};
 
 bool set_record_lock(int file, std::size_t stripe, short type) noexcept {

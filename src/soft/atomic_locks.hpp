@@ -1,8 +1,8 @@
-// Mutual exclusion of all processes that execute atomics on memory of one node which they cannot map.
-// Called by executors, for such memory only: what is mapped takes the processor's own atomics.
+// Mutual exclusion of all processes that execute atomics on memory of one node which they cannot
+// map. Called by executors, for such memory only: what is mapped takes the processor's own atomics.
 //
-// The lock is a record lock on the node's memory file, by open file description: the kernel gives it
-// back when its holder ends, however that ends, and a child made by fork closes its descriptor.
+// The lock is a record lock on the node's memory file, by open file description: the kernel gives
+// it back when its holder ends, however that ends, and a child made by fork closes its descriptor.
 #pragma once
 
 #include <array>

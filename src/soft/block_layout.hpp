@@ -6,15 +6,14 @@
 //          128   FaultLine         what the peer's executor objects to      peer's executor
 //          192   SendLine          tail of the send sub-ring                executor of our sends
 //          256   PendingLine       run lock, head, tail of the pending ring see below
-//          320   ConsumedLine      receives consumed                        executor of peer's sends
-//          384   ReceiveLine       receives posted                          owner
-//          448   NewsLine          where completions are announced          owner
-//          512   ModeLine          fast, or the link's settings             owner
-//          576   receive sub-ring  16 B x receive_entries                   executor of peer's sends
-//          …     send sub-ring     16 B x send_entries                      executor of our sends
-//          …     receive queue     stride x receive_entries                 owner
-//          …     pending ring      stride x send_entries                    owner
-//          …     windows           key word per slot, 0: not bound          owner; peer's executor clears
+//          320   ConsumedLine      receives consumed                        executor of peer's
+//          sends 384   ReceiveLine       receives posted                          owner 448
+//          NewsLine          where completions are announced          owner 512   ModeLine fast, or
+//          the link's settings             owner 576   receive sub-ring  16 B x receive_entries
+//          executor of peer's sends …     send sub-ring     16 B x send_entries executor of our
+//          sends …     receive queue     stride x receive_entries                 owner … pending
+//          ring      stride x send_entries                    owner …     windows           key
+//          word per slot, 0: not bound          owner; peer's executor clears
 //
 // Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
 // the receive queue have one position per entry. A receive's completion lies at the position of
@@ -59,8 +58,7 @@ template <class T>
 
 /// State word: which queue pair (generation, index), which of its connections, which ibv state.
 /// Unequal words that differ only in the lowest byte belong to the same connection.
-[[nodiscard]] constexpr std::uint64_t make_state_word(std::uint32_t generation,
-                                                      std::uint32_t index,
+[[nodiscard]] constexpr std::uint64_t make_state_word(std::uint32_t generation, std::uint32_t index,
                                                       std::uint32_t connection,
                                                       ibv_qp_state state) noexcept {
     return std::uint64_t{generation & 0xfffff} << 44 | std::uint64_t{index & 0xfff} << 32 |
@@ -90,18 +88,18 @@ struct alignas(cache_line) ControlLine {
     std::atomic<std::uint64_t> destination;
     std::atomic<std::uint32_t> armed_send;
     std::atomic<std::uint32_t> armed_receive;
-    std::atomic<std::int32_t> bell_send;     ///< descriptor in the owner's process, -1: no channel
+    std::atomic<std::int32_t> bell_send;  ///< descriptor in the owner's process, -1: no channel
     std::atomic<std::int32_t> bell_receive;
     std::atomic<std::uint32_t> pd;
-    std::atomic<std::uint32_t> access;       ///< ibv_access_flags of the queue pair
-    std::uint32_t send_entries;              ///< geometry: written once
+    std::atomic<std::uint32_t> access;  ///< ibv_access_flags of the queue pair
+    std::uint32_t send_entries;         ///< geometry: written once
     std::uint32_t receive_entries;
     std::uint8_t send_sges;
     std::uint8_t receive_sges;
-    std::uint16_t type;                      ///< ibv_qp_type: written once
+    std::uint16_t type;  ///< ibv_qp_type: written once
     std::uint32_t inline_bytes;
     std::atomic<std::uint32_t> min_rnr_timer;  ///< as in ibv_qp_attr
-    std::atomic<std::int32_t> bell_async;    ///< of the owner's context, for what no poll may see
+    std::atomic<std::int32_t> bell_async;      ///< of the owner's context, for what no poll may see
 };
 static_assert(sizeof(ControlLine) == 64);
 
@@ -140,8 +138,8 @@ struct alignas(cache_line) ConsumedLine {
 
 struct alignas(cache_line) ReceiveLine {
     std::atomic<std::uint32_t> tail;
-    std::uint32_t type;             ///< ibv_qp_type: written once
-    std::uint32_t pool_index;       ///< the block of its receive pool, if generation is not 0: once
+    std::uint32_t type;        ///< ibv_qp_type: written once
+    std::uint32_t pool_index;  ///< the block of its receive pool, if generation is not 0: once
     std::uint32_t pool_generation;
     std::atomic<std::uint32_t> qkey;
 };
@@ -175,8 +173,8 @@ enum : std::uint32_t {
     completion_slot_mask = 0xffff,
     completion_solicited = 1U << 16,
     completion_immediate = 1U << 17,
-    completion_write = 1U << 18,  ///< of a WRITE with immediate, not a SEND
-    completion_invalidated = 1U << 19,  ///< `immediate` is the key that the SEND has invalidated
+    completion_write = 1U << 18,          ///< of a WRITE with immediate, not a SEND
+    completion_invalidated = 1U << 19,    ///< `immediate` is the key that the SEND has invalidated
     completion_service_level_shift = 24,  ///< of a datagram: 4 bits
     completion_grh = 1U << 28,            ///< of a datagram: the receive begins with a GRH
     completion_protection = 1U << 29,     ///< of a datagram: the receive's memory is not there
@@ -327,8 +325,7 @@ struct BlockView {
                                 std::size_t{position & receive_mask} * receive_stride);
     }
     [[nodiscard]] PendingEntry* pending_entry(std::uint32_t position) const noexcept {
-        return at<PendingEntry>(pending_ring,
-                                std::size_t{position & send_mask} * pending_stride);
+        return at<PendingEntry>(pending_ring, std::size_t{position & send_mask} * pending_stride);
     }
 
   private:

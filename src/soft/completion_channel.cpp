@@ -9,6 +9,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "completion_queue.hpp"
@@ -43,8 +44,8 @@ void drain(int descriptor) noexcept {
 }
 
 void close_all(CompletionChannel& channel) noexcept {
-    for (const int descriptor : {channel.fd, channel.bell_read, channel.bell_write,
-                                 channel.timer}) {
+    for (const int descriptor :
+         {channel.fd, channel.bell_read, channel.bell_write, channel.timer}) {
         if (descriptor >= 0) close(descriptor);
     }
 }
@@ -207,11 +208,10 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
     pthread_mutex_unlock(&cq->mutex);
 }
 
-ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context,
-                  ibv_comp_channel* channel, int vector) noexcept {
+ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
+                  int vector) noexcept {
     constexpr int max_entries = 4 << 20;
-    if (entries < 1 || entries > max_entries || vector < 0 ||
-        vector >= context->num_comp_vectors) {
+    if (entries < 1 || entries > max_entries || vector < 0 || vector >= context->num_comp_vectors) {
         errno = EINVAL;
         return nullptr;
     }

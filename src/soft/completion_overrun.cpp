@@ -2,6 +2,7 @@
 // poller, and only where it is possible at all: a queue that has room for every slot of its queue
 // pairs is polled as if this file were not there. docs/soft-device.md, "Completion queues".
 #include <algorithm>
+#include <cstdint>
 
 #include "asynchronous_events.hpp"
 #include "completion_queue.hpp"
@@ -11,7 +12,8 @@
 namespace millrace::soft {
 namespace {
 
-/// How many of the completions that wait may be believed: a peer cannot complete what was not posted.
+/// How many of the completions that wait may be believed: a peer cannot complete what was not
+/// posted.
 [[nodiscard]] std::uint64_t waiting_in(const CompletionSource& source) noexcept {
     const QueuePair& qp = *source.qp;
     const std::uint32_t at = source.position.load(std::memory_order_relaxed);
@@ -56,7 +58,8 @@ int CompletionQueue::take_limited(int count, ibv_wc* wc) noexcept {
     if (taken == count) {
         for (const CompletionSource* source : turns.current()) waiting += waiting_in(*source);
     }
-    if (waiting <= static_cast<std::uint64_t>(cqe)) [[likely]] return taken;
+    if (waiting <= static_cast<std::uint64_t>(cqe)) [[likely]]
+        return taken;
     fail_by_overrun(waiting);
     remaining = std::max(0, cqe - taken);
     return taken;

@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 
 #include "completion_channel.hpp"
@@ -26,7 +27,8 @@ void fill_receive(ibv_wc& wc, const CompletionEntry& entry, const QueuePair& qp,
     wc.qp_num = qp.qp_num;
     wc.src_qp = qp.attributes.dest_qp_num;
     wc.wc_flags = (flags & completion_immediate) != 0 ? unsigned{IBV_WC_WITH_IMM} : 0U;
-    if ((flags & completion_invalidated) != 0) [[unlikely]] wc.wc_flags = IBV_WC_WITH_INV;
+    if ((flags & completion_invalidated) != 0) [[unlikely]]
+        wc.wc_flags = IBV_WC_WITH_INV;
     wc.pkey_index = 0;
     wc.slid = 1;
     wc.sl = 0;
@@ -158,7 +160,8 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
 
 int CompletionQueue::take(int count, ibv_wc* wc) noexcept {
     turns.take_news();
-    if (attention.load(std::memory_order_relaxed)) [[unlikely]] turns.take_flushing();
+    if (attention.load(std::memory_order_relaxed)) [[unlikely]]
+        turns.take_flushing();
     int taken = 0;
     const std::vector<CompletionSource*>& sources = turns.current();
     const std::size_t total = sources.size();

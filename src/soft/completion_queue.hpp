@@ -39,11 +39,12 @@ struct CompletionSource {
     std::atomic<bool> flushing{false};
     std::atomic<std::uint32_t> limit{0};
     std::size_t index = not_current;  ///< among those that the poller looks at
-    std::uint32_t quiet_since = 0;    ///< position when the poller last asked itself whether it has to
+    std::uint32_t quiet_since =
+        0;  ///< position when the poller last asked itself whether it has to
     NewsPlace place;
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
-    std::uint32_t arm_position = 0;  ///< first entry that had not been there at arming
+    std::uint32_t arm_position = 0;        ///< first entry that had not been there at arming
 
     [[nodiscard]] const CompletionEntry& entry(std::uint32_t at) const noexcept {
         return ring[at & mask];
@@ -64,13 +65,13 @@ struct CompletionQueue : ExtendableCompletionQueue {
     int remaining = 0;
     bool shaped = false;  ///< a source's queue pair sends over a shaped link
     std::size_t next_source = 0;
-    bool empty_before = false;          ///< the last poll found nothing
-    std::uint32_t full_polls = 0;       ///< polls that found something
-    std::uint64_t empty_since = 0;      ///< ticks
-    std::uint64_t last_service = 0;     ///< ticks
-    std::uint64_t service_interval = 0; ///< ticks: how often an idle poller calls `service`
-    std::uint64_t yield_after = 0;      ///< ticks: how long an idle poller keeps the processor
-    std::uint32_t armed = armed_not;    ///< epoch and mode, as in the queue pairs' blocks
+    bool empty_before = false;              ///< the last poll found nothing
+    std::uint32_t full_polls = 0;           ///< polls that found something
+    std::uint64_t empty_since = 0;          ///< ticks
+    std::uint64_t last_service = 0;         ///< ticks
+    std::uint64_t service_interval = 0;     ///< ticks: how often an idle poller calls `service`
+    std::uint64_t yield_after = 0;          ///< ticks: how long an idle poller keeps the processor
+    std::uint32_t armed = armed_not;        ///< epoch and mode, as in the queue pairs' blocks
     std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
     std::atomic<unsigned> events_delivered{0};
     Context* owner = nullptr;

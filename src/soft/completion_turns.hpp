@@ -40,7 +40,9 @@ class CompletionTurns {
     /// Every sub-ring.
     [[nodiscard]] const std::vector<CompletionSource*>& all() const noexcept { return all_; }
     /// Those to be looked at now.
-    [[nodiscard]] const std::vector<CompletionSource*>& current() const noexcept { return current_; }
+    [[nodiscard]] const std::vector<CompletionSource*>& current() const noexcept {
+        return current_;
+    }
     /// A word for each of those, and for the page.
     [[nodiscard]] const std::vector<Watch>& watches() const noexcept { return watches_; }
     [[nodiscard]] bool by_bits() const noexcept { return page_ != nullptr; }

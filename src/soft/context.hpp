@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "asynchronous_events.hpp"
@@ -37,7 +38,7 @@ struct MemoryRegion : ibv_mr {
     std::uint64_t iova = 0;
     std::uint32_t access = 0;
     DeviceMemory* device_memory = nullptr;  ///< what it is a region of, if it is
-    bool plain = true;  ///< of the program's memory
+    bool plain = true;                      ///< of the program's memory
     std::shared_ptr<RemappedMemory> remapped;
     bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
 };

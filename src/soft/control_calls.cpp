@@ -1,6 +1,7 @@
 #include "control_calls.hpp"
 
 #include <cerrno>
+#include <cstdint>
 
 #include "context.hpp"
 #include "millrace/soft/device.hpp"

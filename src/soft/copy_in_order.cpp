@@ -7,6 +7,8 @@
 #endif
 #if defined(MILLRACE_COPY_BY_ATOMIC_WORDS)
 #include <sanitizer/tsan_interface.h>
+
+#include <cstdint>
 #endif
 
 namespace millrace::soft::detail {

@@ -31,12 +31,23 @@ enum class Count : std::uint8_t {
     count
 };
 inline constexpr std::size_t count_kinds = static_cast<std::size_t>(Count::count);
-inline constexpr std::array<std::string_view, count_kinds> count_names{
-    "post_send calls", "post_recv calls", "WRITE requests", "WRITE_WITH_IMM requests",
-    "SEND requests", "READ requests", "send completions polled", "receive completions polled",
-    "error completions polled", "requests deferred", "pending requests run",
-    "receiver not ready", "process_vm copies", "bells rung", "heavy fences", "messages dropped",
-    "atomic requests"};
+inline constexpr std::array<std::string_view, count_kinds> count_names{"post_send calls",
+                                                                       "post_recv calls",
+                                                                       "WRITE requests",
+                                                                       "WRITE_WITH_IMM requests",
+                                                                       "SEND requests",
+                                                                       "READ requests",
+                                                                       "send completions polled",
+                                                                       "receive completions polled",
+                                                                       "error completions polled",
+                                                                       "requests deferred",
+                                                                       "pending requests run",
+                                                                       "receiver not ready",
+                                                                       "process_vm copies",
+                                                                       "bells rung",
+                                                                       "heavy fences",
+                                                                       "messages dropped",
+                                                                       "atomic requests"};
 
 /// One writer at a time per instance (a second one only costs counts), any number of readers.
 class Counters {

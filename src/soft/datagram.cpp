@@ -2,6 +2,7 @@
 #include "datagram.hpp"
 
 #include <bit>
+#include <cstdint>
 #include <new>
 
 #include "receive_pool.hpp"

@@ -4,6 +4,7 @@
 #include <endian.h>
 
 #include <cerrno>
+#include <cstdint>
 
 #include "address_handle.hpp"
 #include "completion_channel.hpp"
@@ -53,8 +54,7 @@ void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) 
     if (result != Result::delivered) qp_.counters.add(Count::dropped);
 }
 
-void DatagramSender::send_to_group(const ibv_gid& group,
-                                   const DatagramMessage& message) noexcept {
+void DatagramSender::send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept {
     try {
         Node& node = qp_.owner->process->node();
         for (const std::uint32_t member : groups_.members(node, group_name(group))) {
@@ -130,8 +130,8 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) no
         // What follows it: BTH, DETH, immediate, payload padded to words, ICRC.
         const std::uint32_t immediate = wr.opcode == IBV_WR_SEND_WITH_IMM ? 4 : 0;
         grh = ah.grh;
-        grh.paylen = htobe16(
-            static_cast<std::uint16_t>(12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4));
+        grh.paylen =
+            htobe16(static_cast<std::uint16_t>(12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4));
         message.grh = &grh;
         message.flags |= completion_grh;
     }
@@ -156,7 +156,8 @@ void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept 
     entry.sequence.store(sequence_of(position), std::memory_order_release);
     light_fence(qp_.asymmetric);
     const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
-    if ((armed & armed_attention_mask) == 0) [[likely]] return;
+    if ((armed & armed_attention_mask) == 0) [[likely]]
+        return;
     if (NewsPage* const page = qp_.send_source.place.page.load(std::memory_order_acquire);
         page != nullptr) {
         page->tell(qp_.send_source.place.bit);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <cstring>
 
 #include "fences.hpp"
@@ -137,8 +138,8 @@ bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* piece
     count = 0;
     room = 0;
     for (std::uint32_t i = 0; i < posted; ++i) {
-        const auto sge = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{
-            load_once(words[2 * i]), load_once(words[2 * i + 1])});
+        const auto sge = std::bit_cast<ibv_sge>(
+            std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
         if (sge.length == 0) continue;
         if (!find(sge.lkey, sge.addr, sge.length, pieces[count].at)) return false;
         pieces[count++].length = sge.length;
@@ -147,8 +148,7 @@ bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* piece
     return true;
 }
 
-CopyResult DatagramTarget::put(const DatagramMessage& message,
-                               const DatagramMessage::Piece* pieces,
+CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMessage::Piece* pieces,
                                std::uint32_t count) noexcept {
     ibv_grh header;
     std::uint32_t piece = 0;
@@ -161,8 +161,8 @@ CopyResult DatagramTarget::put(const DatagramMessage& message,
                 const Reach to = advance(pieces[piece].at, used);
                 const Reach source = advance(from, done);
                 if (to.direct != nullptr && source.direct != nullptr &&
-                    to.direct < source.direct + part &&
-                    source.direct < to.direct + part) [[unlikely]] {
+                    to.direct < source.direct + part && source.direct < to.direct + part)
+                    [[unlikely]] {
                     std::memmove(to.direct, source.direct, part);
                 } else {
                     const CopyResult result = transfer(to, source, part, *peer_);

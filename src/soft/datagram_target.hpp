@@ -1,5 +1,6 @@
 // The UD queue pairs that this process sends to: their blocks and pools mapped here, shared by its
-// queue pairs. Called by datagram sends; owned by the process. docs/soft-device.md, "Receive pools".
+// queue pairs. Called by datagram sends; owned by the process. docs/soft-device.md, "Receive
+// pools".
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -33,8 +34,8 @@ struct DatagramMessage {
     std::uint32_t source = 0;
     std::uint32_t qkey = 0;
     std::uint32_t immediate = 0;
-    std::uint32_t flags = 0;        ///< completion_…
-    const ibv_grh* grh = nullptr;   ///< null: none travels
+    std::uint32_t flags = 0;       ///< completion_…
+    const ibv_grh* grh = nullptr;  ///< null: none travels
 };
 
 /// A UD queue pair somewhere in the fabric, as all queue pairs of this process send to it.

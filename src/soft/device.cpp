@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -11,8 +12,8 @@
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "device_memory.hpp"
-#include "memory_window.hpp"
 #include "domains.hpp"
+#include "memory_window.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "queue_pair.hpp"
@@ -110,8 +111,8 @@ ibv_context* open_or_throw(ibv_device* device) {
     auto context = std::make_unique<Context>();
     context->mode = mode_of_environment();
     context->process = Process::current();
-    context->events = std::make_unique<AsynchronousEvents>(
-        context->process->node().liveness_descriptor());
+    context->events =
+        std::make_unique<AsynchronousEvents>(context->process->node().liveness_descriptor());
     context->process->add(*context->events);
     if (context->mode.kind == ModeKind::shaped) context->link = Link::open(context->mode);
     ibv_context& plain = context->context;
@@ -229,9 +230,9 @@ int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) noexc
     attributes->sm_lid = 1;
     attributes->max_vl_num = 1;
     attributes->subnet_timeout = 18;
-    attributes->active_width = 2;  // 4x
+    attributes->active_width = 2;   // 4x
     attributes->active_speed = 32;  // EDR
-    attributes->phys_state = 5;  // LinkUp
+    attributes->phys_state = 5;     // LinkUp
     attributes->link_layer = IBV_LINK_LAYER_INFINIBAND;
     return 0;
 }

@@ -2,6 +2,7 @@
 #include "domains.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "context.hpp"

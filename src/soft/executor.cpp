@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "link_time.hpp"
@@ -84,8 +85,9 @@ void Executor::disconnect() noexcept {
 
 void Executor::forget(Side& side) noexcept {
     for (CachedRegion& cached : side.cache) {
-        cached = CachedRegion{0, 0, 0, false, RegionKind::private_memory, &no_region, no_word, 0, 0,
-                                  nullptr, nullptr, {}};
+        cached = CachedRegion{0,          0,       0, false, RegionKind::private_memory,
+                              &no_region, no_word, 0, 0,     nullptr,
+                              nullptr,    {}};
     }
 }
 
@@ -103,8 +105,10 @@ bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) n
         make_state_word(end.generation, index_of_qpn(end.qpn), 0, IBV_QPS_RESET);
     constexpr std::uint64_t who = ~std::uint64_t{0} << 32;
     if ((word & who) != (mine & who)) return false;  // the block is another queue pair's now
-    if (load_once(end.block.control->type) != static_cast<std::uint16_t>(other.end.type)) return false;
-    const std::uint64_t destination = end.block.control->destination.load(std::memory_order_acquire);
+    if (load_once(end.block.control->type) != static_cast<std::uint16_t>(other.end.type))
+        return false;
+    const std::uint64_t destination =
+        end.block.control->destination.load(std::memory_order_acquire);
     // Only a peer that has mapped our block can wait for our hazards: until then, it is not ready.
     return destination == make_destination(other.end.generation, other.end.qpn);
 }
@@ -123,8 +127,10 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
 }
 
 bool Executor::sender_ready() noexcept {
-    const std::uint64_t word = sender_.end.block.control->state_word.load(std::memory_order_acquire);
-    if (word == sender_word_) [[likely]] return true;
+    const std::uint64_t word =
+        sender_.end.block.control->state_word.load(std::memory_order_acquire);
+    if (word == sender_word_) [[likely]]
+        return true;
     if ((word & state_mask) != IBV_QPS_RTS || !verify(sender_, receiver_, word)) return false;
     sender_word_ = word;
     return true;
@@ -153,7 +159,8 @@ bool Executor::could_go_on(Progress progress) noexcept {
 const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
                                                 bool write) noexcept {
     CachedRegion& region = cached(side, key);
-    if (valid(region, key) && (region.writable || !write)) [[likely]] return &region;
+    if (valid(region, key) && (region.writable || !write)) [[likely]]
+        return &region;
     return look_up_slowly(side, region, key, write);
 }
 
@@ -165,9 +172,18 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     if (entry == nullptr || entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
         return nullptr;
     }
-    CachedRegion found{key, load_once(entry->access), load_once(entry->pd), write,
-                       static_cast<RegionKind>(entry->kind), &entry->key_word,
-                       key_word_of(key), load_once(entry->iova), load_once(entry->length), nullptr, nullptr, {}};
+    CachedRegion found{key,
+                       load_once(entry->access),
+                       load_once(entry->pd),
+                       write,
+                       static_cast<RegionKind>(entry->kind),
+                       &entry->key_word,
+                       key_word_of(key),
+                       load_once(entry->iova),
+                       load_once(entry->length),
+                       nullptr,
+                       nullptr,
+                       {}};
     if (found.kind == RegionKind::nothing) {
         found.base.pid = nowhere;
         found.writable = true;
@@ -263,8 +279,8 @@ bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, cons
         if (sge.length == 0) continue;
         Piece& piece = pieces[count];
         piece.length = sge.length;
-        if (!find(receiver_, sge.lkey, address, sge.length,
-                  IBV_ACCESS_LOCAL_WRITE | access_local, piece.at)) {
+        if (!find(receiver_, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE | access_local,
+                  piece.at)) {
             return false;
         }
         total += sge.length;
@@ -334,13 +350,14 @@ bool Executor::receive_available(std::uint32_t& position) noexcept {
 /// From a shared receive queue: as late as possible, because nothing but a completion or a fault
 /// gives it back.
 bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept {
-    const ClaimedReceive claimed = receiver_.end.pool.claim_or_wait(
-        index_of_qpn(receiver_.end.qpn), node_->number());
+    const ClaimedReceive claimed =
+        receiver_.end.pool.claim_or_wait(index_of_qpn(receiver_.end.qpn), node_->number());
     if (claimed.slot == nullptr) return false;
     slot = claimed.slot;
     claimed_ = claimed.number + 1;
     position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
-    if (receiver_.end.pool.below_limit(claimed.position)) [[unlikely]] ring_receiver_async();
+    if (receiver_.end.pool.below_limit(claimed.position)) [[unlikely]]
+        ring_receiver_async();
     return true;
 }
 
@@ -355,8 +372,8 @@ void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
     block.consumed->position.store(position + 1, std::memory_order_relaxed);
     entry.sequence.store(sequence_of(position), std::memory_order_release);
     light_fence(asymmetric_);
-    if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_attention_mask) !=
-        0) [[unlikely]] {
+    if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_attention_mask) != 0)
+        [[unlikely]] {
         ring_receiver((flags & completion_solicited) != 0, before);
     }
 }
@@ -399,8 +416,7 @@ void Executor::ring_receiver(bool solicited, std::uint32_t before) noexcept {
     }
     if (armed == before) rung_receive_ = armed;
     ring(receiver_, receiver_.bell_receive,
-         block.control->bell_receive.load(std::memory_order_relaxed),
-         receiver_.end.bell_receive);
+         block.control->bell_receive.load(std::memory_order_relaxed), receiver_.end.bell_receive);
 }
 
 void Executor::announce(Side& side, bool send) noexcept {
@@ -479,7 +495,8 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
 
 Progress Executor::run(const Request& request) noexcept {
     const Progress progress = attempt(request);
-    if (reliable_ || progress == Progress::done) [[likely]] return progress;
+    if (reliable_ || progress == Progress::done) [[likely]]
+        return progress;
     return drop(request, progress);
 }
 
@@ -506,7 +523,8 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
 }
 
 Progress Executor::attempt(const Request& request) noexcept {
-    if (!receiver_ready()) [[unlikely]] return Progress::no_peer;
+    if (!receiver_ready()) [[unlikely]]
+        return Progress::no_peer;
     std::atomic<std::uint64_t>* window = nullptr;
     if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] {
         if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic(request);
@@ -540,11 +558,10 @@ Progress Executor::attempt(const Request& request) noexcept {
         std::uint64_t room = 0;
         const BlockView& block = receiver_.end.block;
         const ReceiveEntry* const entry = block.receive_entry(receive);
-        const bool known =
-            pooled ? scatter_of(slot->sges, receiver_.end.pool.sges(), slot + 1, remote.data(),
-                                remote_count, room)
-                   : scatter_of(entry->sges, block.receive_sges, entry + 1, remote.data(),
-                                remote_count, room);
+        const bool known = pooled ? scatter_of(slot->sges, receiver_.end.pool.sges(), slot + 1,
+                                               remote.data(), remote_count, room)
+                                  : scatter_of(entry->sges, block.receive_sges, entry + 1,
+                                               remote.data(), remote_count, room);
         if (!known) {
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
         }
@@ -554,8 +571,8 @@ Progress Executor::attempt(const Request& request) noexcept {
         const std::uint32_t allowed = access_->load(std::memory_order_relaxed);
         if ((allowed & needed) == 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
         if (total > 0) {
-            if (!find(receiver_, request.remote_key, request.remote_address,
-                      total, needed, remote[0].at)) {
+            if (!find(receiver_, request.remote_key, request.remote_address, total, needed,
+                      remote[0].at)) {
                 return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
             }
             remote[0].length = total;
@@ -563,8 +580,8 @@ Progress Executor::attempt(const Request& request) noexcept {
         }
     }
 
-    // A READ sees memory as it is after the WRITEs before it have been placed: on this processor they
-    // are stores and it is loads, which only a fence keeps in order.
+    // A READ sees memory as it is after the WRITEs before it have been placed: on this processor
+    // they are stores and it is loads, which only a fence keeps in order.
     if (reads) full_fence();
     const CopyResult result =
         reads ? copy(local.data(), local_count, remote.data(), remote_count, total)
@@ -643,9 +660,9 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
         find_region(receiver_, request.remote_key, request.remote_address, size,
                     IBV_ACCESS_REMOTE_ATOMIC, target.at);
     if (region == nullptr) return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
-    const std::uint64_t address =
-        target.at.direct != nullptr ? reinterpret_cast<std::uint64_t>(target.at.direct)
-                                    : target.at.remote;
+    const std::uint64_t address = target.at.direct != nullptr
+                                      ? reinterpret_cast<std::uint64_t>(target.at.direct)
+                                      : target.at.remote;
     // The memory behind an aligned address need not be aligned: the program chose both.
     if (address % size != 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
 
@@ -655,10 +672,11 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     if (region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
-            base::log_line(base::LogLevel::error, "soft",
-                           "atomic: the peer's shared memory cannot be mapped here, and the system's "
-                           "copies are not atomic to its processors; raise the limits on open files "
-                           "and memory (ulimit -n, -v)");
+            base::log_line(
+                base::LogLevel::error, "soft",
+                "atomic: the peer's shared memory cannot be mapped here, and the system's "
+                "copies are not atomic to its processors; raise the limits on open files "
+                "and memory (ulimit -n, -v)");
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
         }
         std::atomic_ref<std::uint64_t> cell{*reinterpret_cast<std::uint64_t*>(target.at.direct)};
@@ -668,8 +686,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
             cell.compare_exchange_strong(original, request.swap);
         }
     } else {
-        AtomicLocks& locks =
-            receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
         if (!locks.lock(address)) return Progress::busy;
         result = change(request, target.at, original);
         locks.unlock(address);
@@ -698,7 +715,8 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
         ring_sender(true);
         return Progress::owners;
     }
-    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV)
+        return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
     request.opcode = static_cast<ibv_wr_opcode>(opcode);
     request.flags = load_once(entry.flags);
     request.immediate = load_once(entry.immediate);
@@ -722,8 +740,8 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
         if (count > block.send_sges) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
         const auto* words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
         for (std::uint32_t i = 0; i < count; ++i) {
-            sges[i] = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{
-                load_once(words[2 * i]), load_once(words[2 * i + 1])});
+            sges[i] = std::bit_cast<ibv_sge>(
+                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
         }
         request.sge_count = static_cast<int>(count);
     }

@@ -71,20 +71,20 @@ class HazardScope {
 
 /// What the executor knows about one end.
 struct End {
-    bool mine = false;               ///< the queue pair belongs to this process
+    bool mine = false;  ///< the queue pair belongs to this process
     BlockView block;
     std::uint32_t qpn = 0;
-    std::uint32_t generation = 0;    ///< of its block
-    std::uint32_t pd = 0;            ///< of ours; the peer's is read from its block
+    std::uint32_t generation = 0;  ///< of its block
+    std::uint32_t pd = 0;          ///< of ours; the peer's is read from its block
     std::uint32_t access = 0;
-    ibv_qp_type type = IBV_QPT_RC;   ///< of both ends, or they do not hear each other
-    int bell_send = -1;              ///< of ours: the bell pipe's write end
+    ibv_qp_type type = IBV_QPT_RC;  ///< of both ends, or they do not hear each other
+    int bell_send = -1;             ///< of ours: the bell pipe's write end
     int bell_receive = -1;
     int bell_async = -1;
     const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
     const NewsPlace* news_receive = nullptr;
-    PoolView pool;                   ///< of its shared receive queue, if it has one
-    ReceivePool* own_pool = nullptr; ///< and its owner's side, if it is ours
+    PoolView pool;                    ///< of its shared receive queue, if it has one
+    ReceivePool* own_pool = nullptr;  ///< and its owner's side, if it is ours
 };
 
 class Executor {
@@ -112,7 +112,8 @@ class Executor {
     [[nodiscard]] bool receiver_ready() noexcept {
         const std::uint64_t word =
             receiver_.end.block.control->state_word.load(std::memory_order_acquire);
-        if (word - receiver_word_ <= receiving_states) [[likely]] return true;
+        if (word - receiver_word_ <= receiving_states) [[likely]]
+            return true;
         return receiver_changed(word);
     }
     /// The same for the sender; used where the sender is the peer.
@@ -134,13 +135,14 @@ class Executor {
         const ibv_sge& sge = wr.sg_list[0];
         const std::uint64_t length = sge.length;
         if (receiver_.end.block.control->state_word.load(std::memory_order_acquire) -
-                receiver_word_ > receiving_states) [[unlikely]] {
+                receiver_word_ >
+            receiving_states) [[unlikely]] {
             return false;
         }
         const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
         const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
-        if (!valid(target, wr.wr.rdma.rkey) || target.write_to == nullptr ||
-            to > target.length || length > target.length - to || length > max_message_bytes ||
+        if (!valid(target, wr.wr.rdma.rkey) || target.write_to == nullptr || to > target.length ||
+            length > target.length - to || length > max_message_bytes ||
             (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
             [[unlikely]] {
             return false;
@@ -157,7 +159,8 @@ class Executor {
         }
         std::byte* const target_bytes = target.write_to + to;
         // Overlap: the copy is not for it.
-        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]] return false;
+        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]]
+            return false;
         copy_in_order(target_bytes, from, length);
         if (target_bytes == stream_end_ && length <= largest_fetched_ahead) {
             fetch_lines_ahead(target_bytes, length);
@@ -170,9 +173,10 @@ class Executor {
         return true;
     }
 
-    /// Runs one request up to its completions. `no_receive`, `no_peer` and `gone` leave everything as it
-    /// was; `failed` has told the receiver (fault word), not the sender. An unreliable one (UC) knows
-    /// `done` and `failed` only: what the peer cannot take is dropped, and only our own mistakes fail.
+    /// Runs one request up to its completions. `no_receive`, `no_peer` and `gone` leave everything
+    /// as it was; `failed` has told the receiver (fault word), not the sender. An unreliable one
+    /// (UC) knows `done` and `failed` only: what the peer cannot take is dropped, and only our own
+    /// mistakes fail.
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
     [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
@@ -240,8 +244,7 @@ class Executor {
         return side.cache[index_of_key(key) % side.cache.size()];
     }
     [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
-        return region.key == key &&
-               region.live->load(std::memory_order_acquire) == region.word;
+        return region.key == key && region.live->load(std::memory_order_acquire) == region.word;
     }
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
     [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
@@ -258,8 +261,7 @@ class Executor {
                                                   std::uint64_t address, std::uint64_t length,
                                                   std::uint32_t access, Reach& reach) noexcept;
     [[nodiscard]] bool find(Side& side, std::uint32_t key, std::uint64_t address,
-                            std::uint64_t length, std::uint32_t access,
-                            Reach& reach) noexcept;
+                            std::uint64_t length, std::uint32_t access, Reach& reach) noexcept;
     [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
                               std::uint32_t& count, std::uint64_t& total) noexcept;
     [[nodiscard]] bool scatter_of(const std::uint32_t& sges, std::uint32_t most, const void* list,
@@ -274,8 +276,7 @@ class Executor {
     void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
                           std::uint32_t flags) noexcept;
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
-    Progress copy_failed(CopyResult result, ibv_wc_status sender,
-                         ibv_wc_status receiver) noexcept;
+    Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     void ring_receiver_async() noexcept;
     void announce(Side& side, bool send) noexcept;
     void ring(const Side& side, Bell& bell, int number, int own_bell) noexcept;
@@ -293,8 +294,8 @@ class Executor {
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Side receiver_;
     Side sender_;
-    std::uint64_t receiver_word_ = no_word;  ///< its state word in RTR
-    std::uint64_t sender_word_ = no_word;    ///< its state word in RTS
+    std::uint64_t receiver_word_ = no_word;                    ///< its state word in RTR
+    std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t receive_tail_ = 0;

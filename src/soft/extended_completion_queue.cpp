@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "completion_queue.hpp"
@@ -24,9 +25,7 @@ constexpr std::uint64_t supported_fields =
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-[[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept {
-    return reinterpret_cast<ibv_cq*>(cq);
-}
+[[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept { return reinterpret_cast<ibv_cq*>(cq); }
 [[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
     return *static_cast<CompletionQueue*>(plain(cq))->extended_poll;
 }
@@ -56,58 +55,26 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
     return error;
 }
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.opcode;
-}
-std::uint32_t read_vendor_error(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.vendor_err;
-}
-std::uint32_t read_byte_length(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.byte_len;
-}
-__be32 read_immediate(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.imm_data;
-}
-std::uint32_t read_qp_number(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.qp_num;
-}
-std::uint32_t read_source_qp(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.src_qp;
-}
-unsigned read_flags(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.wc_flags;
-}
-std::uint32_t read_source_lid(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.slid;
-}
-std::uint8_t read_service_level(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.sl;
-}
-std::uint8_t read_path_bits(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).current.dlid_path_bits;
-}
-std::uint64_t read_clock(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).clock;
-}
-std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept {
-    return poll_of(cq).wallclock;
-}
+ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.opcode; }
+std::uint32_t read_vendor_error(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.vendor_err; }
+std::uint32_t read_byte_length(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.byte_len; }
+__be32 read_immediate(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.imm_data; }
+std::uint32_t read_qp_number(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.qp_num; }
+std::uint32_t read_source_qp(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.src_qp; }
+unsigned read_flags(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.wc_flags; }
+std::uint32_t read_source_lid(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.slid; }
+std::uint8_t read_service_level(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.sl; }
+std::uint8_t read_path_bits(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.dlid_path_bits; }
+std::uint64_t read_clock(ibv_cq_ex* cq) noexcept { return poll_of(cq).clock; }
+std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept { return poll_of(cq).wallclock; }
 // Nobody can have asked for these: create_cq_ex refuses their flags.
-std::uint16_t read_no_vlan(ibv_cq_ex*) noexcept {
-    return 0;
-}
-std::uint32_t read_no_flow_tag(ibv_cq_ex*) noexcept {
-    return 0;
-}
-void read_no_tag_matching(ibv_cq_ex*, ibv_wc_tm_info* information) noexcept {
-    *information = {};
-}
+std::uint16_t read_no_vlan(ibv_cq_ex*) noexcept { return 0; }
+std::uint32_t read_no_flow_tag(ibv_cq_ex*) noexcept { return 0; }
+void read_no_tag_matching(ibv_cq_ex*, ibv_wc_tm_info* information) noexcept { *information = {}; }
 
 }  // namespace
 
-std::uint64_t device_clock() noexcept {
-    return nanoseconds_of(CLOCK_MONOTONIC);
-}
+std::uint64_t device_clock() noexcept { return nanoseconds_of(CLOCK_MONOTONIC); }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
     const auto refused = [](int error) -> ibv_cq_ex* {

@@ -41,8 +41,8 @@ inline constexpr pid_t nowhere = -1;
 
 /// Where a registered range can be reached from this process.
 struct Reach {
-    std::byte* direct = nullptr;    ///< mapped here: plain loads and stores
-    std::uint64_t remote = 0;       ///< else: this address in process `pid`, by process_vm_*
+    std::byte* direct = nullptr;  ///< mapped here: plain loads and stores
+    std::uint64_t remote = 0;     ///< else: this address in process `pid`, by process_vm_*
     pid_t pid = 0;
 };
 
@@ -140,7 +140,7 @@ struct WindowFacts {
     std::uint64_t iova = 0;     ///< what peers call that byte
     std::uint64_t length = 0;
     std::uint32_t access = 0;
-    std::uint32_t pd = 0;       ///< or make_window_pd
+    std::uint32_t pd = 0;  ///< or make_window_pd
 };
 
 /// This process's node. One per process and fabric, made by the first open_device, closed with

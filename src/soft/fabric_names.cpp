@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
 
@@ -18,8 +19,8 @@ constexpr std::size_t longest_fabric_name = 64;
 static_assert(1 + 9 + 10 + 1 + longest_fabric_name + 1 + 4 < sizeof(sockaddr_un::sun_path));
 
 bool allowed(char c) noexcept {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
 }
 
 }  // namespace
@@ -27,12 +28,12 @@ bool allowed(char c) noexcept {
 void check_fabric_name(std::string_view fabric) {
     const bool long_enough = !fabric.empty() && fabric.size() <= longest_fabric_name;
     if (long_enough && std::all_of(fabric.begin(), fabric.end(), allowed)) return;
-    throw base::Error{base::ErrorCode::invalid_argument, "join the soft device's fabric",
-                      fmt::format("'{}'", fabric.substr(0, 2 * longest_fabric_name)),
-                      fmt::format("the name has {} characters, or others than A-Z a-z 0-9 . _ -",
-                                  fabric.size()),
-                      fmt::format("set MILLRACE_FABRIC to 1 to {} such characters, or unset it",
-                                  longest_fabric_name)};
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "join the soft device's fabric",
+        fmt::format("'{}'", fabric.substr(0, 2 * longest_fabric_name)),
+        fmt::format("the name has {} characters, or others than A-Z a-z 0-9 . _ -", fabric.size()),
+        fmt::format("set MILLRACE_FABRIC to 1 to {} such characters, or unset it",
+                    longest_fabric_name)};
 }
 
 NodeAddress::NodeAddress(uid_t user, std::string_view fabric, std::uint32_t number) {

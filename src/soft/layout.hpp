@@ -1,5 +1,6 @@
 // What lies in a node's shared memory (docs/soft-device.md, "Node memory"). Every field names its
-// one writer. Peers of other builds may map this: a change of layout is a change of `layout_version`.
+// one writer. Peers of other builds may map this: a change of layout is a change of
+// `layout_version`.
 #pragma once
 
 #include <atomic>
@@ -53,11 +54,11 @@ struct alignas(cache_line) NodeHeader {
     std::uint64_t magic;
     std::uint32_t version;
     std::uint32_t node_number;
-    NodeIdentity identity;         ///< random: no two nodes, ever, have the same
-    std::int32_t pid;              ///< in the owner's pid namespace
-    std::uint32_t membarrier;      ///< 1: registered for GLOBAL_EXPEDITED and can call it
-    std::uint64_t start_time;      ///< field 22 of /proc/<pid>/stat
-    std::uint64_t pid_namespace;   ///< inode of /proc/<pid>/ns/pid
+    NodeIdentity identity;              ///< random: no two nodes, ever, have the same
+    std::int32_t pid;                   ///< in the owner's pid namespace
+    std::uint32_t membarrier;           ///< 1: registered for GLOBAL_EXPEDITED and can call it
+    std::uint64_t start_time;           ///< field 22 of /proc/<pid>/stat
+    std::uint64_t pid_namespace;        ///< inode of /proc/<pid>/ns/pid
     std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
 };
 static_assert(sizeof(NodeHeader) == 64);
@@ -74,7 +75,8 @@ static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <
 
 /// At `membership_offset`, alone in its page, which peers map writable.
 struct Membership {
-    std::atomic<std::uint32_t> epoch;  ///< raised by whoever attaches to a multicast group or leaves
+    std::atomic<std::uint32_t>
+        epoch;  ///< raised by whoever attaches to a multicast group or leaves
 };
 
 /// One per attached queue pair, at `group_table_offset`. Written by the owner; `member` last.

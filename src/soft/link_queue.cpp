@@ -1,6 +1,7 @@
 #include "link_queue.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "queue_pair.hpp"
 
@@ -94,9 +95,7 @@ std::uint32_t LinkQueue::releasable() const noexcept {
     return head + std::min(in_flight, ahead_);
 }
 
-void LinkQueue::release_executed() noexcept {
-    release_up_to(executed(), link_never - 1);
-}
+void LinkQueue::release_executed() noexcept { release_up_to(executed(), link_never - 1); }
 
 void LinkQueue::release(std::int64_t now) noexcept {
     const std::uint32_t head = executed();

@@ -24,7 +24,7 @@ struct PeerLife {
 
 class Liveness {
   public:
-    Liveness();  ///< Throws `base::Error`.
+    Liveness();                  ///< Throws `base::Error`.
     void watch(PeerLife& life);  ///< until `forget`
     void forget(PeerLife& life) noexcept;
     /// As Node::check_liveness.

@@ -1,6 +1,6 @@
 // A work request on a memory window, which the sender's own process does without its peer. Kept in
-// private memory while it is pending: it holds pointers, and the pending ring is the peer's to write.
-// Used by post.cpp and the queue pair.
+// private memory while it is pending: it holds pointers, and the pending ring is the peer's to
+// write. Used by post.cpp and the queue pair.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,8 +48,8 @@ bool is_open_file(int descriptor, dev_t device, ino_t inode) noexcept {
     // an fstat of another thread's descriptor for a mistake.)
     struct statx status {};
     if (::statx(descriptor, "", AT_EMPTY_PATH, STATX_TYPE | STATX_INO, &status) != 0) return false;
-    if (!S_ISREG(status.stx_mode) || makedev(status.stx_dev_major, status.stx_dev_minor) != device ||
-        status.stx_ino != inode) {
+    if (!S_ISREG(status.stx_mode) ||
+        makedev(status.stx_dev_major, status.stx_dev_minor) != device || status.stx_ino != inode) {
         return false;
     }
     return (::fcntl(descriptor, F_GETFL) & O_PATH) == 0;  // those cannot be asked for their seals

@@ -11,10 +11,10 @@
 namespace millrace::soft {
 
 struct MappedRange {
-    bool readable = false;  ///< all of it
-    bool writable = false;  ///< all of it
+    bool readable = false;           ///< all of it
+    bool writable = false;           ///< all of it
     bool private_anonymous = false;  ///< all of it is a program's plain memory, and no stack
-    bool one_shared_file = false;  ///< all of it is one piece of one shared file mapping
+    bool one_shared_file = false;    ///< all of it is one piece of one shared file mapping
     dev_t device = 0;
     ino_t inode = 0;
     std::uint64_t file_offset = 0;  ///< of the first byte

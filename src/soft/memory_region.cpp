@@ -1,5 +1,6 @@
 // Memory regions of the soft device. docs/soft-device.md, "Fences".
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "context.hpp"
@@ -140,9 +141,8 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
     try {
-        const int error =
-            process.node().add_region(address, length, iova, access,
-                                      static_cast<ProtectionDomain*>(pd)->number, made);
+        const int error = process.node().add_region(
+            address, length, iova, access, static_cast<ProtectionDomain*>(pd)->number, made);
         if (error != 0) return refuse_rereg(error);
     } catch (const std::exception&) {
         return refuse_rereg(ENOMEM);
@@ -182,8 +182,9 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
     Process& process = *owner->process;
     const bool again = region->invalid;
     if (!again && process.windows().any_on(*region)) {
-        base::log_line(base::LogLevel::warn, "soft",
-                       "deregister memory: memory windows are bound to it; invalidate or free them first");
+        base::log_line(
+            base::LogLevel::warn, "soft",
+            "deregister memory: memory windows are bound to it; invalidate or free them first");
         return EBUSY;
     }
     if (!again) process.node().invalidate_region(region->lkey);

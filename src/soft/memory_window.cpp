@@ -2,6 +2,7 @@
 #include "memory_window.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -85,7 +86,8 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
     return operation;
 }
 
-// --- life -----------------------------------------------------------------------------------------
+// --- life
+// -----------------------------------------------------------------------------------------
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
@@ -191,7 +193,8 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     return error;
 }
 
-// --- work requests ----------------------------------------------------------------------------------
+// --- work requests
+// ----------------------------------------------------------------------------------
 
 Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     Process& process = *owner->process;

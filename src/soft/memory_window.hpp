@@ -1,6 +1,6 @@
 // Memory windows: parts of a region with a key and rights of their own. Type 1 is bound by
-// ibv_bind_mw and belongs to a protection domain; type 2 (2B) is bound by a work request, belongs to
-// the queue pair through which that was, and is invalidated by either side. docs/soft-device.md.
+// ibv_bind_mw and belongs to a protection domain; type 2 (2B) is bound by a work request, belongs
+// to the queue pair through which that was, and is invalidated by either side. docs/soft-device.md.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,7 +23,7 @@ struct MemoryWindow : ibv_mw {
     QueuePair* qp = nullptr;         ///< type 2: whose block has its slot
     int slot = -1;
     std::uint64_t registration = 0;
-    std::atomic<int> waiting{0};     ///< requests in send queues that name it
+    std::atomic<int> waiting{0};  ///< requests in send queues that name it
 
     /// Type 2: the peer may have ended it since.
     [[nodiscard]] bool bound() const noexcept;

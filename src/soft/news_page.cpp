@@ -1,6 +1,8 @@
 // The news pages of a peer, mapped once for all connections to it.
 #include "news_page.hpp"
 
+#include <cstdint>
+
 #include "fabric.hpp"
 
 namespace millrace::soft {

@@ -9,8 +9,8 @@
 // The one who sets: completion, full fence, looks at its bit, and sets it if it is not.
 // The poller: clears the bit, full fence, looks at the sub-ring once more.
 // Either the poller sees the completion, or the other one sees the cleared bit. A bit that is wrong
-// (a peer that lies, or died between bit and `rung`) costs time only: idle sub-rings are also looked
-// at by turns.
+// (a peer that lies, or died between bit and `rung`) costs time only: idle sub-rings are also
+// looked at by turns.
 #pragma once
 
 #include <atomic>

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "fabric_names.hpp"
@@ -165,10 +166,12 @@ void NodeMemory::free(const Block& block, bool quarantine) noexcept {
                 give_back_extent(held.offset, block.size);
                 freed_indices_.push_back(block.index);
             } catch (const std::bad_alloc&) {
-                base::log(base::LogLevel::warn, "soft", "no memory to free a block: lost for reuse");
+                base::log(base::LogLevel::warn, "soft",
+                          "no memory to free a block: lost for reuse");
             }
         } else {
-            base::log(base::LogLevel::warn, "soft", "block of queue pair {} cannot be punched out ({}): lost for reuse",
+            base::log(base::LogLevel::warn, "soft",
+                      "block of queue pair {} cannot be punched out ({}): lost for reuse",
                       block.index, base::describe_errno(errno));
         }
     }

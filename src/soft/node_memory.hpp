@@ -66,7 +66,7 @@ class NodeMemory {
     std::optional<AtomicLocks> atomic_locks_;
 
     std::mutex mutex_;
-    std::unordered_map<std::byte*, Held> held_;           ///< blocks by address of their mapping
+    std::unordered_map<std::byte*, Held> held_;            ///< blocks by address of their mapping
     std::map<std::uint64_t, std::uint64_t> free_extents_;  ///< offset, size
     std::uint64_t next_extent_ = blocks_offset;  ///< where the last one ended: fresh memory first
     std::uint32_t never_used_ = 0;

@@ -1,5 +1,5 @@
-// The opcode of a work request as the program wrote it: it may be no ibv_wr_opcode at all, and then may
-// not be loaded as one. For whoever looks before it is checked.
+// The opcode of a work request as the program wrote it: it may be no ibv_wr_opcode at all, and then
+// may not be loaded as one. For whoever looks before it is checked.
 #pragma once
 
 #include <infiniband/verbs.h>

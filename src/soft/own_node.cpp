@@ -1,6 +1,7 @@
 // This process's own node as a peer: two queue pairs of one process connected to each other.
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <mutex>
 
 #include "bells.hpp"

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -71,16 +72,15 @@ Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, in
         status.st_dev != device || status.st_ino != inode) {
         return {};
     }
-    return Descriptor{::open(fmt::format("/proc/self/fd/{}", look.get()).c_str(),
-                             flags | O_CLOEXEC)};
+    return Descriptor{
+        ::open(fmt::format("/proc/self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
 }
 
 /// Maps what the entry describes from the first byte's page on; `skip`: where in that the first
 /// byte is. Empty: it is not (any longer) what the entry says.
 Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
-    const Descriptor file =
-        open_file_of(pid, static_cast<int>(facts.descriptor), facts.device, facts.inode,
-                     writable ? O_RDWR : O_RDONLY);
+    const Descriptor file = open_file_of(pid, static_cast<int>(facts.descriptor), facts.device,
+                                         facts.inode, writable ? O_RDWR : O_RDONLY);
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) return {};
     const int seals = ::fcntl(file.get(), F_GET_SEALS);
@@ -120,7 +120,8 @@ class ProcessNode final : public RemoteNode {
 
     std::optional<Block> map_block(std::uint32_t index, std::uint32_t generation) override {
         if (index >= queue_pairs_per_node) return std::nullopt;
-        auto* entry = reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset) + index;
+        auto* entry =
+            reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset) + index;
         const std::uint32_t now = entry->generation.load(std::memory_order_acquire);
         if (now == 0 || (generation != 0 && now != generation)) return std::nullopt;
         const std::uint64_t offset =
@@ -169,10 +170,10 @@ class ProcessNode final : public RemoteNode {
             stale_.push_back(std::move(known->second.mapping));
             mapped_.erase(known);
         }
-        const auto [added, fresh] = mapped_.emplace(
-            std::pair{key, writable},
-            MappedRegion{std::move(mapping), skip, facts->device, facts->inode,
-                         facts->file_offset, facts->length});
+        const auto [added, fresh] =
+            mapped_.emplace(std::pair{key, writable},
+                            MappedRegion{std::move(mapping), skip, facts->device, facts->inode,
+                                         facts->file_offset, facts->length});
         return Reach{added->second.first_byte(), 0, 0};
     }
 
@@ -278,9 +279,9 @@ bool ProcessNode::find_memory(std::string_view fabric) {
     if (!directory) {
         if (errno != ENOENT) {
             complain(number_, LogLevel::warn,
-                      "cannot look into process {} ({}): {}; let both run as the same user, and "
-                      "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
-                      pid_, object, base::describe_errno(errno));
+                     "cannot look into process {} ({}): {}; let both run as the same user, and "
+                     "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
+                     pid_, object, base::describe_errno(errno));
         }
         return false;
     }
@@ -297,7 +298,7 @@ bool ProcessNode::find_memory(std::string_view fabric) {
         if (try_memory(descriptor, object)) return true;
     }
     complain(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used", pid_,
-              object);
+             object);
     return false;
 }
 
@@ -315,9 +316,9 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
     if (facts.magic != node_magic || facts.node_number != number_) return false;
     if (facts.version != layout_version) {
         complain(number_, LogLevel::warn,
-                  "{} (process {}) has layout version {}, this library {}: use the same build in "
-                  "both",
-                  object, pid_, facts.version, layout_version);
+                 "{} (process {}) has layout version {}, this library {}: use the same build in "
+                 "both",
+                 object, pid_, facts.version, layout_version);
         return false;
     }
     // In another pid namespace its own numbers mean something else; the socket told ours.
@@ -351,15 +352,15 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
     Descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
         complain(number, LogLevel::error, "no socket to reach {}: {}",
-                  describe_node(fabric, number), base::describe_errno(errno));
+                 describe_node(fabric, number), base::describe_errno(errno));
         return nullptr;
     }
     const NodeAddress address{::geteuid(), fabric, number};
     if (::connect(connection.get(), address.get(), address.length) != 0) {
         if (errno != ECONNREFUSED) {
             complain(number, LogLevel::warn, "cannot reach {}: {}", describe_node(fabric, number),
-                      errno == EAGAIN ? "too many processes wait for it to notice them"
-                                      : base::describe_errno(errno));
+                     errno == EAGAIN ? "too many processes wait for it to notice them"
+                                     : base::describe_errno(errno));
         }
         return nullptr;
     }
@@ -376,8 +377,8 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
     }
     if (!known || owner.uid != ::geteuid()) {
         complain(number, LogLevel::warn,
-                  "{} is held by user {} (process {}), we are user {}: not to be trusted",
-                  describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
+                 "{} is held by user {} (process {}), we are user {}: not to be trusted",
+                 describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
         return nullptr;
     }
     auto node = std::make_shared<ProcessNode>(number, owner.pid, std::move(liveness));

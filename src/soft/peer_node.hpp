@@ -2,6 +2,7 @@
 // own node seen the same way. Called by the node.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 

@@ -1,6 +1,7 @@
 // Posting: ibv_post_send and ibv_post_recv of the soft device. The poster executes at the doorbell
 // while nothing waits; what cannot run yet goes to the pending ring. docs/soft-device.md.
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "fences.hpp"
@@ -31,8 +32,8 @@ constexpr OpcodeFacts opcode_facts[] = {
 };
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
               IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 &&
-              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 && IBV_WR_LOCAL_INV == 7 &&
-              IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
+              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 &&
+              IBV_WR_LOCAL_INV == 7 && IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
 
 [[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -97,8 +98,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             entry.inline_length += sge.length;
         }
     } else if (wr.num_sge > 0) {
-        std::memcpy(payload, wr.sg_list,
-                    static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
+        std::memcpy(payload, wr.sg_list, static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
     }
     if (qp.link != nullptr) {
         std::uint64_t bytes = 0;
@@ -234,8 +234,7 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             break;
         }
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity)
-            [[unlikely]] {
+        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity) [[unlikely]] {
             *bad = wr;
             error = ENOMEM;
             break;
@@ -246,10 +245,12 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         qp.send_tail.store(slot + 1, std::memory_order_release);
         if (one_write) [[likely]] {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
-            if (qp.own.write_at_once(*wr, flags, index)) [[likely]] continue;
+            if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
+                continue;
         }
         const Progress progress = run_one(qp, *wr, flags, index);
-        if (progress == Progress::done) [[likely]] continue;
+        if (progress == Progress::done) [[likely]]
+            continue;
         qp.send_tail.store(slot, std::memory_order_relaxed);
         serve = true;
         if (progress == Progress::failed) {
@@ -264,13 +265,15 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         break;
     }
     qp.send_lock.unlock();
-    if (serve) [[unlikely]] qp.service();  // faults, and timers that are over at once
+    if (serve) [[unlikely]]
+        qp.service();  // faults, and timers that are over at once
     return error;
 }
 
 int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
-    if (qp.pool != nullptr) [[unlikely]] return post_pooled_recv(qp, wr, bad);
+    if (qp.pool != nullptr) [[unlikely]]
+        return post_pooled_recv(qp, wr, bad);
     int error = 0;
     qp.receive_lock.lock();
     const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
@@ -307,7 +310,8 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     qp.block.receive->tail.store(tail, std::memory_order_release);
     qp.receive_lock.unlock();
     if (tail == before) return error;
-    if (flushing) [[unlikely]] static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
+    if (flushing) [[unlikely]]
+        static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
     // Published, then looked: the peer's deferral does it the other way round.
     light_fence(qp.asymmetric);
     qp.run_peer_pending_if_any();

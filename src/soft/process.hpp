@@ -56,12 +56,13 @@ class Process {
     /// Looks for peers that have gone if that was not done for 50 ms (`now`: base::ticks()).
     void look_for_deaths(std::uint64_t now) noexcept {
         std::uint64_t last = last_look_.load(std::memory_order_relaxed);
-        if (now - last < look_interval_) [[likely]] return;
+        if (now - last < look_interval_) [[likely]]
+            return;
         look_now(now);
     }
     void look_now(std::uint64_t now) noexcept;
-    /// Serves the queue pairs to which a peer has done something that their owner has to be told of,
-    /// and those whose peer has died: for programs that wait for events and do not poll.
+    /// Serves the queue pairs to which a peer has done something that their owner has to be told
+    /// of, and those whose peer has died: for programs that wait for events and do not poll.
     void look_after_queue_pairs() noexcept;
 
     /// The contexts' events: rung when a peer has died.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <string_view>
 
@@ -28,7 +29,8 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
         const auto begin = rest.find_first_not_of(' ');
         if (begin == std::string_view::npos) return std::nullopt;
         rest.remove_prefix(begin);
-        if (field < 22) rest.remove_prefix(rest.find(' ') == rest.npos ? rest.size() : rest.find(' '));
+        if (field < 22)
+            rest.remove_prefix(rest.find(' ') == rest.npos ? rest.size() : rest.find(' '));
     }
     std::uint64_t value = 0;
     if (std::from_chars(rest.data(), rest.data() + rest.size(), value).ec != std::errc{}) {

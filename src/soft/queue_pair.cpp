@@ -5,6 +5,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <new>
 
 #include "completion_channel.hpp"
@@ -24,9 +25,9 @@ using namespace std::chrono_literals;
 /// Receiver-not-ready timer codes, in units of 10 µs (InfiniBand specification, table "Encoding
 /// for RNR NAK timer field").
 constexpr std::uint32_t rnr_ten_microseconds[32] = {
-    65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
-    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768,
-    49152};
+    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /// The block of a peer that is not there: in RESET for ever.
 [[nodiscard]] BlockView nobody() noexcept {
@@ -446,8 +447,8 @@ void QueuePair::run_own_pending() noexcept {
         stall = Progress::done;
         return;
     }
-    // One more than the ring holds is possible: the peer has completed an entry, we have polled that
-    // and posted again, and only then does the peer move the head on.
+    // One more than the ring holds is possible: the peer has completed an entry, we have polled
+    // that and posted again, and only then does the peer move the head on.
     if (waiting - 1 > send_mask + 1) {
         corrupt.store(true, std::memory_order_relaxed);
         return;
@@ -535,7 +536,8 @@ void QueuePair::look_after_pool() noexcept {
 void QueuePair::service() noexcept {
     tell_established();
     if (link != nullptr) run_peer_pending();  // on a shaped link it comes when it is due
-    if (pool != nullptr) [[unlikely]] look_after_pool();
+    if (pool != nullptr) [[unlikely]]
+        look_after_pool();
     if (!send_lock.try_lock()) return;
     const bool look_for_peer = serve();
     send_lock.unlock();
@@ -620,7 +622,8 @@ bool QueuePair::serve() noexcept {
     return false;
 }
 
-// --- creation and end -----------------------------------------------------------------------------
+// --- creation and end
+// -----------------------------------------------------------------------------
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     const auto refuse = [](int error) -> ibv_qp* {
@@ -676,8 +679,8 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         // Not touched before they are used: they may be large.
         qp->sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
         if (datagram && srq == nullptr) {
-            qp->own_pool = ReceivePool::make(owner->process->node(), cap.max_recv_wr,
-                                             cap.max_recv_sge);
+            qp->own_pool =
+                ReceivePool::make(owner->process->node(), cap.max_recv_wr, cap.max_recv_sge);
             if (qp->own_pool == nullptr) return nullptr;  // errno says why
             qp->pool = qp->own_pool.get();
         } else if (srq != nullptr) {

@@ -47,7 +47,7 @@ struct SeenHazards {
 struct QueuePair : ExtendableQueuePair {
     // --- the send side; guarded by send_lock ---
     alignas(cache_line) ThreadLock send_lock;
-    bool direct = false;       ///< RTS and nothing pending: post_send executes at once
+    bool direct = false;  ///< RTS and nothing pending: post_send executes at once
     bool all_signaled = false;
     std::uint32_t opcodes = 0;  ///< one bit per ibv_wr_opcode that may be posted now
     std::uint32_t send_mask = 0;
@@ -58,7 +58,7 @@ struct QueuePair : ExtendableQueuePair {
     std::unique_ptr<SentSlot[]> sent;
     std::deque<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
     BlockView block;
-    Executor own;              ///< runs our sends
+    Executor own;  ///< runs our sends
     std::uint32_t pending_tail = first_position;
     Counters counters;
 
@@ -76,11 +76,11 @@ struct QueuePair : ExtendableQueuePair {
     std::unique_ptr<std::uint64_t[]> receive_ids;
 
     // --- where receives come from if they are not the queue pair's own; never changed ---
-    ReceivePool* pool = nullptr;             ///< of the shared receive queue, or `own_pool`
-    std::unique_ptr<ReceivePool> own_pool;   ///< of a UD queue pair without one
-    std::unique_ptr<Datagram> datagram;      ///< of a UD queue pair, and
+    ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
+    std::unique_ptr<ReceivePool> own_pool;  ///< of a UD queue pair without one
+    std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair, and
     std::unique_ptr<DatagramSender> datagram_sender;  ///< guarded by send_lock
-    std::uint32_t fault_slot = 0;            ///< 1 + the receive of the pool that failed, 0: none
+    std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
 
     // --- running the peer's pending sends; guarded by run_lock ---
     alignas(cache_line) SpinLock run_lock;
@@ -112,19 +112,19 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t stalled_head = 0;  ///< pending head that the clock below belongs to
     Progress stall = Progress::done;
     base::Clock::time_point stalled_since{};
-    std::uint32_t alarm = 0;         ///< channel's `alarms` for which its timer is set
+    std::uint32_t alarm = 0;  ///< channel's `alarms` for which its timer is set
     bool alarm_set = false;
     base::Clock::time_point next_connect{};
     std::atomic<bool> draining{false};  ///< in SQD, executors not yet known to have stopped
-    bool drained_event = false;      ///< and the program wants to know when they have
-    bool erring = false;             ///< in ERROR, executors not yet known to have stopped
-    bool settled = false;            ///< in ERROR, and flushing
-    bool send_only = false;          ///< the two above are about SQE: only sends are flushed
+    bool drained_event = false;         ///< and the program wants to know when they have
+    bool erring = false;                ///< in ERROR, executors not yet known to have stopped
+    bool settled = false;               ///< in ERROR, and flushing
+    bool send_only = false;             ///< the two above are about SQE: only sends are flushed
     base::Clock::time_point erring_since{};
     SeenHazards seen_hazards;
-    std::uint32_t failed_tail = 0;   ///< send_tail when ERROR or SQE began
+    std::uint32_t failed_tail = 0;  ///< send_tail when ERROR or SQE began
     std::uint32_t first_unexecuted = first_position;
-    ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;     ///< of the first flushed send
+    ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;  ///< of the first flushed send
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
     std::atomic<bool> established_told{false};
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
@@ -150,7 +150,8 @@ struct QueuePair : ExtendableQueuePair {
     /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
     void begin_send_error(ibv_wc_status status) noexcept;
     [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
-    /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion queue's.
+    /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
+    /// queue's.
     [[nodiscard]] bool end_send_error() noexcept;
     /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
     bool settle() noexcept;

@@ -1,6 +1,7 @@
 // The queue pair's state machine: which transition needs and allows which attributes (InfiniBand
 // specification, "QP State Transition Properties"), and what each of them does.
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <span>
 
@@ -30,8 +31,7 @@ constexpr Transition rc_transitions[] = {
          IBV_QP_MIN_RNR_TIMER,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS,
-     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-         IBV_QP_MAX_QP_RD_ATOMIC,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_RTS, IBV_QPS_RTS, 0,
      IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
@@ -40,16 +40,14 @@ constexpr Transition rc_transitions[] = {
      IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
      IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_TIMEOUT |
-         IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
-         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
-         IBV_QP_PATH_MIG_STATE},
+         IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
 };
 
 constexpr Transition uc_transitions[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
-    {IBV_QPS_INIT, IBV_QPS_RTR,
-     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
      IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
@@ -57,8 +55,7 @@ constexpr Transition uc_transitions[] = {
     {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
     {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_SQD, IBV_QPS_SQD, 0,
-     IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_ALT_PATH |
-         IBV_QP_PATH_MIG_STATE},
+     IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS},
 };
 
@@ -80,8 +77,7 @@ constexpr Transition ud_transitions[] = {
     return rc_transitions;
 }
 
-[[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
-                         int mask) noexcept {
+[[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
     mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0;
     for (const Transition& transition : transitions_of(type)) {
@@ -162,8 +158,8 @@ int to_error(QueuePair& qp) noexcept {
         return qp.settle();
     };
     // `settle` itself gives up after a second.
-    static_cast<void>(base::wait_until(settled, base::Deadline::after(2s), base::WaitPolicy{},
-                                       parker));
+    static_cast<void>(
+        base::wait_until(settled, base::Deadline::after(2s), base::WaitPolicy{}, parker));
     return 0;
 }
 
@@ -291,8 +287,8 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
-            qp.drained_event = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 &&
-                               attributes->en_sqd_async_notify != 0;
+            qp.drained_event =
+                (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes->en_sqd_async_notify != 0;
             qp.draining = true;
             heavy_fence();
             qp.see_hazards(qp.seen_hazards);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 
 #include "datagram.hpp"
 #include "millrace/base/clock.hpp"
@@ -215,8 +216,8 @@ void ReceivePool::offer_again(std::uint32_t index, bool completed, Datagram* arr
         const std::lock_guard guard{lock_};
         if (arrived != nullptr) arrived->clear();
         std::erase_if(strays_, [&](const Stray& stray) {
-            return queue_pair_of_claim(view_.slot(stray.number)
-                                           .claim.load(std::memory_order_acquire)) == index;
+            return queue_pair_of_claim(
+                       view_.slot(stray.number).claim.load(std::memory_order_acquire)) == index;
         });
         for (std::uint32_t number = 0; number < entries(); ++number) {
             const Held held = receives_[number].held;
@@ -259,7 +260,8 @@ bool ReceivePool::collect(bool patiently) noexcept {
     lock_.lock_often();
     while (first_ != tail_ && pass_first(patiently)) {
     }
-    if (patiently && !strays_.empty()) [[unlikely]] look_at_strays();
+    if (patiently && !strays_.empty()) [[unlikely]]
+        look_at_strays();
     const bool again = stuck_ || !strays_.empty();
     lock_.unlock();
     return again;

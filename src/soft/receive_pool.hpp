@@ -46,7 +46,8 @@ class ReceivePool {
     /// After post: runs what waits at the peers of its queue pairs, if anything does.
     void serve_waiting() noexcept {
         light_fence(asymmetric_.load(std::memory_order_relaxed));
-        if (view_.waiting().flag.load(std::memory_order_relaxed) != 0) [[unlikely]] run_waiting();
+        if (view_.waiting().flag.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            run_waiting();
     }
     /// A peer without membarrier takes part: `serve_waiting` has to pay for its fence.
     void need_full_fences() noexcept { asymmetric_.store(false, std::memory_order_relaxed); }
@@ -80,7 +81,8 @@ class ReceivePool {
         return limit_.load(std::memory_order_relaxed);
     }
     void check_limit() noexcept {
-        if (limit_.load(std::memory_order_relaxed) != 0) [[unlikely]] look_at_limit();
+        if (limit_.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            look_at_limit();
     }
     std::function<void()> reached;
 

@@ -72,8 +72,8 @@ struct alignas(cache_line) PoolSlot {
     std::uint32_t sges;
     std::uint32_t byte_len;
     std::uint32_t immediate;
-    std::uint32_t source;  ///< sender's queue pair number
-    std::uint32_t flags;   ///< completion_… of block_layout.hpp
+    std::uint32_t source;                ///< sender's queue pair number
+    std::uint32_t flags;                 ///< completion_… of block_layout.hpp
     std::atomic<std::uint32_t> arrived;  ///< sequence of the position, stored last
     std::uint64_t unused[4];
 };
@@ -183,7 +183,8 @@ class PoolView {
         advance_head(receive.position);
         return mine;
     }
-    [[nodiscard]] ClaimedReceive claim(std::uint32_t queue_pair, std::uint32_t node) const noexcept {
+    [[nodiscard]] ClaimedReceive claim(std::uint32_t queue_pair,
+                                       std::uint32_t node) const noexcept {
         for (std::uint32_t round = 0; round <= mask_ + 64; ++round) {
             const ClaimedReceive next = peek();
             if (next.slot == nullptr || take(next, queue_pair, node)) return next;
@@ -205,7 +206,8 @@ class PoolView {
     /// Has the claim of `position` made the receives fewer than an armed limit?
     [[nodiscard]] bool below_limit(std::uint32_t position) const noexcept {
         const std::uint32_t limit = limit_->limit.load(std::memory_order_relaxed);
-        if (limit == 0) [[likely]] return false;
+        if (limit == 0) [[likely]]
+            return false;
         return limit_->tail.load(std::memory_order_relaxed) - (position + 1) < limit;
     }
     void advance_head(std::uint32_t position) const noexcept {

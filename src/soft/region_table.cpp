@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <new>
 
 #include "memory_areas.hpp"
@@ -77,7 +78,8 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     entry.file_offset = descriptor >= 0 ? range->file_offset & largest_offset : 0;
     entry.descriptor = descriptor >= 0 ? static_cast<std::uint64_t>(descriptor) & 0x3fff : 0;
     entry.kind = static_cast<std::uint64_t>(descriptor >= 0 ? RegionKind::shared_file
-                                                            : RegionKind::private_memory) & 3;
+                                                            : RegionKind::private_memory) &
+                 3;
     entry.key_word.store(key_word_of(key), std::memory_order_release);
 
     region = {key, static_cast<std::byte*>(address), iova, length, access, pd};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -64,7 +65,8 @@ bool RemappedMemory::wanted() noexcept {
 
 std::shared_ptr<RemappedMemory> RemappedMemory::of(void* address, std::size_t length) {
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
-    std::vector<std::shared_ptr<RemappedMemory>> held;  // let go after the mutex: their end takes it
+    std::vector<std::shared_ptr<RemappedMemory>>
+        held;  // let go after the mutex: their end takes it
     std::unique_lock guard{moved().mutex};
     for (bool look = true; look;) {
         look = false;
@@ -85,8 +87,7 @@ std::shared_ptr<RemappedMemory> RemappedMemory::of(void* address, std::size_t le
     const auto range = look_behind(begin, length);
     if (!range || !range->private_anonymous || !range->readable || !range->writable) return nullptr;
     std::shared_ptr<RemappedMemory> made{new RemappedMemory};
-    made->file_ =
-        Descriptor{::memfd_create("millrace-remapped", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    made->file_ = Descriptor{::memfd_create("millrace-remapped", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
     // Allocated here, where a lack of memory is an error and not a signal later.
     if (!made->file_ || ::ftruncate(made->file_.get(), static_cast<off_t>(length)) != 0 ||
         ::fallocate(made->file_.get(), 0, 0, static_cast<off_t>(length)) != 0 ||
@@ -96,9 +97,9 @@ std::shared_ptr<RemappedMemory> RemappedMemory::of(void* address, std::size_t le
     moved().pieces.push_back({begin, length, made});
     made->begin_ = begin;  // its end takes it out again
     made->size_ = length;
-    if (!replace(begin, length,
-                 ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, made->file_.get(),
-                        0))) {
+    if (!replace(
+            begin, length,
+            ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, made->file_.get(), 0))) {
         guard.unlock();
         return nullptr;
     }
@@ -128,9 +129,9 @@ void RemappedMemory::move_back() const noexcept {
         range->device != status.st_dev || range->inode != status.st_ino) {
         return;
     }
-    if (!replace(begin_, size_,
-                 ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-                        0))) {
+    if (!replace(
+            begin_, size_,
+            ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
         base::log_line(base::LogLevel::warn, "soft",
                        "memory that MILLRACE_REMAP moved stays shared: no memory to move it back");
     }

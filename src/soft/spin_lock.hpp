@@ -13,7 +13,8 @@ namespace millrace::soft {
 class SpinLock {
   public:
     void lock() noexcept {
-        if (!locked_.exchange(true, std::memory_order_acquire)) [[likely]] return;
+        if (!locked_.exchange(true, std::memory_order_acquire)) [[likely]]
+            return;
         lock_contended();
     }
     [[nodiscard]] bool try_lock() noexcept {

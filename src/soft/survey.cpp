@@ -1,5 +1,6 @@
-// See the header. A node is found by two traces: its socket's abstract name in /proc/net/unix, which
-// everybody sees, and its memory among the descriptors of its process, which only its user does.
+// See the header. A node is found by two traces: its socket's abstract name in /proc/net/unix,
+// which everybody sees, and its memory among the descriptors of its process, which only its user
+// does.
 #include "millrace/soft/survey.hpp"
 
 #include <dirent.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -300,8 +302,8 @@ Survey survey(std::string_view wanted) {
 
             const NodeHeader& header = memory->header();
             const Identity identity{header.identity.high, header.identity.low};
-            const bool owner = own_pid_of(pid) == header.pid &&
-                               pid_namespace_of(pid) == header.pid_namespace;
+            const bool owner =
+                own_pid_of(pid) == header.pid && pid_namespace_of(pid) == header.pid_namespace;
             if (!owner) {
                 Leftover& leftover = held[identity];
                 leftover.fabric = memory->fabric;

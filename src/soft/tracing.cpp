@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <iterator>
@@ -61,11 +62,11 @@ std::string_view name_of(ibv_wc_opcode opcode) noexcept {
 
 std::string_view name_of(ibv_wc_status status) noexcept {
     constexpr std::string_view names[] = {
-        "SUCCESS",        "LOC_LEN_ERR",       "LOC_QP_OP_ERR",     "LOC_EEC_OP_ERR",
-        "LOC_PROT_ERR",   "WR_FLUSH_ERR",      "MW_BIND_ERR",       "BAD_RESP_ERR",
-        "LOC_ACCESS_ERR", "REM_INV_REQ_ERR",   "REM_ACCESS_ERR",    "REM_OP_ERR",
-        "RETRY_EXC_ERR",  "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR",  "REM_INV_RD_REQ_ERR",
-        "REM_ABORT_ERR",  "INV_EECN_ERR",      "INV_EEC_STATE_ERR", "FATAL_ERR",
+        "SUCCESS",          "LOC_LEN_ERR",       "LOC_QP_OP_ERR",     "LOC_EEC_OP_ERR",
+        "LOC_PROT_ERR",     "WR_FLUSH_ERR",      "MW_BIND_ERR",       "BAD_RESP_ERR",
+        "LOC_ACCESS_ERR",   "REM_INV_REQ_ERR",   "REM_ACCESS_ERR",    "REM_OP_ERR",
+        "RETRY_EXC_ERR",    "RNR_RETRY_EXC_ERR", "LOC_RDD_VIOL_ERR",  "REM_INV_RD_REQ_ERR",
+        "REM_ABORT_ERR",    "INV_EECN_ERR",      "INV_EEC_STATE_ERR", "FATAL_ERR",
         "RESP_TIMEOUT_ERR", "GENERAL_ERR"};
     const auto index = static_cast<std::size_t>(status);
     return index < std::size(names) ? names[index] : "UNKNOWN";
@@ -128,10 +129,11 @@ std::unique_ptr<Tracing> Tracing::from_environment() {
     if (path == nullptr || *path == '\0') return nullptr;
     Descriptor file{::open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
     if (!file) {
-        base::log(base::LogLevel::error, "soft",
-                  "trace the program into {}: {}; set MILLRACE_TRACE to a file that can be written. "
-                  "It runs untraced",
-                  path, base::describe_errno(errno));
+        base::log(
+            base::LogLevel::error, "soft",
+            "trace the program into {}: {}; set MILLRACE_TRACE to a file that can be written. "
+            "It runs untraced",
+            path, base::describe_errno(errno));
         return nullptr;
     }
     return std::unique_ptr<Tracing>{new Tracing{std::move(file)}};
@@ -176,8 +178,9 @@ int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
         for (const ibv_send_wr* one = wr; one != nullptr; one = one->next) {
             begin(lines, "post_send");
             add(lines, R"(,"qp":{},"wr_id":{},"opcode":"{}","bytes":{},"pieces":{},"signaled":{})",
-                qp->qp_num, one->wr_id, name_of_request(raw_opcode(*one)), bytes_of(one->sg_list, one->num_sge),
-                one->num_sge, (one->send_flags & IBV_SEND_SIGNALED) != 0);
+                qp->qp_num, one->wr_id, name_of_request(raw_opcode(*one)),
+                bytes_of(one->sg_list, one->num_sge), one->num_sge,
+                (one->send_flags & IBV_SEND_SIGNALED) != 0);
             if ((one->send_flags & IBV_SEND_INLINE) != 0) add(lines, R"(,"inline":true)");
             if ((one->send_flags & IBV_SEND_FENCE) != 0) add(lines, R"(,"fence":true)");
             if ((one->send_flags & IBV_SEND_SOLICITED) != 0) add(lines, R"(,"solicited":true)");
@@ -328,8 +331,8 @@ void Tracing::modified(const ibv_qp* qp, const ibv_qp_attr& attributes, int mask
     });
 }
 
-void Tracing::registered(const ibv_mr* mr, const void* address, std::size_t length,
-                         unsigned access, int error) noexcept {
+void Tracing::registered(const ibv_mr* mr, const void* address, std::size_t length, unsigned access,
+                         int error) noexcept {
     write([&](Lines& lines) {
         begin(lines, "reg_mr");
         add(lines, R"(,"address":"{:#x}","bytes":{},"access":"{:#x}")",

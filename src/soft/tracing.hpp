@@ -1,6 +1,6 @@
-// The trace of a program's work: with MILLRACE_TRACE=FILE, each request, completion, state change and
-// registration becomes a line of JSON at the end of FILE. Called when the device is opened, and by
-// control_calls.cpp.
+// The trace of a program's work: with MILLRACE_TRACE=FILE, each request, completion, state change
+// and registration becomes a line of JSON at the end of FILE. Called when the device is opened, and
+// by control_calls.cpp.
 //
 // Opening puts tracing operations into the context in place of the device's own, so a program that
 // is not traced pays nothing. Lines are whole: each group is one write to a file opened for

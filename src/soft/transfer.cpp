@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "fabric.hpp"
 #include "millrace/base/error.hpp"
@@ -66,7 +67,8 @@ CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t byt
     while (bytes > 0) {
         // The last word, up to the destination's last 8-byte boundary, in a vector of its own.
         const std::uint64_t end = to + bytes;
-        const std::size_t tail = std::min<std::size_t>(bytes, end - ((end - 1) & ~std::uint64_t{7}));
+        const std::size_t tail =
+            std::min<std::size_t>(bytes, end - ((end - 1) & ~std::uint64_t{7}));
         const std::size_t body = std::min(bytes - tail, largest_piece);
         auto* source = const_cast<std::byte*>(from);
         const iovec local[2] = {{source, body}, {source + body, tail}};

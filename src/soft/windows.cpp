@@ -2,6 +2,7 @@
 #include "windows.hpp"
 
 #include <bitset>
+#include <cstdint>
 
 #include "layout.hpp"
 #include "memory_window.hpp"
@@ -48,7 +49,8 @@ MemoryWindow* Windows::find(std::uint32_t index) const noexcept {
 int Windows::free_slot(const QueuePair& qp) const noexcept {
     std::bitset<windows_per_queue_pair> taken;
     for (const auto& [index, window] : by_index_) {
-        if (window->qp == &qp && window->slot >= 0) taken.set(static_cast<std::size_t>(window->slot));
+        if (window->qp == &qp && window->slot >= 0)
+            taken.set(static_cast<std::size_t>(window->slot));
     }
     for (std::size_t slot = 0; slot < taken.size(); ++slot) {
         if (!taken.test(slot)) return static_cast<int>(slot);

@@ -1,5 +1,6 @@
 // The memory windows of this process: which there are, what they are bound to, and through which
-// queue pair. Used by memory windows, regions and queue pairs. Thread-safe; its mutex is taken last.
+// queue pair. Used by memory windows, regions and queue pairs. Thread-safe; its mutex is taken
+// last.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 #include "work_requests.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <type_traits>
@@ -18,9 +19,7 @@ void WorkRequests::start() noexcept {
     bytes_.clear();
 }
 
-void WorkRequests::abort() noexcept {
-    unlock();
-}
+void WorkRequests::abort() noexcept { unlock(); }
 
 int WorkRequests::complete(QueuePair& qp) noexcept {
     int error = error_;
@@ -134,15 +133,9 @@ namespace {
     return *queue_pair_of(qp).work_requests;
 }
 
-void wr_start(ibv_qp_ex* qp) noexcept {
-    requests_of(qp).start();
-}
-int wr_complete(ibv_qp_ex* qp) noexcept {
-    return requests_of(qp).complete(queue_pair_of(qp));
-}
-void wr_abort(ibv_qp_ex* qp) noexcept {
-    requests_of(qp).abort();
-}
+void wr_start(ibv_qp_ex* qp) noexcept { requests_of(qp).start(); }
+int wr_complete(ibv_qp_ex* qp) noexcept { return requests_of(qp).complete(queue_pair_of(qp)); }
+void wr_abort(ibv_qp_ex* qp) noexcept { requests_of(qp).abort(); }
 
 /// What was not asked for at creation, or cannot be.
 template <class... Arguments>
@@ -165,9 +158,7 @@ void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t key, std::uint64_t address,
         request->wr.rdma.rkey = key;
     }
 }
-void wr_send(ibv_qp_ex* qp) noexcept {
-    static_cast<void>(requests_of(qp).add(*qp, IBV_WR_SEND));
-}
+void wr_send(ibv_qp_ex* qp) noexcept { static_cast<void>(requests_of(qp).add(*qp, IBV_WR_SEND)); }
 void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) noexcept {
     if (ibv_send_wr* const request = requests_of(qp).add(*qp, IBV_WR_SEND_WITH_IMM)) {
         request->imm_data = immediate;
@@ -245,8 +236,7 @@ constexpr std::uint64_t on_windows =
                    on_windows;
         case IBV_QPT_UC: return sending | writing | on_windows;
         case IBV_QPT_UD: return sending;
-        default:
-            return 0;
+        default: return 0;
     }
 }
 

@@ -2,6 +2,7 @@
 #include "available_memory.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
 #include <fstream>
 #include <limits>
@@ -77,8 +78,8 @@ std::uint64_t least() {
         std::string path = line.substr(line.rfind(':') + 1);
         for (;;) {
             const std::string folder = root + (path == "/" ? "" : path);
-            result = std::min(result,
-                              version_2 ? left_in_version_2(folder) : left_in_version_1(folder));
+            result =
+                std::min(result, version_2 ? left_in_version_2(folder) : left_in_version_1(folder));
             if (path.empty() || path == "/") break;
             path.resize(path.rfind('/') == std::string::npos ? 0 : path.rfind('/'));
         }

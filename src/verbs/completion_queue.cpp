@@ -30,8 +30,8 @@ CompletionChannel Context::create_completion_channel() {
 
 CompletionQueue Context::create_completion_queue(int entries, CompletionChannel* channel) {
     errno = 0;
-    ibv_cq* raw = path_->create_cq(raw_, entries, nullptr,
-                                   channel != nullptr ? channel->raw() : nullptr, 0);
+    ibv_cq* raw =
+        path_->create_cq(raw_, entries, nullptr, channel != nullptr ? channel->raw() : nullptr, 0);
     if (raw == nullptr) {
         const int error = errno != 0 ? errno : EIO;
         const int limit = attributes().max_cqe;

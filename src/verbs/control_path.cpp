@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 
@@ -36,8 +37,7 @@ int system_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* at
         return extended->query_port(context, port, attributes, sizeof(*attributes));
     }
     std::memset(attributes, 0, sizeof(*attributes));
-    return exported.query_port(context, port,
-                               reinterpret_cast<_compat_ibv_port_attr*>(attributes));
+    return exported.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(attributes));
 }
 
 // Optional access flags (relaxed ordering and the like) need the newest function; the others are

@@ -2,6 +2,7 @@
 #include "millrace/verbs/device.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -131,11 +132,10 @@ Device find_device(std::string_view name) {
     for (const Device& device : list) {
         if (device.name() == name) return device;
     }
-    throw base::Error(
-        base::ErrorCode::not_found, "find the RDMA device",
-        fmt::format("'{}'{}", name, wish != nullptr ? " (from MILLRACE_DEVICE)" : ""),
-        fmt::format("there is no device of that name; there are: {}", names_of(list)),
-        "name one of these; soft0 needs no hardware");
+    throw base::Error(base::ErrorCode::not_found, "find the RDMA device",
+                      fmt::format("'{}'{}", name, wish != nullptr ? " (from MILLRACE_DEVICE)" : ""),
+                      fmt::format("there is no device of that name; there are: {}", names_of(list)),
+                      "name one of these; soft0 needs no hardware");
 }
 
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }

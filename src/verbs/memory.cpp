@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -40,8 +41,7 @@ Mapping map_sealed(std::size_t size, std::size_t page_size, unsigned flags) noex
         return mapping;
     }
     mapping.size = (size + page_size - 1) / page_size * page_size;
-    const int descriptor =
-        memfd_create("millrace-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    const int descriptor = memfd_create("millrace-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
     if (descriptor < 0) {
         mapping.error = errno;
         return mapping;

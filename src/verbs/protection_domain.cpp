@@ -1,6 +1,7 @@
 // Protection domains: what registers memory and creates queue pairs, and what it says when the
 // device or the system's limits do not allow it.
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -57,16 +58,16 @@ ProtectionDomain::~ProtectionDomain() {
 
 MemoryRegion ProtectionDomain::register_memory(std::span<std::byte> memory, Access access) {
     errno = 0;
-    ibv_mr* raw =
-        path_->reg_mr(raw_, memory.data(), memory.size(),
-                      reinterpret_cast<std::uint64_t>(memory.data()), static_cast<unsigned>(access));
+    ibv_mr* raw = path_->reg_mr(raw_, memory.data(), memory.size(),
+                                reinterpret_cast<std::uint64_t>(memory.data()),
+                                static_cast<unsigned>(access));
     if (raw == nullptr) {
         const int error = errno != 0 ? errno : EIO;
-        base::throw_errno(error, "register memory",
-                          fmt::format("{} bytes at {} on {}", memory.size(),
-                                      static_cast<const void*>(memory.data()),
-                                      raw_->context->device->name),
-                          registration_remedy(error));
+        base::throw_errno(
+            error, "register memory",
+            fmt::format("{} bytes at {} on {}", memory.size(),
+                        static_cast<const void*>(memory.data()), raw_->context->device->name),
+            registration_remedy(error));
     }
     return MemoryRegion{raw, *path_};
 }

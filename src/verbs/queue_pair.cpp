@@ -2,6 +2,7 @@
 #include "millrace/verbs/queue_pair.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include <fmt/format.h>
@@ -31,12 +32,12 @@ std::string text_of(const ibv_ah_attr& path) {
 
 [[noreturn]] void throw_transition(int error, const ibv_qp* qp, const char* transition,
                                    const std::string& attributes) {
-    base::throw_errno(error > 0 ? error : (errno != 0 ? errno : EIO),
-                      fmt::format("move a queue pair from {}", transition),
-                      fmt::format("queue pair {} of {} ({})", qp->qp_num,
-                                  qp->context->device->name, attributes),
-                      "check that the port is active, the GID index is valid here and at the "
-                      "peer, and both ends are on one network");
+    base::throw_errno(
+        error > 0 ? error : (errno != 0 ? errno : EIO),
+        fmt::format("move a queue pair from {}", transition),
+        fmt::format("queue pair {} of {} ({})", qp->qp_num, qp->context->device->name, attributes),
+        "check that the port is active, the GID index is valid here and at the "
+        "peer, and both ends are on one network");
 }
 
 }  // namespace
@@ -77,10 +78,10 @@ void QueuePair::connect(const QueuePairAddress& peer, std::uint32_t own_packet_s
                         const PathOptions& path) {
     const bool reliable = raw_->qp_type == IBV_QPT_RC;
     if (!reliable && raw_->qp_type != IBV_QPT_UC) {
-        throw base::Error(base::ErrorCode::unsupported, "connect a queue pair",
-                          fmt::format("queue pair {} of {}", raw_->qp_num,
-                                      raw_->context->device->name),
-                          "only RC and UC queue pairs are connected", "address UD per request");
+        throw base::Error(
+            base::ErrorCode::unsupported, "connect a queue pair",
+            fmt::format("queue pair {} of {}", raw_->qp_num, raw_->context->device->name),
+            "only RC and UC queue pairs are connected", "address UD per request");
     }
     ibv_qp_attr to_receive{};
     to_receive.qp_state = IBV_QPS_RTR;
@@ -125,8 +126,8 @@ void QueuePair::connect(const QueuePairAddress& peer, std::uint32_t own_packet_s
         throw_transition(error, raw_, "RTR to RTS",
                          fmt::format("packet sequence {}, timeout {}, retries {}, receiver not "
                                      "ready retries {}, {} READs",
-                                     to_send.sq_psn, path.timeout, path.retry_count,
-                                     path.rnr_retry, path.max_reads));
+                                     to_send.sq_psn, path.timeout, path.retry_count, path.rnr_retry,
+                                     path.max_reads));
     }
 }
 
@@ -144,9 +145,9 @@ ibv_qp_state QueuePair::state() const {
     ibv_qp_init_attr init{};
     errno = 0;
     if (const int error = path_->query_qp(raw_, &attributes, IBV_QP_STATE, &init); error != 0) {
-        base::throw_errno(error > 0 ? error : EIO, "query a queue pair",
-                          fmt::format("queue pair {} of {}", raw_->qp_num,
-                                      raw_->context->device->name));
+        base::throw_errno(
+            error > 0 ? error : EIO, "query a queue pair",
+            fmt::format("queue pair {} of {}", raw_->qp_num, raw_->context->device->name));
     }
     return attributes.qp_state;
 }

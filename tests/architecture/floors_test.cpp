@@ -64,7 +64,8 @@ std::vector<std::string> breaches_in(const std::string& floor, const fs::path& r
             // A private header, relative to the file's own folder.
             const auto target = (relative.parent_path() / path).lexically_normal();
             judge(header, floor_of(target).value_or(header));
-            if (is_public) breaches.push_back(name + ": a public header includes private " + header);
+            if (is_public)
+                breaches.push_back(name + ": a public header includes private " + header);
         }
     }
     return breaches;
@@ -109,17 +110,20 @@ TEST(Floors, IncludeOnlyThemselvesAndTheFloorsBelow) {
 }
 
 TEST(FloorCheck, ReportsAHigherFloor) {
-    EXPECT_THAT(breaches_in("base", "base/x.cpp", false, "#include \"millrace/verbs/device.hpp\"\n"),
-                SizeIs(1));
+    EXPECT_THAT(
+        breaches_in("base", "base/x.cpp", false, "#include \"millrace/verbs/device.hpp\"\n"),
+        SizeIs(1));
     EXPECT_THAT(breaches_in("soft", "soft/x.cpp", false, "#  include <millrace/ring/ring.hpp>\n"),
                 SizeIs(1));
 }
 
 TEST(FloorCheck, ReportsANeighbour) {
-    EXPECT_THAT(breaches_in("flow", "flow/x.hpp", true, "#include \"millrace/message/channel.hpp\""),
-                SizeIs(1));
-    EXPECT_THAT(breaches_in("message", "message/x.hpp", true, "#include \"millrace/flow/queue.hpp\""),
-                SizeIs(1));
+    EXPECT_THAT(
+        breaches_in("flow", "flow/x.hpp", true, "#include \"millrace/message/channel.hpp\""),
+        SizeIs(1));
+    EXPECT_THAT(
+        breaches_in("message", "message/x.hpp", true, "#include \"millrace/flow/queue.hpp\""),
+        SizeIs(1));
 }
 
 TEST(FloorCheck, ReportsAPrivateHeaderOfAnotherFloorReachedByPath) {
@@ -132,9 +136,9 @@ TEST(FloorCheck, ReportsAPublicHeaderThatNeedsAPrivateOne) {
 }
 
 TEST(FloorCheck, ReportsTheDropInReachingAboveTheSoftDevice) {
-    EXPECT_THAT(breaches_in("ibverbs", "ibverbs/x.cpp", false,
-                            "#include \"millrace/verbs/device.hpp\""),
-                SizeIs(1));
+    EXPECT_THAT(
+        breaches_in("ibverbs", "ibverbs/x.cpp", false, "#include \"millrace/verbs/device.hpp\""),
+        SizeIs(1));
     EXPECT_THAT(breaches_in("ibverbs", "ibverbs/x.cpp", false, "#include \"../soft/layout.hpp\""),
                 IsEmpty());
 }

@@ -1,4 +1,5 @@
-// Every environment setting is documented: docs/settings.md names what the sources and scripts read.
+// Every environment setting is documented: docs/settings.md names what the sources and scripts
+// read.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -21,7 +22,8 @@ std::string text_of(const fs::path& path) {
 }
 
 void add_matches(const std::string& text, const std::regex& pattern, std::set<std::string>& names) {
-    for (std::sregex_iterator match{text.begin(), text.end(), pattern}, end; match != end; ++match) {
+    for (std::sregex_iterator match{text.begin(), text.end(), pattern}, end; match != end;
+         ++match) {
         names.insert((*match)[1]);
     }
 }
@@ -57,9 +59,9 @@ TEST(Settings, AreAllInTheDocumentation) {
     std::set<std::string> missing;
     for (const std::string& name : settings_that_are_read()) {
         // Those of the virtual machine are explained where they are read.
-        const bool known = page.find("`" + name + "`") != std::string::npos ||
-                           (name.starts_with("MILLRACE_VM_") &&
-                            page.find("`MILLRACE_VM_…`") != std::string::npos);
+        const bool known =
+            page.find("`" + name + "`") != std::string::npos ||
+            (name.starts_with("MILLRACE_VM_") && page.find("`MILLRACE_VM_…`") != std::string::npos);
         if (!known) missing.insert(name);
     }
     EXPECT_THAT(missing, IsEmpty());

@@ -2,6 +2,7 @@
 #include "millrace/base/clock.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <ctime>
 #include <thread>
 #include <vector>
@@ -24,9 +25,7 @@ std::int64_t system_now() {
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
-std::int64_t clock_now() {
-    return Clock::now().time_since_epoch().count();
-}
+std::int64_t clock_now() { return Clock::now().time_since_epoch().count(); }
 
 /// Reads between two readings of the system clock, for `span` of it: however long the machine
 /// holds the test up, the time in between must lie in between, but for `slack`.
@@ -130,10 +129,10 @@ TEST(Ticks, MeasureTheSameIntervalAsTheSystemClock) {
     const std::int64_t outer_end = system_now();
     const auto elapsed = static_cast<double>(last - first);
     // The counted interval lies between the inner and the outer one; the rate is good to 1 %.
-    EXPECT_GE(elapsed * 1.01, static_cast<double>(
-                                  ticks_in(std::chrono::nanoseconds{inner_end - inner_start})));
-    EXPECT_LE(elapsed * 0.99, static_cast<double>(
-                                  ticks_in(std::chrono::nanoseconds{outer_end - outer_start})));
+    EXPECT_GE(elapsed * 1.01,
+              static_cast<double>(ticks_in(std::chrono::nanoseconds{inner_end - inner_start})));
+    EXPECT_LE(elapsed * 0.99,
+              static_cast<double>(ticks_in(std::chrono::nanoseconds{outer_end - outer_start})));
 }
 
 }  // namespace

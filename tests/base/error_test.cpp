@@ -16,7 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 TEST(Error, KeepsItsFourPartsAndItsCode) {
-    const Error error{ErrorCode::permission, "open the device", "soft0", "denied", "join the group"};
+    const Error error{ErrorCode::permission, "open the device", "soft0", "denied",
+                      "join the group"};
     EXPECT_EQ(error.code(), ErrorCode::permission);
     EXPECT_EQ(error.attempted(), "open the device");
     EXPECT_EQ(error.object(), "soft0");
@@ -25,7 +26,8 @@ TEST(Error, KeepsItsFourPartsAndItsCode) {
 }
 
 TEST(Error, SaysAllFourPartsInOneLine) {
-    const Error error{ErrorCode::permission, "open the device", "soft0", "denied", "join the group"};
+    const Error error{ErrorCode::permission, "open the device", "soft0", "denied",
+                      "join the group"};
     const std::string line = error.what();
     EXPECT_THAT(line, HasSubstr("open the device"));
     EXPECT_THAT(line, HasSubstr("soft0"));

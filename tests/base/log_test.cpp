@@ -151,7 +151,8 @@ MILLRACE_CHILD(log_forks) {
 
 TEST(Log, WorksInForkedChildrenWhateverTheParentsThreadsHeld) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    // Seen: the child's thread waits for the sanitizer's allocator, whose lock was held at the fork.
+    // Seen: the child's thread waits for the sanitizer's allocator, whose lock was held at the
+    // fork.
     GTEST_SKIP() << "the sanitizer's own locks do not survive the fork of a process with threads";
 #endif
     const auto text = output_of("log_forks");

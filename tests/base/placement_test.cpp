@@ -59,7 +59,8 @@ TEST(Placement, RefusesCoresThatDoNotExist) {
 }
 
 TEST(Placement, SaysHowManyCoresThereAre) {
-    EXPECT_THAT(describe_placement(), HasSubstr(std::to_string(available_cores().size()) + " core"));
+    EXPECT_THAT(describe_placement(),
+                HasSubstr(std::to_string(available_cores().size()) + " core"));
 }
 
 }  // namespace

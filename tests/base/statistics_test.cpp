@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdint>
 
 #include <fcntl.h>
 #include <sys/mman.h>

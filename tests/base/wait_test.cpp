@@ -109,8 +109,7 @@ TEST(WaitUntil, ParksAndRetractsUntilTheConditionHolds) {
     parker.on_park = [&] { ++parked; };
     const auto ready = [&] { return parked == 2; };
     EXPECT_EQ(wait_until(ready, Deadline::never(), WaitPolicy::blocking(), parker), Status::ok);
-    EXPECT_EQ(parker.steps,
-              (Steps{"prepare", "park", "retract", "prepare", "park", "retract"}));
+    EXPECT_EQ(parker.steps, (Steps{"prepare", "park", "retract", "prepare", "park", "retract"}));
 }
 
 TEST(WaitUntil, CutsASleepIntoSlicesOfFiftyMilliseconds) {
@@ -125,8 +124,9 @@ TEST(WaitUntil, CutsASleepIntoSlicesOfFiftyMilliseconds) {
 
 TEST(WaitUntil, DoesNotSleepBeyondTheDeadline) {
     RecordingParker parker;
-    EXPECT_EQ(wait_until([] { return false; }, Deadline::after(2ms), WaitPolicy::blocking(), parker),
-              Status::timed_out);
+    EXPECT_EQ(
+        wait_until([] { return false; }, Deadline::after(2ms), WaitPolicy::blocking(), parker),
+        Status::timed_out);
     for (const auto limit : parker.limits) EXPECT_LE(limit, 2ms);
     ASSERT_GE(parker.steps.size(), 2U);
     EXPECT_EQ(parker.steps.back(), "retract");
@@ -148,9 +148,9 @@ TEST(WaitUntil, AnswersCancelledRatherThanTimedOutWhenBothHold) {
     Cancellation cancellation;
     cancellation.request();
     NapParker parker;
-    EXPECT_EQ(wait_until([] { return false; }, Deadline::now().cancelled_by(cancellation), {},
-                         parker),
-              Status::cancelled);
+    EXPECT_EQ(
+        wait_until([] { return false; }, Deadline::now().cancelled_by(cancellation), {}, parker),
+        Status::cancelled);
 }
 
 TEST(WaitUntil, SeesWhatAnotherThreadDoesWhileItNaps) {
@@ -164,9 +164,8 @@ TEST(WaitUntil, SeesWhatAnotherThreadDoesWhileItNaps) {
 
 TEST(WaitUntil, PassesOnWhatTheConditionThrows) {
     NapParker parker;
-    EXPECT_THROW(static_cast<void>(wait_until(
-                     []() -> bool { throw std::runtime_error{"lost"}; }, Deadline::never(), {},
-                     parker)),
+    EXPECT_THROW(static_cast<void>(wait_until([]() -> bool { throw std::runtime_error{"lost"}; },
+                                              Deadline::never(), {}, parker)),
                  std::runtime_error);
 }
 

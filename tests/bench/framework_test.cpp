@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
@@ -138,12 +139,14 @@ TEST_F(Pairs, RunTwoProcessesOnTwoCoresWithZeroedSharedMemory) {
 
 TEST_F(Pairs, GiveTheCallingThreadItsCoresBack) {
     const auto before = base::describe_placement();
-    run_pair({}, [](Pair&) { return 0.0; }, [](Pair&) {});
+    run_pair(
+        {}, [](Pair&) { return 0.0; }, [](Pair&) {});
     EXPECT_EQ(base::describe_placement(), before);
 }
 
 TEST_F(Pairs, KillAndReportASecondSideThatHangs) {
-    const auto error = failure_of({.deadline = 300ms}, [](Pair&) { return 1.0; }, hang);
+    const auto error = failure_of(
+        {.deadline = 300ms}, [](Pair&) { return 1.0; }, hang);
     EXPECT_EQ(error.code(), base::ErrorCode::timed_out);
     EXPECT_THAT(error.what(), HasSubstr("hung and was killed"));
 }
@@ -157,44 +160,47 @@ TEST_F(Pairs, EndAWaitForASideThatNeverComes) {
 }
 
 TEST_F(Pairs, ReportASecondSideThatIsKilled) {
-    const auto error = failure_of({},
-                                  [](Pair& pair) {
-                                      pair.meet();
-                                      pair.meet();
-                                      return 1.0;
-                                  },
-                                  [](Pair& pair) {
-                                      pair.meet();
-                                      raise(SIGKILL);
-                                  });
+    const auto error = failure_of(
+        {},
+        [](Pair& pair) {
+            pair.meet();
+            pair.meet();
+            return 1.0;
+        },
+        [](Pair& pair) {
+            pair.meet();
+            raise(SIGKILL);
+        });
     EXPECT_EQ(error.code(), base::ErrorCode::peer_lost);
     EXPECT_THAT(error.what(), HasSubstr("signal 9"));
 }
 
 TEST_F(Pairs, PassOnWhatTheSecondSideThrows) {
-    const auto error = failure_of({},
-                                  [](Pair& pair) {
-                                      pair.meet();
-                                      pair.meet();
-                                      return 1.0;
-                                  },
-                                  [](Pair& pair) {
-                                      pair.meet();
-                                      throw std::runtime_error{"no device"};
-                                  });
+    const auto error = failure_of(
+        {},
+        [](Pair& pair) {
+            pair.meet();
+            pair.meet();
+            return 1.0;
+        },
+        [](Pair& pair) {
+            pair.meet();
+            throw std::runtime_error{"no device"};
+        });
     EXPECT_THAT(error.what(), HasSubstr("no device"));
 }
 
 TEST_F(Pairs, EndTheSecondSideWhenTheFirstThrows) {
-    const auto error = failure_of({},
-                                  [](Pair& pair) -> double {
-                                      pair.meet();
-                                      base::throw_errno(ENOMEM, "register", "memory");
-                                  },
-                                  [](Pair& pair) {
-                                      pair.meet();
-                                      pair.meet();
-                                  });
+    const auto error = failure_of(
+        {},
+        [](Pair& pair) -> double {
+            pair.meet();
+            base::throw_errno(ENOMEM, "register", "memory");
+        },
+        [](Pair& pair) {
+            pair.meet();
+            pair.meet();
+        });
     // The second side only says that the first failed, and why.
     EXPECT_THAT(error.what(), HasSubstr("ENOMEM"));
 }
@@ -302,9 +308,9 @@ TEST(RunBars, WritesWhatItMeasuredAsJson) {
 }
 
 TEST(RunBars, RefusesAPathThatCannotBeWritten) {
-    EXPECT_THROW(run_bars({.json = "/nonexistent/bars.json"},
-                          {bar_measuring(1, 2, Sense::at_most)}),
-                 base::Error);
+    EXPECT_THROW(
+        run_bars({.json = "/nonexistent/bars.json"}, {bar_measuring(1, 2, Sense::at_most)}),
+        base::Error);
 }
 
 TEST(Humane, KeepsThreeFiguresThatCount) {

@@ -2,6 +2,7 @@
 // specification 1.2.1 vol. 1, 9.4.5, 10.7.2; ibv_post_send(3)).
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "support/loopback.hpp"

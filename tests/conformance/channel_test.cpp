@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <cstdint>
+
 #include "support/loopback.hpp"
 
 namespace millrace::conformance {

@@ -2,6 +2,8 @@
 // ibv_dereg_mr(3), ibv_destroy_comp_channel(3), ibv_query_device(3)).
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "support/loopback.hpp"
 
 namespace millrace::conformance {

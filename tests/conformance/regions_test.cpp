@@ -2,6 +2,8 @@
 // the responder's (InfiniBand specification 1.2.1 vol. 1, 10.6, 9.7.4.1 and 9.9; ibv_reg_mr(3)).
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "support/loopback.hpp"
 
 namespace millrace::conformance {

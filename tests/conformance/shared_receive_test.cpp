@@ -3,6 +3,7 @@
 // ibv_create_srq(3), ibv_modify_srq(3), ibv_post_srq_recv(3)).
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
 #include <optional>
 
 #include "support/loopback.hpp"
@@ -15,22 +16,14 @@ constexpr std::array<ibv_qp_state, 6> states{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP
 
 const char* text(ibv_qp_state state) {
     switch (state) {
-        case IBV_QPS_RESET:
-            return "RESET";
-        case IBV_QPS_INIT:
-            return "INIT";
-        case IBV_QPS_RTR:
-            return "RTR";
-        case IBV_QPS_RTS:
-            return "RTS";
-        case IBV_QPS_SQD:
-            return "SQD";
-        case IBV_QPS_SQE:
-            return "SQE";
-        case IBV_QPS_ERR:
-            return "ERR";
-        default:
-            return "UNKNOWN";
+        case IBV_QPS_RESET: return "RESET";
+        case IBV_QPS_INIT: return "INIT";
+        case IBV_QPS_RTR: return "RTR";
+        case IBV_QPS_RTS: return "RTS";
+        case IBV_QPS_SQD: return "SQD";
+        case IBV_QPS_SQE: return "SQE";
+        case IBV_QPS_ERR: return "ERR";
+        default: return "UNKNOWN";
     }
 }
 
@@ -38,18 +31,12 @@ bool legal(ibv_qp_state from, ibv_qp_state to) {
     if (to == IBV_QPS_RESET) return true;
     if (to == IBV_QPS_ERR) return from != IBV_QPS_RESET;
     switch (from) {
-        case IBV_QPS_RESET:
-            return to == IBV_QPS_INIT;
-        case IBV_QPS_INIT:
-            return to == IBV_QPS_INIT || to == IBV_QPS_RTR;
-        case IBV_QPS_RTR:
-            return to == IBV_QPS_RTS;
-        case IBV_QPS_RTS:
-            return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
-        case IBV_QPS_SQD:
-            return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
-        default:
-            return false;
+        case IBV_QPS_RESET: return to == IBV_QPS_INIT;
+        case IBV_QPS_INIT: return to == IBV_QPS_INIT || to == IBV_QPS_RTR;
+        case IBV_QPS_RTR: return to == IBV_QPS_RTS;
+        case IBV_QPS_RTS: return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+        case IBV_QPS_SQD: return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+        default: return false;
     }
 }
 
@@ -95,9 +82,7 @@ class States : public OnDevice, public testing::WithParamInterface<ibv_qp_type> 
     std::optional<Endpoint> end;
 };
 
-TEST_P(States, BeginInReset) {
-    EXPECT_EQ(end->state(), IBV_QPS_RESET);
-}
+TEST_P(States, BeginInReset) { EXPECT_EQ(end->state(), IBV_QPS_RESET); }
 
 TEST_P(States, AcceptEveryLegalTransitionAndNoOther) {
     for (const ibv_qp_state from : states) {

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <optional>
 
 #include "support/loopback.hpp"

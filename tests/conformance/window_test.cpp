@@ -2,6 +2,8 @@
 // 10.6.7; ibv_alloc_mw(3), ibv_bind_mw(3)).
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "support/loopback.hpp"
 
 namespace millrace::conformance {

@@ -50,8 +50,8 @@ TEST(Address, TakesUnixPathsAndAbstractNames) {
 }
 
 TEST(Address, IsReadBackFromItsText) {
-    for (const char* text : {"host:1", "[::1]:7000", ":7000", "unix:/a/b", "unix:@x",
-                             "127.0.0.1:0"}) {
+    for (const char* text :
+         {"host:1", "[::1]:7000", ":7000", "unix:/a/b", "unix:@x", "127.0.0.1:0"}) {
         EXPECT_EQ(Address::parse(text).to_string(), text);
         EXPECT_EQ(Address::parse(Address::parse(text).to_string()), Address::parse(text));
     }

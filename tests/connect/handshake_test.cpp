@@ -69,8 +69,9 @@ TEST(Connect, SaysThatNothingListens) {
 }
 
 TEST(Connect, FailsAtOnceForAHostThatDoesNotExist) {
-    const base::Error error = error_of(
-        [] { (void)connect(Address::parse("no-such-host.invalid:7"), {}, base::Deadline::never()); });
+    const base::Error error = error_of([] {
+        (void)connect(Address::parse("no-such-host.invalid:7"), {}, base::Deadline::never());
+    });
     EXPECT_EQ(error.code(), ErrorCode::not_found);
     EXPECT_THAT(error.what(), HasSubstr("no-such-host.invalid"));
 }
@@ -141,8 +142,7 @@ TEST(Connect, NamesTheVersionOfAnotherRelease) {
     });
     const base::Error error = error_of([&] { (void)connect(address, {}, soon()); });
     EXPECT_EQ(error.code(), ErrorCode::version_mismatch);
-    EXPECT_THAT(error.what(),
-                HasSubstr("the peer speaks protocol version 2, this build speaks 1"));
+    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 2, this build speaks 1"));
 }
 
 TEST(Connect, TimesOutOnAStoppedListener) {
@@ -168,8 +168,8 @@ MILLRACE_CHILD(accept_for_ever) {
 
 TEST(Handshake, RefusesAnotherServiceByName) {
     Listener listener = Listener::listen(fresh_address(), {.service = "flow"});
-    auto accepted = std::async(std::launch::async,
-                               [&] { return error_of([&] { (void)listener.accept_one(soon()); }); });
+    auto accepted = std::async(
+        std::launch::async, [&] { return error_of([&] { (void)listener.accept_one(soon()); }); });
     const base::Error error =
         error_of([&] { (void)connect(listener.address(), {.service = "message"}, soon()); });
     for (const base::Error& one : {error, accepted.get()}) {
@@ -182,8 +182,8 @@ TEST(Handshake, RefusesAnotherServiceByName) {
 TEST(Handshake, RefusesAnotherVersionOfAService) {
     Listener listener =
         Listener::listen(fresh_address(), {.service = "flow", .service_version = 3});
-    auto accepted = std::async(std::launch::async,
-                               [&] { return error_of([&] { (void)listener.accept_one(soon()); }); });
+    auto accepted = std::async(
+        std::launch::async, [&] { return error_of([&] { (void)listener.accept_one(soon()); }); });
     const base::Error error = error_of([&] {
         (void)connect(listener.address(), {.service = "flow", .service_version = 4}, soon());
     });
@@ -194,8 +194,8 @@ TEST(Handshake, RefusesAnotherVersionOfAService) {
 TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
     if (!default_device_is_soft()) GTEST_SKIP() << "fabrics belong to the soft device";
     Listener listener = Listener::listen(fresh_address());
-    ChildProcess child = ChildProcess::start(
-        "connect_and_report", {listener.address().to_string()}, {"MILLRACE_FABRIC=elsewhere"});
+    ChildProcess child = ChildProcess::start("connect_and_report", {listener.address().to_string()},
+                                             {"MILLRACE_FABRIC=elsewhere"});
     const base::Error error = error_of([&] { (void)listener.accept_one(soon()); });
     EXPECT_EQ(error.code(), ErrorCode::refused);
     EXPECT_THAT(error.what(), HasSubstr("share no memory"));
@@ -207,8 +207,8 @@ TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
 TEST(Handshake, RefusesHardwareAgainstTheSoftDevice) {
     if (default_device_is_soft()) GTEST_SKIP() << "needs a second kind of device";
     Listener listener = Listener::listen(fresh_address());
-    ChildProcess child = ChildProcess::start(
-        "connect_and_report", {listener.address().to_string()}, {"MILLRACE_DEVICE=soft0"});
+    ChildProcess child = ChildProcess::start("connect_and_report", {listener.address().to_string()},
+                                             {"MILLRACE_DEVICE=soft0"});
     const base::Error error = error_of([&] { (void)listener.accept_one(soon()); });
     EXPECT_EQ(error.code(), ErrorCode::refused);
     EXPECT_THAT(error.what(), HasSubstr("soft0"));
@@ -288,7 +288,8 @@ TEST(Accept, RefusesMessagesOutOfTurn) {
 TEST(Accept, SurvivesAQueuePairThatCannotBeConnected) {
     Listener listener = Listener::listen(fresh_address());
     // A peer of the right kind whose facts lead nowhere must fail alone.
-    ChildProcess liar = ChildProcess::start("say_hello_and_leave", {listener.address().to_string()});
+    ChildProcess liar =
+        ChildProcess::start("say_hello_and_leave", {listener.address().to_string()});
     EXPECT_TRUE(liar.wait().success());
     auto accepted = test::accept_in_background(listener);
     Link honest = connect(listener.address(), {}, soon());
@@ -313,8 +314,8 @@ TEST(Accept, ServesManyPeersThatComeAtOnce) {
     Listener listener = Listener::listen(fresh_address());
     std::vector<std::future<Link>> connecting;
     for (int i = 0; i < count; ++i) {
-        connecting.push_back(std::async(
-            std::launch::async, [&] { return connect(listener.address(), {}, soon()); }));
+        connecting.push_back(std::async(std::launch::async,
+                                        [&] { return connect(listener.address(), {}, soon()); }));
     }
     std::vector<Link> accepted;
     for (int i = 0; i < count; ++i) accepted.push_back(listener.accept(soon()));

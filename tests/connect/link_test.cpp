@@ -7,6 +7,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 
 #include "peers.hpp"
@@ -89,9 +90,8 @@ MILLRACE_CHILD(write_back_doubled) {
     const verbs::RemoteAddress theirs =
         unpack(link.exchange(pack(memory.region().remote(8)), soon()));
     std::uint64_t last = 0;
-    while (eventually([&] {
-        return load(memory.data() + 8) != last || link.peer_now() != PeerState::alive;
-    })) {
+    while (eventually(
+        [&] { return load(memory.data() + 8) != last || link.peer_now() != PeerState::alive; })) {
         const std::uint64_t value = load(memory.data() + 8);
         if (value == last) return link.peer_now() == PeerState::closed ? 0 : 1;
         last = value;
@@ -125,8 +125,8 @@ TEST(Link, ExchangesAnySizeBothWaysAtOnce) {
     Pair pair;
     for (const std::size_t size : {0UL, 1UL, 4096UL, 60'000UL}) {
         const std::string from_a(size, 'a'), from_b(size / 2, 'b');
-        auto b = std::async(std::launch::async,
-                            [&] { return pair.b->exchange(bytes(from_b), soon()); });
+        auto b =
+            std::async(std::launch::async, [&] { return pair.b->exchange(bytes(from_b), soon()); });
         EXPECT_EQ(text(pair.a->exchange(bytes(from_a), soon())), from_b);
         EXPECT_EQ(text(b.get()), from_a);
     }
@@ -134,7 +134,8 @@ TEST(Link, ExchangesAnySizeBothWaysAtOnce) {
 
 TEST(Link, KeepsAnExchangeThatComesBeforeItIsAskedFor) {
     Pair pair;
-    auto b = std::async(std::launch::async, [&] { return pair.b->exchange(bytes("early"), soon()); });
+    auto b =
+        std::async(std::launch::async, [&] { return pair.b->exchange(bytes("early"), soon()); });
     for (int i = 0; i < 3; ++i) {
         std::this_thread::sleep_for(5ms);
         EXPECT_EQ(pair.a->peer_now(), PeerState::alive);  // which takes it off the socket
@@ -261,8 +262,10 @@ TEST(LinkParker, WakesForACompletion) {
     LinkParker parker{*pair.b};
     verbs::Completion completion;
     const auto status = base::wait_until(
-        [&] { return pair.b->receive_queue().poll({&completion, 1}) == 1; }, soon(),
-        base::WaitPolicy::blocking(), parker);
+        [&] {
+            return pair.b->receive_queue().poll({&completion, 1}) == 1;
+        },
+        soon(), base::WaitPolicy::blocking(), parker);
     EXPECT_EQ(status, base::Status::ok);
     EXPECT_EQ(completion.id(), 9U);
 }

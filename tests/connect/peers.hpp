@@ -134,8 +134,8 @@ class Stranger {
         raw.sun_family = AF_UNIX;
         std::memcpy(raw.sun_path, address.path().data(), address.path().size());
         raw.sun_path[0] = '\0';
-        return {raw, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
-                                            address.path().size())};
+        return {raw,
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.path().size())};
     }
     int descriptor_;
 };

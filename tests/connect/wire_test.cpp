@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <string>
@@ -29,8 +30,7 @@ class Wire {
     Wire& operator=(const Wire&) = delete;
 
     void put(std::span<const std::byte> bytes) {
-        ASSERT_EQ(write(ends_[1], bytes.data(), bytes.size()),
-                  static_cast<ssize_t>(bytes.size()));
+        ASSERT_EQ(write(ends_[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
         while (buffer.receive(ends_[0]) == FrameBuffer::Received::some) {
         }
     }
@@ -52,8 +52,8 @@ Hello sample() {
     hello.capabilities = 0x8000000000000005;
     hello.service = "flow";
     hello.service_version = 3;
-    hello.queue_pair = {.number = 0xabcdef, .packet_sequence = 0x123456, .lid = 77,
-                        .has_gid = true};
+    hello.queue_pair = {
+        .number = 0xabcdef, .packet_sequence = 0x123456, .lid = 77, .has_gid = true};
     for (int i = 0; i < 16; ++i) hello.queue_pair.gid.raw[i] = static_cast<std::uint8_t>(i + 1);
     hello.mtu = IBV_MTU_2048;
     hello.ethernet = true;
@@ -115,9 +115,9 @@ TEST(Wire, CarriesAHelloUnchanged) {
 TEST(Wire, HasTheByteOrderItsDrawingSays) {
     const std::vector<std::byte> frame = encode(Ready{.writes_in_order = true});
     const std::vector<std::byte> expected{
-        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{1}, std::byte{0},
-        std::byte{2},   std::byte{0},   std::byte{1},   std::byte{0},   std::byte{0}, std::byte{0},
-        std::byte{1}};
+        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{1},
+        std::byte{0},   std::byte{2},   std::byte{0},   std::byte{1},   std::byte{0},
+        std::byte{0},   std::byte{0},   std::byte{1}};
     EXPECT_EQ(frame, expected);
 }
 
@@ -178,8 +178,7 @@ TEST(Wire, NamesBothVersions) {
     frame[4] = std::byte{2};
     Wire wire;
     wire.put(frame);
-    EXPECT_EQ(failure_of(wire.buffer),
-              "the peer speaks protocol version 2, this build speaks 1");
+    EXPECT_EQ(failure_of(wire.buffer), "the peer speaks protocol version 2, this build speaks 1");
 }
 
 TEST(Wire, RecognisesWhatOtherServicesSay) {

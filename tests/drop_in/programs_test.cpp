@@ -99,22 +99,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ibv_uc_pingpong", "-d", "soft0", "-s", "1000000", "-n", "100"}),
     name_of_parameter);
 
-INSTANTIATE_TEST_SUITE_P(
-    Ud, Pingpong,
-    testing::Values(Command{"ibv_ud_pingpong", "-d", "soft0"},
-                    Command{"ibv_ud_pingpong", "-d", "soft0", "-c"},
-                    Command{"ibv_ud_pingpong", "-d", "soft0", "-e", "-c"},
-                    Command{"ibv_ud_pingpong", "-d", "soft0", "-g", "0", "-c"},
-                    Command{"ibv_ud_pingpong", "-d", "soft0", "-s", "4096", "-r", "1", "-c"}),
-    name_of_parameter);
+INSTANTIATE_TEST_SUITE_P(Ud, Pingpong,
+                         testing::Values(Command{"ibv_ud_pingpong", "-d", "soft0"},
+                                         Command{"ibv_ud_pingpong", "-d", "soft0", "-c"},
+                                         Command{"ibv_ud_pingpong", "-d", "soft0", "-e", "-c"},
+                                         Command{"ibv_ud_pingpong", "-d", "soft0", "-g", "0", "-c"},
+                                         Command{"ibv_ud_pingpong", "-d", "soft0", "-s", "4096",
+                                                 "-r", "1", "-c"}),
+                         name_of_parameter);
 
-INSTANTIATE_TEST_SUITE_P(
-    Srq, Pingpong,
-    testing::Values(Command{"ibv_srq_pingpong", "-d", "soft0"},
-                    Command{"ibv_srq_pingpong", "-d", "soft0", "-c"},
-                    Command{"ibv_srq_pingpong", "-d", "soft0", "-e", "-c"},
-                    Command{"ibv_srq_pingpong", "-d", "soft0", "-q", "3", "-r", "8", "-e"}),
-    name_of_parameter);
+INSTANTIATE_TEST_SUITE_P(Srq, Pingpong,
+                         testing::Values(Command{"ibv_srq_pingpong", "-d", "soft0"},
+                                         Command{"ibv_srq_pingpong", "-d", "soft0", "-c"},
+                                         Command{"ibv_srq_pingpong", "-d", "soft0", "-e", "-c"},
+                                         Command{"ibv_srq_pingpong", "-d", "soft0", "-q", "3", "-r",
+                                                 "8", "-e"}),
+                         name_of_parameter);
 
 TEST(PreloadedPingpong, EndsWellOnBothSides) {
     const auto pair = run_pair({"ibv_rc_pingpong", "-d", "soft0", "-c"}, Loading::preload);
@@ -169,14 +169,14 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_read_bw", "-d", "soft0", "-b", "-n", "500"}),
     name_of_parameter);
 
-INSTANTIATE_TEST_SUITE_P(
-    Atomics, Perftest,
-    testing::Values(Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"},
-                    Command{"ib_atomic_lat", "-d", "soft0", "-A", "CMP_AND_SWAP", "-n", "500"},
-                    Command{"ib_atomic_bw", "-d", "soft0", "-n", "1000"},
-                    Command{"ib_atomic_bw", "-d", "soft0", "-A", "CMP_AND_SWAP", "-n", "1000",
-                            "-q", "2"}),
-    name_of_parameter);
+INSTANTIATE_TEST_SUITE_P(Atomics, Perftest,
+                         testing::Values(Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"},
+                                         Command{"ib_atomic_lat", "-d", "soft0", "-A",
+                                                 "CMP_AND_SWAP", "-n", "500"},
+                                         Command{"ib_atomic_bw", "-d", "soft0", "-n", "1000"},
+                                         Command{"ib_atomic_bw", "-d", "soft0", "-A",
+                                                 "CMP_AND_SWAP", "-n", "1000", "-q", "2"}),
+                         name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
     Uc, Perftest,
@@ -213,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Pyverbs, WalksStatesAndErrors) {
     // The system's Python, which is the one that Debian's python3-pyverbs belongs to.
-    const auto outcome = run_on_soft_device(
-        {"/usr/bin/python3", MILLRACE_UNMODIFIED_FOLDER "/states.py", "soft0"});
+    const auto outcome =
+        run_on_soft_device({"/usr/bin/python3", MILLRACE_UNMODIFIED_FOLDER "/states.py", "soft0"});
     EXPECT_TRUE(outcome.exit.success()) << outcome;
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
@@ -232,13 +232,12 @@ TEST_P(RemappedPerftest, EndsWellOnBothSides) {
     EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Memory, RemappedPerftest,
-    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
-                    Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
-                    Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
-                    Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"}),
-    name_of_parameter);
+INSTANTIATE_TEST_SUITE_P(Memory, RemappedPerftest,
+                         testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
+                                         Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
+                                         Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
+                                         Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"}),
+                         name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
     Datagrams, Perftest,
@@ -251,11 +250,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     SharedReceives, Perftest,
-    testing::Values(
-        Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-s", "8"},
-        Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-c", "UD", "-s", "8"},
-        Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-s", "4096", "-n", "1000", "-q", "4"},
-        Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-e", "-n", "500"}),
+    testing::Values(Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-s", "8"},
+                    Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-c", "UD", "-s", "8"},
+                    Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-s", "4096", "-n", "1000",
+                            "-q", "4"},
+                    Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-e", "-n", "500"}),
     name_of_parameter);
 
 class Refusal : public testing::TestWithParam<Command> {};

@@ -141,8 +141,8 @@ TEST_F(Command, NamesAFabricThatCannotBe) {
               std::vector<std::string>{"cat", "listen", "unix:" + folder() + "/x"},
               std::vector<std::string>{"cat", "unix:" + folder() + "/x"}}) {
             // Without the log, so that the error itself must say it.
-            refuses(run(arguments, {"MILLRACE_DEVICE=soft0", "MILLRACE_FABRIC=" + fabric,
-                                    "MILLRACE_LOG=off"}),
+            refuses(run(arguments,
+                        {"MILLRACE_DEVICE=soft0", "MILLRACE_FABRIC=" + fabric, "MILLRACE_LOG=off"}),
                     "set MILLRACE_FABRIC", "characters");
         }
     }
@@ -154,8 +154,8 @@ TEST_F(Command, CatNamesWhatIsWrongWithAnAddress) {
     refuses(run({"cat", "unix:" + std::string(200, 'a')}), "107");
     refuses(run({"cat", "unix:"}), "unix:");
     refuses(run({"cat"}), "address");
-    refuses(run({"cat", "listen", "unix:" + folder() + "/nowhere/x"}), "nowhere",
-            "No such file", "folder");
+    refuses(run({"cat", "listen", "unix:" + folder() + "/nowhere/x"}), "nowhere", "No such file",
+            "folder");
 }
 
 TEST_F(Command, CatSaysThatNothingListens) {
@@ -185,7 +185,8 @@ TEST_F(Command, DemoNeedsNoSharedMemoryFolder) {
             {"/bin/sh", "-c",
              "exec 2>&1; unshare --mount --propagation unchanged true || exit 77\n"
              "exec unshare --mount --propagation unchanged /bin/sh -c \"$0\" \"$@\"",
-             "{ " + isolate + "; } && " + prepare + " || exit 77; exec \"$0\" demo \"$1\" --rounds 1",
+             "{ " + isolate + "; } && " + prepare +
+                 " || exit 77; exec \"$0\" demo \"$1\" --rounds 1",
              MILLRACE_COMMAND, files()});
         const std::string text = process.read_all();
         const Exit exit = process.wait();

@@ -117,8 +117,8 @@ class BytesOut final : public Out {
     explicit BytesOut(flow::Producer<flow::Bytes, D> producer) : producer_{std::move(producer)} {}
     Status put(std::uint64_t number, const Deadline& deadline) override {
         const Item item = Item::make(number);
-        return producer_.enqueue(
-            std::as_bytes(std::span{&item, 1}).first(Item::bytes_of(number)), deadline);
+        return producer_.enqueue(std::as_bytes(std::span{&item, 1}).first(Item::bytes_of(number)),
+                                 deadline);
     }
     Status close(const Deadline& deadline) override { return producer_.close(deadline); }
 

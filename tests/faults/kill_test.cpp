@@ -98,10 +98,9 @@ MILLRACE_CHILD(faults_victim) {
 
 ChildProcess start_victim(const Plan& plan, const std::string& address, std::uint64_t few) {
     return ChildProcess::start(
-        "faults_victim",
-        {plan.kind, plan.doing, plan.victim_produces ? "produces" : "consumes",
-         plan.victim_listens ? "listens" : "connects", address, std::to_string(plan.capacity),
-         plan.victim_wait, std::to_string(few)});
+        "faults_victim", {plan.kind, plan.doing, plan.victim_produces ? "produces" : "consumes",
+                          plan.victim_listens ? "listens" : "connects", address,
+                          std::to_string(plan.capacity), plan.victim_wait, std::to_string(few)});
 }
 
 /// Takes until the end; every item must be the right one.
@@ -188,8 +187,7 @@ void run_whole(const Plan& plan, std::uint64_t few) {
         EXPECT_EQ(status, Status::closed);
         EXPECT_EQ(next, few);
     } else {
-        const auto out =
-            make_out(plan.kind, setup, !plan.victim_listens, Deadline::after(budget));
+        const auto out = make_out(plan.kind, setup, !plan.victim_listens, Deadline::after(budget));
         for (std::uint64_t i = 0; i < few; ++i) {
             const Status status = out->put(i, Deadline::after(budget));
             if (status == Status::closed) break;
@@ -217,8 +215,7 @@ class KillAtRandomInstants : public testing::TestWithParam<Side> {
 TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
     const std::uint64_t rounds = number_from(
         "MILLRACE_TEST_ROUNDS", std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200 : 20);
-    const std::uint64_t first_seed =
-        number_from("MILLRACE_TEST_SEED", std::random_device{}());
+    const std::uint64_t first_seed = number_from("MILLRACE_TEST_SEED", std::random_device{}());
     std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first_seed),
                 static_cast<unsigned long long>(first_seed + rounds - 1));
     std::size_t descriptors = 0;
@@ -267,9 +264,9 @@ INSTANTIATE_TEST_SUITE_P(Every, KillAtRandomInstants,
                                          Side{"bytes2", true}, Side{"bytes2", false},
                                          Side{"message", true}, Side{"message", false}),
                          [](const auto& chosen) {
-                             return std::string{chosen.param.kind} +
-                                    (chosen.param.victim_produces ? "ProducerDies"
-                                                                : "ConsumerDies");
+                             return std::string{chosen.param.kind} + (chosen.param.victim_produces
+                                                                          ? "ProducerDies"
+                                                                          : "ConsumerDies");
                          });
 
 }  // namespace

@@ -215,8 +215,7 @@ INSTANTIATE_TEST_SUITE_P(Every, LyingPeer,
                                          Side{"message", true}, Side{"message", false}),
                          [](const auto& chosen) {
                              return std::string{chosen.param.kind} +
-                                    (chosen.param.liar_produces ? "ProducerLies"
-                                                                : "ConsumerLies");
+                                    (chosen.param.liar_produces ? "ProducerLies" : "ConsumerLies");
                          });
 
 }  // namespace

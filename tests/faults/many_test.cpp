@@ -196,8 +196,8 @@ TEST_P(Fork, DoesNotHideTheDeathOfTheParent) {
         const std::string address = unique_address();
         ChildProcess producer =
             ChildProcess::start("faults_forking", {GetParam(), address, "be killed"});
-        const auto in = make_in(GetParam(), {address, 64, policy_of(wait)}, true,
-                                Deadline::after(20s));
+        const auto in =
+            make_in(GetParam(), {address, 64, policy_of(wait)}, true, Deadline::after(20s));
         bool right = false;
         ASSERT_EQ(in->take(0, right, Deadline::after(20s)), Status::ok);
         const std::string child = producer.read_line().value_or("0");

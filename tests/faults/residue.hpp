@@ -42,9 +42,8 @@ namespace millrace::faults {
 /// Files in /dev/shm with our name.
 [[nodiscard]] inline std::vector<std::string> shared_memory_files() {
     std::vector<std::string> names = entries_of("/dev/shm");
-    std::erase_if(names, [](const std::string& name) {
-        return name.find("millrace") == std::string::npos;
-    });
+    std::erase_if(
+        names, [](const std::string& name) { return name.find("millrace") == std::string::npos; });
     return names;
 }
 

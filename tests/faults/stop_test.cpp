@@ -59,15 +59,14 @@ MILLRACE_CHILD(faults_standing) {
     }
 }
 
-class StandingStill
-    : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+class StandingStill : public testing::TestWithParam<std::tuple<const char*, const char*>> {
   protected:
     [[nodiscard]] const char* kind() const { return std::get<0>(GetParam()); }
     [[nodiscard]] const char* wait() const { return std::get<1>(GetParam()); }
     void connect(const char* what_the_other_does) {
         const std::string address = unique_address();
-        other_.emplace(ChildProcess::start("faults_standing",
-                                           {kind(), what_the_other_does, address, wait()}));
+        other_.emplace(
+            ChildProcess::start("faults_standing", {kind(), what_the_other_does, address, wait()}));
         const faults::Setup setup{address, 32, policy_of(wait())};
         if (std::string_view{what_the_other_does} == "produces") {
             in_ = make_in(kind(), setup, true, Deadline::after(20s));
@@ -172,9 +171,9 @@ TEST_P(StandingStill, OfThePeerIsNoReasonToWaitAtExit) {
         const std::string address = unique_address();
         const bool produces = std::string_view{goes} == "produces";
         ChildProcess stands = ChildProcess::start(
-            "faults_listening",
-            {kind(), produces ? "consumes" : "produces", address, wait()});
-        ChildProcess leaves = ChildProcess::start("faults_leaving", {kind(), goes, address, wait()});
+            "faults_listening", {kind(), produces ? "consumes" : "produces", address, wait()});
+        ChildProcess leaves =
+            ChildProcess::start("faults_leaving", {kind(), goes, address, wait()});
         ASSERT_EQ(leaves.read_line(), "connected");
         ASSERT_EQ(stands.read_line(), "connected");
         ASSERT_TRUE(stands.stop());
@@ -225,12 +224,13 @@ MILLRACE_CHILD(faults_leaving) {
     return 0;  // without a close
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Every, StandingStill,
-    testing::Combine(testing::ValuesIn(kinds), testing::Values("adaptive", "blocking")),
-    [](const auto& chosen) {
-        return std::string{std::get<0>(chosen.param)} + "_" + std::get<1>(chosen.param);
-    });
+INSTANTIATE_TEST_SUITE_P(Every, StandingStill,
+                         testing::Combine(testing::ValuesIn(kinds),
+                                          testing::Values("adaptive", "blocking")),
+                         [](const auto& chosen) {
+                             return std::string{std::get<0>(chosen.param)} + "_" +
+                                    std::get<1>(chosen.param);
+                         });
 
 }  // namespace
 }  // namespace millrace::faults

@@ -147,16 +147,16 @@ TYPED_TEST(ByteQueue, IsNotMisledByPayloadThatLooksLikeItsOwnWords) {
 TYPED_TEST(ByteQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
     const bool held = rc::check([] {
         const auto capacity = *rc::gen::inRange<std::uint64_t>(48, 400);
-        const auto initial = *rc::gen::element<std::uint64_t>(
-            0, (std::uint64_t{1} << 32) - 320, std::uint64_t{0} - 320);
+        const auto initial = *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 320,
+                                                              std::uint64_t{0} - 320);
         const auto parts = *rc::gen::element<std::uint32_t>(1, 8, 1024);
-        Ends<Bytes, TypeParam::value> ends{Options{
-            .capacity = capacity, .credit_parts = parts, .initial_position = initial}};
+        Ends<Bytes, TypeParam::value> ends{
+            Options{.capacity = capacity, .credit_parts = parts, .initial_position = initial}};
         const std::uint64_t most = ends.producer().max_size();
         std::deque<Frame> model;
         std::uint64_t next = 0;
-        const auto steps =
-            *rc::gen::container<std::vector<std::uint32_t>>(rc::gen::inRange<std::uint32_t>(0, 1U << 20));
+        const auto steps = *rc::gen::container<std::vector<std::uint32_t>>(
+            rc::gen::inRange<std::uint32_t>(0, 1U << 20));
         for (const std::uint32_t step : steps) {
             const std::size_t size = (step >> 3) % (most + 1);
             switch (step % 8) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -94,8 +95,7 @@ class AnyEnds {
             }
         }};
         try {
-            consumer.emplace(
-                AnyConsumer<T>::accept(design, listener, Deadline::after(20s)));
+            consumer.emplace(AnyConsumer<T>::accept(design, listener, Deadline::after(20s)));
         } catch (const base::Error& error) {
             ADD_FAILURE() << error.what();
         }
@@ -187,9 +187,8 @@ void says_full_and_goes_on(ring::Design design) {
 
 template <class T>
 void keeps_order_where_counters_wrap(ring::Design design) {
-    for (const std::uint64_t initial :
-         {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360, std::uint64_t{0} - 8,
-          (std::uint64_t{1} << 35) - 360}) {
+    for (const std::uint64_t initial : {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360,
+                                        std::uint64_t{0} - 8, (std::uint64_t{1} << 35) - 360}) {
         AnyEnds<T> ends{design,
                         Options{.capacity = Kind<T>::capacity(3), .initial_position = initial}};
         ASSERT_TRUE(ends.producer && ends.consumer);
@@ -203,8 +202,8 @@ void keeps_order_where_counters_wrap(ring::Design design) {
 /// Each end waits for the other in turn, asleep.
 template <class T>
 void sleeps_and_wakes(ring::Design design) {
-    AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(4),
-                                    .wait = base::WaitPolicy::blocking()}};
+    AnyEnds<T> ends{
+        design, Options{.capacity = Kind<T>::capacity(4), .wait = base::WaitPolicy::blocking()}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     constexpr std::uint64_t items = 120;
     std::thread consumer{[&] {

@@ -21,7 +21,9 @@ TEST_P(EveryDesignOfFrames, SleepsAndWakes) { sleeps_and_wakes<Bytes>(GetParam()
 TEST_P(EveryDesignOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
     drains_after_close<Bytes>(GetParam());
 }
-TEST_P(EveryDesignOfFrames, TellsOfLossAndOfClose) { tells_of_loss_and_of_close<Bytes>(GetParam()); }
+TEST_P(EveryDesignOfFrames, TellsOfLossAndOfClose) {
+    tells_of_loss_and_of_close<Bytes>(GetParam());
+}
 
 }  // namespace
 }  // namespace millrace::flow

@@ -21,7 +21,9 @@ TEST_P(EveryDesignOfItems, SleepsAndWakes) { sleeps_and_wakes<Numbered>(GetParam
 TEST_P(EveryDesignOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
     drains_after_close<Numbered>(GetParam());
 }
-TEST_P(EveryDesignOfItems, TellsOfLossAndOfClose) { tells_of_loss_and_of_close<Numbered>(GetParam()); }
+TEST_P(EveryDesignOfItems, TellsOfLossAndOfClose) {
+    tells_of_loss_and_of_close<Numbered>(GetParam());
+}
 
 }  // namespace
 }  // namespace millrace::flow

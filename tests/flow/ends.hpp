@@ -19,8 +19,7 @@ namespace millrace::flow::test {
 
 [[nodiscard]] inline std::string unique_address() {
     static std::atomic<int> number{0};
-    return "unix:@millrace-flow-test-" + std::to_string(getpid()) + "-" +
-           std::to_string(++number);
+    return "unix:@millrace-flow-test-" + std::to_string(getpid()) + "-" + std::to_string(++number);
 }
 
 /// One endpoint for all queues of the process: opening one is slow on some devices.
@@ -38,9 +37,8 @@ class Ends {
         using namespace std::chrono_literals;
         Listener listener = Listener::listen(unique_address(), with_endpoint(consumer_options));
         std::thread other{[&] {
-            producer_.emplace(Producer<T, D>::connect(listener.address(),
-                                                      with_endpoint(producer_options),
-                                                      base::Deadline::after(20s)));
+            producer_.emplace(Producer<T, D>::connect(
+                listener.address(), with_endpoint(producer_options), base::Deadline::after(20s)));
         }};
         consumer_.emplace(Consumer<T, D>::accept(listener, base::Deadline::after(20s)));
         other.join();

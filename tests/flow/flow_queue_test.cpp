@@ -62,8 +62,7 @@ TYPED_TEST(FlowQueue, HoldsTwoRingsOfItemsAndThenSaysFull) {
         ASSERT_EQ(ends.producer().capacity(), capacity);
         std::uint64_t sent = 0;
         for (;;) {
-            const Status status =
-                ends.producer().enqueue(Item::make(sent), Deadline::after(100ms));
+            const Status status = ends.producer().enqueue(Item::make(sent), Deadline::after(100ms));
             if (status == Status::timed_out) break;
             ASSERT_EQ(status, Status::ok);
             ++sent;
@@ -111,8 +110,7 @@ TYPED_TEST(FlowQueue, KeepsOrderWhereItsCountersWrap) {
                 Options{.capacity = capacity, .initial_position = initial}};
             for (std::uint64_t i = 0; i < 20; ++i) {
                 Item item;
-                ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(20s)),
-                          Status::ok);
+                ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(20s)), Status::ok);
                 ASSERT_EQ(ends.take(item), Status::ok);
                 ASSERT_EQ(item, Item::make(i));
             }
@@ -258,8 +256,7 @@ TYPED_TEST(FlowQueue, GivesWhatArrivedBeforeItSaysThatTheProducerIsLost) {
 }
 
 TYPED_TEST(FlowQueue, WakesASleepingConsumer) {
-    Ends<Item, TypeParam::value> ends{
-        Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
+    Ends<Item, TypeParam::value> ends{Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
     std::thread consumer{[&] {
         for (std::uint64_t i = 0; i < 300; ++i) {
             Item item;
@@ -282,8 +279,7 @@ TYPED_TEST(FlowQueue, WakesASleepingConsumer) {
 }
 
 TYPED_TEST(FlowQueue, WakesASleepingProducer) {
-    Ends<Item, TypeParam::value> ends{
-        Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
+    Ends<Item, TypeParam::value> ends{Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
     std::thread producer{[&] {
         for (std::uint64_t i = 0; i < 300; ++i) {
             ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(20s)), Status::ok);
@@ -315,15 +311,14 @@ TYPED_TEST(FlowQueue, EndsAWaitAtItsDeadlineOrWhenCancelled) {
 TYPED_TEST(FlowQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
     const bool held = rc::check([] {
         const auto capacity = *rc::gen::inRange<std::uint64_t>(1, 12);
-        const auto initial = *rc::gen::element<std::uint64_t>(
-            0, (std::uint64_t{1} << 32) - 720, std::uint64_t{0} - 720);
+        const auto initial = *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 720,
+                                                              std::uint64_t{0} - 720);
         const auto parts = *rc::gen::element<std::uint32_t>(1, 2, 8, 1024);
-        Ends<Item, TypeParam::value> ends{Options{
-            .capacity = capacity, .credit_parts = parts, .initial_position = initial}};
+        Ends<Item, TypeParam::value> ends{
+            Options{.capacity = capacity, .credit_parts = parts, .initial_position = initial}};
         std::deque<std::uint64_t> model;
         std::uint64_t next = 0;
-        const auto steps =
-            *rc::gen::container<std::vector<int>>(rc::gen::inRange<int>(0, 70));
+        const auto steps = *rc::gen::container<std::vector<int>>(rc::gen::inRange<int>(0, 70));
         for (const int step : steps) {
             const auto amount = static_cast<std::size_t>(step / 7 + 1);
             switch (step % 7) {

@@ -35,8 +35,8 @@ class Liar {
     explicit Liar(const std::string& address) {
         connect::LinkOptions options = ring::link_options("flow queue");
         options.endpoint = test::with_endpoint({}).endpoint;
-        link_.emplace(connect::connect(connect::Address::parse(address), options,
-                                       Deadline::after(20s)));
+        link_.emplace(
+            connect::connect(connect::Address::parse(address), options, Deadline::after(20s)));
         const ring::Terms terms = ring::agree(
             *link_, ring::Role::consumer, D,
             {.capacity = capacity, .item_size = 8, .item_alignment = 8}, Deadline::after(20s));
@@ -45,10 +45,13 @@ class Liar {
         page_ = domain.allocate(sizeof(ring::WakeUpPage),
                                 verbs::Access::remote_write | verbs::Access::remote_read);
         page().progress.store(PositionWord::pack(0));
-        const ring::Places theirs = ring::exchange_places(
-            *link_, {.ring = ring_.remote(), .page = page_.remote(), .credit = {},
-             .transfer = {}, .taken = {}},
-            Deadline::after(20s));
+        const ring::Places theirs = ring::exchange_places(*link_,
+                                                          {.ring = ring_.remote(),
+                                                           .page = page_.remote(),
+                                                           .credit = {},
+                                                           .transfer = {},
+                                                           .taken = {}},
+                                                          Deadline::after(20s));
         window_.emplace(*link_);
         credit_ = ring::CounterPush{*window_, theirs.credit};
     }
@@ -79,8 +82,8 @@ class FlowQueueLiar : public ::testing::Test {
     static constexpr ring::Design design = Design::value;
 
     void SetUp() override {
-        Listener listener = Listener::listen(test::unique_address(),
-                                             test::with_endpoint({.capacity = capacity}));
+        Listener listener =
+            Listener::listen(test::unique_address(), test::with_endpoint({.capacity = capacity}));
         const std::string address = listener.address().to_string();
         std::thread other{[&] { liar.emplace(address); }};
         producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(20s)));

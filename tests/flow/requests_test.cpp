@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 
 #include "flow/conformance.hpp"
@@ -114,8 +115,8 @@ TEST_P(RequestsOf, APointAreThoseOfTheTable) {
     using ring::SpaceNotification;
     using ring::TransferNotification;
     const ring::Design design = GetParam();
-    const bool in_order = ends_->producer->explain().find("WRITEs by the producer, or 2") ==
-                          std::string::npos;
+    const bool in_order =
+        ends_->producer->explain().find("WRITEs by the producer, or 2") == std::string::npos;
     for (std::uint64_t i = 0; i < items; ++i) {
         ASSERT_EQ(ends_->producer->try_enqueue(Kind<Numbered>::make(i)), Status::ok);
         ASSERT_EQ(ends_->take(), i);
@@ -151,9 +152,9 @@ TEST_P(RequestsOf, APointAreThoseOfTheTable) {
     expect(at_consumer.write_with_immediate, none, "WRITEs with immediate of the consumer");
     expect(at_consumer.send, design.space == SpaceNotification::push2 ? credits : none,
            "SENDs of the consumer");
-    const bool asks = design.transfer == TransferNotification::pull ||
-                      (design.data == DataFlow::pull &&
-                       design.transfer == TransferNotification::watermark);
+    const bool asks =
+        design.transfer == TransferNotification::pull ||
+        (design.data == DataFlow::pull && design.transfer == TransferNotification::watermark);
     const Range taken{0, design.space == SpaceNotification::push2 ? now_and_then : 0};
     expect(at_consumer.read,
            (design.data == DataFlow::pull ? Range{items, items} : none) +

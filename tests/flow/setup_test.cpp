@@ -134,8 +134,7 @@ TEST(FlowQueueSetup, AcceptsTheNextPeerAfterOneThatDoesNotFit) {
     const std::string address = unique_address();
     std::optional<Consumer<Item>> consumer;
     std::thread listening{[&] {
-        consumer.emplace(
-            Consumer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        consumer.emplace(Consumer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
     }};
     EXPECT_THROW((void)Producer<Other>::connect(address, with_endpoint({}), Deadline::after(20s)),
                  base::Error);
@@ -163,8 +162,7 @@ TEST(FlowQueueSetup, LetsTheProducerListenToo) {
     const std::string address = unique_address();
     std::optional<Producer<Item>> producer;
     std::thread other{[&] {
-        producer.emplace(
-            Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
     }};
     auto consumer = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
     other.join();
@@ -178,8 +176,7 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
     const std::string address = unique_address();
     std::optional<Producer<Item>> producer;
     std::thread other{[&] {
-        producer.emplace(
-            Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
     }};
     auto first = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
     other.join();

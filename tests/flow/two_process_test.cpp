@@ -114,8 +114,7 @@ TEST_P(FlowBetweenProcesses, DeliversEveryItemInOrder) {
     const auto [design, capacity, wait] = GetParam();
     const std::string count =
         std::to_string(item_count(std::string{capacity}.size() > 1 ? 200'000 : 20'000));
-    ChildProcess consumer =
-        ChildProcess::start("flow_consumer", {address, design, capacity, wait});
+    ChildProcess consumer = ChildProcess::start("flow_consumer", {address, design, capacity, wait});
     ChildProcess producer =
         ChildProcess::start("flow_producer", {address, design, capacity, wait, count});
     EXPECT_EQ(producer.read_line(60s), "connected");
@@ -126,18 +125,18 @@ TEST_P(FlowBetweenProcesses, DeliversEveryItemInOrder) {
     EXPECT_TRUE(consumer.wait().success());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Every, FlowBetweenProcesses,
-    testing::Values(Case{"1", "1", "adaptive"}, Case{"2", "1", "adaptive"},
-                    Case{"1", "2", "blocking"}, Case{"2", "2", "blocking"},
-                    Case{"1", "3", "adaptive"}, Case{"2", "3", "adaptive"},
-                    Case{"1", "4", "blocking"}, Case{"2", "4", "blocking"},
-                    Case{"1", "100", "blocking"}, Case{"2", "100", "blocking"},
-                    Case{"1", "1000", "adaptive"}, Case{"2", "1000", "adaptive"}),
-    [](const auto& tested) {
-        return "design" + std::string{tested.param.design} + "capacity" + tested.param.capacity +
-               tested.param.wait;
-    });
+INSTANTIATE_TEST_SUITE_P(Every, FlowBetweenProcesses,
+                         testing::Values(Case{"1", "1", "adaptive"}, Case{"2", "1", "adaptive"},
+                                         Case{"1", "2", "blocking"}, Case{"2", "2", "blocking"},
+                                         Case{"1", "3", "adaptive"}, Case{"2", "3", "adaptive"},
+                                         Case{"1", "4", "blocking"}, Case{"2", "4", "blocking"},
+                                         Case{"1", "100", "blocking"}, Case{"2", "100", "blocking"},
+                                         Case{"1", "1000", "adaptive"},
+                                         Case{"2", "1000", "adaptive"}),
+                         [](const auto& tested) {
+                             return "design" + std::string{tested.param.design} + "capacity" +
+                                    tested.param.capacity + tested.param.wait;
+                         });
 
 class FlowAndDeath : public testing::TestWithParam<const char*> {};
 
@@ -176,8 +175,8 @@ TEST_P(FlowAndDeath, SleepingConsumerHearsOfTheProducersDeath) {
     ChildProcess consumer =
         ChildProcess::start("flow_consumer", {address, GetParam(), "100", "blocking"});
     {
-        ChildProcess other = ChildProcess::start(
-            "flow_idle_producer", {address, GetParam(), "100", "blocking"});
+        ChildProcess other =
+            ChildProcess::start("flow_idle_producer", {address, GetParam(), "100", "blocking"});
         ASSERT_EQ(other.read_line(60s), "connected");
         ASSERT_EQ(consumer.read_line(60s), "connected");
         std::this_thread::sleep_for(100ms);
@@ -198,8 +197,7 @@ int idle(const std::vector<std::string>& a) {
     return 0;
 }
 MILLRACE_CHILD(flow_idle_producer) {
-    return arguments[1] == "1" ? idle<ring::design_1>(arguments)
-                               : idle<ring::design_2>(arguments);
+    return arguments[1] == "1" ? idle<ring::design_1>(arguments) : idle<ring::design_2>(arguments);
 }
 
 TEST_P(FlowAndDeath, NothingIsLostWhenEitherSideStandsStill) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <deque>
@@ -66,8 +67,8 @@ struct Pair {
         ChildProcess process = ChildProcess::start(name, std::move(arguments));
         const auto address = process.read_line();
         if (!address) throw std::runtime_error{"the child did not listen"};
-        Channel made = connect(connect::Address::parse(*address), with_ring(ring, first_position),
-                               patience());
+        Channel made =
+            connect(connect::Address::parse(*address), with_ring(ring, first_position), patience());
         return {std::move(process), std::move(made)};
     }
 };
@@ -116,7 +117,6 @@ TEST(Channel, EchoesEverySizeFrom0To300) {
     EXPECT_EQ(pair.channel.close(patience()), Status::ok);
     EXPECT_TRUE(pair.child.wait().success());
 }
-
 
 TEST(Channel, EchoesEverySizeThroughARingThatWrapsAllTheTime) {
     Pair pair = Pair::start("echo", 1024);
@@ -184,8 +184,8 @@ TEST(Channel, HandsOutLargeMessagesInPiecesIfAsked) {
 }
 
 TEST(Channel, CountersPassTwoToThe32AndTwoToThe64) {
-    for (const std::uint64_t start : {(std::uint64_t{1} << 32) - 256, std::uint64_t{0} - 256,
-                                      (std::uint64_t{1} << 38) - 256}) {
+    for (const std::uint64_t start :
+         {(std::uint64_t{1} << 32) - 256, std::uint64_t{0} - 256, (std::uint64_t{1} << 38) - 256}) {
         Pair pair = Pair::start("echo", 1024, start);
         Bytes answer;
         for (unsigned turn = 0; turn < 100; ++turn) {
@@ -222,8 +222,8 @@ MILLRACE_CHILD(sink) {
 TEST(Channel, AStreamWithPausesOnBothSidesArrivesInOrder) {
     constexpr unsigned count = 1500;
     for (const std::size_t largest : {200, 9000, 40'000}) {
-        Pair pair = Pair::start("sink", 1 << 15, 0,
-                                {std::to_string(count), std::to_string(largest)});
+        Pair pair =
+            Pair::start("sink", 1 << 15, 0, {std::to_string(count), std::to_string(largest)});
         for (unsigned n = 0; n < count; ++n) {
             ASSERT_EQ(pair.channel.send(nth_message(n, largest), patience()), Status::ok);
             if (n % 97 == 0) std::this_thread::sleep_for(300us);
@@ -418,8 +418,7 @@ TEST(Channel, AFullRingIsFullUntilTheDeadlineAndLosesNothing) {
     while (pair.channel.try_send(nth_message(sent, 300)) == Status::ok) ++sent;
     EXPECT_GT(sent, 5U);
     EXPECT_EQ(pair.channel.try_send(nth_message(sent, 300)), Status::full);
-    EXPECT_EQ(pair.channel.send(nth_message(sent, 300), Deadline::after(20ms)),
-              Status::timed_out);
+    EXPECT_EQ(pair.channel.send(nth_message(sent, 300), Deadline::after(20ms)), Status::timed_out);
     base::Cancellation cancellation;
     cancellation.request();
     EXPECT_EQ(pair.channel.send(nth_message(sent, 300), patience().cancelled_by(cancellation)),
@@ -670,16 +669,16 @@ TEST(Channel, OneMessageIsOneWriteWhereTheDeviceKeepsOrder) {
     EXPECT_EQ(stats.frame_writes, in_order ? 100U : 200U);
     EXPECT_EQ(stats.other_writes, 0U);
     EXPECT_EQ(stats.credit_writes, 0U) << "12800 bytes are less than a quarter of the ring";
-    EXPECT_NE(pair.channel.explain().find(in_order ? "one WRITE per message"
-                                                   : "two WRITEs per message"),
-              std::string::npos);
+    EXPECT_NE(
+        pair.channel.explain().find(in_order ? "one WRITE per message" : "two WRITEs per message"),
+        std::string::npos);
 }
 
 // --- setting up
 
 TEST(ChannelSetup, ARingThatCannotBeIsRefusedWithTheSizesThatCan) {
-    for (const std::size_t ring : {std::size_t{0}, std::size_t{64}, std::size_t{1000},
-                                   std::size_t{1} << 31}) {
+    for (const std::size_t ring :
+         {std::size_t{0}, std::size_t{64}, std::size_t{1000}, std::size_t{1} << 31}) {
         try {
             (void)Listener::listen(connect::Address::parse("127.0.0.1:0"), with_ring(ring));
             ADD_FAILURE() << ring;
@@ -768,8 +767,7 @@ TEST(ChannelSetup, AStrangerIsPassedOverAndTheNextPeerAccepted) {
         }
         (void)stranger.kill_and_wait();
     }
-    ChildProcess friendly =
-        ChildProcess::start("caller", {listener.address().to_string()});
+    ChildProcess friendly = ChildProcess::start("caller", {listener.address().to_string()});
     Channel channel = listener.accept(patience());
     Bytes message;
     EXPECT_EQ(channel.receive(message, patience()), Status::ok);
@@ -812,8 +810,8 @@ TEST(ChannelInOneProcess, TheRoomOfASkipReturnsWithTheLookThatPassesOverIt) {
 
 RC_GTEST_PROP(ChannelInOneProcess, AnyInterleavingDeliversWhatTwoQueuesWould, ()) {
     const std::size_t ring = std::size_t{128} << *rc::gen::inRange(0, 6);
-    const auto start = *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 128,
-                                                        std::uint64_t{0} - 192);
+    const auto start =
+        *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 128, std::uint64_t{0} - 192);
     const auto steps = *rc::gen::container<std::vector<unsigned>>(
         *rc::gen::inRange<std::size_t>(0, 500), rc::gen::inRange<unsigned>(0, 1U << 20));
 

@@ -4,6 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <random>
@@ -23,7 +24,9 @@ using Bytes = std::vector<std::byte>;
 class Wire {
   public:
     explicit Wire(std::size_t size, std::uint64_t first_position = 0)
-        : sent_(size + frame_alignment), received_(size + frame_alignment), size_{size},
+        : sent_(size + frame_alignment),
+          received_(size + frame_alignment),
+          size_{size},
           writer{{aligned(sent_), size}, first_position},
           reader{{aligned(received_), size}, first_position} {}
 
@@ -159,10 +162,10 @@ TEST(Frame, NoFrameIsLongerThanTheRing) {
 enum class Malice {
     zeroes,
     ones,
-    every_tag,        ///< words like headers, with a different tag each
-    every_footer,     ///< words like footers, with a different mark each
-    foresight,        ///< headers with the tag that is expected next, and the one after it
-    replay,           ///< what the ring held before, shifted by a word
+    every_tag,     ///< words like headers, with a different tag each
+    every_footer,  ///< words like footers, with a different mark each
+    foresight,     ///< headers with the tag that is expected next, and the one after it
+    replay,        ///< what the ring held before, shifted by a word
     count
 };
 
@@ -181,12 +184,12 @@ Bytes malicious(Malice malice, std::size_t size, unsigned turn, Wire& wire, std:
             case Malice::every_footer: word = footer_word(tag, 0, tag); break;
             case Malice::foresight:
                 // The tag of the frame behind this one is made from the byte that lies there now.
-                word = header_word(
-                    static_cast<std::uint8_t>(
-                        std::to_integer<unsigned>(
-                            wire.sent()[(next + frame_bytes(size) + 7) & (ring - 1)]) +
-                        1 + word_index % 3),
-                    tag, 0, word_index % 2 == 0 ? 0 : 8);
+                word =
+                    header_word(static_cast<std::uint8_t>(
+                                    std::to_integer<unsigned>(
+                                        wire.sent()[(next + frame_bytes(size) + 7) & (ring - 1)]) +
+                                    1 + word_index % 3),
+                                tag, 0, word_index % 2 == 0 ? 0 : 8);
                 break;
             case Malice::replay:
                 word = std::to_integer<std::uint64_t>(wire.sent()[(next + i + 16) & (ring - 1)])
@@ -314,11 +317,11 @@ TEST(Frame, PiecesSayWhetherTheyBeginAndEndAMessage) {
 
 TEST(Frame, NonsenseOfThePeerIsBrokenAndNotFollowed) {
     const std::vector<std::uint64_t> nonsense{
-        header_word(first_tag, 0, 0, 0xffff'ffff),          // longer than the ring
-        header_word(first_tag, 0, 0, 512 - 15),             // its footer lies beyond the ring
-        header_word(first_tag, 0, 0x80, 8),                 // an unknown flag
+        header_word(first_tag, 0, 0, 0xffff'ffff),  // longer than the ring
+        header_word(first_tag, 0, 0, 512 - 15),     // its footer lies beyond the ring
+        header_word(first_tag, 0, 0x80, 8),         // an unknown flag
         header_word(first_tag, 0, frame_void | frame_skip, 0),
-        header_word(first_tag, 0, frame_skip, 0),           // passes over the whole ring
+        header_word(first_tag, 0, frame_skip, 0),  // passes over the whole ring
         header_word(first_tag, 0, frame_close, 8),
         header_word(first_tag, 0, frame_void, 0xffff'fff8),
     };
@@ -351,14 +354,14 @@ TEST(Frame, ARingFullOfFramesWithoutMessagesDoesNotLeadRoundForEver) {
 
 RC_GTEST_PROP(Frame, AnyInterleavingDeliversWhatAQueueWould, ()) {
     const std::size_t ring = std::size_t{128} << *rc::gen::inRange(0, 5);
-    const auto start = *rc::gen::element<std::uint64_t>(
-        0, 64, (std::uint64_t{1} << 32) - 128, std::uint64_t{0} - 192);
+    const auto start = *rc::gen::element<std::uint64_t>(0, 64, (std::uint64_t{1} << 32) - 128,
+                                                        std::uint64_t{0} - 192);
     Wire wire{ring, start};
     std::deque<Bytes> queue;
     unsigned turn = 0;
     const auto length = *rc::gen::inRange<std::size_t>(0, 400);
-    const auto steps = *rc::gen::container<std::vector<unsigned>>(
-        length, rc::gen::inRange<unsigned>(0, 1U << 20));
+    const auto steps =
+        *rc::gen::container<std::vector<unsigned>>(length, rc::gen::inRange<unsigned>(0, 1U << 20));
     const auto receive = [&] {
         Piece piece;
         const Look look = wire.reader.look(piece);
@@ -374,8 +377,8 @@ RC_GTEST_PROP(Frame, AnyInterleavingDeliversWhatAQueueWould, ()) {
         const unsigned argument = step / 4;
         switch (step % 4) {
             case 0: {
-                const auto kind = static_cast<Malice>(argument %
-                                                      static_cast<unsigned>(Malice::count));
+                const auto kind =
+                    static_cast<Malice>(argument % static_cast<unsigned>(Malice::count));
                 const std::size_t size = (argument / 8) % (wire.writer.max_length() + 1);
                 const Bytes all = malicious(kind, size, turn++, wire, ring);
                 const std::size_t unused = argument % 5 == 0 ? size / 3 : 0;

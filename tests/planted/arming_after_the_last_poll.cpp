@@ -2,6 +2,8 @@
 // between the last poll and the arming wakes nobody.
 #include "program.hpp"
 
+#include <cstdint>
+
 namespace millrace::planted {
 
 MILLRACE_CHILD(arming_after_the_last_poll) {

@@ -1,6 +1,8 @@
 // No request is ever signaled, so no slot of the send queue ever comes back.
 #include "program.hpp"
 
+#include <cstdint>
+
 namespace millrace::planted {
 
 MILLRACE_CHILD(never_signaling) {

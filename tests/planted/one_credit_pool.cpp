@@ -2,6 +2,8 @@
 // both take all of it, no receive is posted anywhere, and neither goes on.
 #include "program.hpp"
 
+#include <cstdint>
+
 namespace millrace::planted {
 
 MILLRACE_CHILD(one_credit_pool) {

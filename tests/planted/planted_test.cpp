@@ -17,9 +17,7 @@ struct Planted {
     std::vector<std::string> symptoms;  ///< one of them is said when the mistake is made
 };
 
-void PrintTo(const Planted& planted, std::ostream* out) {
-    *out << planted.program;
-}
+void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.program; }
 
 class PlantedBug : public testing::TestWithParam<Planted> {
   protected:

@@ -2,6 +2,8 @@
 // come before the completion is polled, so that the queue overflows.
 #include "program.hpp"
 
+#include <cstdint>
+
 namespace millrace::planted {
 
 MILLRACE_CHILD(slots_by_acknowledgements) {

@@ -1,6 +1,8 @@
 // A buffer is registered anew, and the peer goes on with the key of the first registration.
 #include "program.hpp"
 
+#include <cstdint>
+
 namespace millrace::planted {
 
 MILLRACE_CHILD(stale_rkey) {

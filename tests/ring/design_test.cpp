@@ -1,6 +1,7 @@
 // The design space's rules, and the words of rings.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -15,10 +16,9 @@ namespace {
 std::vector<Design> every_combination() {
     std::vector<Design> all;
     for (const auto data : {DataFlow::push1, DataFlow::push2, DataFlow::pull}) {
-        for (const auto transfer :
-             {TransferNotification::watermark, TransferNotification::push,
-              TransferNotification::pull, TransferNotification::event,
-              TransferNotification::immediate}) {
+        for (const auto transfer : {TransferNotification::watermark, TransferNotification::push,
+                                    TransferNotification::pull, TransferNotification::event,
+                                    TransferNotification::immediate}) {
             for (const auto space :
                  {SpaceNotification::push, SpaceNotification::pull, SpaceNotification::push2}) {
                 all.push_back({data, transfer, space});

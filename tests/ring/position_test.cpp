@@ -120,7 +120,8 @@ TEST(PeerPosition, DoesNotBelieveWhatCannotBe) {
 
 TEST(PeerPosition, PassesOverTornWords) {
     PeerPosition peer{0};
-    const std::uint64_t torn = mix(PositionWord::pack(0xf0 * 8), PositionWord::pack(0x110 * 8), 0xfe);
+    const std::uint64_t torn =
+        mix(PositionWord::pack(0xf0 * 8), PositionWord::pack(0x110 * 8), 0xfe);
     EXPECT_EQ(static_cast<std::uint32_t>(torn), 0x1f0U) << "more than was ever consumed";
     EXPECT_EQ(peer.take(torn, 0x200 * 8), Claim::nothing_new);
     EXPECT_EQ(peer.take(0, 800), Claim::nothing_new);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -157,7 +158,8 @@ TEST(Counter, ArrivesWhenPushed) {
     SendWindow window{*links.near};
     CounterPush push{window, links.far_memory.remote()};
     const auto& mirror = *reinterpret_cast<const CounterLine*>(links.far_memory.data());
-    for (const std::uint64_t value : {std::uint64_t{1}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
+    for (const std::uint64_t value :
+         {std::uint64_t{1}, std::uint64_t{1} << 32, ~std::uint64_t{0}}) {
         ASSERT_EQ(push.offer(value), Status::ok);
         ASSERT_EQ(settle(window), Status::ok);
         EXPECT_EQ(mirror.load(), value);
@@ -180,8 +182,8 @@ TEST(Counter, KeepsOnePushInFlightAndLosesNoValueThatIsOfferedAgain) {
         ASSERT_LE(window.posted() - window.completed(), 1U);
     }
     base::NapParker parker;
-    ASSERT_EQ(base::wait_until([&] { return push.offer(1000) == Status::ok; },
-                               Deadline::after(20s), {}, parker),
+    ASSERT_EQ(base::wait_until([&] { return push.offer(1000) == Status::ok; }, Deadline::after(20s),
+                               {}, parker),
               Status::ok);
     ASSERT_EQ(settle(window), Status::ok);
     EXPECT_EQ(mirror.load(), 1000U);
@@ -237,7 +239,8 @@ TEST(WakeUp, SleeperIsWokenByEveryNumberHoweverTheyMeet) {
     Pair pair;
     // The number travels as data would: by a WRITE in front of the event.
     CounterPush data{pair.far_window, pair.links.near_memory.remote(1024)};
-    const auto& arrived = *reinterpret_cast<const CounterLine*>(pair.links.near_memory.data() + 1024);
+    const auto& arrived =
+        *reinterpret_cast<const CounterLine*>(pair.links.near_memory.data() + 1024);
     constexpr std::uint64_t last = 3000;
     std::atomic<std::uint64_t> taken{0};
     std::thread waker{[&] {

@@ -40,8 +40,9 @@ TEST(AsynchronousEvents, TellOfTheMistakeOfAPeerInAnotherProcessWithoutAnyPoll) 
     RemotePair pair;
     const std::string wrong_key = std::to_string(pair.left.mr->rkey ^ 0xff);
     EXPECT_FALSE(readable(pair.left.context));
-    ASSERT_EQ(pair.right.ask("write 1 0 8 " + std::to_string(pair.left.address()) + ' ' + wrong_key),
-              "0");
+    ASSERT_EQ(
+        pair.right.ask("write 1 0 8 " + std::to_string(pair.left.address()) + ' ' + wrong_key),
+        "0");
     ASSERT_TRUE(readable(pair.left.context, 10'000));
     ibv_async_event event = wait_for_event(pair.left.context);
     EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 
+#include <cstdint>
 #include <memory>
 #include <thread>
 
@@ -29,9 +30,8 @@ class Atomics : public testing::TestWithParam<bool> {
                           : std::vector<std::string>{"atomic", "private"};
     }
 };
-INSTANTIATE_TEST_SUITE_P(OnMemory, Atomics, testing::Bool(), [](const auto& which) {
-    return which.param ? "Shared" : "Private";
-});
+INSTANTIATE_TEST_SUITE_P(OnMemory, Atomics, testing::Bool(),
+                         [](const auto& which) { return which.param ? "Shared" : "Private"; });
 
 TEST_P(Atomics, FetchAddAddsAndBringsTheOriginalBack) {
     Pair pair{options(), options()};
@@ -75,7 +75,8 @@ TEST_P(Atomics, ReachAnotherProcess) {
         ASSERT_EQ(pair.left.word(8), i);
     }
     const std::uint64_t bytes = 0x4141414141414141;
-    ASSERT_EQ(pair.left.compare_swap(1, 8, pair.right.address + 16, pair.right.rkey, 300, bytes), 0);
+    ASSERT_EQ(pair.left.compare_swap(1, 8, pair.right.address + 16, pair.right.rkey, 300, bytes),
+              0);
     ASSERT_TRUE(pair.left.complete());
     EXPECT_EQ(pair.right.ask("check 16 8 65"), "same");
     EXPECT_EQ(pair.right.ask("check 24 8 0"), "same");
@@ -115,8 +116,8 @@ TEST_P(Atomics, NoneIsLostBetweenThreeProcesses) {
     // One region for all would need one protection domain: three registrations of the same memory.
     std::vector<ibv_mr*> regions;
     for (Endpoint* end : {&to_first, &to_second}) {
-        regions.push_back(soft::reg_mr(end->pd, self.memory, 4096, self.address(),
-                                       end->options.access));
+        regions.push_back(
+            soft::reg_mr(end->pd, self.memory, 4096, self.address(), end->options.access));
         ASSERT_NE(regions.back(), nullptr);
     }
     constexpr std::uint64_t times = 3000;
@@ -165,8 +166,9 @@ int open_node_memory() {
         const std::string path = std::string{"/proc/self/fd/"} + entry->d_name;
         char target[256];
         const ssize_t length = readlink(path.c_str(), target, sizeof target);
-        if (length > 0 && std::string(target, static_cast<std::size_t>(length))
-                                  .find("/memfd:millrace-node:") == 0) {
+        if (length > 0 &&
+            std::string(target, static_cast<std::size_t>(length)).find("/memfd:millrace-node:") ==
+                0) {
             return open(path.c_str(), O_RDWR | O_CLOEXEC);
         }
     }
@@ -190,7 +192,8 @@ TEST(AtomicsOnPrivateMemory, WaitForTheLockAndGiveUpInTime) {
     ASSERT_EQ(fcntl(file, F_OFD_SETLK, &record), 0);
     auto wc = pair.left.complete();
     ASSERT_TRUE(wc);
-    // On a busy machine it may have been given up in the meantime; what matters is which of the two.
+    // On a busy machine it may have been given up in the meantime; what matters is which of the
+    // two.
     EXPECT_EQ(pair.right.word(64), wc->status == IBV_WC_SUCCESS ? 2U : 1U);
     if (wc->status != IBV_WC_SUCCESS) GTEST_SKIP() << "the machine was too slow to see it wait";
 
@@ -204,7 +207,8 @@ TEST(AtomicsOnPrivateMemory, WaitForTheLockAndGiveUpInTime) {
     close(file);
 }
 
-// --- refusals ---------------------------------------------------------------------------------------
+// --- refusals
+// ---------------------------------------------------------------------------------------
 
 ibv_wc_status status_of(Endpoint& end) {
     const auto wc = end.complete();
@@ -260,8 +264,8 @@ TEST(AtomicsAreRefused, WhereTheResultMayNotBeWritten) {
 
 TEST(AtomicsAreRefused, Inline) {
     Pair pair{with_atomics(), with_atomics()};
-    EXPECT_EQ(pair.left.post(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, {pair.left.sge(0, 8)},
-                             IBV_SEND_INLINE, pair.right.address(), pair.right.mr->rkey),
+    EXPECT_EQ(pair.left.post(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, {pair.left.sge(0, 8)}, IBV_SEND_INLINE,
+                             pair.right.address(), pair.right.mr->rkey),
               EINVAL);
 }
 

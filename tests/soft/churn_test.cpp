@@ -1,5 +1,6 @@
 // Peers that come and go, and register and deregister for ever, leave nothing behind here: neither
 // mappings nor descriptors.
+#include <cstdint>
 #include <memory>
 
 #include "remote_endpoint.hpp"
@@ -174,7 +175,8 @@ void come_and_go(bool one_node) {
         if (testing::Test::HasFatalFailure()) return;
     }
     EXPECT_LE(settles_at(staying, mappings_before + 8, shared_mappings), mappings_before + 8);
-    EXPECT_LE(settles_at(staying, descriptors_before + 2, open_descriptors), descriptors_before + 2);
+    EXPECT_LE(settles_at(staying, descriptors_before + 2, open_descriptors),
+              descriptors_before + 2);
 }
 
 TEST(Churn, OfPeersThatOpenAndCloseTheDeviceKeepsMappingsAndDescriptorsBounded) {

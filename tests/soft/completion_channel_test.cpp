@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "millrace/base/system_calls.hpp"

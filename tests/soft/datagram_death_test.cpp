@@ -1,6 +1,7 @@
 // UD senders that die or stop in the middle of a send: the receiver goes on, its receives come
 // back, and its memory is its own.
 #include <algorithm>
+#include <cstdint>
 #include <set>
 #include <thread>
 
@@ -29,8 +30,8 @@ MILLRACE_CHILD(datagram_flood) {
 }
 
 ChildProcess flood(const ibv_qp* qp, std::size_t length) {
-    ChildProcess child = ChildProcess::start(
-        "datagram_flood", {std::to_string(qp->qp_num), std::to_string(length)});
+    ChildProcess child =
+        ChildProcess::start("datagram_flood", {std::to_string(qp->qp_num), std::to_string(length)});
     EXPECT_EQ(child.read_line(), "flooding");
     return child;
 }
@@ -64,8 +65,8 @@ TEST(DatagramDeath, OfASenderAtARandomInstantCostsNoReceive) {
             }
             return count;
         };
-        const auto until = std::chrono::steady_clock::now() +
-                           std::chrono::microseconds{(seed * 7919) % 3000};
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds{(seed * 7919) % 3000};
         while (std::chrono::steady_clock::now() < until) static_cast<void>(drain());
         dying.kill_and_wait();
         int after = 0;
@@ -130,9 +131,9 @@ TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
             EXPECT_EQ(qp->state, IBV_QPS_RTS) << "the queue pair is not to blame";
             // Other memory is not concerned, and others' messages arrive in it.
             void* const other = map_shareable(8192);
-            ibv_mr* const fresh = soft::reg_mr(
-                station.pd, other, 8192, reinterpret_cast<std::uint64_t>(other),
-                IBV_ACCESS_LOCAL_WRITE);
+            ibv_mr* const fresh =
+                soft::reg_mr(station.pd, other, 8192, reinterpret_cast<std::uint64_t>(other),
+                             IBV_ACCESS_LOCAL_WRITE);
             ASSERT_NE(fresh, nullptr);
             EXPECT_EQ(soft::dereg_mr(fresh), 0);
             EXPECT_EQ(Station::to_state(qp, IBV_QPS_RESET, 0), EBUSY);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <map>
 #include <thread>
 
@@ -437,8 +438,7 @@ TEST_P(DatagramProcesses, TwoSendToOneThatHasReceivesForAllAndNothingIsLostOrTor
     std::vector<ChildProcess> children;
     std::map<std::uint32_t, std::uint64_t> next;
     for (int i = 0; i < 2; ++i) {
-        children.push_back(
-            ChildProcess::start("datagram_sender", {i == 0 ? "shared" : "private"}));
+        children.push_back(ChildProcess::start("datagram_sender", {i == 0 ? "shared" : "private"}));
         const auto number = children.back().read_line();
         ASSERT_TRUE(number);
         next[static_cast<std::uint32_t>(std::stoul(*number))] = 0;
@@ -474,9 +474,9 @@ TEST_P(DatagramProcesses, ASenderNeverWritesToMemoryThatWasDeregistered) {
     ASSERT_TRUE(child.write_line(std::to_string(qp->qp_num)));
     ASSERT_TRUE(child.write_line("100000000"));
     for (int round = 0; round < 100; ++round) {
-        ibv_mr* const mr = soft::reg_mr(
-            station.pd, station.memory + 65536, 65536,
-            reinterpret_cast<std::uint64_t>(station.memory + 65536), IBV_ACCESS_LOCAL_WRITE);
+        ibv_mr* const mr = soft::reg_mr(station.pd, station.memory + 65536, 65536,
+                                        reinterpret_cast<std::uint64_t>(station.memory + 65536),
+                                        IBV_ACCESS_LOCAL_WRITE);
         ASSERT_NE(mr, nullptr);
         for (std::size_t i = 0; i < 64; ++i) {
             ibv_sge piece{reinterpret_cast<std::uint64_t>(station.memory + 65536 + i * 1024), 1024,

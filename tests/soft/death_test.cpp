@@ -2,6 +2,7 @@
 // its own again.
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 #include <thread>
 
@@ -32,10 +33,10 @@ TEST(Death, OfThePeerFlushesPostedReceivesAndWaitingSends) {
         seen.emplace_back(wc->wr_id, wc->status);
     }
     std::sort(seen.begin(), seen.end());
-    EXPECT_EQ(seen, (std::vector<std::pair<std::uint64_t, ibv_wc_status>>{
-                        {1, IBV_WC_WR_FLUSH_ERR},
-                        {10, IBV_WC_RETRY_EXC_ERR},
-                        {11, IBV_WC_WR_FLUSH_ERR}}));
+    EXPECT_EQ(
+        seen,
+        (std::vector<std::pair<std::uint64_t, ibv_wc_status>>{
+            {1, IBV_WC_WR_FLUSH_ERR}, {10, IBV_WC_RETRY_EXC_ERR}, {11, IBV_WC_WR_FLUSH_ERR}}));
     EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
     ibv_async_event event{};
     ASSERT_EQ(soft::get_async_event(pair.left.context, &event), 0);
@@ -202,8 +203,8 @@ TEST(Fence, DestroyingAQueuePairOfAStoppedExecutorDoesNotHandOutItsMemory) {
                   "flooding");
         std::this_thread::sleep_for(std::chrono::milliseconds{3});
         ASSERT_TRUE(pair.right.child.stop());
-        const bool copying = (static_cast<soft::QueuePair*>(pair.left.qp)
-                                  ->peer_view.hazard->send.load() & 1) != 0;
+        const bool copying =
+            (static_cast<soft::QueuePair*>(pair.left.qp)->peer_view.hazard->send.load() & 1) != 0;
         ASSERT_EQ(soft::destroy_qp(pair.left.qp), 0);
         pair.left.qp = nullptr;
         if (!copying) continue;
@@ -246,16 +247,14 @@ TEST(Liar, ScribblingOverTheBlockHarmsThatConnectionOnly) {
             static_cast<void>(pair.right.receive(1, 0, 64));
             static_cast<void>(pair.left.send(2, 128, 32));
             static_cast<void>(pair.right.send(2, 128, 32));
-            static_cast<void>(
-                pair.left.write(3, 0, 8, pair.right.address(), pair.right.mr->rkey));
+            static_cast<void>(pair.left.write(3, 0, 8, pair.right.address(), pair.right.mr->rkey));
             for (int i = 0; i < 100 && pair.left.poll_once(); ++i) {
             }
             for (int i = 0; i < 100 && pair.right.poll_once(); ++i) {
             }
         }
-        ASSERT_EQ(bystander.left.write(1, 0, 8, bystander.right.address(),
-                                       bystander.right.mr->rkey),
-                  0);
+        ASSERT_EQ(
+            bystander.left.write(1, 0, 8, bystander.right.address(), bystander.right.mr->rkey), 0);
         const auto done = bystander.left.complete();
         ASSERT_TRUE(done);
         EXPECT_EQ(done->status, IBV_WC_SUCCESS);

@@ -30,8 +30,7 @@ struct EndpointOptions {
     bool events = false;
     bool shared_memory = true;  ///< the buffer is a sealed memfd; else private memory
     std::size_t bytes = 1 << 16;
-    unsigned access =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     unsigned qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     std::uint8_t rnr_retry = 7;
     std::uint8_t min_rnr_timer = 1;
@@ -45,8 +44,7 @@ inline void* map_shareable(std::size_t bytes) {
     const int descriptor = memfd_create("test-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (descriptor < 0 || ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return nullptr;
     fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
-    void* const memory =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     return memory == MAP_FAILED ? nullptr : memory;  // the descriptor stays open for peers
 }
 
@@ -68,10 +66,10 @@ class Endpoint {
         qp = soft::create_qp(pd, &init);
         if (qp == nullptr) throw std::runtime_error("cannot create a queue pair");
         capacity = init.cap;
-        memory = static_cast<std::byte*>(
-            options.shared_memory ? map_shareable(options.bytes)
-                                  : mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        memory = static_cast<std::byte*>(options.shared_memory
+                                             ? map_shareable(options.bytes)
+                                             : mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE,
+                                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         mr = soft::reg_mr(pd, memory, options.bytes, reinterpret_cast<std::uint64_t>(memory),
                           options.access);
         if (mr == nullptr) throw std::runtime_error("cannot register memory");
@@ -94,8 +92,7 @@ class Endpoint {
         attributes.port_num = 1;
         attributes.qp_access_flags = options.qp_access;
         return soft::modify_qp(
-            qp, &attributes,
-            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
     }
     int to_rtr(std::uint32_t peer) {
         ibv_qp_attr attributes{};
@@ -106,8 +103,7 @@ class Endpoint {
         attributes.min_rnr_timer = options.min_rnr_timer;
         attributes.ah_attr.dlid = 1;
         attributes.ah_attr.port_num = 1;
-        int mask =
-            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+        int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         return soft::modify_qp(qp, &attributes, mask);
     }
@@ -206,8 +202,7 @@ class Endpoint {
     }
 
     /// The next completion; nullopt if none came within `patience`.
-    std::optional<ibv_wc> complete(
-        std::chrono::milliseconds patience = std::chrono::seconds{10}) {
+    std::optional<ibv_wc> complete(std::chrono::milliseconds patience = std::chrono::seconds{10}) {
         const auto until = std::chrono::steady_clock::now() + patience;
         do {
             ibv_wc wc;

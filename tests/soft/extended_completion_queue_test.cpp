@@ -1,4 +1,5 @@
 // The extended completion queue, resizing, and the clock that its time stamps show.
+#include <cstdint>
 #include <thread>
 
 #include "endpoint.hpp"

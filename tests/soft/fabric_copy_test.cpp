@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -98,7 +99,9 @@ void check_order(std::size_t bytes, std::size_t offset) {
     for (int item = 1; item <= items && !failed; ++item) {
         std::memset(item_memory.data(), item % 251 + 1, bytes);
         copy_in_order(to, item_memory.data(), bytes);
-        const auto done = [&] { return consumed.load(std::memory_order_acquire) == item || failed; };
+        const auto done = [&] {
+            return consumed.load(std::memory_order_acquire) == item || failed;
+        };
         if (base::wait_until(done, deadline, {}, naps) != base::Status::ok) failed = true;
     }
     reader.join();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -266,8 +267,8 @@ TEST(FabricNode, IsNotInheritedByFork) {
     EXPECT_TRUE(node->usable());
     EXPECT_TRUE(node->peer(1)->map_block(block->index, block->generation))
         << "the child must not have freed its parent's block";
-    EXPECT_TRUE(named_in_proc_net_unix("millrace/" + std::to_string(::geteuid()) + "/" + fabric +
-                                       "/1"));
+    EXPECT_TRUE(
+        named_in_proc_net_unix("millrace/" + std::to_string(::geteuid()) + "/" + fabric + "/1"));
 }
 
 TEST(FabricNode, SkipsANumberThatAnotherUserSquatsOn) {
@@ -282,8 +283,7 @@ TEST(FabricNode, SkipsANumberThatAnotherUserSquatsOn) {
         ::close(stay[1]);
         const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
         const NodeAddress address{0, fabric, 1};
-        char answer = ::setuid(65534) == 0 &&
-                              ::bind(socket, address.get(), address.length) == 0 &&
+        char answer = ::setuid(65534) == 0 && ::bind(socket, address.get(), address.length) == 0 &&
                               ::listen(socket, 1) == 0
                           ? 'y'
                           : 'n';

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <sstream>
 #include <vector>
@@ -102,8 +103,8 @@ TEST(RegionTable, RefusesAccessThatVerbsForbid) {
 
 TEST(RegionTable, RefusesMemoryThatIsNotThere) {
     const auto node = Node::join(fabric_of_test());
-    auto* memory = static_cast<std::byte*>(::mmap(nullptr, 4 * page_size, PROT_READ | PROT_WRITE,
-                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* memory = static_cast<std::byte*>(
+        ::mmap(nullptr, 4 * page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(memory, MAP_FAILED);
     LocalRegion region;
     const auto add = [&](std::size_t page, std::size_t pages, std::uint32_t access) {
@@ -143,8 +144,8 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
               RegionKind::private_memory)
         << "nobody could open it";
 
-    void* copy_on_write = ::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE,
-                                 sealed.descriptor, 0);
+    void* copy_on_write =
+        ::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, sealed.descriptor, 0);
     ASSERT_NE(copy_on_write, MAP_FAILED);
     EXPECT_EQ(kind_of(node->local_region(registered(*node, copy_on_write, page_size).key)),
               RegionKind::private_memory);
@@ -154,8 +155,8 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
 TEST(RegionTable, SeesTwoMappingsSideBySideForWhatTheyAre) {
     const auto node = Node::join(fabric_of_test());
     const SharedMemory file{4 * page_size, F_SEAL_SHRINK};
-    auto* memory = static_cast<std::byte*>(::mmap(nullptr, 3 * page_size, PROT_NONE,
-                                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* memory = static_cast<std::byte*>(
+        ::mmap(nullptr, 3 * page_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ASSERT_NE(memory, MAP_FAILED);
     const auto place = [&](std::size_t at_page, std::size_t file_page) {
         return ::mmap(memory + at_page * page_size, page_size, PROT_READ | PROT_WRITE,
@@ -219,11 +220,12 @@ MILLRACE_CHILD(region_owner) {
     const auto node = Node::join(arguments.at(0));
     const std::string& kind = arguments.at(1);
     const SharedMemory shared{8 * page_size, kind == "unsealed" ? 0 : F_SEAL_SHRINK};
-    auto* private_memory = static_cast<std::byte*>(::mmap(
-        nullptr, 8 * page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* private_memory = static_cast<std::byte*>(
+        ::mmap(nullptr, 8 * page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     std::byte* memory = (kind == "private" ? private_memory : shared.memory) + page_size + 24;
     for (std::size_t i = 0; i < child_bytes; ++i) memory[i] = static_cast<std::byte>(i * 13);
-    const std::uint32_t access = kind == "read only" ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : all_access;
+    const std::uint32_t access =
+        kind == "read only" ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : all_access;
     LocalRegion region;
     if (node->add_region(memory, child_bytes, 0, access, 1, region) != 0) return 1;
     if (kind == "closed") ::close(shared.descriptor);

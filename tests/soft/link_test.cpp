@@ -3,14 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 namespace millrace::soft {
 namespace {
 
 constexpr std::int64_t us = 1'000;
 
-LinkSettings link_of(std::string_view mode) {
-    return parse_mode(mode).link;
-}
+LinkSettings link_of(std::string_view mode) { return parse_mode(mode).link; }
 
 void expect_flight(const Flight& flight, std::int64_t departure, std::int64_t arrival,
                    std::int64_t completion) {

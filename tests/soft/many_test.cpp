@@ -1,5 +1,6 @@
-// Many queue pairs on one completion queue: the poller looks only at those that announce themselves,
-// and nothing is lost by it, whoever comes, goes, dies or lies.
+// Many queue pairs on one completion queue: the poller looks only at those that announce
+// themselves, and nothing is lost by it, whoever comes, goes, dies or lies.
+#include <cstdint>
 #include <map>
 #include <random>
 #include <set>

@@ -1,5 +1,6 @@
 // Registered memory beyond plain regions: re-registration, zero-based regions, device memory, the
 // null region, and what the device refuses.
+#include <cstdint>
 #include <thread>
 
 #include "remote_endpoint.hpp"
@@ -100,8 +101,8 @@ TEST(Reregistration, WhileAStoppedPeerMayBeCopyingLeavesNothingValid) {
                   "flooding");
         std::this_thread::sleep_for(std::chrono::milliseconds{20});
         ASSERT_TRUE(peer.child.stop());
-        const int result = soft::rereg_mr(target.mr, access_only, nullptr, nullptr, 0,
-                                          IBV_ACCESS_LOCAL_WRITE);
+        const int result =
+            soft::rereg_mr(target.mr, access_only, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE);
         if (result != 0) {
             hit = true;
             EXPECT_EQ(result, IBV_REREG_MR_ERR_CMD);
@@ -141,7 +142,8 @@ TEST(Registration, IgnoresOptionalAccessFlagsAndRefusesUnknownOnes) {
     EXPECT_EQ(errno, EOPNOTSUPP);
 }
 
-// --- device memory ----------------------------------------------------------------------------------
+// --- device memory
+// ----------------------------------------------------------------------------------
 
 TEST(DeviceMemory, IsWrittenByPeersAndReadByCopy) {
     RemotePair pair;
@@ -212,14 +214,15 @@ TEST(DeviceMemory, RefusesWhatItDoesNotHold) {
     EXPECT_GE(device.max_dm_size, 64U);
 }
 
-// --- the null region --------------------------------------------------------------------------------
+// --- the null region
+// --------------------------------------------------------------------------------
 
 TEST(NullRegion, ReadsAsZeroAndKeepsNothing) {
     for (const bool shared : {true, false}) {
         EndpointOptions options;
         options.shared_memory = shared;
-        RemotePair pair{options, shared ? std::vector<std::string>{}
-                                        : std::vector<std::string>{"private"}};
+        RemotePair pair{options,
+                        shared ? std::vector<std::string>{} : std::vector<std::string>{"private"}};
         ibv_mr* const null = ibv_alloc_null_mr(pair.left.pd);
         ASSERT_NE(null, nullptr);
         ASSERT_EQ(pair.right.ask("fill 0 20000 65"), "ok");

@@ -2,6 +2,7 @@
 // is done, not to what may be.
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -1,5 +1,6 @@
 // Random work requests in both directions of a connection against a model that is too simple to
 // be wrong: two byte arrays, and per direction a list of sends and a list of receives.
+#include <cstdint>
 #include <deque>
 #include <random>
 
@@ -84,10 +85,10 @@ void execute(ModelEnd& from, ModelEnd& to) {
             }
         }
         if (consumes) {
-            Expected wc{to.receives.front().id,
-                        send.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM
-                                                                  : IBV_WC_RECV,
-                        static_cast<std::uint32_t>(bytes), std::nullopt};
+            Expected wc{
+                to.receives.front().id,
+                send.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV,
+                static_cast<std::uint32_t>(bytes), std::nullopt};
             if (send.opcode != IBV_WR_SEND) wc.immediate = send.immediate;
             to.receive_completions.push_back(wc);
             to.receives.pop_front();

@@ -1,4 +1,5 @@
 // Multicast groups: who gets a message that is sent to one.
+#include <cstdint>
 #include <map>
 
 #include "station.hpp"

@@ -1,6 +1,8 @@
 // Overrun of completion queues: told once, to everybody concerned, and never where it cannot be.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 #include "endpoint.hpp"
 
 namespace millrace::test {

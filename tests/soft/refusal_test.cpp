@@ -44,7 +44,8 @@ TEST(Refusal, OfForeignQueuePairTypesIsClean) {
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = end.cq;
     init.cap = {1, 1, 1, 1, 0};
-    for (const auto type : {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER}) {
+    for (const auto type :
+         {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER}) {
         init.qp_type = type;
         EXPECT_EQ(refusal_of([&] { return soft::create_qp(end.pd, &init); }), EOPNOTSUPP);
     }

@@ -2,6 +2,7 @@
 // setting is looked at once per process, so each test is one.
 #include <sys/wait.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 
@@ -29,20 +30,20 @@ std::string permissions_of(const void* address) {
     return answer;
 }
 
-#define REQUIRE(condition)                                \
-    do {                                                  \
-        if (!(condition)) {                               \
-            say("failed: " #condition);                   \
-            return 1;                                     \
-        }                                                 \
+#define REQUIRE(condition)              \
+    do {                                \
+        if (!(condition)) {             \
+            say("failed: " #condition); \
+            return 1;                   \
+        }                               \
     } while (false)
 
 MILLRACE_CHILD(soft_remapped) {
     setenv("MILLRACE_REMAP", "1", 1);
     EndpointOptions options;
     options.shared_memory = false;
-    auto* const whole = static_cast<std::byte*>(mmap(nullptr, 16384, PROT_READ | PROT_WRITE,
-                                                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* const whole = static_cast<std::byte*>(
+        mmap(nullptr, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     {
         Endpoint end{options};
         REQUIRE(permissions_of(end.memory) == "rw-s");
@@ -51,16 +52,15 @@ MILLRACE_CHILD(soft_remapped) {
         ibv_mr* const odd = soft::reg_mr(end.pd, whole + 8, 4096, 0, options.access);
         REQUIRE(odd != nullptr && permissions_of(whole) == "rw-p");
         REQUIRE(soft::dereg_mr(odd) == 0);
-        ibv_mr* const first = soft::reg_mr(end.pd, whole + 4096, 8192,
-                                           reinterpret_cast<std::uint64_t>(whole + 4096),
-                                           options.access);
+        ibv_mr* const first =
+            soft::reg_mr(end.pd, whole + 4096, 8192, reinterpret_cast<std::uint64_t>(whole + 4096),
+                         options.access);
         REQUIRE(first != nullptr);
         REQUIRE(permissions_of(whole) == "rw-p" && permissions_of(whole + 4096) == "rw-s");
         REQUIRE(permissions_of(whole + 8192) == "rw-s" && permissions_of(whole + 12288) == "rw-p");
         REQUIRE(whole[4096] == std::byte{7} && whole[12287] == std::byte{7});
-        ibv_mr* const second = soft::reg_mr(end.pd, whole + 8200, 8,
-                                            reinterpret_cast<std::uint64_t>(whole + 8200),
-                                            options.access);
+        ibv_mr* const second = soft::reg_mr(
+            end.pd, whole + 8200, 8, reinterpret_cast<std::uint64_t>(whole + 8200), options.access);
         REQUIRE(second != nullptr);
         REQUIRE(soft::dereg_mr(first) == 0);
         REQUIRE(permissions_of(whole + 8192) == "rw-s");

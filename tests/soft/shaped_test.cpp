@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "endpoint.hpp"
@@ -21,9 +22,7 @@ constexpr std::int64_t ms = 1'000'000;
     return std::atomic_ref<const std::uint64_t>{*reinterpret_cast<const std::uint64_t*>(memory)}
         .load(std::memory_order_acquire);
 }
-void put_word(std::byte* memory, std::uint64_t value) {
-    std::memcpy(memory, &value, sizeof value);
-}
+void put_word(std::byte* memory, std::uint64_t value) { std::memcpy(memory, &value, sizeof value); }
 
 /// When memory first says something else than 0; nobody calls verbs meanwhile.
 [[nodiscard]] std::int64_t time_of_change(const std::byte* memory) {

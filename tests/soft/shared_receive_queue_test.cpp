@@ -1,5 +1,6 @@
 // Shared receive queues: receives that several queue pairs, of several processes, take from.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -384,8 +385,8 @@ TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
         }
         std::uint64_t after = 0;
         bool dead = false;
-        const auto until = std::chrono::steady_clock::now() +
-                           std::chrono::microseconds{(seed * 7919) % 3000};
+        const auto until =
+            std::chrono::steady_clock::now() + std::chrono::microseconds{(seed * 7919) % 3000};
         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{20};
         while (after < 20 && std::chrono::steady_clock::now() < limit) {
             if (!dead && std::chrono::steady_clock::now() >= until) {

@@ -3,6 +3,7 @@
 // public entries of soft/ and the header's inline data path only.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +33,10 @@ class Station {
         pd = soft::alloc_pd(context);
         if (options.events) channel = soft::create_comp_channel(context);
         cq = soft::create_cq(context, options.completions, this, channel, 0);
-        memory = static_cast<std::byte*>(
-            options.shared_memory ? map_shareable(options.bytes)
-                                  : mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        memory = static_cast<std::byte*>(options.shared_memory
+                                             ? map_shareable(options.bytes)
+                                             : mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE,
+                                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         mr = soft::reg_mr(pd, memory, options.bytes, reinterpret_cast<std::uint64_t>(memory),
                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
         if (mr == nullptr) throw std::runtime_error("cannot register memory");
@@ -90,8 +91,8 @@ class Station {
         attributes.qp_state = IBV_QPS_INIT;
         attributes.port_num = 1;
         attributes.qkey = options.qkey;
-        int error = soft::modify_qp(
-            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
+        int error = soft::modify_qp(qp, &attributes,
+                                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
         if (error == 0) error = to_state(qp, IBV_QPS_RTR, 0);
         if (error == 0) error = to_state(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
         return error;
@@ -109,8 +110,7 @@ class Station {
         attributes.port_num = 1;
         attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
         int error = soft::modify_qp(
-            qp, &attributes,
-            IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
         if (error != 0) return error;
         attributes.qp_state = IBV_QPS_RTR;
         attributes.path_mtu = IBV_MTU_4096;
@@ -119,10 +119,10 @@ class Station {
         attributes.min_rnr_timer = 1;
         attributes.ah_attr.dlid = 1;
         attributes.ah_attr.port_num = 1;
-        error = soft::modify_qp(qp, &attributes,
-                                IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                    IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                    IBV_QP_MIN_RNR_TIMER);
+        error =
+            soft::modify_qp(qp, &attributes,
+                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
         if (error != 0) return error;
         attributes.qp_state = IBV_QPS_RTS;
         attributes.timeout = 14;
@@ -130,8 +130,8 @@ class Station {
         attributes.rnr_retry = options.rnr_retry;
         attributes.max_rd_atomic = 1;
         return soft::modify_qp(qp, &attributes,
-                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                   IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
     }
 
     /// To this host's port: by LID, or with a GRH.
@@ -214,9 +214,7 @@ class Station {
         return ibv_poll_cq(cq, 1, &wc) == 1 ? std::optional{wc} : std::nullopt;
     }
     /// Nothing comes: also what an idle poller finds only after a while.
-    bool quiet() {
-        return !complete(std::chrono::milliseconds{20});
-    }
+    bool quiet() { return !complete(std::chrono::milliseconds{20}); }
 
     StationOptions options;
     ibv_context* context = nullptr;

@@ -1,5 +1,6 @@
 // The soft device's statistics page, read from another process while its owner is at work.
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 #include "millrace/base/statistics.hpp"

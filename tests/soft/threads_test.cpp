@@ -1,5 +1,6 @@
 // Several threads of one process on the same objects, as verbs allows.
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "endpoint.hpp"
@@ -35,8 +36,7 @@ TEST(Threads, PostOnOneQueuePairWhileAnotherPolls) {
         if (const auto done = pair.left.poll_once()) {
             const std::uint64_t thread = done->wr_id >> 32;
             ASSERT_LT(thread, 2U);
-            if (done->status != IBV_WC_SUCCESS ||
-                (done->wr_id & 0xffffffff) != next[thread]++) {
+            if (done->status != IBV_WC_SUCCESS || (done->wr_id & 0xffffffff) != next[thread]++) {
                 failed = true;
             }
         }
@@ -134,16 +134,16 @@ TEST(Threads, DeregisterWhileAnotherThreadWrites) {
     Pair pair;
     for (int round = 0; round < 100; ++round) {
         void* const memory = map_shareable(1 << 16);
-        ibv_mr* const region = soft::reg_mr(
-            pair.right.pd, memory, 1 << 16, reinterpret_cast<std::uint64_t>(memory),
-            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+        ibv_mr* const region =
+            soft::reg_mr(pair.right.pd, memory, 1 << 16, reinterpret_cast<std::uint64_t>(memory),
+                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
         ASSERT_NE(region, nullptr);
         const std::uint32_t key = region->rkey;
         std::atomic<bool> writing{false};
         std::thread writer{[&] {
             for (;;) {
-                static_cast<void>(pair.left.write(1, 0, 1 << 16,
-                                                  reinterpret_cast<std::uint64_t>(memory), key));
+                static_cast<void>(
+                    pair.left.write(1, 0, 1 << 16, reinterpret_cast<std::uint64_t>(memory), key));
                 writing = true;
                 if (const auto done = pair.left.poll_once()) {
                     if (done->status != IBV_WC_SUCCESS) return;

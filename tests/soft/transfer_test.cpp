@@ -1,4 +1,5 @@
 // What moves: SEND, WRITE, READ, immediate data, inline, scatter and gather, in one process.
+#include <cstdint>
 #include <numeric>
 
 #include "endpoint.hpp"
@@ -53,9 +54,8 @@ TEST(QueuePair, WritesWhereTheKeyAllows) {
 TEST(QueuePair, ReadsWhereTheKeyAllows) {
     Pair pair;
     fill(pair.right, 300, 4097);
-    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1,
-                             {pair.left.sge(0, 1), pair.left.sge(10, 4096)}, IBV_SEND_SIGNALED,
-                             pair.right.address(300), pair.right.mr->rkey),
+    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(0, 1), pair.left.sge(10, 4096)},
+                             IBV_SEND_SIGNALED, pair.right.address(300), pair.right.mr->rkey),
               0);
     const auto done = pair.left.complete();
     ASSERT_TRUE(done);
@@ -69,10 +69,10 @@ TEST(QueuePair, WritesWithImmediateConsumesAReceive) {
     Pair pair;
     fill(pair.left, 0, 64);
     ASSERT_EQ(pair.right.receive(5, 0, 0), 0);
-    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_WRITE_WITH_IMM, 6, {pair.left.sge(0, 64)},
-                             IBV_SEND_SIGNALED, pair.right.address(128), pair.right.mr->rkey,
-                             0xdeadbeef),
-              0);
+    ASSERT_EQ(
+        pair.left.post(IBV_WR_RDMA_WRITE_WITH_IMM, 6, {pair.left.sge(0, 64)}, IBV_SEND_SIGNALED,
+                       pair.right.address(128), pair.right.mr->rkey, 0xdeadbeef),
+        0);
     const auto received = pair.right.complete();
     ASSERT_TRUE(received);
     EXPECT_EQ(received->wr_id, 5U);

@@ -1,6 +1,8 @@
 // Queue pairs in two processes: the peer only ever does what it is told, and sleeps otherwise.
 #include "remote_endpoint.hpp"
 
+#include <cstdint>
+
 namespace millrace::test {
 namespace {
 

@@ -1,5 +1,6 @@
-// Unreliable connections (UC): what arrives, what is dropped without a word, and what a sender's own
-// mistake does.
+// Unreliable connections (UC): what arrives, what is dropped without a word, and what a sender's
+// own mistake does.
+#include <cstdint>
 #include <set>
 
 #include "remote_endpoint.hpp"
@@ -241,8 +242,7 @@ TEST(UnreliableConnection, HasTransitionsOfItsOwn) {
     attributes.path_mtu = IBV_MTU_4096;
     attributes.dest_qp_num = end.qp->qp_num;
     attributes.max_dest_rd_atomic = 1;
-    const int mask =
-        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
     EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask | IBV_QP_MIN_RNR_TIMER), EINVAL);
     EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask), 0);

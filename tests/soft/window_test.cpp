@@ -1,4 +1,5 @@
 // Memory windows of both types: binding, rights, invalidation by either side, and errors.
+#include <cstdint>
 #include <utility>
 
 #include "remote_endpoint.hpp"
@@ -75,7 +76,8 @@ struct WindowPair : Pair {
     ibv_mw* window = nullptr;
 };
 
-// --- type 2 -----------------------------------------------------------------------------------------
+// --- type 2
+// -----------------------------------------------------------------------------------------
 
 TEST(MemoryWindow, ShowsAPartOfTheRegionAndNoMore) {
     WindowPair pair;
@@ -222,9 +224,9 @@ TEST(MemoryWindow, TheSameKeyAgainShowsTheNewPlace) {
     EXPECT_EQ(write_with(pair.left, pair.right.address(0), key), IBV_WC_SUCCESS);
     ASSERT_EQ(post_invalidate(pair.right, key), 0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
-    ASSERT_EQ(post_bind(pair.right, pair.window, key, pair.right.address(64), 8,
-                        IBV_ACCESS_REMOTE_WRITE),
-              0);
+    ASSERT_EQ(
+        post_bind(pair.right, pair.window, key, pair.right.address(64), 8, IBV_ACCESS_REMOTE_WRITE),
+        0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     EXPECT_EQ(write_with(pair.left, pair.right.address(64), key), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.right.memory[64], std::byte{0x42});
@@ -235,9 +237,9 @@ TEST(MemoryWindow, WaitsItsTurnBehindWhatIsPending) {
     WindowPair pair;
     const std::uint32_t key = ibv_inc_rkey(pair.window->rkey);
     ASSERT_EQ(pair.right.send(1, 0, 8), 0);  // no receive: it and what follows wait
-    ASSERT_EQ(post_bind(pair.right, pair.window, key, pair.right.address(), 64,
-                        IBV_ACCESS_REMOTE_WRITE),
-              0);
+    ASSERT_EQ(
+        post_bind(pair.right, pair.window, key, pair.right.address(), 64, IBV_ACCESS_REMOTE_WRITE),
+        0);
     ASSERT_EQ(pair.right.send(3, 0, 8), 0);
     EXPECT_FALSE(pair.right.poll_once());
     EXPECT_EQ(ibv_dealloc_mw(pair.window), EBUSY) << "a request names it";
@@ -322,7 +324,8 @@ TEST(MemoryWindow, ReachesAnotherProcess) {
     EXPECT_EQ(ibv_dealloc_mw(window), 0);
 }
 
-// --- refusals ---------------------------------------------------------------------------------------
+// --- refusals
+// ---------------------------------------------------------------------------------------
 
 TEST(BindingIsRefused, ForWhatTheSpecificationForbids) {
     struct Case {
@@ -396,7 +399,8 @@ TEST(InvalidationIsRefused, OfAKeyThatIsNoWindow) {
     EXPECT_EQ(status_of(remote.right), IBV_WC_WR_FLUSH_ERR);
 }
 
-// --- type 1 -----------------------------------------------------------------------------------------
+// --- type 1
+// -----------------------------------------------------------------------------------------
 
 TEST(MemoryWindowOfType1, IsBoundMovedAndUnbound) {
     Pair pair{bindable(), bindable()};

@@ -10,7 +10,8 @@ namespace {
 class Withheld : public testing::Test {
   protected:
     void SetUp() override {
-        if (geteuid() != 0) GTEST_SKIP() << "only root can give processes other users and namespaces";
+        if (geteuid() != 0)
+            GTEST_SKIP() << "only root can give processes other users and namespaces";
     }
     static std::string connect_command(const RemoteEndpoint& peer) {
         return "connect " + std::to_string(peer.qpn);

@@ -1,6 +1,7 @@
 // ibv_wr_*: the same work requests by another interface, posted together or not at all.
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <thread>
 
 #include "endpoint.hpp"

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iostream>
@@ -132,7 +133,9 @@ std::string describe(const Exit& exit) {
     return "still running";
 }
 
-std::ostream& operator<<(std::ostream& stream, const Exit& exit) { return stream << describe(exit); }
+std::ostream& operator<<(std::ostream& stream, const Exit& exit) {
+    return stream << describe(exit);
+}
 
 ChildProcess ChildProcess::start(std::string_view name, std::vector<std::string> arguments,
                                  std::vector<std::string> environment) {

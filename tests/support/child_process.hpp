@@ -126,8 +126,8 @@ struct ChildRegistration {
 
 }  // namespace millrace::test
 
-#define MILLRACE_CHILD(name)                                                                    \
-    static int millrace_child_##name(const std::vector<std::string>& arguments);                \
-    static const ::millrace::test::ChildRegistration millrace_child_registration_##name{        \
-        #name, &millrace_child_##name};                                                         \
+#define MILLRACE_CHILD(name)                                                             \
+    static int millrace_child_##name(const std::vector<std::string>& arguments);         \
+    static const ::millrace::test::ChildRegistration millrace_child_registration_##name{ \
+        #name, &millrace_child_##name};                                                  \
     static int millrace_child_##name([[maybe_unused]] const std::vector<std::string>& arguments)

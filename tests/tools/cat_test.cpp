@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -44,10 +45,9 @@ class Cat : public testing::Test {
     /// use > >> < and |; errors go to the file `errors`.
     ChildProcess run(const std::string& arguments, const std::string& redirections,
                      const std::string& errors) const {
-        return ChildProcess::start_program(
-            {"sh", "-c",
-             "exec " MILLRACE_COMMAND " cat " + arguments + " " + redirections + " 2> " +
-                 in_quotes(path(errors))});
+        return ChildProcess::start_program({"sh", "-c",
+                                            "exec " MILLRACE_COMMAND " cat " + arguments + " " +
+                                                redirections + " 2> " + in_quotes(path(errors))});
     }
     ChildProcess listen(const std::string& redirections, const std::string& options = "") const {
         return run("listen " + in_quotes(address_) + " " + options, redirections, "receiver.err");
@@ -122,8 +122,8 @@ TEST_F(Cat, CopiesMoreThanFitsInAnyRingWithTheSameChecksumOnBothSides) {
 TEST_F(Cat, SpeaksTcpToo) {
     write_file("in", 300'000);
     // Port 0 lets the listener choose; --progress says which.
-    ChildProcess receiver = run("listen 127.0.0.1:0 --progress", "> " + in_quotes(path("out")),
-                                "receiver.err");
+    ChildProcess receiver =
+        run("listen 127.0.0.1:0 --progress", "> " + in_quotes(path("out")), "receiver.err");
     ASSERT_TRUE(wait_for_bytes("receiver.err"));
     std::string address = text("receiver.err");
     address = address.substr(address.find("127.0.0.1:"));
@@ -217,8 +217,8 @@ TEST_P(CatInterrupted, TheReceiverEndsWith128AndTheSignalAndTheSenderHearsOfIt) 
 }
 
 TEST_P(CatInterrupted, AListenerThatWaitsEnds) {
-    ChildProcess receiver = run("listen " + in_quotes(address_) + " --progress", "> /dev/null",
-                                "receiver.err");
+    ChildProcess receiver =
+        run("listen " + in_quotes(address_) + " --progress", "> /dev/null", "receiver.err");
     ASSERT_TRUE(wait_for_bytes("receiver.err"));
     receiver.send_signal(GetParam());
     EXPECT_TRUE(receiver.wait().exited_with(128 + GetParam())) << errors();

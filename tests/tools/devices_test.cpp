@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -61,8 +62,8 @@ TEST(Devices, FailWithAReasonWhenNoneCanBeOpened) {
     for (const char* const arguments : {"2>&1", "--json 2>&1"}) {
         const Outcome outcome = devices(arguments, {"MILLRACE_FABRIC=a b"});
         EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << '\n' << outcome.text;
-        EXPECT_THAT(outcome.text, AllOf(HasSubstr("set MILLRACE_FABRIC"),
-                                        HasSubstr("no device can be opened")));
+        EXPECT_THAT(outcome.text,
+                    AllOf(HasSubstr("set MILLRACE_FABRIC"), HasSubstr("no device can be opened")));
     }
 }
 

@@ -67,8 +67,8 @@ TEST(Doctor, SucceedsWhereTheSoftDeviceRuns) {
 TEST(Doctor, FailsWhereNoDeviceCanBeOpenedAndSaysWhatToDo) {
     const Outcome outcome = shell("exec \"$0\" doctor 2>&1", {"MILLRACE_FABRIC=a b"});
     EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << '\n' << outcome.text;
-    EXPECT_THAT(outcome.text, AllOf(HasSubstr("fail  device soft0"),
-                                    HasSubstr("to do: set MILLRACE_FABRIC")));
+    EXPECT_THAT(outcome.text,
+                AllOf(HasSubstr("fail  device soft0"), HasSubstr("to do: set MILLRACE_FABRIC")));
 }
 
 TEST(Doctor, SeesSmallLimits) {
@@ -83,8 +83,9 @@ TEST(Doctor, SeesSmallLimits) {
 }
 
 TEST(Doctor, SeesThatThereIsOneCore) {
-    const Outcome outcome = shell("exec taskset -c \"$(taskset -cp $$ | sed 's/.*: //;s/[-,].*//')\" "
-                                  "\"$0\" doctor --json");
+    const Outcome outcome = shell(
+        "exec taskset -c \"$(taskset -cp $$ | sed 's/.*: //;s/[-,].*//')\" "
+        "\"$0\" doctor --json");
     EXPECT_EQ(find(outcome.text, "cores")["verdict"], "warn") << outcome.text;
 }
 

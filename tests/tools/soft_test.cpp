@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,10 +23,10 @@ namespace {
 
 using millrace::test::ChildProcess;
 using millrace::test::Exit;
+using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using nlohmann::json;
 
 struct Outcome {
     std::string text;
@@ -78,8 +79,8 @@ TEST_F(Soft, StatusSaysThatNobodyIsThere) {
 }
 
 TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {
-    ChildProcess listening = ChildProcess::start_program(
-        {MILLRACE_COMMAND, "cat", "listen", address()}, on_fabric());
+    ChildProcess listening =
+        ChildProcess::start_program({MILLRACE_COMMAND, "cat", "listen", address()}, on_fabric());
     ChildProcess sending =
         ChildProcess::start_program({MILLRACE_COMMAND, "cat", address()}, on_fabric());
     ASSERT_TRUE(sending.write_line("hello"));
@@ -120,10 +121,10 @@ TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {
     EXPECT_TRUE(counted) << both;
 
     const Outcome table = run({"soft", "status", "--fabric", fabric()});
-    EXPECT_THAT(table.text, AllOf(HasSubstr("pid " + std::to_string(listening.pid())),
-                                  HasSubstr("pid " + std::to_string(sending.pid())),
-                                  HasSubstr("RC  RTS"), HasSubstr("mapped by peers"),
-                                  HasSubstr("completion channel")));
+    EXPECT_THAT(table.text,
+                AllOf(HasSubstr("pid " + std::to_string(listening.pid())),
+                      HasSubstr("pid " + std::to_string(sending.pid())), HasSubstr("RC  RTS"),
+                      HasSubstr("mapped by peers"), HasSubstr("completion channel")));
 
     sending.close_input();
     EXPECT_TRUE(sending.wait().success());
@@ -174,9 +175,8 @@ TEST_F(Soft, CleanTellsOfADeadPeersMemoryAndWhoHoldsIt) {
     ASSERT_TRUE(listening.stop());
     (void)sending.kill_and_wait();
     const Outcome outcome = run({"soft", "clean"});
-    EXPECT_THAT(outcome.text,
-                AllOf(HasSubstr("of fabric '" + fabric() + "'"),
-                      HasSubstr("held by pid " + std::to_string(listening.pid()))));
+    EXPECT_THAT(outcome.text, AllOf(HasSubstr("of fabric '" + fabric() + "'"),
+                                    HasSubstr("held by pid " + std::to_string(listening.pid()))));
     listening.resume();
     EXPECT_FALSE(listening.wait().success());
     EXPECT_THAT(run({"soft", "clean"}).text, Not(HasSubstr(fabric())));
@@ -219,7 +219,8 @@ TEST_F(Soft, TraceWritesEveryRequestAndCompletionOfBothEnds) {
 
     const std::vector<json> lines = lines_of(file);
     for (const pid_t pid : {listening.pid(), sending.pid()}) {
-        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "open_device"}, {"program", "millrace"}}), 1U);
+        EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "open_device"}, {"program", "millrace"}}),
+                  1U);
         EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "create_qp"}, {"type", "RC"}}), 1U);
         for (const char* const state : {"INIT", "RTR", "RTS"}) {
             EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "modify_qp"}, {"state", state}}), 1U)
@@ -231,7 +232,8 @@ TEST_F(Soft, TraceWritesEveryRequestAndCompletionOfBothEnds) {
         EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "destroy_qp"}}), 1U);
         EXPECT_EQ(count(lines, {{"pid", pid}, {"call", "close_device"}}), 1U);
     }
-    EXPECT_GE(count(lines, {{"pid", sending.pid()}, {"call", "post_send"}, {"opcode", "WRITE"}}), 1U);
+    EXPECT_GE(count(lines, {{"pid", sending.pid()}, {"call", "post_send"}, {"opcode", "WRITE"}}),
+              1U);
     EXPECT_EQ(count(lines, {{"call", "completion"}, {"status", "LOC_PROT_ERR"}}), 0U);
     std::int64_t last = 0;
     for (const json& line : lines) {
@@ -254,16 +256,18 @@ Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_optio
     // The client tries until the server listens. Where another program has the port, both end.
     for (int attempt = 0; attempt < 3; ++attempt) {
         const std::string port = std::to_string(20'000 + (getpid() * 7 + attempt * 1'117) % 20'000);
-        ChildProcess server = ChildProcess::start_program(
-            {"/bin/sh", "-c",
-             "exec \"$0\" soft run --fabric \"$1\" -- ibv_rc_pingpong -d soft0 -n 5 -s 100 -p \"$2\" "
-             "2>&1",
-             MILLRACE_COMMAND, fabric, port});
+        ChildProcess server =
+            ChildProcess::start_program({"/bin/sh", "-c",
+                                         "exec \"$0\" soft run --fabric \"$1\" -- ibv_rc_pingpong "
+                                         "-d soft0 -n 5 -s 100 -p \"$2\" "
+                                         "2>&1",
+                                         MILLRACE_COMMAND, fabric, port});
         std::vector<std::string> arguments{"soft", "trace", "--fabric", fabric};
         arguments.insert(arguments.end(), trace_options.begin(), trace_options.end());
         for (const char* const one :
-             {"--", "/bin/sh", "-c", "i=0; while [ $((i += 1)) -lt 50 ]; do ibv_rc_pingpong -d soft0 -n 5 "
-                                     "-s 100 -p \"$0\" 127.0.0.1 && exit 0; sleep 0.2; done; exit 9"}) {
+             {"--", "/bin/sh", "-c",
+              "i=0; while [ $((i += 1)) -lt 50 ]; do ibv_rc_pingpong -d soft0 -n 5 "
+              "-s 100 -p \"$0\" 127.0.0.1 && exit 0; sleep 0.2; done; exit 9"}) {
             arguments.emplace_back(one);
         }
         arguments.push_back(port);
@@ -322,7 +326,8 @@ TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("5 iters in"), Not(HasSubstr("open_device"))));
     const auto lines = lines_of(file);
     EXPECT_EQ(count(lines, {{"call", "post_send"}, {"opcode", "SEND"}, {"bytes", 100}}), 5U);
-    EXPECT_EQ(count(lines, {{"call", "completion"}, {"opcode", "SEND"}, {"status", "SUCCESS"}}), 5U);
+    EXPECT_EQ(count(lines, {{"call", "completion"}, {"opcode", "SEND"}, {"status", "SUCCESS"}}),
+              5U);
     EXPECT_EQ(count(lines, {{"call", "completion"}, {"opcode", "RECEIVE"}}), 5U);
     // As many as it keeps posted, by its default.
     EXPECT_GE(count(lines, {{"call", "post_recv"}, {"bytes", 100}}), 5U);

@@ -1,4 +1,5 @@
 // Typed atomics over any device that has them.
+#include <cstdint>
 #include <cstring>
 
 #include "loopback.hpp"
@@ -49,10 +50,10 @@ TEST_F(Atomics, FetchAndAddAddsAndWraps) {
     const ibv_sge into = memory.slice(64, 8);
     const RemoteAddress at = loopback.b.memory.remote() + 16;
     for (const std::uint64_t add : {~std::uint64_t{0}, std::uint64_t{3}}) {
-        ASSERT_EQ(queue_pair.post(FetchAndAdd{
-                      .id = 1, .into = {&into, 1}, .at = at, .add = add,
-                      .flags = SendFlags::signaled}),
-                  0);
+        ASSERT_EQ(
+            queue_pair.post(FetchAndAdd{
+                .id = 1, .into = {&into, 1}, .at = at, .add = add, .flags = SendFlags::signaled}),
+            0);
         EXPECT_EQ(next(sends).raw.status, IBV_WC_SUCCESS);
     }
     EXPECT_EQ(word(memory, 64), ~std::uint64_t{0});

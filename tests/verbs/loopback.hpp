@@ -24,7 +24,9 @@ inline Completion next(CompletionQueue& queue) {
     base::NapParker naps;
     int got = 0;
     const auto status = base::wait_until(
-        [&] { return (got = queue.poll({&completion, 1})) != 0; },
+        [&] {
+            return (got = queue.poll({&completion, 1})) != 0;
+        },
         base::Deadline::after(std::chrono::seconds{20}), {}, naps);
     EXPECT_EQ(status, base::Status::ok) << "no completion came";
     EXPECT_EQ(got, 1);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -60,9 +61,8 @@ TEST(Buffer, IsSealedAgainstEveryChangeOfSize) {
     const auto before = buffer_descriptors();
     const Buffer buffer{10'000};
     auto after = buffer_descriptors();
-    std::erase_if(after, [&](int fd) {
-        return std::find(before.begin(), before.end(), fd) != before.end();
-    });
+    std::erase_if(
+        after, [&](int fd) { return std::find(before.begin(), before.end(), fd) != before.end(); });
     ASSERT_EQ(after.size(), 1U);
     const int seals = fcntl(after[0], F_GET_SEALS);
     EXPECT_EQ(seals & F_SEAL_SHRINK, F_SEAL_SHRINK);

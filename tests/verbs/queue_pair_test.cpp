@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -18,9 +19,9 @@
 namespace millrace::verbs {
 namespace {
 
-using testing::HasSubstr;
 using test::Loopback;
 using test::next;
+using testing::HasSubstr;
 
 void fill(RegisteredBuffer& memory, int seed) {
     for (std::size_t i = 0; i < memory.size(); ++i) {
@@ -65,10 +66,10 @@ TEST(QueuePair, GathersSeveralSlices) {
     Loopback pair;
     fill(pair.a.memory, 3);
     const std::array<ibv_sge, 2> from{pair.a.memory.slice(0, 10), pair.a.memory.slice(1000, 20)};
-    ASSERT_EQ(pair.a.queue_pair.post(Write{.from = from,
-                                           .to = pair.b.memory.region().remote(),
-                                           .flags = SendFlags::signaled}),
-              0);
+    ASSERT_EQ(
+        pair.a.queue_pair.post(Write{
+            .from = from, .to = pair.b.memory.region().remote(), .flags = SendFlags::signaled}),
+        0);
     ASSERT_TRUE(next(pair.a.sends).ok());
     EXPECT_EQ(std::memcmp(pair.b.memory.data(), pair.a.memory.data(), 10), 0);
     EXPECT_EQ(std::memcmp(pair.b.memory.data() + 10, pair.a.memory.data() + 1000, 20), 0);
@@ -120,9 +121,8 @@ TEST(QueuePair, CarriesImmediatesInHostByteOrder) {
     EXPECT_TRUE(written.has_immediate());
     EXPECT_TRUE(written.is_receive());
     EXPECT_EQ(written.immediate(), 0x01020304U);
-    ASSERT_EQ(pair.a.queue_pair.post(SendWithImmediate{.from = {&from, 1},
-                                                       .immediate = 0xfffefdfc,
-                                                       .flags = SendFlags::signaled}),
+    ASSERT_EQ(pair.a.queue_pair.post(SendWithImmediate{
+                  .from = {&from, 1}, .immediate = 0xfffefdfc, .flags = SendFlags::signaled}),
               0);
     const Completion sent = next(pair.b.receives);
     ASSERT_TRUE(sent.ok()) << sent.explain();
@@ -133,9 +133,8 @@ TEST(QueuePair, CarriesImmediatesInHostByteOrder) {
 TEST(QueuePair, TakesZeroLengthWritesWithImmediate) {
     Loopback pair;
     ASSERT_EQ(pair.b.queue_pair.post(Receive{.id = 5, .into = {}}), 0);
-    ASSERT_EQ(pair.a.queue_pair.post(WriteWithImmediate{.from = {},
-                                                        .to = pair.b.memory.region().remote(),
-                                                        .immediate = 77}),
+    ASSERT_EQ(pair.a.queue_pair.post(WriteWithImmediate{
+                  .from = {}, .to = pair.b.memory.region().remote(), .immediate = 77}),
               0);
     const Completion event = next(pair.b.receives);
     ASSERT_TRUE(event.ok()) << event.explain();
@@ -216,11 +215,11 @@ TEST(QueuePair, ExplainsAWrongKey) {
 TEST(QueuePair, RefusesWritesBeyondTheRegion) {
     Loopback pair;
     const ibv_sge from = pair.a.memory.slice(0, 16);
-    ASSERT_EQ(pair.a.queue_pair.post(
-                  Write{.from = {&from, 1},
-                        .to = pair.b.memory.region().remote(pair.b.memory.size() - 8),
-                        .flags = SendFlags::signaled}),
-              0);
+    ASSERT_EQ(
+        pair.a.queue_pair.post(Write{.from = {&from, 1},
+                                     .to = pair.b.memory.region().remote(pair.b.memory.size() - 8),
+                                     .flags = SendFlags::signaled}),
+        0);
     EXPECT_EQ(next(pair.a.sends).status(), IBV_WC_REM_ACCESS_ERR);
 }
 

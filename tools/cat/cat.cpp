@@ -76,8 +76,10 @@ void add_cat(CLI::App& program, Action& chosen) {
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;
         if (options->listen && words->front() != "listen") {
-            throw CLI::ValidationError{"cat", "before the address only the word `listen` may "
-                                              "stand, not `" + words->front() + "`"};
+            throw CLI::ValidationError{"cat",
+                                       "before the address only the word `listen` may "
+                                       "stand, not `" +
+                                           words->front() + "`"};
         }
         options->address = words->back();
         options->timeout = std::chrono::seconds{*timeout};

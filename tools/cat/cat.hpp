@@ -11,9 +11,9 @@ namespace millrace::tools {
 
 struct CatOptions {
     std::string address;
-    bool listen = false;    ///< receive: standard output; else send: standard input
-    bool progress = false;  ///< amount and rate to standard error
-    bool checksum = false;  ///< compare and print; asked for by one side, both do it
+    bool listen = false;               ///< receive: standard output; else send: standard input
+    bool progress = false;             ///< amount and rate to standard error
+    bool checksum = false;             ///< compare and print; asked for by one side, both do it
     std::chrono::seconds timeout{10};  ///< sender: how long to try to connect
     std::string device;                ///< empty: the default
 };

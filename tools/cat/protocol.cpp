@@ -45,10 +45,10 @@ void throw_ended(message::Channel& channel, base::Status status, const std::stri
                               "it ended the conversation before the end of the stream",
                               "look at what its process reported"};
         default:
-            throw base::Error{ErrorCode::peer_lost, attempted, peer,
-                              channel.failure().empty() ? "the connection broke"
-                                                        : channel.failure(),
-                              "look at what its process reported, and start both again"};
+            throw base::Error{
+                ErrorCode::peer_lost, attempted, peer,
+                channel.failure().empty() ? "the connection broke" : channel.failure(),
+                "look at what its process reported, and start both again"};
     }
 }
 
@@ -57,19 +57,19 @@ void throw_failed(const Note& note, const std::string& peer, const std::string& 
         throw base::Error{ErrorCode::closed, attempted, peer, "it was interrupted by a signal",
                           "start both again"};
     }
-    throw base::Error{ErrorCode::closed, attempted, peer,
-                      note.error != 0
-                          ? fmt::format("it failed: {}",
-                                        base::describe_errno(static_cast<int>(note.error)))
-                          : std::string{"it failed"},
-                      "look at what its process reported"};
+    throw base::Error{
+        ErrorCode::closed, attempted, peer,
+        note.error != 0
+            ? fmt::format("it failed: {}", base::describe_errno(static_cast<int>(note.error)))
+            : std::string{"it failed"},
+        "look at what its process reported"};
 }
 
 void say_and_close(message::Channel& channel, const Note& note, bool behind_data) noexcept {
     try {
         const auto deadline = base::Deadline::after(std::chrono::milliseconds{500});
-        if (!behind_data || channel.send(std::span<const std::byte>{}, deadline) ==
-                                base::Status::ok) {
+        if (!behind_data ||
+            channel.send(std::span<const std::byte>{}, deadline) == base::Status::ok) {
             (void)channel.send(note.bytes(), deadline);
         }
         (void)channel.close(deadline);

@@ -2,6 +2,7 @@
 #include "cat/rate_line.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -30,7 +31,9 @@ double seconds(base::Clock::duration duration) {
 }  // namespace
 
 RateLine::RateLine(bool shown) noexcept
-    : shown_{shown}, terminal_{isatty(STDERR_FILENO) == 1}, start_{base::Clock::now()},
+    : shown_{shown},
+      terminal_{isatty(STDERR_FILENO) == 1},
+      start_{base::Clock::now()},
       last_{start_} {}
 
 void RateLine::update(std::uint64_t bytes) {

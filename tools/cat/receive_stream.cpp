@@ -1,5 +1,6 @@
 // The receiving side of `millrace cat`: writes right out of the memory that the peer wrote to.
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 
 #include <poll.h>
@@ -55,8 +56,7 @@ class Receiver {
         const Note mine{.kind = NoteKind::end, .total = total_, .checksum = checksum_.value()};
         if (mine.total != end->total || mine.checksum != end->checksum) {
             throw base::Error{base::ErrorCode::protocol, "receive the stream",
-                              channel_.link().peer_name(),
-                              "what was received is not what it sent",
+                              channel_.link().peer_name(), "what was received is not what it sent",
                               "report this as a defect, with the device's name"};
         }
         rate_.finish(total_);
@@ -120,13 +120,15 @@ Transferred receive_stream(message::Channel& channel, int output, bool want_chec
         return {end.total, end.checksum, checksum};
     } catch (const Interrupted&) {
         say_and_close(channel, {.kind = NoteKind::interrupted}, false);
-        throw base::Error{base::ErrorCode::cancelled, "receive the stream",
-                          channel.link().peer_name(), "interrupted by a signal", {}};
+        throw base::Error{base::ErrorCode::cancelled,
+                          "receive the stream",
+                          channel.link().peer_name(),
+                          "interrupted by a signal",
+                          {}};
     } catch (const OutputFailed& failure) {
-        say_and_close(channel,
-                      {.kind = NoteKind::failed,
-                       .error = static_cast<std::uint32_t>(failure.error)},
-                      false);
+        say_and_close(
+            channel, {.kind = NoteKind::failed, .error = static_cast<std::uint32_t>(failure.error)},
+            false);
         base::throw_errno(failure.error, "write", "standard output",
                           "look at what reads the output, or at the room on the disk");
     } catch (...) {

@@ -1,6 +1,7 @@
 // The sending side of `millrace cat`: reads right into the memory that the device sends from.
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include <poll.h>
@@ -42,8 +43,7 @@ class Sender {
         const Note answer = hear_answer();
         if (answer.total != end.total || answer.checksum != end.checksum) {
             throw base::Error{base::ErrorCode::protocol, "send the stream",
-                              channel_.link().peer_name(),
-                              "what it received is not what was sent",
+                              channel_.link().peer_name(), "what it received is not what was sent",
                               "report this as a defect, with the device's name"};
         }
         rate_.finish(total_);
@@ -67,9 +67,10 @@ class Sender {
             hear_complaint();
             if (channel_.link().peer_now() != connect::PeerState::alive) {
                 hear_complaint();
-                throw_ended(channel_, channel_.link().peer_now() == connect::PeerState::closed
-                                          ? base::Status::closed
-                                          : base::Status::peer_lost,
+                throw_ended(channel_,
+                            channel_.link().peer_now() == connect::PeerState::closed
+                                ? base::Status::closed
+                                : base::Status::peer_lost,
                             "send the stream");
             }
         }
@@ -145,8 +146,8 @@ class Sender {
         const base::Status status = channel_.try_receive(
             [&](std::span<const std::byte> bytes) { note = Note::parse(bytes); });
         if (status == base::Status::ok) {
-            throw_failed(note.value_or(Note{.kind = NoteKind::failed}),
-                         channel_.link().peer_name(), "send the stream");
+            throw_failed(note.value_or(Note{.kind = NoteKind::failed}), channel_.link().peer_name(),
+                         "send the stream");
         }
     }
 
@@ -154,8 +155,8 @@ class Sender {
         std::optional<Note> note;
         patiently_receive(note);
         if (!note || note->kind != NoteKind::end) {
-            throw_failed(note.value_or(Note{.kind = NoteKind::failed}),
-                         channel_.link().peer_name(), "send the stream");
+            throw_failed(note.value_or(Note{.kind = NoteKind::failed}), channel_.link().peer_name(),
+                         "send the stream");
         }
         return *note;
     }
@@ -193,8 +194,11 @@ Transferred send_stream(message::Channel& channel, int input, bool want_checksum
         return {end.total, end.checksum, checksum};
     } catch (const Interrupted&) {
         say_and_close(channel, {.kind = NoteKind::interrupted}, !sender.data_ended());
-        throw base::Error{base::ErrorCode::cancelled, "send the stream",
-                          channel.link().peer_name(), "interrupted by a signal", {}};
+        throw base::Error{base::ErrorCode::cancelled,
+                          "send the stream",
+                          channel.link().peer_name(),
+                          "interrupted by a signal",
+                          {}};
     } catch (...) {
         say_and_close(channel, {.kind = NoteKind::failed}, !sender.data_ended());
         throw;

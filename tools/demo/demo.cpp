@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <vector>
@@ -84,8 +85,7 @@ void check(const DemoOptions& options) {
         !std::has_single_bit(options.ring_bytes)) {
         throw base::Error{
             base::ErrorCode::invalid_argument, "run the demo",
-            fmt::format("--ring {} with --record-size {}", options.ring_bytes,
-                        options.record_size),
+            fmt::format("--ring {} with --record-size {}", options.ring_bytes, options.record_size),
             fmt::format("every transport gets the same ring: for such records a power of two "
                         "from {} to {}",
                         least, most),
@@ -128,10 +128,10 @@ int run_demo(const DemoOptions& options) {
         cores.size() >= 2
             ? fmt::format("producer on core {}, consumer on core {}", cores[0], cores[1])
             : std::string{"both ends share the only core: times mean little"};
-    setting.source = fmt::format("{}: {}, {} records, {:.0f} MB", path,
-                                 set.files == 1 ? std::string{"1 file"}
-                                                : fmt::format("{} files", set.files),
-                                 set.records.size(), static_cast<double>(set.bytes) / 1e6);
+    setting.source =
+        fmt::format("{}: {}, {} records, {:.0f} MB", path,
+                    set.files == 1 ? std::string{"1 file"} : fmt::format("{} files", set.files),
+                    set.records.size(), static_cast<double>(set.bytes) / 1e6);
     if (const std::string left_out = set.left_out(limit); !left_out.empty()) {
         setting.source += fmt::format(" ({})", left_out);
     }
@@ -145,9 +145,9 @@ int run_demo(const DemoOptions& options) {
     }
     for (std::uint32_t round = 0; round < options.rounds; ++round) {
         for (std::size_t i = 0; i < transports.size(); ++i) {
-            ProgressLine line{fmt::format("round {}/{}  {:<24}", round + 1, options.rounds,
-                                          transports[i].title),
-                              set.bytes, "MB", 1e6};
+            ProgressLine line{
+                fmt::format("round {}/{}  {:<24}", round + 1, options.rounds, transports[i].title),
+                set.bytes, "MB", 1e6};
             measured[i].rounds.push_back(
                 run_once(transports[i], set, run,
                          [&](std::uint64_t, std::uint64_t bytes) { line.update(bytes); }));

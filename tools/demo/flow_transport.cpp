@@ -24,8 +24,8 @@ connect::Address address_of(const TransportOptions& options) {
 }
 
 [[noreturn]] void fail(std::string attempted, base::Status status) {
-    const auto code = status == base::Status::timed_out ? base::ErrorCode::timed_out
-                                                        : base::ErrorCode::peer_lost;
+    const auto code =
+        status == base::Status::timed_out ? base::ErrorCode::timed_out : base::ErrorCode::peer_lost;
     throw base::Error{code, std::move(attempted), "a flow queue", std::string{name_of(status)}, ""};
 }
 

@@ -29,9 +29,10 @@ Effort effort_of(const message::Channel& channel) {
             base::system_calls_of_this_thread()};
 }
 
-[[noreturn]] void fail(std::string attempted, base::Status status, const message::Channel& channel) {
-    const auto code = status == base::Status::timed_out ? base::ErrorCode::timed_out
-                                                        : base::ErrorCode::peer_lost;
+[[noreturn]] void fail(std::string attempted, base::Status status,
+                       const message::Channel& channel) {
+    const auto code =
+        status == base::Status::timed_out ? base::ErrorCode::timed_out : base::ErrorCode::peer_lost;
     std::string cause{name_of(status)};
     if (const std::string failure = channel.failure(); !failure.empty()) cause += ": " + failure;
     throw base::Error{code, std::move(attempted), "a message channel", std::move(cause), ""};
@@ -49,8 +50,7 @@ class MessageSender final : public Sender {
                 std::memcpy(room.data() + sizeof header, content.data(), content.size());
             }
         };
-        const base::Status status =
-            channel_.send(sizeof header + content.size(), fill, deadline_);
+        const base::Status status = channel_.send(sizeof header + content.size(), fill, deadline_);
         if (status != base::Status::ok) fail("send a record", status, channel_);
     }
     void finish() override {
@@ -94,18 +94,18 @@ class MessageReceiver final : public Receiver {
 }  // namespace
 
 Transport message_transport() {
-    return {"message", "message channel", false,
-            [](const TransportOptions& options) -> std::unique_ptr<Receiver> {
-                return std::make_unique<MessageReceiver>(
-                    message::Listener::listen(address_of(options), channel_options(options)),
-                    options.deadline);
-            },
-            [](const TransportOptions& options) -> std::unique_ptr<Sender> {
-                return std::make_unique<MessageSender>(
-                    message::connect(address_of(options), channel_options(options),
-                                     options.deadline),
-                    options.deadline);
-            }};
+    return {
+        "message", "message channel", false,
+        [](const TransportOptions& options) -> std::unique_ptr<Receiver> {
+            return std::make_unique<MessageReceiver>(
+                message::Listener::listen(address_of(options), channel_options(options)),
+                options.deadline);
+        },
+        [](const TransportOptions& options) -> std::unique_ptr<Sender> {
+            return std::make_unique<MessageSender>(
+                message::connect(address_of(options), channel_options(options), options.deadline),
+                options.deadline);
+        }};
 }
 
 }  // namespace millrace::tools::demo

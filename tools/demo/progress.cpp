@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -38,8 +39,8 @@ void ProgressLine::update(std::uint64_t done) {
         total_ == 0 ? 0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total_));
     const double left = rate > 0 ? static_cast<double>(total_ - std::min(done, total_)) / rate : 0;
     const auto filled = static_cast<int>(share * 24);
-    fmt::print(stderr, "\r\033[K{} [{:#<{}}{:<{}}] {:3.0f} %  {:.0f} {}/s  {:.0f} s left", what_, "",
-               filled, "", 24 - filled, share * 100, rate / scale_, unit_, left);
+    fmt::print(stderr, "\r\033[K{} [{:#<{}}{:<{}}] {:3.0f} %  {:.0f} {}/s  {:.0f} s left", what_,
+               "", filled, "", 24 - filled, share * 100, rate / scale_, unit_, left);
     std::fflush(stderr);
     drawn_ = true;
 }

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <fstream>
 #include <string>
 #include <system_error>
@@ -95,12 +96,12 @@ RecordSet load_records(const fs::path& root, std::uint64_t limit, std::uint32_t 
         if (progress) progress(set.bytes);
     }
     if (set.records.empty()) {
-        throw base::Error{base::ErrorCode::not_found, "read files", root.string(),
-                          set.left_out(limit).empty()
-                              ? std::string{"there is no regular file"}
-                              : "no regular file there could be read within the limit: " +
-                                    set.left_out(limit),
-                          "name another folder, or raise --limit"};
+        throw base::Error{
+            base::ErrorCode::not_found, "read files", root.string(),
+            set.left_out(limit).empty()
+                ? std::string{"there is no regular file"}
+                : "no regular file there could be read within the limit: " + set.left_out(limit),
+            "name another folder, or raise --limit"};
     }
     return set;
 }

@@ -68,11 +68,11 @@ const Figure latency_median = [](const RunResult& r) { return r.latency_median_u
 
 std::string table(const std::vector<Measured>& measured, const std::string& base_key) {
     const Measured& base = find(measured, base_key);
-    std::string text =
-        fmt::format("{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n"
-                    "{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n",
-                    "", "items/s", "ratio", "MB/s", "latency µs", "CPU s", "work req.", "sys. calls",
-                    "", "", "", "", "median     p99", "", "per item", "per item");
+    std::string text = fmt::format(
+        "{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n"
+        "{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n",
+        "", "items/s", "ratio", "MB/s", "latency µs", "CPU s", "work req.", "sys. calls", "", "",
+        "", "", "median     p99", "", "per item", "per item");
     for (const Measured& one : measured) {
         const auto figure = [&](auto member) {
             return median_of(one, [member](const RunResult& r) { return r.*member; });
@@ -105,8 +105,10 @@ std::string meaning(const Setting& setting) {
         "data       {}\n"
         "records    at most {} bytes; rings and socket buffers of {} KiB a side\n"
         "\n"
-        "What this shows: what moving real records between two processes of this host costs through\n"
-        "Millrace and through the kernel's sockets, with every record checked (length, order, hash).\n"
+        "What this shows: what moving real records between two processes of this host costs "
+        "through\n"
+        "Millrace and through the kernel's sockets, with every record checked (length, order, "
+        "hash).\n"
         "What it does not: on the soft device no network is involved, and nothing here predicts a\n"
         "NIC. CPU seconds are those of both processes while the records moved; a side that waits\n"
         "for the other polls first and sleeps later. Latency is one 64-byte item into an empty\n"
@@ -118,8 +120,8 @@ std::string meaning(const Setting& setting) {
 nlohmann::json as_json(const std::vector<Measured>& measured, const Setting& setting,
                        const std::string& base_key) {
     const Measured& base = find(measured, base_key);
-    nlohmann::json json{{"device", setting.device},       {"placement", setting.placement},
-                        {"source", setting.source},       {"record_size", setting.record_size},
+    nlohmann::json json{{"device", setting.device},         {"placement", setting.placement},
+                        {"source", setting.source},         {"record_size", setting.record_size},
                         {"ring_bytes", setting.ring_bytes}, {"ratio_against", base_key}};
     for (const Measured& one : measured) {
         nlohmann::json rounds = nlohmann::json::array();

@@ -1,6 +1,7 @@
 // How the demo tells its result: to people (table, bar chart, what it means) and to programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

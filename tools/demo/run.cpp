@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -174,7 +175,8 @@ void consume(const Transport& transport, const RecordSet& set, const RunOptions&
     if (!latencies.empty()) {
         std::sort(latencies.begin(), latencies.end());
         const auto at = [&](double share) {
-            const auto index = static_cast<std::size_t>(share * static_cast<double>(latencies.size() - 1));
+            const auto index =
+                static_cast<std::size_t>(share * static_cast<double>(latencies.size() - 1));
             return static_cast<double>(latencies[index]) / 1e3;
         };
         report.latency_median_us = at(0.5);
@@ -238,8 +240,8 @@ RunResult run_once(const Transport& transport, const RecordSet& records, const R
     transport_options.rendezvous = options.rendezvous_folder + "/" + transport.key;
     transport_options.max_record = std::max<std::uint32_t>(options.record_size, 64);
     transport_options.ring_bytes = options.ring_bytes;
-    transport_options.deadline = base::Deadline::after(std::chrono::nanoseconds{
-        static_cast<std::int64_t>(options.limit_seconds * 1e9)});
+    transport_options.deadline = base::Deadline::after(
+        std::chrono::nanoseconds{static_cast<std::int64_t>(options.limit_seconds * 1e9)});
 
     Children children;
     children.consumer = fork_end(shared->consumer, options.consumer_core, [&] {
@@ -251,8 +253,8 @@ RunResult run_once(const Transport& transport, const RecordSet& records, const R
     });
 
     bool failed = false;
-    const auto give_up = base::Deadline::after(std::chrono::nanoseconds{
-        static_cast<std::int64_t>((options.limit_seconds + 5) * 1e9)});
+    const auto give_up = base::Deadline::after(
+        std::chrono::nanoseconds{static_cast<std::int64_t>((options.limit_seconds + 5) * 1e9)});
     base::Deadline grace = base::Deadline::never();
     while (children.consumer > 0 || children.producer > 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds{failed ? 10 : 50});
@@ -282,11 +284,12 @@ RunResult run_once(const Transport& transport, const RecordSet& records, const R
     }
     if (producer.items != consumer.items || producer.bytes != consumer.bytes ||
         producer.digest != consumer.digest) {
-        throw Error{ErrorCode::protocol, "compare totals", transport.title,
-                    fmt::format("sent {} records, {} bytes; received {} records, {} bytes; digests {}",
-                                producer.items, producer.bytes, consumer.items, consumer.bytes,
-                                producer.digest == consumer.digest ? "equal" : "differ"),
-                    "this is a bug of the transport: please report it"};
+        throw Error{
+            ErrorCode::protocol, "compare totals", transport.title,
+            fmt::format("sent {} records, {} bytes; received {} records, {} bytes; digests {}",
+                        producer.items, producer.bytes, consumer.items, consumer.bytes,
+                        producer.digest == consumer.digest ? "equal" : "differ"),
+            "this is a bug of the transport: please report it"};
     }
     RunResult result;
     const auto items = static_cast<double>(consumer.items);

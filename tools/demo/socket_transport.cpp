@@ -7,10 +7,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <algorithm>
 #include <utility>
 
 #include "millrace/base/error.hpp"
@@ -106,7 +107,8 @@ class SocketReceiver final : public Receiver {
           deadline_{options.deadline},
           ring_bytes_{options.ring_bytes},
           family_{family},
-          buffer_(std::max<std::size_t>(64 << 10, 2 * (sizeof(RecordHeader) + options.max_record))) {}
+          buffer_(
+              std::max<std::size_t>(64 << 10, 2 * (sizeof(RecordHeader) + options.max_record))) {}
 
     bool receive(const Handler& handler) override {
         if (socket_.get() < 0) accept();
@@ -187,7 +189,8 @@ std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family)
     if (family == Family::unix_socket) {
         const sockaddr_un address = unix_address(options.rendezvous);
         ::unlink(options.rendezvous.c_str());
-        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+                0 ||
             ::listen(socket.get(), 1) != 0) {
             throw_errno(errno, "listen", options.rendezvous);
         }
@@ -196,7 +199,8 @@ std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family)
         address.sin_family = AF_INET;
         address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         socklen_t size = sizeof address;
-        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) !=
+                0 ||
             ::listen(socket.get(), 1) != 0 ||
             ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
             throw_errno(errno, "listen", "127.0.0.1");
@@ -212,8 +216,8 @@ std::unique_ptr<Receiver> listen(const TransportOptions& options, Family family)
 
 /// One attempt; an invalid descriptor while nobody listens yet.
 Descriptor try_connect(const TransportOptions& options, Family family) {
-    Descriptor socket{::socket(family == Family::tcp ? AF_INET : AF_UNIX,
-                               SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    Descriptor socket{
+        ::socket(family == Family::tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     if (socket.get() < 0) throw_errno(errno, "make a socket", "the baseline");
     set_buffers(socket.get(), options.ring_bytes);
     if (family == Family::unix_socket) {

@@ -46,9 +46,9 @@ class Receiver {
 };
 
 struct TransportOptions {
-    std::string rendezvous;       ///< a path no other run uses; transports derive addresses from it
-    std::uint32_t max_record;     ///< content bytes
-    std::size_t ring_bytes;       ///< per side, equal for all rings and both socket buffers
+    std::string rendezvous;    ///< a path no other run uses; transports derive addresses from it
+    std::uint32_t max_record;  ///< content bytes
+    std::size_t ring_bytes;    ///< per side, equal for all rings and both socket buffers
     base::Deadline deadline = base::Deadline::never();
 };
 

@@ -10,18 +10,17 @@
 namespace millrace::tools::doctor {
 namespace {
 
-bool loaded(const std::string& module) {
-    return std::filesystem::exists("/sys/module/" + module);
-}
+bool loaded(const std::string& module) { return std::filesystem::exists("/sys/module/" + module); }
 
 Finding modules() {
     Finding finding{.name = "kernel modules"};
-    finding.found = fmt::format("ib_uverbs {}, rdma_rxe {}",
-                                loaded("ib_uverbs") ? "loaded" : "not loaded",
-                                loaded("rdma_rxe") ? "loaded" : "not loaded");
+    finding.found =
+        fmt::format("ib_uverbs {}, rdma_rxe {}", loaded("ib_uverbs") ? "loaded" : "not loaded",
+                    loaded("rdma_rxe") ? "loaded" : "not loaded");
     if (!loaded("ib_uverbs")) {
         finding.verdict = Verdict::warn;
-        finding.means = "no device of the kernel can be used: only the soft device, which needs none";
+        finding.means =
+            "no device of the kernel can be used: only the soft device, which needs none";
         finding.remedy =
             "for a NIC: modprobe ib_uverbs and its driver; for the kernel's soft-RoCE: modprobe "
             "rdma_rxe and rdma link add rxe0 type rxe netdev …";
@@ -33,12 +32,11 @@ Finding look_at(const verbs::Device& device) {
     Finding finding{.name = fmt::format("device {}", device.name())};
     try {
         const verbs::DeviceFacts facts = device.facts();
-        finding.found = fmt::format("{}, port {} {}{}", facts.description, facts.port,
-                                    facts.port_active ? "active" : "not active",
-                                    facts.gid_index >= 0
-                                        ? fmt::format(", GID {} at index {}", facts.gid,
-                                                      facts.gid_index)
-                                        : std::string{});
+        finding.found = fmt::format(
+            "{}, port {} {}{}", facts.description, facts.port,
+            facts.port_active ? "active" : "not active",
+            facts.gid_index >= 0 ? fmt::format(", GID {} at index {}", facts.gid, facts.gid_index)
+                                 : std::string{});
         if (!facts.port_active) {
             finding.verdict = Verdict::warn;
             finding.means = "nothing can be sent through it";

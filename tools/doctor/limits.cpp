@@ -42,7 +42,8 @@ Finding memlock() {
         finding.found = size_text(limit.rlim_cur);
         if (limit.rlim_cur < 64 * mib) {
             finding.verdict = Verdict::warn;
-            finding.means = "a NIC cannot register more memory than that; the soft device locks none";
+            finding.means =
+                "a NIC cannot register more memory than that; the soft device locks none";
             finding.remedy =
                 "ulimit -l unlimited (or memlock in /etc/security/limits.conf, LimitMEMLOCK= of "
                 "the service, docker run --ulimit memlock=-1)";
@@ -58,8 +59,8 @@ Finding open_files() {
     if (limit.rlim_cur < 1024) {
         finding.verdict = limit.rlim_cur < 32 ? Verdict::fail : Verdict::warn;
         finding.means = "each connection takes some 6 descriptors, and opening the device about 10";
-        finding.remedy = fmt::format("ulimit -n 1024 or more (the hard limit here is {})",
-                                     limit.rlim_max);
+        finding.remedy =
+            fmt::format("ulimit -n 1024 or more (the hard limit here is {})", limit.rlim_max);
     }
     return finding;
 }
@@ -160,7 +161,7 @@ Finding container_memory() {
 }  // namespace
 
 std::vector<Finding> check_limits() {
-    return {memlock(),    open_files(),       memory_files(), shared_memory_folder(),
+    return {memlock(),    open_files(),      memory_files(), shared_memory_folder(),
             huge_pages(), container_memory()};
 }
 

@@ -55,9 +55,10 @@ Finding process_vm() {
     std::ifstream file{"/proc/sys/kernel/yama/ptrace_scope"};
     if (std::string text; file >> text) scope = text;
     const int error = read_a_sibling();
-    finding.found = fmt::format("kernel.yama.ptrace_scope {}; programs of one user {} each other's "
-                                "memory",
-                                scope, error == 0 ? "can reach" : "cannot reach");
+    finding.found = fmt::format(
+        "kernel.yama.ptrace_scope {}; programs of one user {} each other's "
+        "memory",
+        scope, error == 0 ? "can reach" : "cannot reach");
     if (error != 0) {
         finding.verdict = Verdict::warn;
         finding.means = fmt::format(
@@ -84,8 +85,10 @@ Finding pid_namespace() {
         finding.remedy = "mount /proc";
     } else if (status.st_ino != first_namespace) {
         finding.verdict = Verdict::warn;
-        finding.found = fmt::format("one of its own ({})", static_cast<unsigned long>(status.st_ino));
-        finding.means = "this looks like a container: programs outside it do not see its soft device";
+        finding.found =
+            fmt::format("one of its own ({})", static_cast<unsigned long>(status.st_ino));
+        finding.means =
+            "this looks like a container: programs outside it do not see its soft device";
         finding.remedy =
             "none is needed within one container; to join several, share one pid namespace, one "
             "network namespace and one user (docker run --pid=container:… --network=container:…)";
@@ -98,8 +101,8 @@ Finding membarrier() {
     const long answer = ::syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0);
     if (answer < 0 || (answer & MEMBARRIER_CMD_GLOBAL_EXPEDITED) == 0) {
         finding.verdict = Verdict::warn;
-        finding.found = answer < 0 ? base::describe_errno(errno)
-                                   : std::string{"no global expedited barrier"};
+        finding.found =
+            answer < 0 ? base::describe_errno(errno) : std::string{"no global expedited barrier"};
         finding.means = "the soft device uses a full fence per operation instead: slower";
         finding.remedy = "let the seccomp profile allow membarrier; a kernel from 4.16 on has it";
     }

@@ -66,12 +66,13 @@ int clean(bool dry_run) {
     for (const auto& one : survey.participants) {
         if (one.user == ::geteuid() && !one.readable) ++ownerless;
     }
-    fmt::print("names of fabrics: {} in use by programs that run{}\n", survey.participants.size(),
-               ownerless == 0
-                   ? std::string{", none by a dead one (the kernel takes them back)"}
-                   : fmt::format("; of {} the owner was not found: it runs another build or in "
-                                 "another pid namespace, or a child that it forked holds its socket",
-                                 ownerless));
+    fmt::print(
+        "names of fabrics: {} in use by programs that run{}\n", survey.participants.size(),
+        ownerless == 0
+            ? std::string{", none by a dead one (the kernel takes them back)"}
+            : fmt::format("; of {} the owner was not found: it runs another build or in "
+                          "another pid namespace, or a child that it forked holds its socket",
+                          ownerless));
 
     if (survey.leftovers.empty()) {
         fmt::print("memory of dead programs: none\n");
@@ -80,18 +81,20 @@ int clean(bool dry_run) {
         ++found;
         std::string holders;
         for (const auto pid : one.holders) holders += fmt::format(" {}", pid);
-        fmt::print("memory of dead programs: {} KiB of node {} of fabric '{}', held by pid{}; it is "
-                   "free when they close the device or end\n",
-                   one.memory_bytes / 1024, one.node, one.fabric, holders);
+        fmt::print(
+            "memory of dead programs: {} KiB of node {} of fabric '{}', held by pid{}; it is "
+            "free when they close the device or end\n",
+            one.memory_bytes / 1024, one.node, one.fabric, holders);
     }
 
     const auto files = files_in_shared_memory();
     if (files.empty()) fmt::print("/dev/shm: nothing (the soft device makes no files there)\n");
     for (const auto& file : files) {
         ++found;
-        fmt::print("/dev/shm: {} has our name, but the soft device does not make such files: left "
-                   "alone\n",
-                   file);
+        fmt::print(
+            "/dev/shm: {} has our name, but the soft device does not make such files: left "
+            "alone\n",
+            file);
     }
 
     const auto folders = folders_of_dead_demos();

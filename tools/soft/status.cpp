@@ -17,8 +17,11 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t most_lines = 16;  ///< of queue pairs and of regions, in the table
 
 Json as_json(const soft::Participant& one) {
-    Json json{{"fabric", one.fabric}, {"node", one.node},        {"user", one.user_name},
-              {"user_id", one.user},  {"readable", one.readable}};
+    Json json{{"fabric", one.fabric},
+              {"node", one.node},
+              {"user", one.user_name},
+              {"user_id", one.user},
+              {"readable", one.readable}};
     if (!one.readable) return json;
     json["pid"] = one.pid;
     json["program"] = one.program;
@@ -63,8 +66,9 @@ void print_left_out(std::size_t count) {
 
 void print(const soft::Participant& one, const std::map<std::uint32_t, std::string>& owners) {
     if (!one.readable) {
-        fmt::print("  node {} of user {}: this user may not look inside, or it is another build's\n",
-                   one.node, one.user_name);
+        fmt::print(
+            "  node {} of user {}: this user may not look inside, or it is another build's\n",
+            one.node, one.user_name);
         return;
     }
     std::uint64_t bytes = 0, shared = 0;
@@ -95,14 +99,14 @@ void print(const soft::Participant& one, const std::map<std::uint32_t, std::stri
     for (std::size_t i = 0; i < std::min(one.regions.size(), most_lines); ++i) {
         const auto& region = one.regions[i];
         fmt::print("    region {:#x}  {} bytes at {:#x}, {}\n", region.rkey, region.bytes,
-                   region.address,
-                   region.shared ? "mapped by peers" : "reached by process_vm");
+                   region.address, region.shared ? "mapped by peers" : "reached by process_vm");
     }
     print_left_out(one.regions.size());
     for (const auto& page : one.statistics) {
         std::string counts;
         for (const auto& [name, value] : page.counters) {
-            if (value != 0) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
+            if (value != 0)
+                counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
         }
         fmt::print("    {}: {}\n", page.title, counts.empty() ? "nothing counted yet" : counts);
     }

@@ -1,4 +1,5 @@
-// `millrace soft status`: who takes part in the soft device's fabrics, with what. Called by soft.cpp.
+// `millrace soft status`: who takes part in the soft device's fabrics, with what. Called by
+// soft.cpp.
 #pragma once
 
 #include <string>

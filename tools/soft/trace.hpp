@@ -1,7 +1,8 @@
-// `millrace soft trace`: runs a program on the soft device and shows what it asks of it, as it goes.
-// Called by soft.cpp.
+// `millrace soft trace`: runs a program on the soft device and shows what it asks of it, as it
+// goes. Called by soft.cpp.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>

@@ -19,8 +19,7 @@ inline constexpr std::chrono::seconds setup_patience{5};
 namespace detail {
 
 /// Logs a failure that is the peer's own and remembers it. False: it concerns every peer.
-[[nodiscard]] bool pass_over(const std::string& peer, const base::Error& error,
-                             std::string& last);
+[[nodiscard]] bool pass_over(const std::string& peer, const base::Error& error, std::string& last);
 /// `error`, that ended the wait, with what was passed over before.
 [[noreturn]] void end_wait(const base::Error& error, std::size_t passed_over,
                            const std::string& last);

@@ -127,7 +127,8 @@ class AnyProducer {
     template <class Make>
     static AnyProducer make(ring::Design design, Make&& make_end) {
         return AnyProducer{
-            design, detail::with_design(design, [&]<ring::Design D>() -> std::unique_ptr<Interface> {
+            design,
+            detail::with_design(design, [&]<ring::Design D>() -> std::unique_ptr<Interface> {
                 return std::make_unique<Model<D>>(make_end.template operator()<D>());
             })};
     }
@@ -198,7 +199,8 @@ class AnyConsumer {
     template <class Make>
     static AnyConsumer make(ring::Design design, Make&& make_end) {
         return AnyConsumer{
-            design, detail::with_design(design, [&]<ring::Design D>() -> std::unique_ptr<Interface> {
+            design,
+            detail::with_design(design, [&]<ring::Design D>() -> std::unique_ptr<Interface> {
                 return std::make_unique<Model<D>>(make_end.template operator()<D>());
             })};
     }

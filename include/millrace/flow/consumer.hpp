@@ -41,9 +41,7 @@ class ConsumerEnd {
         show();
     }
     /// Items in each ring; for Bytes, bytes.
-    [[nodiscard]] std::uint64_t capacity() const noexcept {
-        return receiver_->terms().capacity();
-    }
+    [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }
     [[nodiscard]] ConsumerStats stats() {
         show();
         return current();
@@ -65,7 +63,8 @@ class ConsumerEnd {
           page_{consumer_page(options_.name)} {}
 
     void count() noexcept {
-        if (++items_ % items_per_show == 0) [[unlikely]] show();
+        if (++items_ % items_per_show == 0) [[unlikely]]
+            show();
     }
     [[nodiscard]] ConsumerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts()};
@@ -83,7 +82,8 @@ class ConsumerEnd {
     template <class Try>
     base::Status wait_for_item(Try&& try_once, const base::Deadline& deadline) {
         base::Status status = try_once();
-        if (status != base::Status::empty) [[likely]] return status;
+        if (status != base::Status::empty) [[likely]]
+            return status;
         const base::Status waited = receiver_->wait(
             [&] {
                 status = try_once();

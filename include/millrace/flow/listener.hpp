@@ -19,9 +19,7 @@ class Listener {
         return listen(connect::Address::parse(address), std::move(options));
     }
     /// Where it listens, with the port that was chosen.
-    [[nodiscard]] const connect::Address& address() const noexcept {
-        return listener_.address();
-    }
+    [[nodiscard]] const connect::Address& address() const noexcept { return listener_.address(); }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
     /// What accepts the connections beneath.
     [[nodiscard]] connect::Listener& links() noexcept { return listener_; }

@@ -58,8 +58,8 @@ class ProducerEnd {
     }
     /// Design, device and path, and what an item costs.
     [[nodiscard]] std::string explain() const {
-        return detail::explain(ring::Role::producer, D, sender_->terms(), sender_->link(),
-                               options_, sender_->failure());
+        return detail::explain(ring::Role::producer, D, sender_->terms(), sender_->link(), options_,
+                               sender_->failure());
     }
 
   protected:
@@ -73,7 +73,8 @@ class ProducerEnd {
           page_{producer_page(options_.name)} {}
 
     void count() noexcept {
-        if (++items_ % items_per_show == 0) [[unlikely]] show();
+        if (++items_ % items_per_show == 0) [[unlikely]]
+            show();
     }
     [[nodiscard]] ProducerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, sender_->counts()};
@@ -84,7 +85,8 @@ class ProducerEnd {
     template <class Try>
     base::Status wait_for_space(Try&& try_once, const base::Deadline& deadline) {
         base::Status status = try_once();
-        if (status != base::Status::full) [[likely]] return status;
+        if (status != base::Status::full) [[likely]]
+            return status;
         show();
         const base::Status waited = sender_->wait(
             [&] {
@@ -117,7 +119,8 @@ class Producer : public detail::ProducerEnd<D>,
   public:
     base::Status try_enqueue(const T& item) noexcept {
         const base::Status status = this->sender_->reserve(slot);
-        if (status != base::Status::ok) [[unlikely]] return status;
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         std::memcpy(this->sender_->at(), &item, sizeof(T));
         lay();
         return this->sender_->push();
@@ -256,9 +259,11 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
         return ring::Frames<D>::bytes(length, this->sender_->terms().chunk_bytes);
     }
     base::Status put(Item item) noexcept {
-        if (item.size() > max_size()) [[unlikely]] return base::Status::too_large;
+        if (item.size() > max_size()) [[unlikely]]
+            return base::Status::too_large;
         const base::Status status = this->sender_->reserve(frame_bytes(item.size()));
-        if (status != base::Status::ok) [[unlikely]] return status;
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         if (!item.empty()) {
             std::memcpy(this->sender_->at() + ring::mark_bytes, item.data(), item.size());
         }

@@ -54,15 +54,15 @@ struct ChannelStats {
     std::uint64_t bytes_sent = 0;  ///< of payload
     std::uint64_t messages_received = 0;
     std::uint64_t bytes_received = 0;
-    std::uint64_t pieces_sent = 0;      ///< a message that fits in the ring is one piece
+    std::uint64_t pieces_sent = 0;  ///< a message that fits in the ring is one piece
     std::uint64_t pieces_received = 0;
-    std::uint64_t frame_writes = 0;     ///< WRITEs that carried pieces
-    std::uint64_t other_writes = 0;     ///< WRITEs for skips at the end of the ring and closing
-    std::uint64_t credit_writes = 0;    ///< WRITEs that told the peer what we consumed
-    std::uint64_t credit_reads = 0;     ///< READs that asked the peer what it consumed
-    std::uint64_t full = 0;             ///< attempts to send that found no room
+    std::uint64_t frame_writes = 0;   ///< WRITEs that carried pieces
+    std::uint64_t other_writes = 0;   ///< WRITEs for skips at the end of the ring and closing
+    std::uint64_t credit_writes = 0;  ///< WRITEs that told the peer what we consumed
+    std::uint64_t credit_reads = 0;   ///< READs that asked the peer what it consumed
+    std::uint64_t full = 0;           ///< attempts to send that found no room
     std::uint64_t sleeps = 0;
-    std::uint64_t events_sent = 0;      ///< wake-ups for a sleeping peer
+    std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
 };
 

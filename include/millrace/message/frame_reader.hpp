@@ -30,8 +30,7 @@ class FrameReader {
 
     FrameReader() noexcept = default;
     /// As FrameWriter's constructor.
-    explicit FrameReader(std::span<const std::byte> ring,
-                         std::uint64_t first_position = 0) noexcept
+    explicit FrameReader(std::span<const std::byte> ring, std::uint64_t first_position = 0) noexcept
         : ring_{ring.data()}, size_{ring.size()}, position_{first_position} {}
 
     /// Bytes consumed so far: what the sender may write over.
@@ -60,12 +59,14 @@ class FrameReader {
                 if (position_ - begin > size_) return Look::broken;
                 continue;
             }
-            if (frame_bytes(length) > size_ - at) [[unlikely]] return Look::broken;
+            if (frame_bytes(length) > size_ - at) [[unlikely]]
+                return Look::broken;
             const std::uint64_t footer =
                 detail::load_word(ring_ + at + word_bytes + padded(length));
             if (top_byte(footer) != header_mark(header)) return Look::nothing;
             const std::uint64_t unused = footer_unused(footer);
-            if (unused > length) [[unlikely]] return Look::broken;
+            if (unused > length) [[unlikely]]
+                return Look::broken;
             next_tag_ = footer_next_tag(footer);
             extent_ = frame_bytes(length);
             piece.payload = {ring_ + at + word_bytes, length - unused};

@@ -47,8 +47,8 @@ class Puller {
 
   private:
     base::Status post(const ibv_sge& slice, std::uint64_t offset, std::uint64_t& count) noexcept {
-        const base::Status status = window_->post(
-            verbs::Read{.into = {&slice, 1}, .from = source_ + offset}, Signal::now);
+        const base::Status status =
+            window_->post(verbs::Read{.into = {&slice, 1}, .from = source_ + offset}, Signal::now);
         if (status == base::Status::ok) {
             ticket_ = window_->posted();
             ++count;

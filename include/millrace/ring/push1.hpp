@@ -43,17 +43,16 @@ class Push1 {
                                     std::uint32_t immediate, Signal signal) noexcept {
         const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
         ++posted_;
-        return window_->post(verbs::WriteWithImmediate{.from = {&slice, 1},
-                                                       .to = target_ + offset,
-                                                       .immediate = immediate},
-                             signal);
+        return window_->post(
+            verbs::WriteWithImmediate{
+                .from = {&slice, 1}, .to = target_ + offset, .immediate = immediate},
+            signal);
     }
 
     /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
-    base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes,
-                               std::uint64_t mark_offset, Signal signal) noexcept {
-        if (window_->free() < 2 &&
-            (window_->reap() != base::Status::ok || window_->free() < 2)) {
+    base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes, std::uint64_t mark_offset,
+                               Signal signal) noexcept {
+        if (window_->free() < 2 && (window_->reap() != base::Status::ok || window_->free() < 2)) {
             return window_->broken() ? base::Status::peer_lost : base::Status::full;
         }
         const std::uint64_t behind = mark_offset + mark_bytes;
@@ -67,15 +66,13 @@ class Push1 {
         const std::size_t last = slices[2].length == 0 ? 2 : 3;
         if (last - first > 1) {
             ++posted_;
-            const base::Status status =
-                window_->post(verbs::Write{.from = {&slices[first], last - first},
-                                           .to = target_ + offset});
+            const base::Status status = window_->post(
+                verbs::Write{.from = {&slices[first], last - first}, .to = target_ + offset});
             if (status != base::Status::ok) return status;
         }
         ++posted_;
         const ibv_sge mark{source_ + mark_offset, mark_bytes, local_key_};
-        return window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset},
-                             signal);
+        return window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal);
     }
 
     /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.

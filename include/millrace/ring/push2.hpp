@@ -33,7 +33,8 @@ class Push2 {
 
     /// True if `count` SENDs have slots.
     [[nodiscard]] bool has_slots(std::uint64_t count) noexcept {
-        if (window_->free() >= count) [[likely]] return true;
+        if (window_->free() >= count) [[likely]]
+            return true;
         return window_->reap() == base::Status::ok && window_->free() >= count;
     }
     /// Posts the `bytes` at `offset`, which begin at a chunk. The caller has asked has_slots().

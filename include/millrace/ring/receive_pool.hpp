@@ -27,7 +27,8 @@ class ReceivePool {
 
     /// False: refused, and the pool is broken.
     bool post(const verbs::Receive& receive) noexcept {
-        if (queue_pair_->post(receive) != 0) [[unlikely]] broken_ = true;
+        if (queue_pair_->post(receive) != 0) [[unlikely]]
+            broken_ = true;
         ++posted_;
         return !broken_;
     }

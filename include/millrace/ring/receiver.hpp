@@ -44,16 +44,16 @@ namespace millrace::ring {
 
 /// Counts of what a Receiver did since it was made.
 struct ReceiverCounts {
-    std::uint64_t bytes = 0;          ///< of ring: payload, marks, padding, skips
-    std::uint64_t credit_writes = 0;  ///< work requests that returned space
-    std::uint64_t credit_stores = 0;  ///< progress published in own memory
+    std::uint64_t bytes = 0;           ///< of ring: payload, marks, padding, skips
+    std::uint64_t credit_writes = 0;   ///< work requests that returned space
+    std::uint64_t credit_stores = 0;   ///< progress published in own memory
     std::uint64_t transfer_reads = 0;  ///< work requests that asked how far items are
-    std::uint64_t data_reads = 0;     ///< work requests that fetched items
-    std::uint64_t receives = 0;       ///< receives posted for data or immediates
-    std::uint64_t events = 0;         ///< wake-ups sent to the producer
-    std::uint64_t work_requests = 0;  ///< all of them, announcements of sleep included
+    std::uint64_t data_reads = 0;      ///< work requests that fetched items
+    std::uint64_t receives = 0;        ///< receives posted for data or immediates
+    std::uint64_t events = 0;          ///< wake-ups sent to the producer
+    std::uint64_t work_requests = 0;   ///< all of them, announcements of sleep included
     std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;       ///< events received
+    std::uint64_t wake_ups = 0;  ///< events received
 };
 
 /// One thread at a time. Only the constructor and wait may block; only the constructor throws or
@@ -86,12 +86,15 @@ class Receiver {
     void release_slot(std::uint64_t slot_bytes) noexcept {
         consumed_ += slot_bytes;
         offset_ += slot_bytes;
-        if (offset_ == ring_bytes_) [[unlikely]] offset_ = 0;
+        if (offset_ == ring_bytes_) [[unlikely]]
+            offset_ = 0;
         if constexpr (asks_ahead) {
-            if (arrived_ - consumed_ < low_water_) [[unlikely]] ask_ahead();
+            if (arrived_ - consumed_ < low_water_) [[unlikely]]
+                ask_ahead();
         }
         if constexpr (D.data != DataFlow::pull) {
-            if (consumed_ - returned_ >= credit_step_) [[unlikely]] return_credit();
+            if (consumed_ - returned_ >= credit_step_) [[unlikely]]
+                return_credit();
         }
     }
     /// The next frame's payload; `found` false if there is none. Frames only. Passes over skips.
@@ -194,14 +197,14 @@ class Receiver {
     const std::byte* ring_ = nullptr;
     std::uint64_t offset_ = 0;  ///< of consumed_ in the ring
     std::uint64_t consumed_ = 0;
-    std::uint64_t arrived_ = 0;   ///< unless it looks at marks
+    std::uint64_t arrived_ = 0;    ///< unless it looks at marks
     std::uint64_t low_water_ = 0;  ///< fewer bytes than that arrived: asks for more
     std::uint64_t initial_ = 0;
     std::uint64_t ring_bytes_ = 0;
     std::uint64_t tag_ = 0;       ///< of the frame at consumed_
     std::uint64_t returned_ = 0;  ///< what the producer was last told
     std::uint64_t credit_step_ = 0;
-    std::uint64_t looked_ = 0;      ///< ticks of the last look()
+    std::uint64_t looked_ = 0;  ///< ticks of the last look()
     std::uint64_t look_ticks_ = 0;
     Terms terms_;
 

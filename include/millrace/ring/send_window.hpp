@@ -61,7 +61,8 @@ class SendWindow {
         }
         request.id = posted_ + 1;
         const int error = queue_pair_->post(request);
-        if (error != 0) [[unlikely]] return refuse(error);
+        if (error != 0) [[unlikely]]
+            return refuse(error);
         ++posted_;
         return base::Status::ok;
     }

@@ -48,19 +48,19 @@ namespace millrace::ring {
 
 /// Counts of what a Sender did since it was made.
 struct SenderCounts {
-    std::uint64_t bytes = 0;             ///< of ring: payload, marks, padding, skips
-    std::uint64_t data_writes = 0;       ///< work requests (WRITEs, SENDs) with items or marks
-    std::uint64_t transfer_writes = 0;   ///< work requests that told how far items have arrived
-    std::uint64_t space_reads = 0;       ///< work requests that asked for space
-    std::uint64_t settling_writes = 0;   ///< empty ones, for a completion that was missing
-    std::uint64_t events = 0;            ///< wake-ups sent to the consumer
-    std::uint64_t work_requests = 0;     ///< all of them, announcements of sleep included
-    std::uint64_t receives = 0;          ///< receives posted for credit
+    std::uint64_t bytes = 0;            ///< of ring: payload, marks, padding, skips
+    std::uint64_t data_writes = 0;      ///< work requests (WRITEs, SENDs) with items or marks
+    std::uint64_t transfer_writes = 0;  ///< work requests that told how far items have arrived
+    std::uint64_t space_reads = 0;      ///< work requests that asked for space
+    std::uint64_t settling_writes = 0;  ///< empty ones, for a completion that was missing
+    std::uint64_t events = 0;           ///< wake-ups sent to the consumer
+    std::uint64_t work_requests = 0;    ///< all of them, announcements of sleep included
+    std::uint64_t receives = 0;         ///< receives posted for credit
     std::uint64_t full_returns = 0;
     std::uint64_t lazy_refreshes = 0;
     std::uint64_t forced_refreshes = 0;
     std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;          ///< events received
+    std::uint64_t wake_ups = 0;  ///< events received
 };
 
 /// One thread at a time. Only the constructor and close/flush/wait may block, within their
@@ -81,7 +81,8 @@ class Sender {
     /// Makes sure that `bytes` (a multiple of 8) fit at at(). `ok`, `full`, `closed` (by either
     /// end), `peer_lost`, `too_large`. Asking again without append() is allowed.
     base::Status reserve(std::uint64_t bytes) noexcept {
-        if (bytes <= room_) [[likely]] return base::Status::ok;
+        if (bytes <= room_) [[likely]]
+            return base::Status::ok;
         return make_room(bytes);
     }
     /// Where the next item goes, after a reserve() that said ok.
@@ -97,18 +98,22 @@ class Sender {
     /// Sends what was appended, as far as the peer is known to have space. `ok` also when it has
     /// none: then items wait in our ring for the next call, or for flush(). `closed`, `peer_lost`.
     base::Status push() noexcept {
-        if (!straight_) [[unlikely]] return push_behind();
+        if (!straight_) [[unlikely]]
+            return push_behind();
         const std::uint64_t bytes = produced_ - intransit_;
-        if (bytes == 0) [[unlikely]] return tell();
+        if (bytes == 0) [[unlikely]]
+            return tell();
         if constexpr (D.data != DataFlow::push1) return push_unit_runs();
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
         const base::Status status = run(offset_ - bytes, bytes, produced_, signal_for(produced_));
-        if (status != base::Status::ok) [[unlikely]] return push_failed(status);
+        if (status != base::Status::ok) [[unlikely]]
+            return push_failed(status);
         intransit_ = produced_;
         if (window_.last_is_signaled()) cover();
         const base::Status told = tell();
-        if (wake) [[unlikely]] (void)bell_.ring();
+        if (wake) [[unlikely]]
+            (void)bell_.ring();
         return told;
     }
 
@@ -139,8 +144,8 @@ class Sender {
   private:
     struct Page {
         WakeUpPage wake;
-        CounterLine credit;   ///< pushed by the consumer
-        CounterLine landing;  ///< of our READs of its progress
+        CounterLine credit;    ///< pushed by the consumer
+        CounterLine landing;   ///< of our READs of its progress
         CounterLine transfer;  ///< transfer pull: how far it may go, for the consumer to READ
         CounterLine taken;     ///< space push2: how many SENDs were taken
         CounterLine credits[SpaceView<SpaceNotification::push2>::receives];  ///< their receives
@@ -210,10 +215,9 @@ class Sender {
     [[nodiscard]] bool is_skip(std::uint64_t offset, std::uint64_t position) const noexcept {
         return load_word(ring_ + offset) == Frames<D>::skip(position, terms_.secret);
     }
-    [[nodiscard]] std::uint64_t unit_at(std::uint64_t offset, std::uint64_t position) const noexcept;
-    [[nodiscard]] std::uint64_t in_use() const noexcept {
-        return produced_ - space_.consumed();
-    }
+    [[nodiscard]] std::uint64_t unit_at(std::uint64_t offset,
+                                        std::uint64_t position) const noexcept;
+    [[nodiscard]] std::uint64_t in_use() const noexcept { return produced_ - space_.consumed(); }
     [[nodiscard]] std::uint64_t peer_room() const noexcept {
         const std::uint64_t used = in_use();
         return used >= terms_.window_bytes ? 0 : terms_.window_bytes - used;

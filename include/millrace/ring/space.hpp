@@ -102,11 +102,7 @@ class SpaceView<SpaceNotification::push2> {
     /// Posts the receives. `words`: `receives` words of own memory (local write) at `offset`.
     SpaceView(connect::Link& link, const verbs::MemoryRegion& region, std::size_t offset,
               CounterLine& taken, std::uint64_t initial) noexcept
-        : pool_{link},
-          region_{&region},
-          offset_{offset},
-          taken_line_{&taken},
-          consumed_{initial} {
+        : pool_{link}, region_{&region}, offset_{offset}, taken_line_{&taken}, consumed_{initial} {
         taken_line_->store(PositionWord::pack(0));
         for (std::uint64_t i = 0; i < receives; ++i) post(i);
     }

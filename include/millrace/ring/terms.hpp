@@ -58,12 +58,12 @@ struct RingOptions {
 
 /// What both ends hold after the agreement.
 struct Terms {
-    std::uint64_t ring_bytes = 0;  ///< of each ring; a multiple of slot_bytes, or of 8
-    std::uint64_t slot_bytes = 0;  ///< one item with padding and mark; 0: frames
-    std::uint64_t initial = 0;     ///< position of the first item
-    std::uint64_t secret = 0;      ///< of the frames' tags; chosen by the producer
-    bool in_order = false;         ///< a run of items may be one WRITE: the device keeps the
-                                   ///< order of its bytes, or the design does not need it
+    std::uint64_t ring_bytes = 0;    ///< of each ring; a multiple of slot_bytes, or of 8
+    std::uint64_t slot_bytes = 0;    ///< one item with padding and mark; 0: frames
+    std::uint64_t initial = 0;       ///< position of the first item
+    std::uint64_t secret = 0;        ///< of the frames' tags; chosen by the producer
+    bool in_order = false;           ///< a run of items may be one WRITE: the device keeps the
+                                     ///< order of its bytes, or the design does not need it
     std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;  ///< the consumer's
@@ -80,9 +80,9 @@ struct Terms {
 
 /// The addresses one end shows the other.
 struct Places {
-    verbs::RemoteAddress ring;    ///< the end whose ring the other WRITEs or READs
-    verbs::RemoteAddress page;    ///< both: the WakeUpPage
-    verbs::RemoteAddress credit;  ///< producer: where pushed credit is written
+    verbs::RemoteAddress ring;      ///< the end whose ring the other WRITEs or READs
+    verbs::RemoteAddress page;      ///< both: the WakeUpPage
+    verbs::RemoteAddress credit;    ///< producer: where pushed credit is written
     verbs::RemoteAddress transfer;  ///< where the transfer counter is pushed to or pulled from
     verbs::RemoteAddress taken;     ///< producer: how many credit SENDs it has taken
 };
@@ -94,8 +94,8 @@ void check(const RingOptions& options, Design design = {});
 /// Agrees with the other end. Throws Error: refused when the two do not fit (two consumers, another
 /// design, another item size), naming both, at both ends; invalid_argument for `options`; and as
 /// Link::exchange.
-[[nodiscard]] Terms agree(connect::Link& link, Role role, Design design,
-                          const RingOptions& options, const base::Deadline& deadline);
+[[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
+                          const base::Deadline& deadline);
 /// Exchanges addresses; both ends must have registered what they name.
 [[nodiscard]] Places exchange_places(connect::Link& link, const Places& mine,
                                      const base::Deadline& deadline);

@@ -81,8 +81,7 @@ class TransferNotice<TransferNotification::immediate> {
 
     /// True: a receive is there for one more.
     [[nodiscard]] bool has_receive(std::uint64_t consumed) noexcept {
-        while (count_ != 0 &&
-               static_cast<std::int64_t>(consumed - sent_[head_]) >= 0) {
+        while (count_ != 0 && static_cast<std::int64_t>(consumed - sent_[head_]) >= 0) {
             if (++head_ == sent_.size()) head_ = 0;
             --count_;
         }

@@ -32,7 +32,8 @@ void check_mode(std::string_view mode);
 
 __be64 get_device_guid(ibv_device* device) noexcept;
 int get_device_index(ibv_device* device) noexcept;
-/// The mode is chosen here, by MILLRACE_SOFT_MODE; one that cannot be understood is EINVAL (logged).
+/// The mode is chosen here, by MILLRACE_SOFT_MODE; one that cannot be understood is EINVAL
+/// (logged).
 ibv_context* open_device(ibv_device* device) noexcept;
 /// open_device for callers who can take more than an errno value: throws base::Error, with the
 /// cause and a remedy. Precondition: owns(device).
@@ -72,8 +73,8 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noex
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
-/// NULL with EOPNOTSUPP for a queue pair made without `send_ops_flags`. The extended objects are made
-/// by ibv_create_qp_ex and ibv_create_cq_ex, which dispatch through the context.
+/// NULL with EOPNOTSUPP for a queue pair made without `send_ops_flags`. The extended objects are
+/// made by ibv_create_qp_ex and ibv_create_cq_ex, which dispatch through the context.
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept;
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) noexcept;
@@ -90,8 +91,7 @@ int destroy_srq(ibv_srq* srq) noexcept;
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept;
 int init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* completion, ibv_grh* grh,
                     ibv_ah_attr* attributes) noexcept;
-ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh,
-                          std::uint8_t port) noexcept;
+ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh, std::uint8_t port) noexcept;
 int destroy_ah(ibv_ah* ah) noexcept;
 
 /// The GID names the group; the LID does not matter. destroy_qp says EBUSY while one is attached.

@@ -1,6 +1,7 @@
-// What can be seen of the soft device's fabrics from outside: who takes part, with which queue pairs
-// and memory. Reads what the participants publish in their node memory, and /proc; joins nothing,
-// writes nothing, connects to nobody. Called by `millrace soft status` and `millrace soft clean`.
+// What can be seen of the soft device's fabrics from outside: who takes part, with which queue
+// pairs and memory. Reads what the participants publish in their node memory, and /proc; joins
+// nothing, writes nothing, connects to nobody. Called by `millrace soft status` and `millrace soft
+// clean`.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +23,8 @@ struct SeenQueuePair {
     std::optional<std::uint32_t> peer;  ///< queue pair number, once it is connected
     std::uint32_t pending_sends = 0;    ///< posted, but the peer was not ready
     std::uint32_t posted_receives = 0;  ///< not yet consumed; of all its pool's, if it has one
-    /// The receive pool that it takes from: a shared receive queue's handle, or a UD queue pair's own.
+    /// The receive pool that it takes from: a shared receive queue's handle, or a UD queue pair's
+    /// own.
     std::optional<std::uint32_t> pool;
 };
 

@@ -22,18 +22,18 @@ struct DeviceFacts {
     std::string provider;     ///< "system" or "soft"
     std::string description;  ///< soft: mode and what it means; else node type and link layer
     std::string firmware;
-    std::uint64_t guid = 0;   ///< host byte order
-    std::uint8_t port = 0;    ///< first active port, or 1
+    std::uint64_t guid = 0;  ///< host byte order
+    std::uint8_t port = 0;   ///< first active port, or 1
     bool port_active = false;
-    std::string link_layer;   ///< "InfiniBand", "Ethernet"
+    std::string link_layer;  ///< "InfiniBand", "Ethernet"
     std::uint16_t lid = 0;
-    int active_mtu = 0;       ///< bytes
+    int active_mtu = 0;  ///< bytes
     int max_queue_pairs = 0;
     int max_work_requests = 0;
     int max_sge = 0;
     int max_completion_entries = 0;
     std::uint64_t max_region_size = 0;
-    int gid_index = -1;       ///< the one connect/ would use; -1: none is needed or none there
+    int gid_index = -1;  ///< the one connect/ would use; -1: none is needed or none there
     std::string gid;
 };
 

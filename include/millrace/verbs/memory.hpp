@@ -82,8 +82,8 @@ class MemoryRegion {
 
     /// The scatter/gather element for `length` bytes at `offset`. Unchecked; the device checks.
     [[nodiscard]] ibv_sge slice(std::size_t offset, std::size_t length) const noexcept {
-        return {reinterpret_cast<std::uint64_t>(data() + offset), static_cast<std::uint32_t>(length),
-                raw_->lkey};
+        return {reinterpret_cast<std::uint64_t>(data() + offset),
+                static_cast<std::uint32_t>(length), raw_->lkey};
     }
     /// What a peer needs to reach `offset`.
     [[nodiscard]] RemoteAddress remote(std::size_t offset = 0) const noexcept {

@@ -22,7 +22,7 @@ struct QueuePairOptions {
     std::uint32_t max_receive_requests = 16;
     std::uint32_t max_send_slices = 2;
     std::uint32_t max_receive_slices = 1;
-    std::uint32_t max_inline = 64;             ///< bytes
+    std::uint32_t max_inline = 64;  ///< bytes
     bool signal_all = false;
 };
 
@@ -38,13 +38,13 @@ struct QueuePairAddress {
 /// How to reach the peer and how patient to be.
 struct PathOptions {
     std::uint8_t port = 1;
-    int gid_index = -1;             ///< -1: address by LID alone
+    int gid_index = -1;  ///< -1: address by LID alone
     ibv_mtu mtu = IBV_MTU_1024;
-    std::uint8_t timeout = 14;      ///< 4.096 µs * 2^timeout per transport retry; 14 is 67 ms
+    std::uint8_t timeout = 14;  ///< 4.096 µs * 2^timeout per transport retry; 14 is 67 ms
     std::uint8_t retry_count = 7;
-    std::uint8_t rnr_retry = 7;     ///< 7: for ever
-    std::uint8_t min_rnr_timer = 1; ///< IB encoding; 1 is 10 µs
-    std::uint8_t max_reads = 16;    ///< outstanding READs and atomics, both directions
+    std::uint8_t rnr_retry = 7;      ///< 7: for ever
+    std::uint8_t min_rnr_timer = 1;  ///< IB encoding; 1 is 10 µs
+    std::uint8_t max_reads = 16;     ///< outstanding READs and atomics, both directions
     std::uint8_t hop_limit = 64;
 };
 

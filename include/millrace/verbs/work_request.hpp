@@ -49,9 +49,9 @@ struct Read {
     SendFlags flags = SendFlags::none;
 };
 /// The 8 bytes at `at` become `desired` if they are `expected`; what they were goes to `into`, of 8
-/// bytes. `at` is aligned to 8, its region and queue pair grant Access::remote_atomic. Atomic to other
-/// work requests on the same device; to the processor's only where the device says so. RC only.
-/// InfiniBand specification, "Atomic operations".
+/// bytes. `at` is aligned to 8, its region and queue pair grant Access::remote_atomic. Atomic to
+/// other work requests on the same device; to the processor's only where the device says so. RC
+/// only. InfiniBand specification, "Atomic operations".
 struct CompareAndSwap {
     std::uint64_t id = 0;
     Slices into;

@@ -7,6 +7,7 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -29,9 +30,7 @@ void say(const char* name, bool good, const char* what) {
 }
 
 /// It has to work.
-void works(const char* name, bool good) {
-    say(name, good, good ? "" : std::strerror(errno));
-}
+void works(const char* name, bool good) { say(name, good, good ? "" : std::strerror(errno)); }
 
 /// 0, or an errno value that must be EOPNOTSUPP; -1 stands for errno.
 bool works_or_refuses(const char* name, int result) {
