@@ -17,6 +17,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/soft/device.hpp"
+#include "ringing.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -88,12 +89,7 @@ AsynchronousEvents::AsynchronousEvents(int liveness)
     }
 }
 
-void AsynchronousEvents::ring() noexcept {
-    const char byte = 1;
-    base::count_system_call();
-    // A full pipe is a bell that rings already.
-    [[maybe_unused]] const ssize_t written = write(bell_write_.get(), &byte, 1);
-}
+void AsynchronousEvents::ring() noexcept { ring_bell(bell_write_.get()); }
 
 void AsynchronousEvents::raise(const ibv_async_event& event) noexcept {
     const std::lock_guard guard{mutex_};

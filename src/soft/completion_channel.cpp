@@ -17,6 +17,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/soft/device.hpp"
+#include "ringing.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -113,11 +114,7 @@ void close_all(CompletionChannel& channel) noexcept {
 
 }  // namespace
 
-void CompletionChannel::ring() noexcept {
-    const char byte = 1;
-    [[maybe_unused]] const ssize_t written = write(bell_write, &byte, 1);
-    base::count_system_call();
-}
+void CompletionChannel::ring() noexcept { ring_bell(bell_write); }
 
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
     if (delay.count() <= 0) delay = std::chrono::nanoseconds{1};

@@ -162,8 +162,7 @@ void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept 
         page != nullptr) {
         page->tell(qp_.send_source.place.bit);
     }
-    if ((armed & armed_mode_mask) != armed_any || armed == rung_) return;
-    if (armed == before) rung_ = armed;  // as Executor::ring_sender
+    if (!rung_.must_ring(armed, before, false)) return;
     auto* const channel = static_cast<CompletionQueue*>(qp_.send_cq)->soft_channel;
     if (channel != nullptr) channel->ring();
 }

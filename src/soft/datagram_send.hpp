@@ -10,6 +10,7 @@
 
 #include "datagram_target.hpp"
 #include "multicast.hpp"
+#include "ringing.hpp"
 
 namespace millrace::soft {
 
@@ -36,7 +37,7 @@ class DatagramSender {
     Groups groups_;
     std::uint32_t last_qpn_ = 0;
     DatagramTarget* last_ = nullptr;
-    std::uint32_t rung_ = 0;
+    RungEpoch rung_;
     std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
 };
 

@@ -201,31 +201,15 @@ void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage
     slot.arrived.store(sequence_of(receive.position), std::memory_order_release);
     light_fence(asymmetric_);
     const std::uint32_t armed = view_.control->armed_receive.load(std::memory_order_relaxed);
-    const std::uint32_t mode = armed & armed_mode_mask;
-    if (mode != armed_not && armed != rung_ &&
-        (mode == armed_any || (flags & (completion_solicited | completion_protection)) != 0))
-        [[unlikely]] {
-        if (armed == before) rung_ = armed;  // as Executor::ring_receiver
-        ring(bell_receive_, view_.control->bell_receive.load(std::memory_order_relaxed));
+    const bool solicited = (flags & (completion_solicited | completion_protection)) != 0;
+    if (rung_.must_ring(armed, before, solicited)) [[unlikely]] {
+        ring_bell(bell_receive_.descriptor(
+            *peer_, view_.control->bell_receive.load(std::memory_order_relaxed)));
     }
     if (pool_.below_limit(receive.position)) [[unlikely]] {
-        ring(bell_async_, view_.control->bell_async.load(std::memory_order_relaxed));
+        ring_bell(bell_async_.descriptor(
+            *peer_, view_.control->bell_async.load(std::memory_order_relaxed)));
     }
-}
-
-void DatagramTarget::ring(Bell& bell, int number) noexcept {
-    if (bell.number != number) {
-        bell = Bell{number, nullptr};
-        try {
-            if (number >= 0) bell.pipe = peer_->bell(number);
-        } catch (...) {  // no memory for it: the receiver wakes by its own clock
-        }
-    }
-    if (bell.pipe == nullptr) return;
-    const char byte = 1;
-    // A full pipe is a bell that rings already.
-    [[maybe_unused]] const ssize_t written = write(bell.pipe->get(), &byte, 1);
-    base::count_system_call();
 }
 
 DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) noexcept {

@@ -18,6 +18,7 @@
 #include "datagram.hpp"
 #include "fabric.hpp"
 #include "receive_pool_layout.hpp"
+#include "ringing.hpp"
 #include "spin_lock.hpp"
 
 namespace millrace::soft {
@@ -66,10 +67,6 @@ class DatagramTarget {
         std::uint64_t length = 0;
         Reach base;
     };
-    struct Bell {
-        int number = -1;
-        std::shared_ptr<const Descriptor> pipe;
-    };
 
     DatagramTarget(Node& node, std::shared_ptr<PeerNode> peer) noexcept;
     [[nodiscard]] bool map(std::uint32_t index);
@@ -82,7 +79,6 @@ class DatagramTarget {
                                  std::uint32_t count) noexcept;
     void arrive(const ClaimedReceive& receive, const DatagramMessage& message,
                 std::uint32_t flags) noexcept;
-    void ring(Bell& bell, int number) noexcept;
 
     Node& node_;
     const std::shared_ptr<PeerNode> peer_;
@@ -97,9 +93,9 @@ class DatagramTarget {
 
     SpinLock lock_;  ///< guards what follows, and the hazard word
     std::array<Region, 8> regions_{};
-    Bell bell_receive_;
-    Bell bell_async_;
-    std::uint32_t rung_ = 0;
+    PeerBell bell_receive_;
+    PeerBell bell_async_;
+    RungEpoch rung_;
 };
 
 /// The targets of a process, so that its queue pairs share them.

@@ -67,17 +67,17 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
 void Executor::disconnect() noexcept {
     for (Side* side : {&receiver_, &sender_}) {
         side->end = End{};
-        side->bell_send = Bell{};
-        side->bell_receive = Bell{};
-        side->bell_async = Bell{};
+        side->bell_send = PeerBell{};
+        side->bell_receive = PeerBell{};
+        side->bell_async = PeerBell{};
         side->news_send = Announcement{};
         side->news_receive = Announcement{};
         forget(*side);
     }
     receiver_word_ = no_word;
     sender_word_ = no_word;
-    rung_send_ = 0;
-    rung_receive_ = 0;
+    rung_send_ = RungEpoch{};
+    rung_receive_ = RungEpoch{};
     node_ = nullptr;
     peer_ = nullptr;
     connected_ = false;
@@ -399,9 +399,7 @@ void Executor::ring_sender(bool solicited, std::uint32_t before) noexcept {
     const BlockView& block = sender_.end.block;
     const std::uint32_t armed = block.control->armed_send.load(std::memory_order_acquire);
     if ((armed & armed_news) != 0) announce(sender_, true);
-    const std::uint32_t mode = armed & armed_mode_mask;
-    if (mode == armed_not || armed == rung_send_ || (mode == armed_solicited && !solicited)) return;
-    if (armed == before) rung_send_ = armed;
+    if (!rung_send_.must_ring(armed, before, solicited)) return;
     ring(sender_, sender_.bell_send, block.control->bell_send.load(std::memory_order_relaxed),
          sender_.end.bell_send);
 }
@@ -410,11 +408,7 @@ void Executor::ring_receiver(bool solicited, std::uint32_t before) noexcept {
     const BlockView& block = receiver_.end.block;
     const std::uint32_t armed = block.control->armed_receive.load(std::memory_order_acquire);
     if ((armed & armed_news) != 0) announce(receiver_, false);
-    const std::uint32_t mode = armed & armed_mode_mask;
-    if (mode == armed_not || armed == rung_receive_ || (mode == armed_solicited && !solicited)) {
-        return;
-    }
-    if (armed == before) rung_receive_ = armed;
+    if (!rung_receive_.must_ring(armed, before, solicited)) return;
     ring(receiver_, receiver_.bell_receive,
          block.control->bell_receive.load(std::memory_order_relaxed), receiver_.end.bell_receive);
 }
@@ -445,25 +439,11 @@ void Executor::ring_receiver_async() noexcept {
          receiver_.end.bell_async);
 }
 
-void Executor::ring(const Side& side, Bell& bell, int number, int own_bell) noexcept {
-    int descriptor = own_bell;
-    if (!side.end.mine) {
-        if (bell.number != number) {
-            bell = Bell{number, nullptr};
-            try {
-                if (number >= 0) bell.pipe = peer_->bell(number);
-            } catch (...) {  // no memory for it: the peer wakes by its own clock
-            }
-        }
-        if (bell.pipe == nullptr) return;
-        descriptor = bell.pipe->get();
-    }
+void Executor::ring(const Side& side, PeerBell& bell, int number, int own_bell) noexcept {
+    const int descriptor = side.end.mine ? own_bell : bell.descriptor(*peer_, number);
     if (descriptor < 0) return;
     counters_->add(Count::bell);
-    const char byte = 1;
-    // A full pipe is a bell that rings already.
-    [[maybe_unused]] const ssize_t written = write(descriptor, &byte, 1);
-    base::count_system_call();
+    ring_bell(descriptor);
 }
 
 Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {

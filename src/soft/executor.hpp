@@ -21,6 +21,7 @@
 #include "lines_ahead.hpp"
 #include "news_page.hpp"
 #include "receive_pool_layout.hpp"
+#include "ringing.hpp"
 
 namespace millrace::soft {
 
@@ -216,10 +217,6 @@ class Executor {
         const std::byte* read_from;  ///< the first byte, if it is mapped
         Reach base;
     };
-    struct Bell {
-        int number = -1;  ///< the peer's name for it
-        std::shared_ptr<const Descriptor> pipe;
-    };
     /// The peer's page in which completions of one of its sub-rings are announced.
     struct Announcement {
         std::uint64_t word = 0;  ///< what the peer said of it
@@ -229,9 +226,9 @@ class Executor {
         End end;
         Announcement news_send;
         Announcement news_receive;
-        Bell bell_send;
-        Bell bell_receive;
-        Bell bell_async;
+        PeerBell bell_send;
+        PeerBell bell_receive;
+        PeerBell bell_async;
         std::array<CachedRegion, 8> cache;
     };
     struct Piece {
@@ -279,7 +276,7 @@ class Executor {
     Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     void ring_receiver_async() noexcept;
     void announce(Side& side, bool send) noexcept;
-    void ring(const Side& side, Bell& bell, int number, int own_bell) noexcept;
+    void ring(const Side& side, PeerBell& bell, int number, int own_bell) noexcept;
     [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
         return side.end.mine ? side.end.pd
                              : side.end.block.control->pd.load(std::memory_order_relaxed);
@@ -300,8 +297,8 @@ class Executor {
     std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
-    std::uint32_t rung_send_ = 0;
-    std::uint32_t rung_receive_ = 0;
+    RungEpoch rung_send_;
+    RungEpoch rung_receive_;
     std::int64_t due_ = 0;  ///< of the request that was not
     bool asymmetric_ = false;
     bool connected_ = false;

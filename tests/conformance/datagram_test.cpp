@@ -3,8 +3,10 @@
 // ibv_post_recv(3)).
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <set>
@@ -296,6 +298,8 @@ TEST_F(Datagram, ToAGroupReachesEveryMemberOnce) {
     ibv_gid group{};
     group.raw[0] = 0xff;
     group.raw[1] = 0x0e;
+    const pid_t process = getpid();  // other programs use this device, too
+    std::memcpy(&group.raw[8], &process, sizeof process);
     group.raw[15] = 0x42;
     constexpr std::uint16_t group_lid = 0xc001;
     Endpoint c{device, domain.get(), options()};

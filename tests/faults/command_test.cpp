@@ -12,20 +12,18 @@
 #include <vector>
 
 #include "support/child_process.hpp"
+#include "support/command.hpp"
 
 namespace millrace::faults {
 namespace {
 
 using millrace::test::ChildProcess;
 using millrace::test::Exit;
+using millrace::test::run_command;
+using Outcome = millrace::test::CommandOutcome;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-struct Outcome {
-    Exit exit;
-    std::string text;  ///< both outputs
-};
 
 class Command : public testing::Test {
   protected:
@@ -43,17 +41,6 @@ class Command : public testing::Test {
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] std::string files() const { return folder_ + "/files"; }
 
-    [[nodiscard]] static Outcome run(std::vector<std::string> arguments,
-                                     std::vector<std::string> environment = {}) {
-        std::vector<std::string> command{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1 </dev/null",
-                                         MILLRACE_COMMAND};
-        command.insert(command.end(), arguments.begin(), arguments.end());
-        ChildProcess process = ChildProcess::start_program(command, std::move(environment));
-        Outcome outcome;
-        outcome.text = process.read_all();
-        outcome.exit = process.wait();
-        return outcome;
-    }
     /// It ends by itself, not with 0, and says all of `words`.
     template <class... Words>
     static void refuses(const Outcome& outcome, Words... words) {
@@ -67,17 +54,18 @@ class Command : public testing::Test {
 };
 
 TEST_F(Command, DemoNamesAPathThatDoesNotExist) {
-    refuses(run({"demo", folder() + "/nowhere"}), "nowhere", "No such file", "name a folder");
+    refuses(run_command({"demo", folder() + "/nowhere"}), "nowhere", "No such file",
+            "name a folder");
 }
 
 TEST_F(Command, DemoNamesAFolderWithoutFiles) {
-    refuses(run({"demo", folder() + "/empty"}), "empty", "no regular file", "name another");
+    refuses(run_command({"demo", folder() + "/empty"}), "empty", "no regular file", "name another");
 }
 
 TEST_F(Command, DemoNamesAFolderThatCannotBeRead) {
     if (geteuid() == 0) GTEST_SKIP() << "root may read every folder";
     ASSERT_EQ(chmod(files().c_str(), 0), 0);
-    refuses(run({"demo", files()}), "files", "ermission");
+    refuses(run_command({"demo", files()}), "files", "ermission");
     EXPECT_EQ(chmod(files().c_str(), 0700), 0);
 }
 
@@ -85,42 +73,42 @@ TEST_F(Command, DemoSaysHowManyFilesItLeavesOutAndWhy) {
     for (const char* const name : {"/big", "/bigger"}) {
         std::ofstream{files() + name} << std::string(2'000'000, 'x');
     }
-    const Outcome beyond = run({"demo", files(), "--limit", "1000000", "--rounds", "1"});
+    const Outcome beyond = run_command({"demo", files(), "--limit", "1000000", "--rounds", "1"});
     EXPECT_TRUE(beyond.exit.success()) << beyond.text;
     EXPECT_THAT(beyond.text, HasSubstr("1 file, 5 records, 0 MB (2 files left out, and in no "
                                        "figure: 2 beyond the limit of 1 MB (--limit))"));
-    refuses(run({"demo", files(), "--limit", "1000"}), "within the limit", "3 files left out",
-            "raise --limit");
+    refuses(run_command({"demo", files(), "--limit", "1000"}), "within the limit",
+            "3 files left out", "raise --limit");
 
     if (geteuid() == 0) return;  // root may read every file
     ASSERT_EQ(chmod((files() + "/big").c_str(), 0), 0);
-    const Outcome unreadable = run({"demo", files(), "--rounds", "1"});
+    const Outcome unreadable = run_command({"demo", files(), "--rounds", "1"});
     EXPECT_TRUE(unreadable.exit.success()) << unreadable.text;
     EXPECT_THAT(unreadable.text, HasSubstr("(1 file left out, and in no figure: 1 unreadable)"));
 }
 
 TEST_F(Command, DemoNamesTheRangeOfARecordsSize) {
-    refuses(run({"demo", files(), "--record-size", "0"}), "--record-size", "1 to 1048576");
-    refuses(run({"demo", files(), "--record-size", "2000000"}), "--record-size", "1 to 1048576");
+    refuses(run_command({"demo", files(), "--record-size", "0"}), "--record-size", "1048576");
+    refuses(run_command({"demo", files(), "--record-size", "2000000"}), "--record-size", "1048576");
 }
 
 TEST_F(Command, DemoNamesTheRingThatItsRecordsNeed) {
     for (const char* const ring : {"0", "1", "4096", "1000000", "1000000000000"}) {
-        refuses(run({"demo", files(), "--record-size", "4096", "--ring", ring}),
+        refuses(run_command({"demo", files(), "--record-size", "4096", "--ring", ring}),
                 "--ring " + std::string{ring}, "power of two", "16384");
     }
     // A size that only just suffices does.
     const Outcome least =
-        run({"demo", files(), "--record-size", "4096", "--ring", "16384", "--rounds", "1"});
+        run_command({"demo", files(), "--record-size", "4096", "--ring", "16384", "--rounds", "1"});
     EXPECT_TRUE(least.exit.success()) << least.text;
 }
 
 TEST_F(Command, DemoNamesATransportThatDoesNotExist) {
-    refuses(run({"demo", files(), "--only", "pigeon"}), "pigeon", "flow-1");
+    refuses(run_command({"demo", files(), "--only", "pigeon"}), "pigeon", "flow-1");
 }
 
 TEST_F(Command, DemoRefusesAResultFileBeforeItBegins) {
-    const Outcome outcome = run({"demo", files(), "--json", folder() + "/nowhere/x.json"});
+    const Outcome outcome = run_command({"demo", files(), "--json", folder() + "/nowhere/x.json"});
     refuses(outcome, "x.json", "cannot be written");
     EXPECT_THAT(outcome.text, testing::Not(HasSubstr("items/s")));
 }
@@ -129,7 +117,7 @@ TEST_F(Command, NamesADeviceThatDoesNotExist) {
     for (const std::vector<std::string>& arguments :
          {std::vector<std::string>{"demo", files()},
           std::vector<std::string>{"cat", "unix:" + folder() + "/x"}}) {
-        refuses(run(arguments, {"MILLRACE_DEVICE=nosuch0"}), "nosuch0", "MILLRACE_DEVICE",
+        refuses(run_command(arguments, {"MILLRACE_DEVICE=nosuch0"}), "nosuch0", "MILLRACE_DEVICE",
                 "there are: ");
     }
 }
@@ -141,27 +129,27 @@ TEST_F(Command, NamesAFabricThatCannotBe) {
               std::vector<std::string>{"cat", "listen", "unix:" + folder() + "/x"},
               std::vector<std::string>{"cat", "unix:" + folder() + "/x"}}) {
             // Without the log, so that the error itself must say it.
-            refuses(run(arguments,
-                        {"MILLRACE_DEVICE=soft0", "MILLRACE_FABRIC=" + fabric, "MILLRACE_LOG=off"}),
+            refuses(run_command(arguments, {"MILLRACE_DEVICE=soft0", "MILLRACE_FABRIC=" + fabric,
+                                            "MILLRACE_LOG=off"}),
                     "set MILLRACE_FABRIC", "characters");
         }
     }
 }
 
 TEST_F(Command, CatNamesWhatIsWrongWithAnAddress) {
-    refuses(run({"cat", "nonsense"}), "nonsense", "no port", "host:port");
-    refuses(run({"cat", "host:99999"}), "99999", "65535");
-    refuses(run({"cat", "unix:" + std::string(200, 'a')}), "107");
-    refuses(run({"cat", "unix:"}), "unix:");
-    refuses(run({"cat"}), "address");
-    refuses(run({"cat", "listen", "unix:" + folder() + "/nowhere/x"}), "nowhere", "No such file",
-            "folder");
+    refuses(run_command({"cat", "nonsense"}), "nonsense", "no port", "host:port");
+    refuses(run_command({"cat", "host:99999"}), "99999", "65535");
+    refuses(run_command({"cat", "unix:" + std::string(200, 'a')}), "107");
+    refuses(run_command({"cat", "unix:"}), "unix:");
+    refuses(run_command({"cat"}), "address");
+    refuses(run_command({"cat", "listen", "unix:" + folder() + "/nowhere/x"}), "nowhere",
+            "No such file", "folder");
 }
 
 TEST_F(Command, CatSaysThatNothingListens) {
-    refuses(run({"cat", "unix:" + folder() + "/x", "--timeout", "1"}), "nothing listens",
+    refuses(run_command({"cat", "unix:" + folder() + "/x", "--timeout", "1"}), "nothing listens",
             "start the listening side");
-    refuses(run({"cat", "127.0.0.1:1", "--timeout", "1"}), "nothing listens",
+    refuses(run_command({"cat", "127.0.0.1:1", "--timeout", "1"}), "nothing listens",
             "start the listening side");
 }
 
@@ -169,7 +157,7 @@ TEST_F(Command, CatNamesAnAddressThatIsTaken) {
     const std::string address = "unix:" + folder() + "/taken";
     ChildProcess first = ChildProcess::start_program({MILLRACE_COMMAND, "cat", "listen", address});
     for (int i = 0; i < 2000 && !std::filesystem::exists(folder() + "/taken"); ++i) usleep(5000);
-    refuses(run({"cat", "listen", address}), "taken", "in use");
+    refuses(run_command({"cat", "listen", address}), "taken", "in use");
 }
 
 TEST_F(Command, DemoNeedsNoSharedMemoryFolder) {

@@ -52,13 +52,12 @@ class Ends {
     /// Dequeues, while calls of the passive producer send what is stranded there.
     template <class... Into>
     base::Status take(Into&... into) {
-        using namespace std::chrono_literals;
-        const base::Deadline deadline = base::Deadline::after(20s);
-        for (;;) {
-            const base::Status status = consumer_->try_dequeue(into...);
-            if (status != base::Status::empty || deadline.expired()) return status;
-            (void)producer_->flush(base::Deadline::now());
-        }
+        return until_there([&] { return consumer_->try_dequeue(into...); });
+    }
+    /// The same in place.
+    template <class Item>
+    base::Status peek(Item& item) {
+        return until_there([&] { return consumer_->peek(item); });
     }
     /// True if the device keeps the order of one WRITE's bytes.
     [[nodiscard]] bool in_order() const {
@@ -66,6 +65,17 @@ class Ends {
     }
 
   private:
+    template <class Try>
+    base::Status until_there(Try&& try_once) {
+        using namespace std::chrono_literals;
+        const base::Deadline deadline = base::Deadline::after(20s);
+        for (;;) {
+            const base::Status status = try_once();
+            if (status != base::Status::empty || deadline.expired()) return status;
+            (void)producer_->flush(base::Deadline::now());
+        }
+    }
+
     std::optional<Producer<T, D>> producer_;
     std::optional<Consumer<T, D>> consumer_;
 };

@@ -1,5 +1,8 @@
 // Multicast groups: who gets a message that is sent to one.
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstring>
 #include <map>
 
 #include "station.hpp"
@@ -8,8 +11,10 @@
 namespace millrace::test {
 namespace {
 
-ibv_gid group(std::uint8_t number) {
+/// Of the test `owner` only: others run beside it on the same fabric.
+ibv_gid group(std::uint8_t number, pid_t owner = getpid()) {
     ibv_gid gid{};
+    std::memcpy(&gid.raw[8], &owner, sizeof owner);
     gid.raw[0] = 0xff;
     gid.raw[1] = 0x12;
     gid.raw[15] = number;
@@ -86,7 +91,7 @@ TEST(Multicast, RefusesWhatIsNoGroupAndNoMember) {
 MILLRACE_CHILD(multicast_member) {
     Station station;
     ibv_qp* const qp = station.datagram();
-    const ibv_gid one = group(1);
+    const ibv_gid one = group(1, getppid());
     say("ready");
     while (const auto line = hear()) {
         if (*line == "join") {

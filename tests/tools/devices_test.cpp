@@ -8,30 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "support/child_process.hpp"
+#include "support/command.hpp"
 
 namespace millrace::tools {
 namespace {
 
-using millrace::test::ChildProcess;
-using millrace::test::Exit;
+using Outcome = millrace::test::CommandOutcome;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-struct Outcome {
-    std::string text;
-    Exit exit;
-};
-
 Outcome devices(const std::string& arguments, std::vector<std::string> environment = {}) {
-    ChildProcess process = ChildProcess::start_program(
-        {"/bin/sh", "-c", "exec \"$0\" devices " + arguments, MILLRACE_COMMAND},
-        std::move(environment));
-    Outcome outcome;
-    outcome.text = process.read_all();
-    outcome.exit = process.wait();
-    return outcome;
+    return millrace::test::run_line("exec \"$0\" devices " + arguments, {}, std::move(environment));
 }
 
 TEST(Devices, SayInWordsThatRegionsMayHaveAnySize) {

@@ -6,30 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "support/child_process.hpp"
+#include "support/command.hpp"
 
 namespace millrace::tools {
 namespace {
 
-using millrace::test::ChildProcess;
-using millrace::test::Exit;
+using millrace::test::run_line;
+using Outcome = millrace::test::CommandOutcome;
 using testing::AllOf;
 using testing::HasSubstr;
-
-struct Outcome {
-    std::string text;
-    Exit exit;
-};
-
-/// Runs `line` in a shell, where $0 is the command.
-Outcome shell(const std::string& line, std::vector<std::string> environment = {}) {
-    ChildProcess process = ChildProcess::start_program({"/bin/sh", "-c", line, MILLRACE_COMMAND},
-                                                       std::move(environment));
-    Outcome outcome;
-    outcome.text = process.read_all();
-    outcome.exit = process.wait();
-    return outcome;
-}
 
 nlohmann::json find(const std::string& text, const std::string& check) {
     for (const auto& one : nlohmann::json::parse(text)) {
@@ -39,7 +24,7 @@ nlohmann::json find(const std::string& text, const std::string& check) {
 }
 
 TEST(Doctor, NamesEveryCheckWithItsVerdict) {
-    const Outcome outcome = shell("exec \"$0\" doctor --json");
+    const Outcome outcome = run_line("exec \"$0\" doctor --json");
     bool failed = false;
     for (const char* const check :
          {"kernel modules", "device soft0", "memlock", "open files", "memory files", "/dev/shm",
@@ -59,20 +44,20 @@ TEST(Doctor, NamesEveryCheckWithItsVerdict) {
 }
 
 TEST(Doctor, SucceedsWhereTheSoftDeviceRuns) {
-    const Outcome outcome = shell("exec \"$0\" doctor");
+    const Outcome outcome = run_line("exec \"$0\" doctor");
     EXPECT_TRUE(outcome.exit.success()) << outcome.text;
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("device soft0"), HasSubstr(" 0 failed")));
 }
 
 TEST(Doctor, FailsWhereNoDeviceCanBeOpenedAndSaysWhatToDo) {
-    const Outcome outcome = shell("exec \"$0\" doctor 2>&1", {"MILLRACE_FABRIC=a b"});
+    const Outcome outcome = run_line("exec \"$0\" doctor 2>&1", {}, {"MILLRACE_FABRIC=a b"});
     EXPECT_TRUE(outcome.exit.exited_with(1)) << outcome.exit << '\n' << outcome.text;
     EXPECT_THAT(outcome.text,
                 AllOf(HasSubstr("fail  device soft0"), HasSubstr("to do: set MILLRACE_FABRIC")));
 }
 
 TEST(Doctor, SeesSmallLimits) {
-    const Outcome outcome = shell("ulimit -l 64 && ulimit -n 100 && exec \"$0\" doctor --json");
+    const Outcome outcome = run_line("ulimit -l 64 && ulimit -n 100 && exec \"$0\" doctor --json");
     const auto memlock = find(outcome.text, "memlock");
     EXPECT_EQ(memlock["verdict"], "warn");
     EXPECT_EQ(memlock["found"], "64 KiB");
@@ -83,7 +68,7 @@ TEST(Doctor, SeesSmallLimits) {
 }
 
 TEST(Doctor, SeesThatThereIsOneCore) {
-    const Outcome outcome = shell(
+    const Outcome outcome = run_line(
         "exec taskset -c \"$(taskset -cp $$ | sed 's/.*: //;s/[-,].*//')\" "
         "\"$0\" doctor --json");
     EXPECT_EQ(find(outcome.text, "cores")["verdict"], "warn") << outcome.text;

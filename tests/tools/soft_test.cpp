@@ -17,32 +17,19 @@
 #include <vector>
 
 #include "support/child_process.hpp"
+#include "support/command.hpp"
 
 namespace millrace::tools {
 namespace {
 
 using millrace::test::ChildProcess;
 using millrace::test::Exit;
+using millrace::test::run_command;
+using Outcome = millrace::test::CommandOutcome;
 using nlohmann::json;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-struct Outcome {
-    std::string text;
-    Exit exit;
-};
-
-Outcome run(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
-    std::vector<std::string> command{"/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1 </dev/null",
-                                     MILLRACE_COMMAND};
-    command.insert(command.end(), arguments.begin(), arguments.end());
-    ChildProcess process = ChildProcess::start_program(command, std::move(environment));
-    Outcome outcome;
-    outcome.text = process.read_all();
-    outcome.exit = process.wait();
-    return outcome;
-}
 
 class Soft : public testing::Test {
   protected:
@@ -62,7 +49,7 @@ class Soft : public testing::Test {
     [[nodiscard]] const std::string& folder() const { return folder_; }
 
     [[nodiscard]] json status() const {
-        const Outcome outcome = run({"soft", "status", "--json", "--fabric", fabric()});
+        const Outcome outcome = run_command({"soft", "status", "--json", "--fabric", fabric()});
         EXPECT_TRUE(outcome.exit.success()) << outcome.text;
         return json::parse(outcome.text)["participants"];
     }
@@ -72,7 +59,7 @@ class Soft : public testing::Test {
 };
 
 TEST_F(Soft, StatusSaysThatNobodyIsThere) {
-    const Outcome outcome = run({"soft", "status", "--fabric", fabric()});
+    const Outcome outcome = run_command({"soft", "status", "--fabric", fabric()});
     EXPECT_TRUE(outcome.exit.success());
     EXPECT_THAT(outcome.text, HasSubstr("no program has the soft device open on fabric"));
     EXPECT_EQ(status().size(), 0U);
@@ -120,7 +107,7 @@ TEST_F(Soft, StatusShowsBothEndsOfAConnectionAndWhatTheyHave) {
     }
     EXPECT_TRUE(counted) << both;
 
-    const Outcome table = run({"soft", "status", "--fabric", fabric()});
+    const Outcome table = run_command({"soft", "status", "--fabric", fabric()});
     EXPECT_THAT(table.text,
                 AllOf(HasSubstr("pid " + std::to_string(listening.pid())),
                       HasSubstr("pid " + std::to_string(sending.pid())), HasSubstr("RC  RTS"),
@@ -145,13 +132,13 @@ TEST_F(Soft, CleanSaysWhatItLookedForAndRemovesOnlyOldFoldersOfDemos) {
     ASSERT_EQ(utime(other.c_str(), &long_ago), 0);
     const std::vector<std::string> here{"TMPDIR=" + folder()};
 
-    const Outcome dry = run({"soft", "clean", "--dry-run"}, here);
+    const Outcome dry = run_command({"soft", "clean", "--dry-run"}, here);
     EXPECT_TRUE(dry.exit.success()) << dry.text;
     EXPECT_THAT(dry.text, AllOf(HasSubstr(old_one + " would be removed"),
                                 Not(HasSubstr("nothing to clean"))));
     EXPECT_TRUE(std::filesystem::exists(old_one));
 
-    const Outcome outcome = run({"soft", "clean"}, here);
+    const Outcome outcome = run_command({"soft", "clean"}, here);
     EXPECT_TRUE(outcome.exit.success()) << outcome.text;
     EXPECT_THAT(outcome.text,
                 AllOf(HasSubstr("names of fabrics"), HasSubstr("memory of dead programs"),
@@ -160,7 +147,7 @@ TEST_F(Soft, CleanSaysWhatItLookedForAndRemovesOnlyOldFoldersOfDemos) {
     EXPECT_TRUE(std::filesystem::exists(new_one));
     EXPECT_TRUE(std::filesystem::exists(other));
 
-    EXPECT_THAT(run({"soft", "clean"}, here).text, HasSubstr("none older than a day"));
+    EXPECT_THAT(run_command({"soft", "clean"}, here).text, HasSubstr("none older than a day"));
 }
 
 TEST_F(Soft, CleanTellsOfADeadPeersMemoryAndWhoHoldsIt) {
@@ -174,12 +161,12 @@ TEST_F(Soft, CleanTellsOfADeadPeersMemoryAndWhoHoldsIt) {
     // While it is stopped, it does not notice that its peer dies, and keeps its memory.
     ASSERT_TRUE(listening.stop());
     (void)sending.kill_and_wait();
-    const Outcome outcome = run({"soft", "clean"});
+    const Outcome outcome = run_command({"soft", "clean"});
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("of fabric '" + fabric() + "'"),
                                     HasSubstr("held by pid " + std::to_string(listening.pid()))));
     listening.resume();
     EXPECT_FALSE(listening.wait().success());
-    EXPECT_THAT(run({"soft", "clean"}).text, Not(HasSubstr(fabric())));
+    EXPECT_THAT(run_command({"soft", "clean"}).text, Not(HasSubstr(fabric())));
 }
 
 // --- trace
@@ -271,7 +258,7 @@ Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_optio
             arguments.emplace_back(one);
         }
         arguments.push_back(port);
-        Outcome outcome = run(arguments);
+        Outcome outcome = run_command(arguments);
         if (server.wait().success()) return outcome;
     }
     return {"no port", {}};
@@ -334,19 +321,21 @@ TEST_F(Soft, TraceWritesJsonIntoAFileAndLeavesTheProgramsOutputAlone) {
 }
 
 TEST_F(Soft, TraceEndsAsTheProgramDoes) {
-    EXPECT_TRUE(run({"soft", "trace", "--", "/bin/sh", "-c", "exit 7"}).exit.exited_with(7));
-    EXPECT_TRUE(run({"soft", "trace", "--", "/bin/sh", "-c", "kill -9 $$"}).exit.exited_with(137));
-    const Outcome missing = run({"soft", "trace", "--", "/nowhere/program"});
+    EXPECT_TRUE(
+        run_command({"soft", "trace", "--", "/bin/sh", "-c", "exit 7"}).exit.exited_with(7));
+    EXPECT_TRUE(
+        run_command({"soft", "trace", "--", "/bin/sh", "-c", "kill -9 $$"}).exit.exited_with(137));
+    const Outcome missing = run_command({"soft", "trace", "--", "/nowhere/program"});
     EXPECT_TRUE(missing.exit.exited_with(127)) << missing.exit;
     EXPECT_THAT(missing.text, AllOf(HasSubstr("/nowhere/program"), HasSubstr("PATH")));
     const Outcome unwritable =
-        run({"soft", "trace", "--output", folder() + "/nowhere/x", "--", "true"});
+        run_command({"soft", "trace", "--output", folder() + "/nowhere/x", "--", "true"});
     EXPECT_TRUE(unwritable.exit.exited_with(1));
     EXPECT_THAT(unwritable.text, AllOf(HasSubstr("write the trace"), HasSubstr("nowhere")));
 }
 
 TEST_F(Soft, ProgramsRunUntracedWhereTheTraceCannotBeWritten) {
-    const Outcome outcome = run({"devices"}, {"MILLRACE_TRACE=" + folder() + "/nowhere/x"});
+    const Outcome outcome = run_command({"devices"}, {"MILLRACE_TRACE=" + folder() + "/nowhere/x"});
     EXPECT_TRUE(outcome.exit.success()) << outcome.text;
     EXPECT_THAT(outcome.text, AllOf(HasSubstr("MILLRACE_TRACE"), HasSubstr("soft0")));
 }
