@@ -45,6 +45,10 @@ void CompletionQueue::look_whether_limited() noexcept {
 }
 
 int CompletionQueue::take_limited(int count, ibv_wc* wc) noexcept {
+    // On a shaped link completions are written when somebody looks: all that are due have waited.
+    if (shaped && !overrun) {
+        for (const CompletionSource* source : turns.all()) source->qp->catch_up();
+    }
     if (overrun) {
         // What had found room is still there; the rest is lost.
         if (remaining == 0) return -1;

@@ -54,7 +54,7 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
 
 void CompletionQueue::attach(CompletionSource& source) {
     const std::lock_guard guard{lock};
-    if (source.qp->link != nullptr) {
+    if (source.qp->on_link != nullptr) {
         shaped = true;
         service_interval = 0;  // what is in flight is moved by every poll that finds nothing
     }
@@ -221,7 +221,7 @@ bool CompletionQueue::due_soon() const noexcept {
         return at > now - soon && at < now + soon;
     };
     for (const CompletionSource* source : turns.all()) {
-        const LinkQueue* const link = source->qp->link.get();
+        const LinkMember* const link = source->qp->on_link;
         if (link != nullptr && (near(link->next_due) || near(link->peer_due))) return true;
     }
     return false;

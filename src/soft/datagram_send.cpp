@@ -66,6 +66,25 @@ void DatagramSender::send_to_group(const ibv_gid& group, const DatagramMessage& 
     }
 }
 
+void DatagramSender::deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept {
+    switch (to.kind) {
+        case DatagramAddress::Kind::nobody: return;
+        case DatagramAddress::Kind::queue_pair: return send_to(to.qpn, message);
+        case DatagramAddress::Kind::group: return send_to_group(to.group, message);
+    }
+}
+
+void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& message,
+                          std::uint32_t flags, std::uint32_t slot) noexcept {
+    const bool signaled = (flags & IBV_SEND_SIGNALED) != 0;
+    if (qp_.flights != nullptr) {
+        qp_.flights->add(message, to, slot, signaled, bytes_);
+        return;
+    }
+    deliver(to, message);
+    if (signaled) complete(slot, bytes_);
+}
+
 bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
                             std::uint64_t& total) noexcept {
     total = 0;
@@ -94,7 +113,8 @@ bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
     return true;
 }
 
-ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) noexcept {
+ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
+                                  std::uint32_t slot) noexcept {
     const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
     if (static_cast<ProtectionDomain*>(ah.pd)->number !=
         static_cast<ProtectionDomain*>(qp_.pd)->number) {
@@ -112,6 +132,8 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) no
                            "a UD message longer than the MTU of 4096 bytes was not sent: split it "
                            "(said once)");
         }
+        message.count = 0;
+        send({}, message, flags, slot);
         return IBV_WC_SUCCESS;
     }
     message.bytes = bytes_;
@@ -135,11 +157,15 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags) no
         message.grh = &grh;
         message.flags |= completion_grh;
     }
+    DatagramAddress to;
     if (ah.multicast) {
-        send_to_group(ah.attributes.grh.dgid, message);
+        to.kind = DatagramAddress::Kind::group;
+        to.group = ah.attributes.grh.dgid;
     } else if (ah.reaches_host) {
-        send_to(wr.wr.ud.remote_qpn & 0xffffff, message);
+        to.kind = DatagramAddress::Kind::queue_pair;
+        to.qpn = wr.wr.ud.remote_qpn & 0xffffff;
     }
+    send(to, message, flags, slot);
     qp_.counters.add(Count::send);
     return IBV_WC_SUCCESS;
 }
@@ -203,14 +229,17 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         }
         const std::uint32_t flags =
             wr->send_flags | (qp_.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
-        const ibv_wc_status status = run(*wr, flags);
-        if (status != IBV_WC_SUCCESS) [[unlikely]] {
+        const ibv_wc_status status = run(*wr, flags, index);
+        if (status == IBV_WC_SUCCESS) [[likely]]
+            continue;
+        if (qp_.flights != nullptr) {
+            qp_.flights->add_failure(index, status);
+        } else {
             ++qp_.pending_tail;  // posted, and the first that does not complete
             qp_.begin_send_error(status);
-        } else if ((flags & IBV_SEND_SIGNALED) != 0) {
-            complete(index, bytes_);
         }
     }
+    if (qp_.flights != nullptr) qp_.flights->move(link_now());
     if (error != 0) *bad = wr;
     if (flushed && qp_.settled) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
     return error;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "datagram_flight.hpp"
 #include "datagram_target.hpp"
 #include "multicast.hpp"
 #include "ringing.hpp"
@@ -24,13 +25,21 @@ class DatagramSender {
     /// ibv_post_send, in whatever state.
     [[nodiscard]] int post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 
+    /// The datagram is there: whoever has a receive for it now has it.
+    void deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept;
+    /// Writes the completion of the request in `slot`.
+    void complete(std::uint32_t slot, std::uint32_t bytes) noexcept;
+
   private:
-    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags) noexcept;
+    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags,
+                                    std::uint32_t slot) noexcept;
+    /// At once, or once it has arrived.
+    void send(const DatagramAddress& to, const DatagramMessage& message, std::uint32_t flags,
+              std::uint32_t slot) noexcept;
     [[nodiscard]] bool gather(const ibv_send_wr& wr, DatagramMessage& message,
                               std::uint64_t& total) noexcept;
     void send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept;
     void send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept;
-    void complete(std::uint32_t slot, std::uint32_t bytes) noexcept;
 
     QueuePair& qp_;
     std::unordered_map<std::uint32_t, std::shared_ptr<DatagramTarget>> targets_;

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "fences.hpp"
-#include "link_queue.hpp"
+#include "link_member.hpp"
 #include "link_time.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
@@ -102,7 +102,7 @@ std::int64_t LinkEngine::earliest() noexcept {
     const std::lock_guard guard{mutex_};
     std::int64_t next = link_never;
     for (const QueuePair* qp : queues_) {
-        next = std::min(next, qp->link->next_due.load(std::memory_order_relaxed));
+        next = std::min(next, qp->on_link->next_due.load(std::memory_order_relaxed));
     }
     return next;
 }
@@ -111,12 +111,12 @@ LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience) noex
     Round round{link_never};
     const std::lock_guard guard{mutex_};
     for (QueuePair* qp : queues_) {
-        std::int64_t due = qp->link->next_due.load(std::memory_order_acquire);
+        std::int64_t due = qp->on_link->next_due.load(std::memory_order_acquire);
         if (due <= now - patience) {
             round.served = true;
-            if (qp->link->waits_for(now)) round.needed = true;
+            if (qp->on_link->waits_for(now)) round.needed = true;
             qp->service();
-            due = qp->link->next_due.load(std::memory_order_relaxed);
+            due = qp->on_link->next_due.load(std::memory_order_relaxed);
             if (due <= now - patience) due = now - patience + busy_pause;
         }
         round.next = std::min(round.next, due);

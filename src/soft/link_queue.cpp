@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "link_random.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -11,25 +12,14 @@ namespace {
 constexpr std::int64_t first_nap = 20'000;
 constexpr std::int64_t longest_nap = 1'000'000;
 
-/// splitmix64: each call a new number, each seed another sequence.
-[[nodiscard]] std::uint64_t next_random(std::uint64_t& state) noexcept {
-    state += 0x9e3779b97f4a7c15U;
-    std::uint64_t value = state;
-    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9U;
-    value = (value ^ value >> 27) * 0x94d049bb133111ebU;
-    return value ^ value >> 31;
-}
-
 }  // namespace
 
 LinkQueue::LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries,
                      std::uint32_t slots, bool reliable)
-    : qp_{qp},
-      link_{std::move(link)},
+    : LinkMember{qp, std::move(link)},
       mask_{entries - 1},
       ahead_{entries - slots},
       reliable_{reliable},
-      number_{link_->next_queue()},
       requests_{std::make_unique<Request[]>(entries)} {
     restart();
 }
@@ -74,8 +64,13 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     last_completion_ = std::max(flight.completion, last_completion_);
     if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
-    request(position) = Request{last_arrival_, last_completion_, static_cast<std::uint32_t>(bytes),
-                                entry.slot, (entry.flags & IBV_SEND_SIGNALED) != 0};
+    const bool carried = !local && (bytes == 0 || (entry.flags & IBV_SEND_INLINE) != 0);
+    request(position) = Request{last_arrival_,
+                                last_completion_,
+                                static_cast<std::uint32_t>(bytes),
+                                entry.slot,
+                                (entry.flags & IBV_SEND_SIGNALED) != 0,
+                                carried};
     entry.flags &= ~static_cast<std::uint32_t>(IBV_SEND_SIGNALED);
     store_due(entry, last_arrival_);
 }
@@ -86,16 +81,25 @@ std::uint32_t LinkQueue::executed() const noexcept {
     return qp_.pending_tail - head <= mask_ + 1 ? head : qp_.pending_tail - (mask_ + 1);
 }
 
-std::uint32_t LinkQueue::releasable() const noexcept {
-    const std::uint32_t head = executed();
-    if (reliable_) return head;
-    // Complete when it has left, whether it has arrived or not, as far as the pending ring has
-    // room for it to stay.
-    const std::uint32_t in_flight = qp_.pending_tail - head;
-    return head + std::min(in_flight, ahead_);
+bool LinkQueue::may_release(std::uint32_t head) const noexcept {
+    if (static_cast<std::int32_t>(head - released_) > 0) return true;
+    // Complete when it has left, whether it has arrived or not: if its bytes are no longer the
+    // program's, and as far as the pending ring has room for it to stay.
+    return !reliable_ && released_ != qp_.pending_tail && request(released_).carried &&
+           released_ - head < ahead_;
 }
 
-void LinkQueue::release_executed() noexcept { release_up_to(executed(), link_never - 1); }
+void LinkQueue::release_one() noexcept {
+    const Request& done = request(released_);
+    if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
+    ++released_;
+}
+
+void LinkQueue::release_executed() noexcept {
+    for (const std::uint32_t head = executed(); static_cast<std::int32_t>(head - released_) > 0;) {
+        release_one();
+    }
+}
 
 void LinkQueue::release(std::int64_t now) noexcept {
     const std::uint32_t head = executed();
@@ -105,16 +109,17 @@ void LinkQueue::release(std::int64_t now) noexcept {
         Request& late = request(stalled_position_);
         late.completion = std::max(late.completion, link_now() + link_->mode.link.latency_ns);
     }
-    release_up_to(releasable(), now);
+    while (may_release(head)) {
+        released_at_ = std::max(released_at_, request(released_).completion);
+        if (released_at_ > now) break;
+        release_one();
+    }
 }
 
-void LinkQueue::release_up_to(std::uint32_t end, std::int64_t now) noexcept {
-    for (; static_cast<std::int32_t>(end - released_) > 0; ++released_) {
-        const Request& done = request(released_);
-        released_at_ = std::max(released_at_, done.completion);
-        if (released_at_ > now) break;
-        if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
-    }
+std::uint32_t LinkQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
+
+bool LinkQueue::completed_has_landed() const noexcept {
+    return static_cast<std::int32_t>(released_ - executed()) <= 0;
 }
 
 void LinkQueue::stalled(std::uint32_t position) noexcept {
@@ -127,7 +132,7 @@ void LinkQueue::stalled(std::uint32_t position) noexcept {
 void LinkQueue::expect() noexcept {
     const std::uint32_t head = executed();
     std::int64_t due = link_never;
-    if (static_cast<std::int32_t>(releasable() - released_) > 0) {
+    if (may_release(head)) {
         due = std::max(request(released_).completion, released_at_);
     }
     if (head != qp_.pending_tail) {
@@ -138,13 +143,11 @@ void LinkQueue::expect() noexcept {
         }
         due = std::min(due, arrival);
     }
-    if (due == next_due.load(std::memory_order_relaxed)) return;
-    next_due.store(due, std::memory_order_release);
-    if (due != link_never) link_->engine.expect(due);
+    publish_due(due);
 }
 
 void LinkQueue::restart() noexcept {
-    random_ = link_->mode.link.seed * 0x2545f4914f6cdd1dU + number_;
+    random_ = first_random(link_->mode.link.seed, number_);
     released_ = qp_.pending_tail;
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;

@@ -9,22 +9,15 @@
 #include <memory>
 
 #include "block_layout.hpp"
-#include "link.hpp"
-#include "link_time.hpp"
+#include "link_member.hpp"
 
 namespace millrace::soft {
 
-struct QueuePair;
-
-class LinkQueue {
+class LinkQueue final : public LinkMember {
   public:
     /// `entries`: of the pending ring; `slots`: of the send queue.
     LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries, std::uint32_t slots,
               bool reliable);
-
-    /// In and out of the engine's care. `enlist` throws as LinkEngine::add.
-    void enlist() { link_->engine.add(qp_); }
-    void withdraw() noexcept { link_->engine.remove(qp_); }
 
     /// Does a peer with this mode line send and receive over the same link?
     [[nodiscard]] bool agrees_with(const ModeLine& peer) const noexcept;
@@ -44,14 +37,13 @@ class LinkQueue {
     void expect() noexcept;
     /// After a reset, or when what was in flight is gone.
     void restart() noexcept;
+    /// So many requests are posted and not completed, the unsignaled ones included.
+    [[nodiscard]] std::uint32_t uncompleted() const noexcept;
+    [[nodiscard]] bool completed_has_landed() const noexcept override;
 
     // --- without ---
 
-    /// The request that is due first has been due before `now`, and is still not executed.
-    [[nodiscard]] bool waits_for(std::int64_t now) const noexcept;
-
-    std::atomic<std::int64_t> next_due{link_never};  ///< of ours: an arrival or a completion
-    std::atomic<std::int64_t> peer_due{link_never};  ///< of the peer's, as last seen
+    [[nodiscard]] bool waits_for(std::int64_t now) const noexcept override;
 
   private:
     struct Request {
@@ -60,22 +52,20 @@ class LinkQueue {
         std::uint32_t bytes;
         std::uint32_t slot;
         bool signaled;
+        bool carried;  ///< nothing is taken from the program's memory when it is executed
     };
     [[nodiscard]] Request& request(std::uint32_t position) const noexcept {
         return requests_[position & mask_];
     }
     [[nodiscard]] std::int64_t jitter() noexcept;
     [[nodiscard]] std::uint32_t executed() const noexcept;
-    /// What may be completed once its time has come.
-    [[nodiscard]] std::uint32_t releasable() const noexcept;
-    void release_up_to(std::uint32_t end, std::int64_t now) noexcept;
+    /// May the next one be completed once its time has come? `head`: what was executed.
+    [[nodiscard]] bool may_release(std::uint32_t head) const noexcept;
+    void release_one() noexcept;
 
-    QueuePair& qp_;
-    const std::shared_ptr<Link> link_;
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight (unreliable)
     const bool reliable_;
-    const std::uint64_t number_;
     const std::unique_ptr<Request[]> requests_;
     std::uint64_t random_ = 0;
     std::uint32_t released_ = first_position;  ///< next to be completed

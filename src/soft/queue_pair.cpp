@@ -213,6 +213,7 @@ bool QueuePair::wait_for_executors() const noexcept {
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
     if (((erring || settled) && !send_only) || state == IBV_QPS_RESET) return;
+    if (flights != nullptr && !send_only) flights->ground(link_now());
     set_state(IBV_QPS_ERR);
     receive_status.store(receive, std::memory_order_relaxed);
     if (!send_only) {  // else the sends are being flushed already
@@ -228,6 +229,7 @@ void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
 void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
     if (reliable()) return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     if (erring || settled || state == IBV_QPS_RESET) return;
+    if (flights != nullptr) flights->ground(link_now());
     set_state(IBV_QPS_SQE);
     failed_tail = send_tail.load(std::memory_order_relaxed);
     send_status = status;
@@ -263,7 +265,22 @@ bool QueuePair::end_send_error() noexcept {
     set_state(IBV_QPS_RTS);
     direct = own.connected() && link == nullptr;
     if (link != nullptr) link->restart();
+    if (flights != nullptr) flights->restart();
     return true;
+}
+
+void QueuePair::await_landing() noexcept {
+    base::NapParker parker;
+    const auto landed = [&] {
+        const std::lock_guard guard{send_lock};
+        if (on_link->completed_has_landed()) return true;
+        if (flights == nullptr && state != IBV_QPS_RTS) return true;
+        static_cast<void>(serve());
+        return false;
+    };
+    // The longest latency and jitter, and some seconds on the port.
+    static_cast<void>(
+        base::wait_until(landed, base::Deadline::after(30s), base::WaitPolicy{}, parker));
 }
 
 bool QueuePair::settle() noexcept {
@@ -280,7 +297,9 @@ bool QueuePair::settle() noexcept {
     settled = true;
     if (link != nullptr) link->release_executed();
     // What was completed stays completed; what comes after it is flushed.
-    std::uint32_t waiting = pending_count();
+    std::uint32_t waiting = link != nullptr      ? link->uncompleted()
+                            : flights != nullptr ? flights->grounded()
+                                                 : pending_count();
     const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
     first_unexecuted = failed_tail - waiting;
@@ -554,6 +573,13 @@ void QueuePair::service() noexcept {
     if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
 }
 
+void QueuePair::catch_up() noexcept {
+    if (on_link == nullptr) return;
+    run_peer_pending();
+    const std::lock_guard guard{send_lock};
+    static_cast<void>(serve());
+}
+
 void QueuePair::look_after() noexcept {
     tell_established();
     if (pool != nullptr) pool->check_limit();
@@ -577,6 +603,7 @@ void QueuePair::finish_draining() noexcept {
 }
 
 bool QueuePair::serve() noexcept {
+    if (flights != nullptr) flights->move(link_now());
     if (draining) finish_draining();
     if (erring) {
         settle();
@@ -654,8 +681,6 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         return refuse(EINVAL);
     }
     Context* const owner = context_of(pd->context);
-    // Datagrams would have to travel to whoever they are for at that time: not built.
-    if (datagram && owner->link != nullptr) return refuse(EOPNOTSUPP);
     Geometry geometry;
     const std::uint32_t send_slots = ring_size(cap.max_send_wr);
     geometry.send_entries = send_slots;
@@ -723,9 +748,10 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->send_source.mask = qp->send_mask;
         qp->send_source.send = true;
         qp->send_source.qp = qp.get();
-        if (owner->link != nullptr) {
+        if (owner->link != nullptr && !datagram) {
             qp->link = std::make_unique<LinkQueue>(*qp, owner->link, geometry.send_entries,
                                                    send_slots, qp->reliable());
+            qp->on_link = qp->link.get();
         }
         qp->receive_source.ring = qp->block.receive_ring;
         qp->receive_source.mask = qp->receive_mask;
@@ -739,6 +765,11 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             qp->datagram = std::make_unique<Datagram>(
                 owner->process->node(), memory->memory + geometry.block_size(), *qp->pool);
             qp->datagram_sender = std::make_unique<DatagramSender>(*qp);
+            if (owner->link != nullptr) {
+                qp->flights = std::make_unique<DatagramFlights>(
+                    *qp, *qp->datagram_sender, owner->link, geometry.send_entries, send_slots);
+                qp->on_link = qp->flights.get();
+            }
             qp->receive_source.ring = qp->datagram->ring();
             qp->receive_source.mask = qp->datagram->mask();
             qp->receive_source.collects_from = qp->pool;
@@ -778,11 +809,11 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         if (qp->pool != nullptr) qp->pool->attach(*qp);
         static_cast<CompletionQueue*>(qp->send_cq)->attach(qp->send_source);
         static_cast<CompletionQueue*>(qp->recv_cq)->attach(qp->receive_source);
-        if (qp->link != nullptr) qp->link->enlist();
+        if (qp->on_link != nullptr) qp->on_link->enlist();
         owner->process->add(*qp);
     } catch (const std::exception&) {
         if (qp != nullptr && memory) {
-            if (qp->link != nullptr) qp->link->withdraw();
+            if (qp->on_link != nullptr) qp->on_link->withdraw();
             static_cast<CompletionQueue*>(attributes->send_cq)->detach(qp->send_source);
             static_cast<CompletionQueue*>(attributes->recv_cq)->detach(qp->receive_source);
             if (qp->pool != nullptr) qp->pool->detach(*qp);
@@ -813,7 +844,10 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     }
     std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
     Context* const owner = qp->owner;
-    if (qp->link != nullptr) qp->link->withdraw();
+    if (qp->on_link != nullptr) {
+        qp->await_landing();
+        qp->on_link->withdraw();
+    }
     {
         const std::lock_guard guard{qp->send_lock};
         qp->direct = false;

@@ -19,6 +19,7 @@
 #include "context.hpp"
 #include "counters.hpp"
 #include "datagram.hpp"
+#include "datagram_flight.hpp"
 #include "datagram_send.hpp"
 #include "executor.hpp"
 #include "link_queue.hpp"
@@ -104,8 +105,10 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t access = 0;
     ibv_qp_attr attributes{};
     ibv_qp_init_attr created{};
-    std::unique_ptr<LinkQueue> link;  ///< null: mode `fast`
-    bool mode_refused = false;        ///< by `connect`: the peer's differs from ours
+    std::unique_ptr<LinkQueue> link;           ///< of a connected one; null: mode `fast`
+    std::unique_ptr<DatagramFlights> flights;  ///< the same of a UD queue pair
+    LinkMember* on_link = nullptr;             ///< one of the two
+    bool mode_refused = false;                 ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
     // --- timers and errors; guarded by send_lock ---
@@ -136,8 +139,15 @@ struct QueuePair : ExtendableQueuePair {
     /// poller of either completion queue; passes over what another thread is busy with.
     void service() noexcept;
 
-    /// The same by a thread that waits for events, of what a peer has done or its death. With the
-    /// process mutex.
+    /// What is due on a shaped link has happened when this returns. Waits for other threads.
+    void catch_up() noexcept;
+
+    /// On a shaped link, before the end: waits until everything has arrived that was completed
+    /// when it left.
+    void await_landing() noexcept;
+
+    /// The same as `service` by a thread that waits for events, of what a peer has done or its
+    /// death. With the process mutex.
     void look_after() noexcept;
 
     /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. With

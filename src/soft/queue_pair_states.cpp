@@ -224,6 +224,10 @@ int to_reset(QueuePair& qp) noexcept {
         const std::lock_guard guard{qp.send_lock};
         qp.direct = false;
         ++qp.connection;  // what peers know of it is no longer true
+        if (qp.flights != nullptr) {
+            qp.flights->ground(link_now());
+            qp.flights->restart();
+        }
         qp.set_state(IBV_QPS_ERR);
     }
     heavy_fence();

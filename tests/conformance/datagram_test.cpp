@@ -141,6 +141,12 @@ TEST_F(Datagram, WithTheKeysHighBitSetUsesTheSendersOwnKey) {
 TEST_F(Datagram, WithoutAReceiveIsDroppedSilently) {
     ASSERT_EQ(send(*a, *b, 1, {a_memory.slice(0, 8)}), 0);
     EXPECT_COMPLETES(a->sends, 1, IBV_WC_SEND);
+    // That it has left does not say that it is there: what was sent behind it has to be.
+    Endpoint other{device, domain.get(), options()};
+    other.connect({});
+    ASSERT_EQ(other.receive(4, {b_memory.slice(8192, 4096)}), 0);
+    ASSERT_EQ(send(*a, other, 5, {a_memory.slice(0, 8)}), 0);
+    EXPECT_COMPLETES(other.receives, 4, IBV_WC_RECV);
     ASSERT_EQ(b->receive(2, {b_memory.slice(0, 4096)}), 0);
     ASSERT_EQ(send(*a, *b, 3, {a_memory.slice(0, 9)}), 0);
     EXPECT_EQ(next(b->receives).byte_len, header + 9);

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <thread>
 
 #include "endpoint.hpp"
+#include "link_time.hpp"
+#include "mode_scope.hpp"
 
 namespace millrace::test {
 namespace {
@@ -79,6 +82,24 @@ TEST(Overrun, IsFoundByAPollForMoreThanThereIs) {
     ibv_wc wc[32];
     EXPECT_EQ(ibv_poll_cq(end.cq, 32, wc), 12);
     EXPECT_LT(ibv_poll_cq(end.cq, 32, wc), 0);
+    EXPECT_EQ(end.qp->state, IBV_QPS_ERR);
+}
+
+TEST(Overrun, OnAShapedLinkCountsWhatIsDueThoughNobodyHasLooked) {
+    const ModeScope mode{"shaped:unlimited,latency=1ms"};
+    Endpoint end;
+    SmallQueue small{end, 8, 16};
+    for (std::uint64_t i = 0; i < 9; ++i) ASSERT_EQ(write_to_oneself(end, i), 0);
+    const std::int64_t due = soft::link_now() + 2'000'000;
+    while (soft::link_now() <= due) std::this_thread::yield();
+    for (std::uint64_t i = 0; i < 8; ++i) {
+        const auto wc = end.poll_once();
+        ASSERT_TRUE(wc) << i;
+        EXPECT_EQ(wc->wr_id, i);
+        EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+    }
+    ibv_wc wc{};
+    EXPECT_LT(ibv_poll_cq(end.cq, 1, &wc), 0);
     EXPECT_EQ(end.qp->state, IBV_QPS_ERR);
 }
 

@@ -1,0 +1,163 @@
+// Implementation of datagram_flight.hpp.
+#include "datagram_flight.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "datagram_send.hpp"
+#include "link_random.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+
+DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender, std::shared_ptr<Link> link,
+                                 std::uint32_t entries, std::uint32_t slots)
+    : LinkMember{qp, std::move(link)},
+      sender_{sender},
+      mask_{entries - 1},
+      ahead_{entries - slots},
+      in_air_{std::make_unique_for_overwrite<InAir[]>(entries)},
+      bytes_{std::make_unique_for_overwrite<std::byte[]>(std::size_t{entries} * datagram_mtu)} {
+    free_.reserve(entries);
+    for (std::uint32_t number = entries; number-- > 0;) free_.push_back(number);
+    landings_.reserve(entries);
+    random_ = first_random(link_->mode.link.seed, number_);
+}
+
+std::int64_t DatagramFlights::jitter() noexcept {
+    const std::int64_t most = link_->mode.link.jitter_ns;
+    if (most == 0) return 0;
+    return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
+}
+
+void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress& to,
+                          std::uint32_t slot, bool signaled, std::uint32_t bytes) noexcept {
+    if (failing_) return add_failure(slot, IBV_WC_WR_FLUSH_ERR);
+    InAir& one = at(tail_);
+    one = InAir{};
+    one.to = to;
+    one.qkey = message.qkey;
+    one.immediate = message.immediate;
+    one.flags = message.flags;
+    one.bytes = bytes;
+    one.slot = slot;
+    one.signaled = signaled;
+    one.global = message.grh != nullptr;
+    if (one.global) one.grh = *message.grh;
+    one.buffer = free_.back();
+    free_.pop_back();
+    std::byte* into = buffer(one.buffer);
+    for (std::uint32_t i = 0; i < message.count; ++i) {
+        const DatagramMessage::Piece& piece = message.pieces[i];
+        if (piece.at.direct != nullptr) {
+            std::memcpy(into, piece.at.direct, piece.length);
+        } else {
+            std::memset(into, 0, piece.length);  // the null region
+        }
+        into += piece.length;
+        one.carried += static_cast<std::uint32_t>(piece.length);
+    }
+    const Flight times =
+        link_->port.send(link_now(), one.carried, FlightKind::unreliable, jitter());
+    // One queue pair's datagrams leave, and arrive, in order.
+    last_departure_ = std::max(last_departure_, times.departure);
+    last_arrival_ = std::max(last_arrival_, times.arrival);
+    one.departure = last_departure_;
+    one.landings = 1;
+    landings_.push_back({last_arrival_, tail_});
+    std::push_heap(landings_.begin(), landings_.end(), Later{});
+    ++tail_;
+    qp_.counters.add(Count::deferred);
+}
+
+void DatagramFlights::add_failure(std::uint32_t slot, ibv_wc_status status) noexcept {
+    failing_ = true;
+    InAir& one = at(tail_++);
+    one = InAir{};
+    one.departure = last_departure_;
+    one.slot = slot;
+    one.status = status;
+}
+
+void DatagramFlights::landed(InAir& one) noexcept {
+    if (--one.landings != 0) return;
+    free_.push_back(one.buffer);
+    // What fails or was grounded never was in the air.
+    while (head_ != released_ && at(head_).landings == 0) ++head_;
+}
+
+void DatagramFlights::land(std::uint32_t position) noexcept {
+    InAir& one = at(position);
+    DatagramMessage message;
+    message.pieces[0] = {Reach{buffer(one.buffer), 0, 0}, one.carried};
+    message.count = one.carried == 0 ? 0 : 1;
+    message.bytes = one.carried;
+    message.source = qp_.qp_num;
+    message.qkey = one.qkey;
+    message.immediate = one.immediate;
+    message.flags = one.flags;
+    message.grh = one.global ? &one.grh : nullptr;
+    sender_.deliver(one.to, message);
+    landed(one);
+}
+
+bool DatagramFlights::may_release() const noexcept {
+    if (released_ == tail_) return false;
+    const bool room =
+        released_ - head_ < ahead_ || (released_ == head_ && at(released_).landings == 0);
+    return room && (qp_.state == IBV_QPS_RTS || qp_.state == IBV_QPS_SQD);
+}
+
+void DatagramFlights::release(std::int64_t now) noexcept {
+    while (may_release()) {
+        const InAir& one = at(released_);
+        if (one.departure > now || one.status != IBV_WC_SUCCESS) return;
+        if (one.signaled) sender_.complete(one.slot, one.bytes);
+        ++released_;
+        while (head_ != released_ && at(head_).landings == 0) ++head_;
+    }
+}
+
+void DatagramFlights::move(std::int64_t now) noexcept {
+    do {
+        release(now);
+        if (landings_.empty() || landings_.front().arrival > now) break;
+        const std::uint32_t position = landings_.front().position;
+        std::pop_heap(landings_.begin(), landings_.end(), Later{});
+        landings_.pop_back();
+        land(position);
+    } while (true);
+    if (may_release() && at(released_).departure <= now) qp_.begin_send_error(at(released_).status);
+    expect();
+}
+
+void DatagramFlights::ground(std::int64_t now) noexcept {
+    release(now);
+    failing_ = false;
+    grounded_ = tail_ - released_;
+    std::erase_if(landings_, [this](const Landing& landing) {
+        return static_cast<std::int32_t>(landing.position - released_) >= 0;
+    });
+    std::make_heap(landings_.begin(), landings_.end(), Later{});
+    while (tail_ != released_) {
+        const InAir& one = at(--tail_);
+        if (one.landings != 0) free_.push_back(one.buffer);
+    }
+    expect();
+}
+
+void DatagramFlights::restart() noexcept {
+    grounded_ = 0;
+    random_ = first_random(link_->mode.link.seed, number_);
+}
+
+void DatagramFlights::expect() noexcept {
+    std::int64_t due = link_never;
+    if (!landings_.empty()) due = landings_.front().arrival;
+    first_arrival_.store(due, std::memory_order_relaxed);
+    if (may_release()) due = std::min(due, at(released_).departure);
+    publish_due(due);
+}
+
+}  // namespace millrace::soft

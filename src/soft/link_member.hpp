@@ -1,0 +1,52 @@
+// What a queue pair on a shaped link shows to those who move the link without knowing what it
+// sends: the engine and pollers. Implemented by LinkQueue (connected queue pairs) and
+// DatagramFlights.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "link.hpp"
+#include "link_time.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+class LinkMember {
+  public:
+    LinkMember(QueuePair& qp, std::shared_ptr<Link> link) noexcept
+        : qp_{qp}, link_{std::move(link)}, number_{link_->next_queue()} {}
+    virtual ~LinkMember() = default;
+    LinkMember(const LinkMember&) = delete;
+    LinkMember& operator=(const LinkMember&) = delete;
+
+    /// In and out of the engine's care. `enlist` throws as LinkEngine::add.
+    void enlist() { link_->engine.add(qp_); }
+    void withdraw() noexcept { link_->engine.remove(qp_); }
+
+    /// What is due first has been due before `now`, and still has not happened. Without locks.
+    [[nodiscard]] virtual bool waits_for(std::int64_t now) const noexcept = 0;
+
+    /// Has everything arrived that was completed when it left? With send_lock.
+    [[nodiscard]] virtual bool completed_has_landed() const noexcept = 0;
+
+    std::atomic<std::int64_t> next_due{link_never};  ///< of ours: an arrival or a completion
+    std::atomic<std::int64_t> peer_due{link_never};  ///< of the peer's, as last seen
+
+  protected:
+    /// Publishes that the next thing is due then, and sees to it that the engine knows.
+    void publish_due(std::int64_t due) noexcept {
+        if (due == next_due.load(std::memory_order_relaxed)) return;
+        next_due.store(due, std::memory_order_release);
+        if (due != link_never) link_->engine.expect(due);
+    }
+
+    QueuePair& qp_;
+    const std::shared_ptr<Link> link_;
+    const std::uint64_t number_;  ///< in the order of creation
+};
+
+}  // namespace millrace::soft
