@@ -1,0 +1,263 @@
+/* Sleeping without lost wake-ups: ring/wake_up.hpp, Bell and Sleeper, one direction.
+ *
+ *   Bell       publishes progress, posts the data, looks at the flag, posts the event
+ *   Sleeper    wait_until over Sleeper: prepare, look, park, retract; sleeps without a time limit
+ *   two devices, one for each direction: each executes its requests in order, at any time
+ *
+ * Modelled: requests in flight, READs and WRITEs of words that tear, the store buffer of the bell's
+ * processor, completion queues that raise one event per arming, receives that events take.
+ * Left out: slots of the send queue (window.pml), the limit of 50 ms on every sleep, which would
+ * hide a lost wake-up, and death.
+ */
+#include "common.pml"
+
+#ifndef ITEMS
+#define ITEMS 3
+#endif
+#define RECEIVES 2
+
+mtype = { DATA, EVENT, FLAG, READ };
+
+/* Requests on their way. */
+chan to_sleeper = [2 * ITEMS] of { mtype, byte };
+chan to_bell = [3] of { mtype, byte };
+
+/* The sleeper's memory and completion queues. */
+byte arrived;                               /* items whose mark can be seen */
+byte receives = RECEIVES;                   /* posted */
+chan events = [RECEIVES] of { byte };       /* completions of receives: the immediate */
+byte landing;                               /* of the READ */
+bool read_completed;                        /* in the send completion queue */
+bool receives_armed, sends_armed, notified; /* notified: the completion channel is readable */
+
+/* The bell's memory. */
+byte progress, peer_sleeping;
+bool buffered; /* a store of progress is not visible yet ... */
+byte buffer;   /* ... which is this */
+
+proctype Bell() {
+    xs to_sleeper;
+    byte produced, answered, asked;
+    bool wake;
+    do
+    :: produced == ITEMS -> break
+    :: else ->
+        if
+        :: wrong(look_first) -> wake = peer_sleeping != answered
+        :: else
+        fi;
+        atomic { !buffered -> produced++; buffer = produced; buffered = true };
+        if
+        :: wrong(no_fence)
+        :: else -> !buffered /* the fence */
+        fi;
+        if
+        :: wrong(look_first)
+        :: else -> wake = peer_sleeping != answered
+        fi;
+        to_sleeper!DATA, produced;
+        if
+        :: wake && !wrong(never_rings) ->
+            asked = peer_sleeping;
+            if
+            :: asked != answered ->
+                to_sleeper!EVENT, asked;
+                if
+                :: wrong(answers_again)
+                :: else -> answered = asked
+                fi
+            :: else
+            fi;
+            asked = 0
+        :: else
+        fi;
+        wake = false
+    od
+}
+
+/* Makes the bell's stores visible, some time. */
+proctype StoreBuffer() {
+end:
+    do
+    :: atomic { buffered -> progress = buffer; buffered = false }
+    od
+}
+
+/* Executes the bell's requests at the sleeper. */
+proctype DeviceOfBell() {
+    xr to_sleeper;
+    byte value;
+end:
+    do
+    :: atomic { to_sleeper?DATA, value -> arrived = value; value = 0 }
+    :: atomic {
+        to_sleeper?EVENT, value ->
+        assert(receives > 0); /* an event finds a receive */
+        receives--;
+        events!value;
+        value = 0;
+        if
+        :: receives_armed -> receives_armed = false; notified = true
+        :: else
+        fi
+       }
+    od
+}
+
+/* Executes the sleeper's requests at the bell. Words are not copied at once. */
+proctype DeviceOfSleeper() {
+    xr to_bell;
+    byte value;
+end:
+    do
+    :: atomic { to_bell?FLAG, value -> peer_sleeping = TORN };
+       atomic { peer_sleeping = value; value = 0 }
+    :: atomic { to_bell?READ, _ -> value = progress };
+       atomic { landing = (progress == value -> value : TORN); value = 0 };
+       atomic { /* the completion comes back */
+           read_completed = true;
+           if
+           :: sends_armed -> sends_armed = false; notified = true
+           :: else
+           fi
+       }
+    od
+}
+
+inline take_events() {
+    atomic {
+        do
+        :: events?immediate ->
+            if
+            :: wrong(receive_not_posted)
+            :: else -> receives++
+            fi;
+            if
+            :: immediate == generation -> standing = false
+            :: else
+            fi
+        :: empty(events) -> immediate = 0; break
+        od
+    }
+}
+
+inline reap() {
+    if
+    :: read_completed -> read_completed = false; done = true
+    :: else
+    fi
+}
+
+inline start_read() {
+    if
+    :: !pending && !wrong(no_read) -> to_bell!READ, 0; pending = true; done = false
+    :: else
+    fi
+}
+
+inline announce() {
+    if
+    :: !standing ->
+        if
+        :: pending && done -> pending = false
+        :: else
+        fi;
+        if
+        :: pending && !wrong(old_read) /* not before the old READ is back */
+        :: else ->
+            if
+            :: wrong(read_first) -> start_read()
+            :: else
+            fi;
+            generation++;
+            to_bell!FLAG, generation;
+            standing = true;
+            if
+            :: wrong(confirmed_stays)
+            :: else -> confirmed = wrong(no_read)
+            fi
+        fi
+    :: else
+    fi;
+    if
+    :: standing && !confirmed -> start_read()
+    :: else
+    fi
+}
+
+inline arm() {
+    sends_armed = true;
+    receives_armed = true
+}
+
+/* What is done with what was looked at is no step of its own: nobody sees it. */
+proctype Sleeper() {
+    xs to_bell;
+    byte consumed, generation, immediate;
+    bool standing, confirmed, pending, done, news;
+    do
+    :: consumed == ITEMS -> break
+    :: atomic { consumed != ITEMS && arrived > consumed -> consumed++ }
+    :: consumed != ITEMS && arrived <= consumed ->
+        /* prepare */
+        take_events();
+        atomic { announce() };
+        atomic { reap() };
+        if
+        :: wrong(armed_late)
+        :: else -> arm()
+        fi;
+        /* the look behind it */
+        if
+        :: arrived > consumed -> goto retract
+        :: else
+        fi;
+        /* park */
+        take_events();
+        atomic {
+            reap();
+            if
+            :: !standing -> goto retract /* a nap, or the event is here */
+            :: else
+            fi;
+            if
+            :: !confirmed && pending && done ->
+                pending = false;
+                if
+                :: landing == TORN -> if :: news = true :: news = false fi
+                :: else -> news = landing != consumed
+                fi;
+                landing = 0;
+                if
+                :: news && !wrong(news_ignored) -> news = false; goto published
+                :: else -> news = false; confirmed = true
+                fi
+            :: else
+            fi;
+            if
+            :: !confirmed && !pending -> goto retract /* a nap */
+            :: else
+            fi
+        };
+        if
+        :: wrong(armed_late) -> arm()
+        :: else
+        fi;
+        notified; /* sleeps */
+        goto retract;
+published:
+        if
+        :: skip               /* a short nap */
+        :: arrived > consumed /* naps until what is published is here */
+        fi;
+retract:
+        notified = false
+    od
+}
+
+init {
+    atomic {
+        start();
+        run Bell(); run StoreBuffer(); run DeviceOfBell(); run DeviceOfSleeper(); run Sleeper()
+    }
+}
