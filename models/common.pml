@@ -6,6 +6,10 @@
  */
 c_decl {
     \#include <stdlib.h>
+    static unsigned char setting(const char* name, unsigned char otherwise) {
+        const char* const text = getenv(name);
+        return text ? (unsigned char)atoi(text) : otherwise;
+    }
 }
 
 /* Never changes after start(), so reading it is no step that others could see. */
@@ -14,7 +18,7 @@ local byte fault;
 #define wrong(name) (fault == name)
 
 inline start() {
-    c_code { now.fault = getenv("MODEL_fault") ? (unsigned char)atoi(getenv("MODEL_fault")) : 0; }
+    c_code { now.fault = setting("MODEL_fault", 0); }
 }
 
 /* What is found where a word is written while it is looked at: no value that was ever written. */
