@@ -9,6 +9,8 @@
 #include <sanitizer/tsan_interface.h>
 
 #include <cstdint>
+#else
+#include "lines_ahead.hpp"
 #endif
 
 namespace millrace::soft::detail {
@@ -116,6 +118,19 @@ inline void copy_16(std::byte* to, const std::byte* from) noexcept {
     keep_order();
 }
 
+/// Long copies ask for the lines to come while they store. Not beyond their own end: somebody may
+/// be polling there.
+constexpr std::size_t block = 256;
+constexpr std::size_t read_ahead = 2048;
+constexpr std::size_t write_ahead = 4096;
+
+inline void fetch_block_ahead(Rest rest) noexcept {
+    for (std::size_t line = 0; line < block; line += 64) {
+        __builtin_prefetch(rest.from + read_ahead + line);
+        fetch_to_write(rest.to + write_ahead + line);
+    }
+}
+
 /// From a 16-byte boundary to the end.
 inline void copy_by_16(Rest rest) noexcept {
     while (rest.bytes > 64) {
@@ -139,12 +154,9 @@ inline void copy_by_16(Rest rest) noexcept {
         copy_16(rest.to, rest.from);
         rest = rest.after(16);
     }
-    while (rest.bytes > 128) {
-        copy_32(rest.to, rest.from);
-        copy_32(rest.to + 32, rest.from + 32);
-        copy_32(rest.to + 64, rest.from + 64);
-        copy_32(rest.to + 96, rest.from + 96);
-        rest = rest.after(128);
+    for (; rest.bytes > block; rest = rest.after(block)) {
+        if (rest.bytes >= write_ahead + block) fetch_block_ahead(rest);
+        for (std::size_t at = 0; at < block; at += 32) copy_32(rest.to + at, rest.from + at);
     }
     while (rest.bytes > 32) {
         copy_32(rest.to, rest.from);
@@ -168,12 +180,12 @@ inline void copy_by_16(Rest rest) noexcept {
         copy_32(rest.to, rest.from);
         rest = rest.after(32);
     }
-    while (rest.bytes > 256) {
+    for (; rest.bytes > block; rest = rest.after(block)) {
+        if (rest.bytes >= write_ahead + block) fetch_block_ahead(rest);
         copy_64(rest.to, rest.from);
         copy_64(rest.to + 64, rest.from + 64);
         copy_64(rest.to + 128, rest.from + 128);
         copy_64(rest.to + 192, rest.from + 192);
-        rest = rest.after(256);
     }
     while (rest.bytes > 64) {
         copy_64(rest.to, rest.from);

@@ -13,18 +13,23 @@ inline constexpr std::size_t bytes_ahead = 256;
 /// Larger copies have enough lines under way by themselves.
 inline constexpr std::size_t largest_fetched_ahead = 256;
 
+/// Asks for the line of `at`, which need not be mapped, to store to it soon.
+inline void fetch_to_write(const std::byte* at) noexcept {
+#if defined(__x86_64__)
+    // Not the builtin: for processors of unknown kind it is the fetch of a reader.
+    asm volatile("prefetchw %0" : : "m"(*at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
 /// After a WRITE of `bytes` at `to`: as many lines, `bytes_ahead` further on, each once in a
 /// stream. They need not be mapped.
 inline void fetch_lines_ahead(const std::byte* to, std::size_t bytes) noexcept {
     constexpr std::uintptr_t line = 64;
     const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(to) + bytes_ahead + bytes;
     for (std::uintptr_t at = (end - bytes + line - 1) & ~(line - 1); at < end; at += line) {
-#if defined(__x86_64__)
-        // Not the builtin: for processors of unknown kind it is the fetch of a reader.
-        asm volatile("prefetchw %0" : : "m"(*reinterpret_cast<const char*>(at)));
-#else
-        __builtin_prefetch(reinterpret_cast<const void*>(at), 1);
-#endif
+        fetch_to_write(reinterpret_cast<const std::byte*>(at));
     }
 }
 
