@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/ring/design_name.hpp"
+
 namespace millrace::flow {
 namespace {
 
@@ -52,6 +54,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .refresh_above = options.refresh_above,
             .credit_parts = options.credit_parts,
             .receive_pool = options.receive_pool,
+            .batch = options.batch,
             .initial_position = options.initial_position};
 }
 
@@ -164,26 +167,49 @@ std::string space_cost(ring::Design design, const Options& options) {
                            : "a few times for each length of the ring and when it finds it empty");
 }
 
+std::string batching_cost(ring::Design design, const ring::Terms& terms) {
+    switch (design.batching) {
+        case ring::Batching::none: return "none: what was enqueued goes at once";
+        case ring::Batching::fixed:
+            return fmt::format("fixed: items go when {} are there; flush() sends fewer",
+                               terms.batch);
+        case ring::Batching::dynamic:
+            return fmt::format(
+                "dynamic: items go when the transfer before is done and the consumer has taken all "
+                "that it was sent, or {} are there; flush() sends them at once",
+                terms.framed() ? fmt::format("{} bytes of them", terms.batch_bytes)
+                               : fmt::format("{}", terms.batch));
+    }
+    return {};
+}
+
 }  // namespace
 
 std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                     const connect::Link& link, const Options& options, std::string_view failure) {
-    const std::string_view number = design == ring::design_1   ? ", design 1"
-                                    : design == ring::design_2 ? ", design 2"
-                                                               : "";
+    const ring::Design flows = ring::flows_of(design);
+    const std::string_view number = flows == ring::design_1   ? ", design 1"
+                                    : flows == ring::design_2 ? ", design 2"
+                                                              : "";
     std::string text = fmt::format(
-        "{} of a flow queue{} ({} + {} + {} space)\n"
+        "{} of a flow queue{} ({})\n"
         "ring: {} at each end, {} bytes{}\n"
         "per item: {}\n"
         "transfer: {}\n"
-        "space: {}\n",
-        role == ring::Role::producer ? "producer" : "consumer", number, name_of(design.data),
-        name_of(design.transfer), name_of(design.space),
+        "space: {}\n"
+        "batching: {}\n"
+        "mover: {}\n",
+        role == ring::Role::producer ? "producer" : "consumer", number, to_string(design),
         terms.framed() ? fmt::format("frames of up to {} bytes", terms.max_frame())
                        : fmt::format("{} items", terms.capacity()),
         terms.ring_bytes,
         terms.framed() ? std::string{} : fmt::format(", {} a slot", terms.slot_bytes),
-        data_cost(design, terms), transfer_cost(design), space_cost(design, options));
+        data_cost(design, terms), transfer_cost(design), space_cost(design, options),
+        batching_cost(design, terms),
+        design.mover == ring::Mover::active
+            ? "active: the producer's items are moved by a thread that all such queues of the "
+              "process share, asleep when there is nothing to move"
+            : "passive: the producer's items are moved within its calls");
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);
     return text + link.explain();
 }

@@ -90,9 +90,9 @@ class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
 template <Design D>
     requires(check_design<D>())
 Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
-                      const RingOptions& options, const base::Deadline& deadline)
+                      Design design, const RingOptions& options, const base::Deadline& deadline)
     : endpoint_{std::move(endpoint)}, link_{std::move(link)}, window_{link_} {
-    terms_ = agree(link_, Role::consumer, D, options, deadline);
+    terms_ = agree(link_, Role::consumer, design, options, deadline);
     auto& domain = link_.protection_domain();
     ring_memory_ =
         domain.allocate(terms_.ring_bytes, D.data == DataFlow::push1 ? verbs::Access::remote_write

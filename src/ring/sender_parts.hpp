@@ -3,6 +3,8 @@
 #pragma once
 
 #include "millrace/ring/sender.hpp"
+#include "sender_batching.hpp"
+#include "sender_mover.hpp"
 
 #include <bit>
 #include <cstdint>
@@ -38,10 +40,13 @@ class Sender<D>::SpaceSleeper final : public Sleeper {
 
 template <Design D>
     requires(check_design<D>())
-Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
                   const RingOptions& options, const base::Deadline& deadline)
-    : endpoint_{std::move(endpoint)}, link_{std::move(link)}, window_{link_} {
-    terms_ = agree(link_, Role::producer, D, options, deadline);
+    : batching_{design.batching},
+      endpoint_{std::move(endpoint)},
+      link_{std::move(link)},
+      window_{link_} {
+    terms_ = agree(link_, Role::producer, design, options, deadline);
     const std::uint64_t size = terms_.ring_bytes;
     auto& domain = link_.protection_domain();
     ring_memory_ =
@@ -54,6 +59,8 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
 
     produced_ = intransit_ = transferred_ = covered_ = terms_.initial;
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
+    if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
+    if (batching_ == Batching::dynamic) quarter_ = 1;  // the end of each transfer is waited for
     page.wake.progress.store(terms_.initial);
     page.credit.store(PositionWord::pack(terms_.initial));
     page.transfer.store(PositionWord::pack(terms_.initial));
@@ -101,11 +108,14 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     } else if constexpr (D.space == SpaceNotification::push) {
         space_ = SpaceView<D.space>{page.credit, terms_.initial};
     }
+    if (design.mover == Mover::active) start_mover();
 }
 
 template <Design D>
     requires(check_design<D>())
-Sender<D>::~Sender() = default;
+Sender<D>::~Sender() {
+    moved_.reset();
+}
 
 template <Design D>
     requires(check_design<D>())
@@ -119,9 +129,9 @@ std::uint64_t Sender<D>::unit_at(std::uint64_t offset, std::uint64_t position) c
 template <Design D>
     requires(check_design<D>())
 void Sender<D>::fall_behind() noexcept {
-    if (!straight_) return;
+    if (way_ == Way::behind || way_ == Way::moved) return;
     behind_offset_ = offset_ - (produced_ - intransit_);
-    straight_ = false;
+    way_ = Way::behind;
     room_ = 0;
 }
 
@@ -133,7 +143,7 @@ Status Sender<D>::end() noexcept {
         ended_ =
             link_.peer_now() == connect::PeerState::closed ? Status::closed : Status::peer_lost;
         fall_behind();
-        room_ = 0;
+        stop_fast_path();
     }
     return ended_;
 }
@@ -160,7 +170,7 @@ Status Sender<D>::disbelieve() noexcept {
     lied_to_ = true;
     ended_ = Status::peer_lost;
     fall_behind();
-    room_ = 0;
+    stop_fast_path();
     return ended_;
 }
 
@@ -270,12 +280,12 @@ Status Sender<D>::push_behind() noexcept {
     if constexpr (D.data != DataFlow::push1) return push_unit_runs();
     const std::uint64_t size = terms_.ring_bytes;
     bool refreshed = false;
-    while (produced_ != intransit_) {
+    while (laid() != intransit_) {
         if (behind_offset_ == size) behind_offset_ = 0;
         if (look_for_space() != Status::ok) return ended_;
         const std::uint64_t used = intransit_ - space_.consumed();
         const std::uint64_t limit =
-            std::min({terms_.window_bytes - used, produced_ - intransit_, size - behind_offset_});
+            std::min({terms_.window_bytes - used, laid() - intransit_, size - behind_offset_});
         // Whole units only: what the consumer is told of must be able to arrive.
         std::uint64_t last = 0;
         std::uint64_t run = units_within(limit, last);
@@ -343,16 +353,17 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::push_unit_runs() noexcept {
     if constexpr (D.data == DataFlow::pull) {
-        if (produced_ == intransit_) return tell();
-        const bool wake = bell_.publish(produced_);
-        intransit_ = produced_;
-        behind_offset_ = offset_;
+        if (laid() == intransit_) return tell();
+        show_held_mark();
+        const bool wake = bell_.publish(laid());
+        intransit_ = laid();
+        if (way_ != Way::moved) behind_offset_ = offset_;
         const Status told = tell();
         if (wake) (void)bell_.ring();
         return told;
     } else if constexpr (D.data == DataFlow::push2) {
         bool refreshed = false;
-        while (produced_ != intransit_) {
+        while (laid() != intransit_) {
             if (behind_offset_ == terms_.ring_bytes) behind_offset_ = 0;
             const std::uint64_t unit = unit_at(behind_offset_, intransit_);
             if (intransit_ - space_.consumed() + unit > terms_.window_bytes) {
@@ -393,6 +404,7 @@ Status Sender<D>::push_unit_runs() noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
+    if (way_ == Way::moved) return make_moved_room(bytes);
     if (ended_ != Status::ok) return ended_;
     const std::uint64_t size = terms_.ring_bytes;
     if (bytes >
@@ -400,7 +412,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         return Status::too_large;
     }
     // What a batch has laid out so far goes before the ring wraps.
-    if (straight_ && produced_ != intransit_ && size - offset_ < bytes) {
+    if (way_ != Way::behind && produced_ != intransit_ && size - offset_ < bytes) {
         if (const Status status = push(); status != Status::ok) return status;
     }
     if (const Status status = service(); status != Status::ok) return status;
@@ -430,14 +442,15 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         offset_ = 0;
         if (const Status status = push_behind(); status != Status::ok) return status;
     }
-    if (D.data != DataFlow::push2 && terms_.in_order && (straight_ || produced_ == intransit_) &&
-        peer_room() >= bytes) {
-        straight_ = true;
+    if (D.data != DataFlow::push2 && terms_.in_order &&
+        (way_ != Way::behind || produced_ == intransit_) && peer_room() >= bytes) {
+        way_ = batching_ == Batching::dynamic ? Way::weighed : Way::straight;
         room_ = std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
                                           space_.look_after(in_use())}));
     } else {
         fall_behind();
-        room_ = bytes;
+        // What only gathers need not look for news each time.
+        room_ = std::max(bytes, std::min({own_room(), size - offset_, terms_.batch_bytes}));
     }
     return Status::ok;
 }
@@ -445,6 +458,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
     const Status waited = wait(
         [&] {
@@ -465,9 +479,10 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
 template <Design D>
     requires(check_design<D>())
 Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& policy) {
-    if (ended_ != Status::ok) return ended_;
+    if (way_ != Way::moved && ended_ != Status::ok) return ended_;
     const Status status = flush(deadline, policy);
     if (status != Status::ok) return status;
+    if (moved_ != nullptr) moved_->leave();
     const std::uint64_t total = produced_;
     link_.say_goodbye(std::as_bytes(std::span{&total, 1}));
     ended_ = Status::closed;
@@ -491,7 +506,7 @@ SenderCounts Sender<D>::counts() const noexcept {
             .full_returns = full_returns_,
             .lazy_refreshes = lazy_refreshes_,
             .forced_refreshes = forced_refreshes_,
-            .sleeps = sleeper_->sleeps(),
+            .sleeps = sleeper_->sleeps() + (moved_ != nullptr ? moved_->sleeps() : 0),
             .wake_ups = sleeper_->woken()};
 }
 

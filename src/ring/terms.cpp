@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/ring/design_name.hpp"
 #include "millrace/ring/space.hpp"
 #include "millrace/ring/watermark.hpp"
 
@@ -31,9 +32,12 @@ struct Proposal {
     std::uint8_t data;
     std::uint8_t transfer;
     std::uint8_t space;
-    std::uint32_t in_order;
+    std::uint8_t batching;
+    std::uint8_t mover;
+    std::uint8_t in_order;
+    std::uint8_t zero;
     std::uint32_t receive_pool;
-    std::uint32_t zero;
+    std::uint32_t batch;  // 0: not asked for
 };
 static_assert(sizeof(Proposal) == 48 && std::is_trivially_copyable_v<Proposal>);
 
@@ -60,9 +64,10 @@ Message swap(connect::Link& link, const Message& mine, const base::Deadline& dea
 }
 
 std::string describe(const Proposal& p) {
-    return fmt::format("{} + {} + {} space", name_of(static_cast<DataFlow>(p.data)),
-                       name_of(static_cast<TransferNotification>(p.transfer)),
-                       name_of(static_cast<SpaceNotification>(p.space)));
+    return to_string(Design{static_cast<DataFlow>(p.data),
+                            static_cast<TransferNotification>(p.transfer),
+                            static_cast<SpaceNotification>(p.space),
+                            static_cast<Batching>(p.batching), static_cast<Mover>(p.mover)});
 }
 std::string describe_items(const Proposal& p) {
     if (p.item_size == 0) return "framed bytes";
@@ -83,6 +88,24 @@ std::uint64_t slot_bytes(const RingOptions& options, Design design) {
 /// Frames over push2: a power of two, so that a ring is some 64 transfers.
 std::uint64_t chunk_of_frames(std::uint64_t ring_bytes) {
     return std::max<std::uint64_t>(std::bit_ceil(ring_bytes) / 64, 32);
+}
+
+/// `batch`: 0 if nobody asked for a size.
+void agree_on_batch(Terms& terms, Design design, std::uint32_t batch, std::uint64_t capacity) {
+    if (design.batching == Batching::none) return;
+    const bool fixed = design.batching == Batching::fixed;
+    if (batch == 0) {
+        batch = fixed ? RingOptions::default_fixed_batch : RingOptions::default_dynamic_batch;
+        if (!terms.framed()) {
+            batch = static_cast<std::uint32_t>(std::min<std::uint64_t>(batch, capacity));
+        }
+    }
+    terms.batch = batch;
+    if (!terms.framed()) {
+        terms.batch_bytes = batch * terms.slot_bytes;
+    } else if (!fixed) {
+        terms.batch_bytes = terms.ring_bytes / 16;
+    }
 }
 
 }  // namespace
@@ -116,9 +139,12 @@ void check(const RingOptions& options, Design design) {
                                .data = 0,
                                .transfer = 0,
                                .space = 0,
+                               .batching = 0,
+                               .mover = 0,
                                .in_order = 0,
+                               .zero = 0,
                                .receive_pool = 0,
-                               .zero = 0}),
+                               .batch = 0}),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
                "send framed bytes in pieces");
@@ -135,6 +161,24 @@ void check(const RingOptions& options, Design design) {
         refuse(fmt::format("a pool of {} receives", options.receive_pool),
                fmt::format("the pool must have 1 to {} receives", RingOptions::max_pool),
                "choose a number in that range");
+    }
+    if (options.batch) {
+        if (design.batching == Batching::none) {
+            refuse(fmt::format("batches of {} items", *options.batch),
+                   fmt::format("the design {} sends each item at once", to_string(design)),
+                   "choose a design with batching, such as +fixed or +dynamic, or name no batch");
+        }
+        if (*options.batch == 0 || *options.batch > RingOptions::max_batch) {
+            refuse(fmt::format("batches of {} items", *options.batch),
+                   fmt::format("a batch has 1 to {} items", RingOptions::max_batch),
+                   "choose a number in that range");
+        }
+        if (slot != 0 && options.capacity && *options.batch > *options.capacity) {
+            refuse(fmt::format("batches of {} items", *options.batch),
+                   fmt::format("the ring holds {}, so a batch would never be complete",
+                               *options.capacity),
+                   "choose smaller batches or a larger ring");
+        }
     }
     if (!(options.refresh_above >= 0 && options.refresh_above <= 1)) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
@@ -162,9 +206,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .data = static_cast<std::uint8_t>(design.data),
                   .transfer = static_cast<std::uint8_t>(design.transfer),
                   .space = static_cast<std::uint8_t>(design.space),
-                  .in_order = link.writes_in_order() ? 1U : 0U,
+                  .batching = static_cast<std::uint8_t>(design.batching),
+                  .mover = static_cast<std::uint8_t>(design.mover),
+                  .in_order = static_cast<std::uint8_t>(link.writes_in_order() ? 1 : 0),
+                  .zero = 0,
                   .receive_pool = options.receive_pool,
-                  .zero = 0};
+                  .batch = options.batch.value_or(0)};
     std::random_device random;
     mine.secret = std::uint64_t{random()} << 32 | random();
 
@@ -205,6 +252,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     // What the other end asks for is checked as what we ask for.
     RingOptions agreed = options;
     agreed.capacity = capacity;
+    std::uint32_t batch = std::min(mine.batch, theirs.batch);
+    if (batch == 0) batch = std::max(mine.batch, theirs.batch);
+    if (batch != 0) agreed.batch = batch;
     try {
         check(agreed, design);
     } catch (const base::Error& error) {
@@ -212,6 +262,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                  error.remedy());
     }
     terms.ring_bytes = terms.framed() ? round_up(capacity, 8) : capacity * terms.slot_bytes;
+    agree_on_batch(terms, design, batch, capacity);
     terms.receive_pool = role == Role::consumer ? mine.receive_pool : theirs.receive_pool;
     if (terms.receive_pool == 0 || terms.receive_pool > RingOptions::max_pool) {
         throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
@@ -272,7 +323,7 @@ Places exchange_places(connect::Link& link, const Places& mine, const base::Dead
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 3;
+    options.service_version = 4;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.

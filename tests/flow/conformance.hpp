@@ -15,6 +15,7 @@
 
 #include "flow/ends.hpp"
 #include "millrace/flow/any.hpp"
+#include "millrace/ring/design_name.hpp"
 
 namespace millrace::flow::test {
 
@@ -119,6 +120,35 @@ class AnyEnds {
 };
 
 class EveryDesign : public testing::TestWithParam<ring::Design> {};
+
+/// How the flows of a design are run. Its tests go through all points, one after the other.
+struct RunAs {
+    ring::Batching batching = ring::Batching::none;
+    ring::Mover mover = ring::Mover::passive;
+};
+[[nodiscard]] inline std::vector<RunAs> every_way() {
+    return {{ring::Batching::fixed, ring::Mover::passive},
+            {ring::Batching::dynamic, ring::Mover::passive},
+            {ring::Batching::none, ring::Mover::active},
+            {ring::Batching::fixed, ring::Mover::active},
+            {ring::Batching::dynamic, ring::Mover::active}};
+}
+[[nodiscard]] inline std::string name_of_way(const testing::TestParamInfo<RunAs>& way) {
+    return std::string{name_of(way.param.batching)} +
+           (way.param.mover == ring::Mover::active ? "_mover" : "");
+}
+class EveryWay : public testing::TestWithParam<RunAs> {
+  protected:
+    template <class Test>
+    static void at_every_point(Test&& test) {
+        for (const ring::Design flows : every_design()) {
+            const ring::Design design = with(flows, GetParam().batching, GetParam().mover);
+            SCOPED_TRACE(to_string(design));
+            test(design);
+            if (HasFatalFailure()) return;
+        }
+    }
+};
 
 /// Which ring sizes are tried.
 inline constexpr std::uint64_t ring_sizes[] = {1, 2, 3, 8192};

@@ -25,5 +25,24 @@ TEST_P(EveryDesignOfFrames, TellsOfLossAndOfClose) {
     tells_of_loss_and_of_close<Bytes>(GetParam());
 }
 
+// The same with every batching and mover. All points in one process for each.
+class EveryWayOfFrames : public EveryWay {};
+INSTANTIATE_TEST_SUITE_P(Ways, EveryWayOfFrames, testing::ValuesIn(every_way()), name_of_way);
+
+TEST_P(EveryWayOfFrames, KeepsOrderWhereTheRingWraps) {
+    at_every_point([](ring::Design design) { keeps_order_where_the_ring_wraps<Bytes>(design); });
+}
+TEST_P(EveryWayOfFrames, SaysFullAndGoesOn) { at_every_point(says_full_and_goes_on<Bytes>); }
+TEST_P(EveryWayOfFrames, KeepsOrderWhereItsCountersWrap) {
+    at_every_point(keeps_order_where_counters_wrap<Bytes>);
+}
+TEST_P(EveryWayOfFrames, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Bytes>); }
+TEST_P(EveryWayOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
+    at_every_point(drains_after_close<Bytes>);
+}
+TEST_P(EveryWayOfFrames, TellsOfLossAndOfClose) {
+    at_every_point(tells_of_loss_and_of_close<Bytes>);
+}
+
 }  // namespace
 }  // namespace millrace::flow

@@ -25,5 +25,24 @@ TEST_P(EveryDesignOfItems, TellsOfLossAndOfClose) {
     tells_of_loss_and_of_close<Numbered>(GetParam());
 }
 
+// The same with every batching and mover. All points in one process for each.
+class EveryWayOfItems : public EveryWay {};
+INSTANTIATE_TEST_SUITE_P(Ways, EveryWayOfItems, testing::ValuesIn(every_way()), name_of_way);
+
+TEST_P(EveryWayOfItems, KeepsOrderWhereTheRingWraps) {
+    at_every_point([](ring::Design design) { keeps_order_where_the_ring_wraps<Numbered>(design); });
+}
+TEST_P(EveryWayOfItems, SaysFullAndGoesOn) { at_every_point(says_full_and_goes_on<Numbered>); }
+TEST_P(EveryWayOfItems, KeepsOrderWhereItsCountersWrap) {
+    at_every_point(keeps_order_where_counters_wrap<Numbered>);
+}
+TEST_P(EveryWayOfItems, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Numbered>); }
+TEST_P(EveryWayOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
+    at_every_point(drains_after_close<Numbered>);
+}
+TEST_P(EveryWayOfItems, TellsOfLossAndOfClose) {
+    at_every_point(tells_of_loss_and_of_close<Numbered>);
+}
+
 }  // namespace
 }  // namespace millrace::flow

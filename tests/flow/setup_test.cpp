@@ -96,8 +96,32 @@ TEST(FlowQueueSetup, NamesBothItemTypesWhenOneIsFramed) {
 TEST(FlowQueueSetup, NamesBothDesignsWhenTheyDiffer) {
     const std::string text =
         refusal_of<Producer<Item, ring::design_1>, Consumer<Item, ring::design_2>>({}, {});
-    EXPECT_NE(text.find("pull space"), std::string::npos) << text;
-    EXPECT_NE(text.find("push space"), std::string::npos) << text;
+    EXPECT_NE(text.find("push1/watermark/pull"), std::string::npos) << text;
+    EXPECT_NE(text.find("push1/watermark/push"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, NamesBothWaysOfBatchingWhenTheyDiffer) {
+    constexpr ring::Design fixed = with(ring::design_2, ring::Batching::fixed);
+    const std::string text = refusal_of<Producer<Item, fixed>, Consumer<Item>>({}, {});
+    EXPECT_NE(text.find("runs push1/watermark/push+fixed,"), std::string::npos) << text;
+    EXPECT_NE(text.find("runs push1/watermark/push;"), std::string::npos) << text;
+}
+
+TEST(FlowQueueSetup, RefusesBatchesThatTheRingCannotHold) {
+    constexpr ring::Design fixed = with(ring::design_2, ring::Batching::fixed);
+    const Options options{.capacity = 8, .batch = 9};
+    const std::string text = own_refusal_of<Producer<Item, fixed>>(options);
+    EXPECT_NE(text.find("batches of 9 items"), std::string::npos) << text;
+    EXPECT_NE(text.find("the ring holds 8"), std::string::npos) << text;
+    // Where the other end's capacity decides.
+    const std::string both =
+        refusal_of<Producer<Item, fixed>, Consumer<Item, fixed>>({.batch = 9}, {.capacity = 8});
+    EXPECT_NE(both.find("batches of 9 items"), std::string::npos) << both;
+}
+
+TEST(FlowQueueSetup, RefusesABatchForADesignWithoutBatching) {
+    const std::string text = own_refusal_of<Producer<Item>>(Options{.batch = 4});
+    EXPECT_NE(text.find("sends each item at once"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesACapacityBeyondTheLimit) {
@@ -197,7 +221,7 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
 TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
     Ends<Item, ring::design_1> ends{Options{.capacity = 5}};
     const std::string text = ends.consumer().explain();
-    EXPECT_NE(text.find("design 1 (push1 + watermark + pull space)"), std::string::npos) << text;
+    EXPECT_NE(text.find("design 1 (push1/watermark/pull)"), std::string::npos) << text;
     EXPECT_NE(text.find("5 items"), std::string::npos) << text;
 }
 

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <set>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/design_name.hpp"
 #include "millrace/ring/terms.hpp"
 #include "millrace/ring/watermark.hpp"
 
@@ -43,6 +46,69 @@ TEST(Design, BuildsOnlyValidPoints) {
     EXPECT_EQ(built, 33);
     EXPECT_TRUE(is_built(design_1));
     EXPECT_TRUE(is_built(design_2));
+}
+
+std::vector<Design> every_way() {
+    std::vector<Design> all;
+    for (const Design design : every_combination()) {
+        for (const auto batching : {Batching::none, Batching::fixed, Batching::dynamic}) {
+            for (const auto mover : {Mover::passive, Mover::active}) {
+                all.push_back(with(design, batching, mover));
+            }
+        }
+    }
+    return all;
+}
+
+TEST(Design, HasBatchingAndMoverBesideItsFlows) {
+    EXPECT_EQ(design_1.batching, Batching::none);
+    EXPECT_EQ(design_1.mover, Mover::passive);
+    constexpr Design run = with(design_1, Batching::dynamic, Mover::active);
+    static_assert(is_valid(run) && run != design_1 && flows_of(run) == design_1);
+    for (const Design design : every_way()) EXPECT_EQ(is_valid(design), is_valid(flows_of(design)));
+}
+
+TEST(DesignName, IsReadAsItWasWritten) {
+    std::set<std::string> names;
+    for (const Design design : every_way()) {
+        if (!is_valid(design)) continue;
+        EXPECT_EQ(parse_design(to_string(design)), (NamedDesign{design, {}}));
+        EXPECT_TRUE(names.insert(to_string(design)).second) << to_string(design);
+        if (design.batching == Batching::none) continue;
+        EXPECT_EQ(parse_design(to_string(design, 48)), (NamedDesign{design, 48}));
+    }
+    EXPECT_EQ(to_string(with(design_1, Batching::fixed, Mover::active), 16),
+              "push1/watermark/pull+fixed16+mover");
+    EXPECT_EQ(parse_design("design2+dynamic").design, with(design_2, Batching::dynamic));
+    EXPECT_EQ(parse_design("design1+mover+fixed4"),
+              (NamedDesign{with(design_1, Batching::fixed, Mover::active), 4}));
+}
+
+TEST(DesignName, IsRefusedByTheNameOfThePartThatIsWrong) {
+    const auto cause_of = [](std::string_view name) -> std::string {
+        try {
+            (void)parse_design(name);
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+            return std::string{error.cause()};
+        }
+        return "none";
+    };
+    EXPECT_EQ(cause_of("pull1/watermark/pull"), "\"pull1\" is no data flow");
+    EXPECT_EQ(cause_of("push1/marks/pull"), "\"marks\" is no transfer notification");
+    EXPECT_EQ(cause_of("push1/push/"), "\"push1/push/\" does not name three flows");
+    EXPECT_EQ(cause_of("push1/push/event"), "\"event\" is no space notification");
+    EXPECT_EQ(cause_of("push1/push/pull+nagle"), "\"nagle\" is no part of a design");
+    EXPECT_EQ(cause_of("push1/push/pull+fixed16+dynamic"), "it names two ways of batching");
+    EXPECT_EQ(cause_of("push1/push/pull+fixed0"), "\"0\" is no size of a batch");
+    EXPECT_EQ(cause_of("push1/push/pull+fixed16x"), "\"16x\" is no size of a batch");
+    EXPECT_EQ(cause_of("push1/push/pull+mover2"), "\"mover2\" is no part of a design");
+    EXPECT_EQ(cause_of("push1/event/pull"),
+              "event notifications are completions of receives: they need push2 data");
+    EXPECT_EQ(cause_of("pull/immediate/pull"),
+              "immediate data travels with a WRITE: it needs push1 data");
+    EXPECT_NE(cause_of(""), "none");
+    EXPECT_NE(cause_of("/"), "none");
 }
 
 TEST(Watermark, OfASlotIsNeverWhatFreshMemoryHoldsAndNeverComesAgain) {
@@ -94,6 +160,12 @@ TEST(RingOptions, AreRefusedOutsideTheirRanges) {
     EXPECT_THROW(check({.refresh_above = 1.5}), base::Error);
     EXPECT_THROW(check({.credit_parts = 0}), base::Error);
     EXPECT_THROW(check({.initial_position = 4}), base::Error);
+    constexpr Design fixed = with(design_1, Batching::fixed);
+    EXPECT_NO_THROW(check({.capacity = 8, .item_size = 8, .batch = 8}, fixed));
+    EXPECT_THROW(check({.capacity = 8, .item_size = 8, .batch = 9}, fixed), base::Error);
+    EXPECT_THROW(check({.item_size = 8, .batch = 0}, fixed), base::Error);
+    EXPECT_THROW(check({.batch = RingOptions::max_batch + 1}, fixed), base::Error);
+    EXPECT_THROW(check({.batch = 8}, design_1), base::Error);
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
-// Flow queues whose design is chosen at run time, among all 33 points of the design space:
+// Flow queues whose design is chosen at run time, among all 33 points of the design space, each
+// with any batching and mover:
 //
-//     auto producer = flow::AnyProducer<Item>::connect(design, "host:7000", {}, deadline);
+//     const auto named = ring::parse_design("push1/watermark/pull+fixed16");
+//     auto producer = flow::AnyProducer<Item>::connect(named.design, "host:7000",
+//                                                      {.batch = named.batch}, deadline);
 //
 // Each call costs a virtual call more than Producer and Consumer of a fixed design; what travels is
 // the same, and either end of a queue may be the one or the other. Including this file makes the
@@ -26,26 +29,25 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/flow/stats.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/design_name.hpp"
 #include "millrace/ring/every_design.hpp"
 
 namespace millrace::flow {
 
 namespace detail {
 
-/// Calls `make` with the design as template argument. Throws Error (invalid_argument) for
-/// combinations that are no point.
+/// Calls `make` with the flows of the design as template argument. Throws Error (invalid_argument)
+/// for combinations that are no point.
 template <class Make>
 auto with_design(ring::Design design, Make&& make) {
+    const ring::Design flows = ring::flows_of(design);
 #define MILLRACE_CASE(D) \
-    if (design == D) return make.template operator()<D>();
+    if (flows == D) return make.template operator()<D>();
     MILLRACE_EVERY_DESIGN(MILLRACE_CASE)
 #undef MILLRACE_CASE
-    throw base::Error{base::ErrorCode::invalid_argument, "make a flow queue",
-                      std::string{name_of(design.data)} + " + " +
-                          std::string{name_of(design.transfer)} + " + " +
-                          std::string{name_of(design.space)} + " space",
-                      "events need push2 data, and immediates push1 data",
-                      "choose one of the 33 points of docs/flow.md"};
+    ring::require_valid(design);
+    throw base::Error{base::ErrorCode::unsupported, "make a flow queue", ring::to_string(design),
+                      "this library does not build that point", "choose another of docs/flow.md"};
 }
 
 /// What an item is where it is passed in.
@@ -95,19 +97,20 @@ class AnyProducer {
     [[nodiscard]] static AnyProducer connect(ring::Design design, std::string_view address,
                                              Options options, const base::Deadline& deadline) {
         return make(design, [&]<ring::Design D>() {
-            return Producer<T, D>::connect(address, std::move(options), deadline);
+            return Producer<T, D>::connect_as(design, connect::Address::parse(address),
+                                              std::move(options), deadline);
         });
     }
     [[nodiscard]] static AnyProducer listen(ring::Design design, std::string_view address,
                                             Options options, const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Producer<T, D>::listen(address, std::move(options), deadline);
-        });
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(design, listener, deadline);
     }
     [[nodiscard]] static AnyProducer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline) {
-        return make(design,
-                    [&]<ring::Design D>() { return Producer<T, D>::accept(listener, deadline); });
+        return make(design, [&]<ring::Design D>() {
+            return Producer<T, D>::accept_as(design, listener, deadline);
+        });
     }
 
     [[nodiscard]] ring::Design design() const noexcept { return design_; }
@@ -168,19 +171,20 @@ class AnyConsumer {
     [[nodiscard]] static AnyConsumer connect(ring::Design design, std::string_view address,
                                              Options options, const base::Deadline& deadline) {
         return make(design, [&]<ring::Design D>() {
-            return Consumer<T, D>::connect(address, std::move(options), deadline);
+            return Consumer<T, D>::connect_as(design, connect::Address::parse(address),
+                                              std::move(options), deadline);
         });
     }
     [[nodiscard]] static AnyConsumer listen(ring::Design design, std::string_view address,
                                             Options options, const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Consumer<T, D>::listen(address, std::move(options), deadline);
-        });
+        Listener listener = Listener::listen(address, std::move(options));
+        return accept(design, listener, deadline);
     }
     [[nodiscard]] static AnyConsumer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline) {
-        return make(design,
-                    [&]<ring::Design D>() { return Consumer<T, D>::accept(listener, deadline); });
+        return make(design, [&]<ring::Design D>() {
+            return Consumer<T, D>::accept_as(design, listener, deadline);
+        });
     }
 
     [[nodiscard]] ring::Design design() const noexcept { return design_; }

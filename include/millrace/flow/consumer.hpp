@@ -48,16 +48,19 @@ class ConsumerEnd {
     }
     /// Design, device and path, and what an item costs.
     [[nodiscard]] std::string explain() const {
-        return detail::explain(ring::Role::consumer, D, receiver_->terms(), receiver_->link(),
+        return detail::explain(ring::Role::consumer, design_, receiver_->terms(), receiver_->link(),
                                options_, receiver_->failure());
     }
 
   protected:
-    ConsumerEnd(Connection connection, Options options, std::size_t item_size,
+    using Receiver = ring::Receiver<ring::flows_of(D)>;
+
+    ConsumerEnd(Connection connection, ring::Design design, Options options, std::size_t item_size,
                 std::size_t item_alignment, const base::Deadline& deadline)
-        : options_{std::move(options)},
-          receiver_{std::make_unique<ring::Receiver<D>>(
-              std::move(connection.endpoint), std::move(connection.link),
+        : design_{design},
+          options_{std::move(options)},
+          receiver_{std::make_unique<Receiver>(
+              std::move(connection.endpoint), std::move(connection.link), design_,
               ring_options(options_, item_size, item_alignment), deadline)},
           item_size_{item_size},
           page_{consumer_page(options_.name)} {}
@@ -93,8 +96,9 @@ class ConsumerEnd {
         return waited == base::Status::ok ? status : waited;
     }
 
+    ring::Design design_;  ///< D; or its flows, run as was chosen at run time
     Options options_;
-    std::unique_ptr<ring::Receiver<D>> receiver_;
+    std::unique_ptr<Receiver> receiver_;
     std::uint64_t items_ = 0;
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
@@ -116,7 +120,7 @@ class Consumer : public detail::ConsumerEnd<D>,
 
   public:
     base::Status try_dequeue(T& item) noexcept {
-        ring::Receiver<D>& receiver = *this->receiver_;
+        auto& receiver = *this->receiver_;
         if (!receiver.has_slot(slot)) return this->nothing();
         std::memcpy(&item, receiver.slot(), sizeof(T));
         receiver.release_slot(slot);
@@ -158,8 +162,10 @@ class Consumer : public detail::ConsumerEnd<D>,
 
   private:
     friend detail::Factories<Consumer, D, sizeof(T), alignof(T)>;
-    Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
-        : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
+    Consumer(detail::Connection connection, ring::Design design, Options options,
+             const base::Deadline& deadline)
+        : Base{std::move(connection), design, std::move(options), sizeof(T), alignof(T), deadline} {
+    }
     bool peeked_ = false;
 };
 
@@ -231,7 +237,7 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
         assert(peeked_ != none && "release without a peek");
         if (peeked_ == none) return;
         this->receiver_->release_frame(
-            ring::Frames<D>::bytes(peeked_, this->receiver_->terms().chunk_bytes));
+            ring::Frames<ring::flows_of(D)>::bytes(peeked_, this->receiver_->terms().chunk_bytes));
         this->framed_bytes_ += peeked_;
         this->count();
         peeked_ = none;
@@ -241,8 +247,9 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
     static constexpr std::size_t none = ~std::size_t{0};
 
     friend detail::Factories<Consumer, D, 0, 1>;
-    Consumer(detail::Connection connection, Options options, const base::Deadline& deadline)
-        : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
+    Consumer(detail::Connection connection, ring::Design design, Options options,
+             const base::Deadline& deadline)
+        : Base{std::move(connection), design, std::move(options), 0, 1, deadline} {}
     std::size_t peeked_ = none;
 };
 

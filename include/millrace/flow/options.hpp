@@ -31,6 +31,9 @@ struct Options {
     /// Consumer of push2 data or of immediates: see ring::RingOptions. More than 64 must be asked
     /// of both ends, because whoever accepts makes its queue pair before they agree.
     std::uint32_t receive_pool = ring::RingOptions::default_pool;
+    /// Designs with batching: items that make a batch, see ring::RingOptions. The number behind
+    /// "fixed" or "dynamic" in the name of a design.
+    std::optional<std::uint32_t> batch{};
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

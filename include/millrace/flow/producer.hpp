@@ -5,10 +5,11 @@
 //     producer.enqueue(item, Deadline::after(1s));
 //     producer.close(Deadline::after(5s));
 //
-// A producer is passive: it moves data only inside its calls. Items that found the consumer's ring
-// full wait in the producer's ring until the next call; flush() sends them. One thread at a time.
-// What try_ operations answer: `ok`; `full`; `closed` (either end closed); `peer_lost`;
-// `too_large` (Bytes only). Waiting operations also `timed_out` and `cancelled`.
+// A producer moves data only inside its calls, unless its design has an active mover. Items that
+// found the consumer's ring full, or that wait for a batch to be complete, stay in the producer's
+// ring until a later call; flush() sends them. One thread at a time. What try_ operations answer:
+// `ok`; `full`; `closed` (either end closed); `peer_lost`; `too_large` (Bytes only). Waiting
+// operations also `timed_out` and `cancelled`.
 #pragma once
 
 #include <cassert>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -39,6 +41,7 @@ class ProducerEnd {
     /// Sends what is stranded, and waits until all items are in the consumer's ring.
     base::Status flush(const base::Deadline& deadline) {
         const base::Status status = sender_->flush(deadline, options_.wait);
+        gathered_ = 0;
         show();
         return status;
     }
@@ -53,21 +56,27 @@ class ProducerEnd {
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
     [[nodiscard]] ProducerStats stats() {
-        show();
-        return current();
+        const auto pause = sender_->pause();
+        const ProducerStats stats = current();
+        detail::show(page_, stats);
+        return stats;
     }
     /// Design, device and path, and what an item costs.
     [[nodiscard]] std::string explain() const {
-        return detail::explain(ring::Role::producer, D, sender_->terms(), sender_->link(), options_,
-                               sender_->failure());
+        const auto pause = sender_->pause();
+        return detail::explain(ring::Role::producer, design_, sender_->terms(), sender_->link(),
+                               options_, sender_->failure());
     }
 
   protected:
-    ProducerEnd(Connection connection, Options options, std::size_t item_size,
+    using Sender = ring::Sender<ring::flows_of(D)>;
+
+    ProducerEnd(Connection connection, ring::Design design, Options options, std::size_t item_size,
                 std::size_t item_alignment, const base::Deadline& deadline)
-        : options_{std::move(options)},
-          sender_{std::make_unique<ring::Sender<D>>(
-              std::move(connection.endpoint), std::move(connection.link),
+        : design_{design},
+          options_{std::move(options)},
+          sender_{std::make_unique<Sender>(
+              std::move(connection.endpoint), std::move(connection.link), design_,
               ring_options(options_, item_size, item_alignment), deadline)},
           item_size_{item_size},
           page_{producer_page(options_.name)} {}
@@ -79,7 +88,12 @@ class ProducerEnd {
     [[nodiscard]] ProducerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, sender_->counts()};
     }
-    [[gnu::noinline]] void show() noexcept { detail::show(page_, current()); }
+    /// Later, if a mover is at work just now.
+    [[gnu::noinline]] void show() noexcept {
+        if (std::unique_lock<std::mutex> pause; sender_->try_pause(pause)) {
+            detail::show(page_, current());
+        }
+    }
 
     /// Tries until it is not full any more.
     template <class Try>
@@ -97,11 +111,13 @@ class ProducerEnd {
         return waited == base::Status::ok ? status : waited;
     }
 
+    ring::Design design_;  ///< D; or its flows, run as was chosen at run time
     Options options_;
-    std::unique_ptr<ring::Sender<D>> sender_;
+    std::unique_ptr<Sender> sender_;
     std::uint64_t items_ = 0;
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
+    std::uint32_t gathered_ = 0;      ///< frames since the last that were sent
     base::StatisticsPage page_;
 };
 
@@ -123,7 +139,7 @@ class Producer : public detail::ProducerEnd<D>,
             return status;
         std::memcpy(this->sender_->at(), &item, sizeof(T));
         lay();
-        return this->sender_->push();
+        return this->sender_->send();
     }
     base::Status enqueue(const T& item, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
@@ -140,7 +156,7 @@ class Producer : public detail::ProducerEnd<D>,
             ++result.count;
         }
         if (result.count != 0) {
-            const base::Status status = this->sender_->push();
+            const base::Status status = this->sender_->send();
             if (status != base::Status::ok) result.status = status;
         }
         return result;
@@ -164,20 +180,22 @@ class Producer : public detail::ProducerEnd<D>,
         if (!claimed_) return base::Status::empty;
         claimed_ = false;
         lay();
-        return this->sender_->push();
+        return this->sender_->send();
     }
 
   private:
     friend detail::Factories<Producer, D, sizeof(T), alignof(T)>;
-    Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
-        : Base{std::move(connection), std::move(options), sizeof(T), alignof(T), deadline} {}
+    Producer(detail::Connection connection, ring::Design design, Options options,
+             const base::Deadline& deadline)
+        : Base{std::move(connection), design, std::move(options), sizeof(T), alignof(T), deadline} {
+    }
 
     /// Marks the item at the ring's end and counts it in.
     void lay() noexcept {
         auto& sender = *this->sender_;
         if constexpr (ring::has_marks(D)) {
-            ring::store_word(sender.at() + slot - ring::mark_bytes,
-                             ring::slot_mark(sender.position(), sender.terms().initial));
+            sender.lay_mark(sender.at() + slot - ring::mark_bytes,
+                            ring::slot_mark(sender.position(), sender.terms().initial));
         }
         sender.append(slot);
         this->count();
@@ -201,7 +219,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
 
     base::Status try_enqueue(Item item) noexcept {
         const base::Status status = put(item);
-        return status == base::Status::ok ? this->sender_->push() : status;
+        return status == base::Status::ok ? send() : status;
     }
     base::Status enqueue(Item item, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
@@ -215,7 +233,7 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
             ++result.count;
         }
         if (result.count != 0) {
-            const base::Status status = this->sender_->push();
+            const base::Status status = send();
             if (status != base::Status::ok) result.status = status;
         }
         return result;
@@ -245,18 +263,28 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
         if (claimed_ == none || size > claimed_) return base::Status::too_large;
         claimed_ = none;
         lay(static_cast<std::uint32_t>(size));
-        return this->sender_->push();
+        return send();
     }
 
   private:
     static constexpr std::size_t none = ~std::size_t{0};
 
     friend detail::Factories<Producer, D, 0, 1>;
-    Producer(detail::Connection connection, Options options, const base::Deadline& deadline)
-        : Base{std::move(connection), std::move(options), 0, 1, deadline} {}
+    Producer(detail::Connection connection, ring::Design design, Options options,
+             const base::Deadline& deadline)
+        : Base{std::move(connection), design, std::move(options), 0, 1, deadline} {
+        if (design.batching == ring::Batching::fixed) batch_ = this->sender_->terms().batch;
+    }
 
+    using Frames = ring::Frames<ring::flows_of(D)>;
+    /// Sends the frames that were laid, if they are enough for a batch.
+    base::Status send() noexcept {
+        if (this->gathered_ < batch_) return base::Status::ok;
+        this->gathered_ = 0;
+        return this->sender_->send();
+    }
     [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t length) const noexcept {
-        return ring::Frames<D>::bytes(length, this->sender_->terms().chunk_bytes);
+        return Frames::bytes(length, this->sender_->terms().chunk_bytes);
     }
     base::Status put(Item item) noexcept {
         if (item.size() > max_size()) [[unlikely]]
@@ -272,12 +300,15 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
     }
     void lay(std::uint32_t length) noexcept {
         auto& sender = *this->sender_;
-        ring::Frames<D>::lay(sender.at(), sender.position(), sender.terms().secret, length);
+        sender.lay_mark(sender.at(), Frames::lay_end(sender.at(), sender.position(),
+                                                     sender.terms().secret, length));
+        ++this->gathered_;
         sender.append(frame_bytes(length));
         this->framed_bytes_ += length;
         this->count();
     }
     std::size_t claimed_ = none;
+    std::uint32_t batch_ = 1;  ///< frames that are sent together
 };
 
 }  // namespace millrace::flow

@@ -57,15 +57,17 @@ template <class Make>
 }
 
 /// How every end is made, whatever its items: mixed into `End`, which has a constructor from a
-/// Connection. Item size 0: frames.
+/// Connection. Item size 0: frames. The `_as` functions run D's flows as `design` says, which is
+/// known at run time only: AnyProducer and AnyConsumer use them.
 template <class End, ring::Design D, std::size_t item_size, std::size_t item_alignment>
 class Factories {
+    static_assert(ring::check_design<D>());
+
   public:
     /// Connects to an other end that listens. Throws Error.
     [[nodiscard]] static End connect(const connect::Address& address, Options options,
                                      const base::Deadline& deadline) {
-        auto connection = connect_link(address, options, D, item_size, item_alignment, deadline);
-        return End{std::move(connection), std::move(options), deadline};
+        return connect_as(D, address, std::move(options), deadline);
     }
     [[nodiscard]] static End connect(std::string_view address, Options options,
                                      const base::Deadline& deadline) {
@@ -74,10 +76,7 @@ class Factories {
     /// Takes the next other end that fits; others are told why not, logged and passed over. Throws
     /// Error (timed_out, cancelled; invalid_argument for the listener's options).
     [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
-        return accept_end(listener, D, item_size, item_alignment, deadline,
-                          [&](Connection connection, const base::Deadline& patience) {
-                              return End{std::move(connection), listener.options(), patience};
-                          });
+        return accept_as(D, listener, deadline);
     }
     /// Listens for one other end, and then no more. Throws Error.
     [[nodiscard]] static End listen(const connect::Address& address, Options options,
@@ -88,6 +87,21 @@ class Factories {
     [[nodiscard]] static End listen(std::string_view address, Options options,
                                     const base::Deadline& deadline) {
         return listen(connect::Address::parse(address), std::move(options), deadline);
+    }
+
+    [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,
+                                        Options options, const base::Deadline& deadline) {
+        auto connection =
+            connect_link(address, options, design, item_size, item_alignment, deadline);
+        return End{std::move(connection), design, std::move(options), deadline};
+    }
+    [[nodiscard]] static End accept_as(ring::Design design, Listener& listener,
+                                       const base::Deadline& deadline) {
+        return accept_end(
+            listener, design, item_size, item_alignment, deadline,
+            [&](Connection connection, const base::Deadline& patience) {
+                return End{std::move(connection), design, listener.options(), patience};
+            });
     }
 };
 

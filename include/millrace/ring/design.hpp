@@ -1,5 +1,6 @@
 // A point of the design space of flow structures (work 000, chapter 4) as a value that can be a
-// template argument, and the rules that say which points exist.
+// template argument, with how it batches and who moves its data (section 6.4), and the rules that
+// say which points exist. How a design is written and read: design_name.hpp.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,26 @@ enum class SpaceNotification : std::uint8_t {
     push2,  ///< the consumer SENDs a counter
 };
 
-/// One point of the space. Structural: `template <Design D>`.
+/// When items that were enqueued go on their way (section 6.4).
+enum class Batching : std::uint8_t {
+    none,     ///< each at once
+    fixed,    ///< when so many are there
+    dynamic,  ///< when the transfer before is done and the consumer has nothing left to do
+};
+
+/// In which thread they do.
+enum class Mover : std::uint8_t {
+    passive,  ///< in the thread that enqueues, within its calls
+    active,   ///< in the process's data mover, a thread that all such queues share
+};
+
+/// One point of the space, and how it is run. Structural: `template <Design D>`.
 struct Design {
     DataFlow data = DataFlow::push1;
     TransferNotification transfer = TransferNotification::watermark;
     SpaceNotification space = SpaceNotification::push;
+    Batching batching = Batching::none;
+    Mover mover = Mover::passive;
 
     friend constexpr bool operator==(const Design&, const Design&) = default;
 };
@@ -45,6 +61,17 @@ struct Design {
     if (design.transfer == TransferNotification::immediate) return design.data == DataFlow::push1;
     return true;
 }
+/// The three flows alone: one of the 33 points. Sender and Receiver are made for these; batching
+/// and mover are theirs at run time.
+[[nodiscard]] constexpr Design flows_of(Design design) noexcept {
+    return {design.data, design.transfer, design.space};
+}
+/// The same flows, run another way.
+[[nodiscard]] constexpr Design with(Design design, Batching batching,
+                                    Mover mover = Mover::passive) noexcept {
+    return {design.data, design.transfer, design.space, batching, mover};
+}
+
 /// True if this library implements it today.
 [[nodiscard]] constexpr bool is_built(Design design) noexcept { return is_valid(design); }
 
@@ -99,6 +126,22 @@ consteval bool check_design() {
         case SpaceNotification::push: return "push";
         case SpaceNotification::pull: return "pull";
         case SpaceNotification::push2: return "push2";
+    }
+    return "unknown";
+}
+
+[[nodiscard]] constexpr std::string_view name_of(Batching batching) noexcept {
+    switch (batching) {
+        case Batching::none: return "unbatched";
+        case Batching::fixed: return "fixed";
+        case Batching::dynamic: return "dynamic";
+    }
+    return "unknown";
+}
+[[nodiscard]] constexpr std::string_view name_of(Mover mover) noexcept {
+    switch (mover) {
+        case Mover::passive: return "passive";
+        case Mover::active: return "mover";
     }
     return "unknown";
 }

@@ -32,16 +32,18 @@ struct Frames {
             return sent_bytes(length);
         }
     }
-    /// Writes the words around a payload. `at`: of the frame.
-    static void lay(std::byte* at, std::uint64_t position, std::uint64_t secret,
-                    std::uint32_t length) noexcept {
+    /// Writes the word behind a payload, if there is one, and returns the one that belongs before
+    /// it: over pull the consumer READs a header as soon as it is there, and then the rest. `at`:
+    /// of the frame.
+    [[nodiscard]] static std::uint64_t lay_end(std::byte* at, std::uint64_t position,
+                                               std::uint64_t secret,
+                                               std::uint32_t length) noexcept {
         if constexpr (has_marks(D)) {
             const std::uint64_t tag = frame_tag(position, secret);
-            // Over pull the consumer READs a header as soon as it is there, and then the rest.
             store_word(at + sent_bytes(length) - mark_bytes, frame_trailer(tag, length));
-            store_word(at, frame_header(tag, length));
+            return frame_header(tag, length);
         } else {
-            store_word(at, length);
+            return length;
         }
     }
     /// The word that sends the consumer to the beginning of the ring.

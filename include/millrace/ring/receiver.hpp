@@ -63,7 +63,8 @@ template <Design D>
 class Receiver {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
-    Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+    /// `design`: D, and how it is run.
+    Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
              const RingOptions& options, const base::Deadline& deadline);
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;

@@ -12,16 +12,23 @@
 //   intransit - consumed  <= S             (peer's ring)
 //
 // All four are positions in bytes and grow modulo 2^64. Two states: *straight*, where everything
-// produced is in transit at once and one comparison guards the fast path; and behind, where the
-// peer's ring is full as far as is known and items wait in ours for the next call.
+// produced can be in transit at once and one comparison guards the fast path; and behind, where the
+// peer's ring is full as far as is known and items wait in ours for the next call. With dynamic
+// batching, straight is called *weighed*: each send() weighs whether what has gathered is due.
+//
+// With an active mover the queue is *moved*: the calling thread only lays items out and publishes
+// `produced`, and everything from there on is done by the mover's thread (src/ring/sender_mover.hpp
+// says who writes what).
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
@@ -70,7 +77,8 @@ template <Design D>
 class Sender {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
-    Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+    /// `design`: D, and how it is run.
+    Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
            const RingOptions& options, const base::Deadline& deadline);
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;
@@ -95,14 +103,78 @@ class Sender {
         offset_ += bytes;
         room_ = room_ > bytes ? room_ - bytes : 0;
     }
-    /// Sends what was appended, as far as the peer is known to have space. `ok` also when it has
-    /// none: then items wait in our ring for the next call, or for flush(). `closed`, `peer_lost`.
-    base::Status push() noexcept {
-        if (!straight_) [[unlikely]]
-            return push_behind();
+    /// To be called after append(): sends what was appended and is due, as far as the peer is
+    /// known to have space. `ok` also when nothing is due or it has none: then items wait in our
+    /// ring for a later call, or for flush(). `closed`, `peer_lost`.
+    base::Status send() noexcept {
+        if (way_ != Way::straight) [[unlikely]]
+            return send_weighed();
         const std::uint64_t bytes = produced_ - intransit_;
-        if (bytes == 0) [[unlikely]]
-            return tell();
+        if (bytes < gather_) return base::Status::ok;
+        return push_straight(bytes);
+    }
+    /// Over pull, the consumer sees an item by its mark: so the first mark of a batch is laid when
+    /// the batch is sent. `at`: the word that shows an item, and lies in the one just reserved.
+    void lay_mark(std::byte* at, std::uint64_t word) noexcept {
+        if constexpr (D.data == DataFlow::pull) {
+            if (batching_ != Batching::none && way_ != Way::moved && produced_ == intransit_) {
+                held_at_ = at;
+                held_ = word;
+                return;
+            }
+        }
+        store_word(at, word);
+    }
+
+    // ---- beside it
+
+    /// Sleeps between looks while `ready` says false.
+    template <class Ready>
+    base::Status wait(Ready&& ready, const base::Deadline& deadline,
+                      const base::WaitPolicy& policy) {
+        return base::wait_until(ready, deadline, policy, parker());
+    }
+    /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
+    /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
+    base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
+    /// Flushes, and says goodbye with the final position. If flush does not end well, nothing is
+    /// said, the ring stays open and its status is returned.
+    base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
+
+    [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
+    /// counts(), failure() and link() look at what an active mover writes: only while this lock
+    /// lives. Without a mover it is no lock.
+    [[nodiscard]] std::unique_lock<std::mutex> pause() const noexcept;
+    /// As pause; false if that needs waiting.
+    [[nodiscard]] bool try_pause(std::unique_lock<std::mutex>& lock) const noexcept;
+    [[nodiscard]] SenderCounts counts() const noexcept;
+    [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
+    /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
+    [[nodiscard]] std::string failure() const;
+
+  private:
+    struct Page {
+        WakeUpPage wake;
+        CounterLine credit;    ///< pushed by the consumer
+        CounterLine landing;   ///< of our READs of its progress
+        CounterLine transfer;  ///< transfer pull: how far it may go, for the consumer to READ
+        CounterLine taken;     ///< space push2: how many SENDs were taken
+        CounterLine credits[SpaceView<SpaceNotification::push2>::receives];  ///< their receives
+    };
+    using DataPush = std::conditional_t<D.data == DataFlow::push2, Push2, Push1>;
+    enum class Way : std::uint8_t { behind, straight, weighed, moved };
+    class Moved;
+    /// Credit that comes by SEND wakes by itself.
+    static constexpr bool completions_wake = D.space == SpaceNotification::push2;
+    using Parker = std::conditional_t<completions_wake, CompletionSleeper, Sleeper>;
+    class SpaceSleeper;
+    struct Cover {
+        std::uint64_t ticket;
+        std::uint64_t position;
+    };
+
+    [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
+    base::Status push_straight(std::uint64_t bytes) noexcept {
         if constexpr (D.data != DataFlow::push1) return push_unit_runs();
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
@@ -116,51 +188,24 @@ class Sender {
             (void)bell_.ring();
         return told;
     }
-
-    // ---- beside it
-
-    /// Sleeps between looks while `ready` says false.
-    template <class Ready>
-    base::Status wait(Ready&& ready, const base::Deadline& deadline,
-                      const base::WaitPolicy& policy) {
-        return base::wait_until(ready, deadline, policy, *sleeper_);
+    /// Sends all that was appended, due or not.
+    base::Status push() noexcept;
+    [[gnu::noinline]] base::Status send_weighed() noexcept;
+    [[nodiscard]] bool is_due(std::uint64_t bytes) noexcept;
+    void start_mover();
+    base::Status make_moved_room(std::uint64_t bytes) noexcept;
+    base::Status flush_moved(const base::Deadline& deadline, const base::WaitPolicy& policy);
+    [[nodiscard]] base::Parker& parker() noexcept;
+    /// What there is to send, as the thread knows that sends.
+    [[nodiscard]] std::uint64_t laid() const noexcept {
+        return way_ == Way::moved ? laid_ : produced_;
     }
-    /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
-    /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
-    base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
-    /// Flushes, and says goodbye with the final position. If flush does not end well, nothing is
-    /// said, the ring stays open and its status is returned.
-    base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
-
-    [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
-    [[nodiscard]] SenderCounts counts() const noexcept;
-    [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
-    /// `ok` while the ring works; then `closed` or `peer_lost`.
-    [[nodiscard]] base::Status ended() const noexcept { return ended_; }
-    /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
-    [[nodiscard]] std::string failure() const;
-    [[nodiscard]] std::uint64_t unsent() const noexcept { return produced_ - intransit_; }
-
-  private:
-    struct Page {
-        WakeUpPage wake;
-        CounterLine credit;    ///< pushed by the consumer
-        CounterLine landing;   ///< of our READs of its progress
-        CounterLine transfer;  ///< transfer pull: how far it may go, for the consumer to READ
-        CounterLine taken;     ///< space push2: how many SENDs were taken
-        CounterLine credits[SpaceView<SpaceNotification::push2>::receives];  ///< their receives
-    };
-    using Mover = std::conditional_t<D.data == DataFlow::push2, Push2, Push1>;
-    /// Credit that comes by SEND wakes by itself.
-    static constexpr bool completions_wake = D.space == SpaceNotification::push2;
-    using Parker = std::conditional_t<completions_wake, CompletionSleeper, Sleeper>;
-    class SpaceSleeper;
-    struct Cover {
-        std::uint64_t ticket;
-        std::uint64_t position;
-    };
-
-    [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
+    void stop_fast_path() noexcept {
+        if (way_ != Way::moved) room_ = 0;
+    }
+    void show_held_mark() noexcept {
+        if (held_at_ != nullptr) store_word(std::exchange(held_at_, nullptr), held_);
+    }
     [[gnu::noinline]] base::Status push_behind() noexcept;
     [[gnu::noinline]] base::Status push_failed(base::Status status) noexcept;
     base::Status service() noexcept;
@@ -197,7 +242,11 @@ class Sender {
     }
     /// How far the consumer can be: over pull it may find an item by its mark before push().
     [[nodiscard]] std::uint64_t reachable() const noexcept {
-        return D.data == DataFlow::pull ? produced_ : intransit_;
+        if constexpr (D.data == DataFlow::pull) {
+            // And before the mover sees it: at most a ring beyond what is known to be pulled.
+            return way_ == Way::moved ? transferred_ + terms_.ring_bytes : produced_;
+        }
+        return intransit_;
     }
     /// Tells the consumer how far it may go, where that is not in the data.
     base::Status tell() noexcept {
@@ -234,8 +283,10 @@ class Sender {
     std::uint64_t intransit_ = 0;
     std::uint64_t covered_ = 0;  ///< position behind the last signaled request
     std::uint64_t quarter_ = 0;
+    std::uint64_t gather_ = 0;  ///< fewer bytes are not sent, or not weighed yet
     std::byte* ring_ = nullptr;
-    bool straight_ = false;
+    Way way_ = Way::behind;
+    Batching batching_ = Batching::none;
     base::Status ended_ = base::Status::ok;
     bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
 
@@ -246,14 +297,19 @@ class Sender {
     verbs::RegisteredBuffer page_memory_;
     connect::Link link_;
     SendWindow window_;
-    Mover mover_;
+    DataPush mover_;
     TransferNotice<D.transfer> notice_;
     Bell bell_;
     SpaceView<D.space> space_;
     std::unique_ptr<Parker> sleeper_;
 
+    std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
+
     std::uint64_t transferred_ = 0;
-    std::uint64_t behind_offset_ = 0;  ///< of intransit_, while not straight
+    std::uint64_t laid_ = 0;           ///< active mover: produced_, as the mover last saw it
+    std::uint64_t behind_offset_ = 0;  ///< of intransit_, while behind
+    std::byte* held_at_ = nullptr;     ///< where held_ belongs
+    std::uint64_t held_ = 0;           ///< the mark of a batch that is not sent yet
     std::vector<Cover> covers_;        ///< signaled requests and how far they reach
     std::uint64_t cover_head_ = 0;
     std::uint64_t cover_tail_ = 0;

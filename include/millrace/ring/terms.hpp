@@ -46,12 +46,20 @@ struct RingOptions {
     /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the
     /// capacity). Work 000, section 6.2.
     std::uint32_t receive_pool = default_pool;
+    /// How many items make a batch, 1 to 65536 and at most the capacity. Batching::fixed sends when
+    /// so many are there (default 16); Batching::dynamic when so many are there although the
+    /// consumer is not done with what it has (default 64; not for frames). Not given: what the
+    /// other end asks for. If both ends ask, the smaller number holds.
+    std::optional<std::uint32_t> batch{};
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;
 
     static constexpr std::uint32_t default_pool = 64;
     static constexpr std::uint32_t max_pool = 16384;
+    static constexpr std::uint32_t max_batch = 65536;
+    static constexpr std::uint32_t default_fixed_batch = 16;
+    static constexpr std::uint32_t default_dynamic_batch = 64;
     static constexpr std::uint64_t default_bytes = 256 * 1024;
     static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 30;
 };
@@ -67,6 +75,9 @@ struct Terms {
     std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;  ///< the consumer's
+    std::uint32_t batch = 1;         ///< items
+    std::uint64_t batch_bytes = 0;   ///< the same as bytes of ring; 0: unbatched, or the batch is
+                                     ///< one of frames, which are counted where they are laid
 
     [[nodiscard]] bool framed() const noexcept { return slot_bytes == 0; }
     /// Items that fit in a ring; frames: bytes.

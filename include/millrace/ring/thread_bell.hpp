@@ -1,0 +1,35 @@
+// Wakes a thread of this process that sleeps for what another thread publishes. Used between the
+// threads that enqueue and the data mover.
+//
+//   sleeper: announce(); look at what is published once more; sleep() unless it is there; retract()
+//   other:   publish; ring()
+//
+// Both the publication and the sleeper's look are sequentially consistent, so that one of the two
+// sees the other. Who is awake costs the other a load.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace millrace::ring {
+
+/// One thread sleeps, any thread rings. Nothing throws or allocates.
+class ThreadBell {
+  public:
+    void announce() noexcept { asleep_.store(1, std::memory_order_seq_cst); }
+    void retract() noexcept { asleep_.store(0, std::memory_order_relaxed); }
+    /// At most `limit`; returns early when rung since announce(), and sometimes for no reason.
+    void sleep(std::chrono::nanoseconds limit) noexcept;
+    /// Behind the publication, which must be a sequentially consistent store.
+    void ring() noexcept {
+        if (asleep_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+            wake();
+    }
+
+  private:
+    [[gnu::cold]] void wake() noexcept;
+    std::atomic<std::uint32_t> asleep_{0};
+};
+
+}  // namespace millrace::ring

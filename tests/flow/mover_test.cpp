@@ -1,0 +1,141 @@
+// Queues with an active mover: what the thread does, and that it is one for all of them.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "flow/ends.hpp"
+#include "millrace/ring/data_mover.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+using test::Ends;
+
+constexpr ring::Design basic = ring::design_1;
+constexpr ring::Design moved = with(ring::design_1, ring::Batching::dynamic, ring::Mover::active);
+
+/// Threads of this process that are data movers.
+int movers() {
+    int count = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        std::ifstream file{task.path() / "comm"};
+        std::string name;
+        std::getline(file, name);
+        if (name == "millrace-mover") ++count;
+    }
+    return count;
+}
+
+/// Until `done` says true, at most 20 s.
+template <class Done>
+bool soon(Done&& done) {
+    base::NapParker parker;
+    return base::wait_until(done, Deadline::after(20s), base::WaitPolicy{}, parker) == Status::ok;
+}
+
+TEST(DataMover, LivesAsLongAsAQueueThatNeedsItAndIsOneForAll) {
+    EXPECT_EQ(movers(), 0);
+    {
+        Ends<std::uint64_t, basic> passive{{}};
+        EXPECT_EQ(movers(), 0);
+        Ends<std::uint64_t, moved> one{{}};
+        Ends<std::uint64_t, moved> other{{}};
+        EXPECT_TRUE(soon([] { return movers() == 1; }));
+        std::uint64_t number = 0;
+        for (Ends<std::uint64_t, moved>* ends : {&one, &other}) {
+            ASSERT_EQ(ends->producer().enqueue(7, Deadline::after(10s)), Status::ok);
+            ASSERT_EQ(ends->consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+            EXPECT_EQ(number, 7U);
+        }
+        EXPECT_EQ(movers(), 1);
+    }
+    EXPECT_EQ(movers(), 0);
+}
+
+TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
+    constexpr std::uint64_t capacity = 8;
+    const auto fill = [](auto& ends) {
+        std::uint64_t sent = 0;
+        while (ends.producer().enqueue(sent, Deadline::after(20ms)) == Status::ok) ++sent;
+        EXPECT_EQ(sent, 2 * capacity);
+    };
+    std::uint64_t number = 0;
+    Ends<std::uint64_t, basic> passive{{.capacity = capacity}};
+    fill(passive);
+    for (std::uint64_t i = 0; i < capacity; ++i) {
+        ASSERT_EQ(passive.consumer().try_dequeue(number), Status::ok);
+    }
+    EXPECT_EQ(passive.consumer().dequeue(number, Deadline::after(50ms)), Status::timed_out);
+
+    Ends<std::uint64_t, moved> active{{.capacity = capacity}};
+    fill(active);
+    for (std::uint64_t i = 0; i < 2 * capacity; ++i) {
+        ASSERT_EQ(active.consumer().dequeue(number, Deadline::after(10s)), Status::ok) << i;
+        EXPECT_EQ(number, i);
+    }
+}
+
+TEST(DataMover, SleepsWhileThereIsNothingToMove) {
+    const auto mover = ring::DataMover::of_this_process();
+    Ends<std::uint64_t, moved> ends{{}};
+    std::uint64_t number = 0;
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        const std::uint64_t before = mover->sleeps();
+        EXPECT_TRUE(soon([&] { return mover->sleeps() > before; }));
+        ASSERT_EQ(ends.producer().try_enqueue(i), Status::ok);
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+        EXPECT_EQ(number, i);
+    }
+}
+
+TEST(DataMover, TellsTheProducerThatItsConsumerIsGone) {
+    std::optional<Ends<std::uint64_t, moved>> ends;
+    ends.emplace(Options{.capacity = 8});
+    ends->consumer().close();
+    Status status = Status::ok;
+    for (int i = 0; i < 100 && status == Status::ok; ++i) {
+        status = ends->producer().enqueue(1, Deadline::after(10s));
+    }
+    EXPECT_EQ(status, Status::closed);
+    EXPECT_EQ(ends->producer().close(Deadline::after(10s)), Status::closed);
+}
+
+TEST(DataMover, IsNamedByExplain) {
+    Ends<std::uint64_t, moved> ends{{}};
+    const std::string text = ends.producer().explain();
+    EXPECT_NE(text.find("design 1 (push1/watermark/pull+dynamic+mover)"), std::string::npos)
+        << text;
+    EXPECT_NE(text.find("mover: active"), std::string::npos) << text;
+    EXPECT_NE(text.find("batching: dynamic"), std::string::npos) << text;
+}
+
+TEST(DataMover, StopsWithItsQueueClosedInGoodOrder) {
+    Ends<std::uint64_t, moved> ends{{.capacity = 8}};
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        ASSERT_EQ(ends.producer().try_enqueue(i), Status::ok);
+    }
+    ASSERT_EQ(ends.producer().close(Deadline::after(10s)), Status::ok);
+    EXPECT_EQ(ends.producer().try_enqueue(9), Status::closed);
+    EXPECT_EQ(ends.producer().flush(Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends.producer().close(Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends.producer().stats().items, 5U);
+    std::uint64_t number = 0;
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+        EXPECT_EQ(number, i);
+    }
+    EXPECT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::closed);
+}
+
+}  // namespace
+}  // namespace millrace::flow
