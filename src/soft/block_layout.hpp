@@ -118,18 +118,28 @@ struct alignas(cache_line) FaultLine {
     std::atomic<std::uint32_t> established;
     /// Of a shared receive queue: 1 + the receive that `receive` is about, 0: none.
     std::atomic<std::uint32_t> receive_slot;
+    /// Mode `strict`: the reasons (reasons.hpp), written before what they are about.
+    std::atomic<std::uint64_t> receive_reason;
+    std::atomic<std::uint64_t> receive_amount;
+    std::atomic<std::uint64_t> send_reason;
+    std::atomic<std::uint64_t> send_amount;
 };
 
 struct alignas(cache_line) SendLine {
     std::atomic<std::uint32_t> completions;  ///< position of the next send sub-ring entry
 };
 
-/// `head` is advanced by whoever holds `lock`, `tail` by the owner.
+/// `head` is advanced by whoever holds `lock`, `tail` by the owner. `step` and `step_due` are about
+/// the request at `head`, and the lock holder's as well.
 struct alignas(cache_line) PendingLine {
     std::atomic<std::uint32_t> lock;  ///< 0, or a `RunSide`
     std::atomic<std::uint32_t> head;
     std::atomic<std::uint32_t> tail;
+    std::atomic<std::uint32_t> step;     ///< how much of its plan is done; 0: nothing
+    std::atomic<std::int64_t> step_due;  ///< if it is not 0: when it goes on
 };
+/// In `step`: all bytes are there, and the sender may know; the receiver does not yet.
+inline constexpr std::uint32_t step_landed = 1U << 31;
 enum RunSide : std::uint32_t { run_free = 0, run_owner = 1, run_peer = 2 };
 
 struct alignas(cache_line) ConsumedLine {
@@ -159,6 +169,8 @@ struct alignas(cache_line) ModeLine {
     std::uint64_t bits_per_second;
     std::int64_t latency_ns;
     std::int64_t jitter_ns;
+    std::int64_t delay_ns;
+    std::uint32_t in_order;
 };
 
 /// One completion; `sequence` is stored last, so an entry is there as a whole or not at all.
@@ -199,8 +211,8 @@ struct alignas(16) PendingEntry {
     std::uint32_t sges;
     std::uint32_t inline_length;
     std::uint32_t slot;
-    std::uint32_t unused;
-    std::int64_t due;  ///< not to be executed before, in `link_now`'s time; 0: at once
+    std::uint32_t plan;  ///< the seed of its StrictPlan; 0: to be executed as a whole
+    std::int64_t due;    ///< not to be executed before, in `link_now`'s time; 0: at once
 };
 static_assert(sizeof(PendingEntry) == 64);
 
@@ -326,6 +338,13 @@ struct BlockView {
     }
     [[nodiscard]] PendingEntry* pending_entry(std::uint32_t position) const noexcept {
         return at<PendingEntry>(pending_ring, std::size_t{position & send_mask} * pending_stride);
+    }
+    /// When something is to be done for the request at the head of the pending ring.
+    [[nodiscard]] std::int64_t pending_due(std::uint32_t head) const noexcept {
+        if (pending->step.load(std::memory_order_acquire) != 0) {
+            return pending->step_due.load(std::memory_order_relaxed);
+        }
+        return load_once(pending_entry(head)->due);
     }
 
   private:

@@ -94,9 +94,9 @@ std::string describe_mode(const ibv_device*) {
     try {
         const Mode mode = mode_of_environment();
         return "soft device, " + describe(mode) +
-               (mode.kind == ModeKind::fast
-                    ? ": this is this host's memory, not a network"
-                    : ": this is this host's memory behind a model of a link, not a network");
+               (mode.kind == ModeKind::shaped
+                    ? ": this is this host's memory behind a model of a link, not a network"
+                    : ": this is this host's memory, not a network");
     } catch (const base::Error& error) {
         return "soft device that cannot be opened: " + error.cause();
     }
@@ -114,7 +114,7 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->events =
         std::make_unique<AsynchronousEvents>(context->process->node().liveness_descriptor());
     context->process->add(*context->events);
-    if (context->mode.kind == ModeKind::shaped) context->link = Link::open(context->mode);
+    if (context->mode.scheduled()) context->link = Link::open(context->mode);
     ibv_context& plain = context->context;
     plain.device = device;
     plain.cmd_fd = -1;

@@ -1,14 +1,20 @@
 #include "executor.hpp"
 
+#include <sched.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "link_time.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "receive_pool.hpp"
+#include "strict_plan.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -26,6 +32,10 @@ const std::atomic<std::uint64_t> no_region{0};
     return moved;
 }
 
+[[nodiscard]] std::uint64_t address_of(const Reach& reach) noexcept {
+    return reach.direct != nullptr ? reinterpret_cast<std::uint64_t>(reach.direct) : reach.remote;
+}
+
 [[nodiscard]] bool sends_to_receive(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
            opcode == IBV_WR_RDMA_WRITE_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
@@ -33,6 +43,25 @@ const std::atomic<std::uint64_t> no_region{0};
 
 [[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+void load_sges(const std::uint64_t* words, std::uint32_t count, ibv_sge* sges) noexcept {
+    for (std::uint32_t i = 0; i < count; ++i) {
+        sges[i] = std::bit_cast<ibv_sge>(
+            std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
+    }
+}
+
+/// The longest time between the two halves of an atomic, during which others wait for its lock.
+constexpr std::int64_t longest_atomic = 20'000;
+
+/// False: the program has unmapped it (a device would go on with the pages that it has pinned).
+[[nodiscard]] bool is_mapped(const std::byte* memory, std::uint64_t bytes) noexcept {
+    if (bytes == 0) return true;
+    const auto begin = reinterpret_cast<std::uintptr_t>(memory) & ~(page_size - 1);
+    const std::size_t length = reinterpret_cast<std::uintptr_t>(memory) + bytes - begin;
+    base::count_system_call();
+    return msync(reinterpret_cast<void*>(begin), length, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
 [[nodiscard]] Count count_of(ibv_wr_opcode opcode) noexcept {
@@ -289,6 +318,42 @@ bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, cons
     return true;
 }
 
+Reason Executor::reason_of_range(const Side& side, std::uint32_t key, std::uint64_t address,
+                                 std::uint64_t length, std::uint32_t access) const noexcept {
+    const RegionEntry* const entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
+    if (entry == nullptr) return {ReasonKind::no_key, key};
+    if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
+        return {load_once(entry->length) == 0 ? ReasonKind::no_key : ReasonKind::ended_key, key};
+    }
+    const std::uint32_t pd = load_once(entry->pd);
+    const std::uint32_t rights = load_once(entry->access);
+    const std::uint64_t begin = load_once(entry->iova);
+    const std::uint64_t end = begin + load_once(entry->length);
+    const std::uint32_t missing = access & ~access_local & ~rights;
+    if ((access & access_local) != 0 && (rights & access_window) != 0) {
+        return {ReasonKind::window_key, key};
+    }
+    if ((pd & pd_is_queue_pair) == 0 && pd != pd_of(side)) return {ReasonKind::other_domain, key};
+    if (missing != 0) return {ReasonKind::region_access, key, missing};
+    if (address < begin) return {ReasonKind::before, key, begin - address};
+    if (address > end || length > end - address) {
+        return {ReasonKind::beyond, key, address - end + length};
+    }
+    return {(pd & pd_is_queue_pair) != 0 ? ReasonKind::no_window : ReasonKind::cannot_map, key};
+}
+
+Reason Executor::reason_of_sges(Side& side, const ibv_sge* sges, std::uint32_t count,
+                                std::uint32_t access) noexcept {
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const ibv_sge& sge = sges[i];
+        Reach unused;
+        if (sge.length != 0 && !find(side, sge.lkey, sge.addr, sge.length, access, unused)) {
+            return reason_of_range(side, sge.lkey, sge.addr, sge.length, access);
+        }
+    }
+    return {ReasonKind::malformed};
+}
+
 // --- bytes --------------------------------------------------------------------------------------
 
 CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t bytes) noexcept {
@@ -331,6 +396,22 @@ CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* 
         }
     }
     return CopyResult::ok;
+}
+
+void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
+                   std::uint64_t bytes) noexcept {
+    std::uint32_t kept = 0;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Piece piece = pieces[i];
+        const std::uint64_t skipped = offset < piece.length ? offset : piece.length;
+        offset -= skipped;
+        piece.at = advance(piece.at, skipped);
+        piece.length -= skipped;
+        if (bytes < piece.length) piece.length = bytes;
+        bytes -= piece.length;
+        if (piece.length != 0) pieces[kept++] = piece;
+    }
+    count = kept;
 }
 
 // --- completions --------------------------------------------------------------------------------
@@ -450,8 +531,10 @@ Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
     failure_ = sender;
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
-        receiver_.end.block.fault->receive_slot.store(std::exchange(claimed_, 0),
-                                                      std::memory_order_relaxed);
+        FaultLine& fault = *receiver_.end.block.fault;
+        fault.receive_slot.store(std::exchange(claimed_, 0), std::memory_order_relaxed);
+        fault.receive_reason.store(reason_.word(), std::memory_order_relaxed);
+        fault.receive_amount.store(reason_.amount, std::memory_order_relaxed);
         receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
                                                  std::memory_order_release);
         full_fence();
@@ -473,12 +556,16 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
 
 // --- requests -----------------------------------------------------------------------------------
 
-Progress Executor::run(const Request& request) noexcept {
-    const Progress progress = attempt(request);
+template <bool in_steps>
+Progress Executor::run_as(const Request& request) noexcept {
+    const Progress progress = attempt<in_steps>(request);
     if (reliable_ || progress == Progress::done) [[likely]]
         return progress;
+    if (in_steps && progress == Progress::not_due) return progress;
     return drop(request, progress);
 }
+
+Progress Executor::run(const Request& request) noexcept { return run_as<false>(request); }
 
 Progress Executor::drop(const Request& request, Progress progress) noexcept {
     std::array<Piece, max_sges> local;
@@ -502,12 +589,13 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     return Progress::done;
 }
 
+template <bool in_steps>
 Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]]
         return Progress::no_peer;
     std::atomic<std::uint64_t>* window = nullptr;
     if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] {
-        if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic(request);
+        if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic<in_steps>(request);
         window = window_word(request.immediate);
     }
     std::uint32_t receive = 0;
@@ -515,6 +603,7 @@ Progress Executor::attempt(const Request& request) noexcept {
     const bool pooled = consumes && receiver_.end.pool;
     if (consumes && !pooled && !receive_available(receive)) return Progress::no_receive;
     if (request.opcode == IBV_WR_SEND_WITH_INV && window == nullptr) [[unlikely]] {
+        if constexpr (in_steps) reason_ = {ReasonKind::no_window, request.immediate};
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
     }
 
@@ -524,9 +613,19 @@ Progress Executor::attempt(const Request& request) noexcept {
     const bool reads = request.opcode == IBV_WR_RDMA_READ;
     if (!gather(request, reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U, local.data(),
                 local_count, total)) {
+        if constexpr (in_steps) {
+            reason_ =
+                reason_of_sges(sender_, request.sges, static_cast<std::uint32_t>(request.sge_count),
+                               access_local | (reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U));
+        }
         return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
-    if (total > max_message_bytes) return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    if (total > max_message_bytes) {
+        if constexpr (in_steps) {
+            reason_ = {ReasonKind::message_too_long, 0, total - max_message_bytes};
+        }
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
     const auto bytes = static_cast<std::uint32_t>(total);
 
     const PoolSlot* slot = nullptr;
@@ -543,16 +642,37 @@ Progress Executor::attempt(const Request& request) noexcept {
                                   : scatter_of(entry->sges, block.receive_sges, entry + 1,
                                                remote.data(), remote_count, room);
         if (!known) {
+            if constexpr (in_steps) {
+                EntrySges sges;
+                const auto* const list = pooled ? static_cast<const void*>(slot + 1)
+                                                : static_cast<const void*>(entry + 1);
+                const std::uint32_t most = pooled ? receiver_.end.pool.sges() : block.receive_sges;
+                const std::uint32_t count =
+                    std::min(load_once(pooled ? slot->sges : entry->sges), most);
+                load_sges(static_cast<const std::uint64_t*>(list), count, sges.data());
+                reason_ = reason_of_sges(receiver_, sges.data(), count,
+                                         IBV_ACCESS_LOCAL_WRITE | access_local);
+            }
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
         }
-        if (total > room) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+        if (total > room) {
+            if constexpr (in_steps) reason_ = {ReasonKind::receive_too_short, 0, total - room};
+            return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+        }
     } else {
         const std::uint32_t needed = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
         const std::uint32_t allowed = access_->load(std::memory_order_relaxed);
-        if ((allowed & needed) == 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+        if ((allowed & needed) == 0) {
+            if constexpr (in_steps) reason_ = {ReasonKind::queue_pair_access, 0, needed};
+            return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+        }
         if (total > 0) {
             if (!find(receiver_, request.remote_key, request.remote_address, total, needed,
                       remote[0].at)) {
+                if constexpr (in_steps) {
+                    reason_ = reason_of_range(receiver_, request.remote_key, request.remote_address,
+                                              total, needed);
+                }
                 return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
             }
             remote[0].length = total;
@@ -560,13 +680,32 @@ Progress Executor::attempt(const Request& request) noexcept {
         }
     }
 
+    std::uint64_t part = total;
+    [[maybe_unused]] std::uint32_t step = 0;
+    [[maybe_unused]] std::uint32_t steps = 1;
+    [[maybe_unused]] std::int64_t pause = 0;
+    if constexpr (in_steps) {
+        // A pool's receive is claimed for good or not at all: it is filled at once.
+        if (!pooled && remote_count > 0) {
+            const StrictPlan plan{plan_, total, address_of(remote[0].at), *sender_.end.strict};
+            step = sender_.end.block.pending->step.load(std::memory_order_relaxed);
+            steps = plan.steps();
+            pause = plan.pause_after(step);
+            const StrictPlan::Range range = plan.range(step);
+            cut(local.data(), local_count, range.offset, range.bytes);
+            cut(remote.data(), remote_count, range.offset, range.bytes);
+            part = range.bytes;
+        }
+    }
+
     // A READ sees memory as it is after the WRITEs before it have been placed: on this processor
     // they are stores and it is loads, which only a fence keeps in order.
     if (reads) full_fence();
     const CopyResult result =
-        reads ? copy(local.data(), local_count, remote.data(), remote_count, total)
-              : copy(remote.data(), remote_count, local.data(), local_count, total);
+        reads ? copy(local.data(), local_count, remote.data(), remote_count, part)
+              : copy(remote.data(), remote_count, local.data(), local_count, part);
     if (result != CopyResult::ok) {
+        if constexpr (in_steps) reason_ = {ReasonKind::unmapped};
         // Whoever does not execute is the one whose memory was not there.
         if (!sender_.end.mine) {
             if (pooled) receiver_.end.own_pool->offer_again_one(std::exchange(claimed_, 0) - 1);
@@ -577,6 +716,12 @@ Progress Executor::attempt(const Request& request) noexcept {
                    : copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
     }
 
+    if constexpr (in_steps) {
+        if (step + 1 < steps) return go_on_in(pause, step + 1);
+        if (consumes && !pooled && window == nullptr && (plan_ & plan_tells_late) != 0) {
+            return go_on_in(pause, step_landed);
+        }
+    }
     counters_->add(count_of(request.opcode));
     if (consumes) {
         std::uint32_t flags = 0;
@@ -606,8 +751,8 @@ std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
 
 // --- atomics ------------------------------------------------------------------------------------
 
-CopyResult Executor::change(const Request& request, const Reach& at,
-                            std::uint64_t& original) noexcept {
+CopyResult Executor::change(const Request& request, const Reach& at, std::uint64_t& original,
+                            std::int64_t pause) noexcept {
     const Reach here{reinterpret_cast<std::byte*>(&original), 0, 0};
     if (const CopyResult result = copy_one(here, at, sizeof original); result != CopyResult::ok) {
         return result;
@@ -618,20 +763,49 @@ CopyResult Executor::change(const Request& request, const Reach& at,
     } else if (original != request.compare_or_add) {
         return CopyResult::ok;
     }
+    if (pause != 0) {
+        const std::int64_t until = link_now() + pause;
+        while (link_now() < until) {
+            sched_yield();
+            base::count_system_call();
+        }
+    }
     return copy_one(at, Reach{reinterpret_cast<std::byte*>(&next), 0, 0}, sizeof next);
 }
 
+/// The address in the region's own process, which is the same for whoever executes.
+std::uint64_t Executor::address_at_owner(const Side& side, std::uint32_t key,
+                                         std::uint64_t address) const noexcept {
+    const RegionEntry* const entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
+    if (entry == nullptr) return address;
+    return load_once(entry->address) + (address - load_once(entry->iova));
+}
+
+template <bool in_steps>
 Progress Executor::attempt_atomic(const Request& request) noexcept {
     constexpr std::uint64_t size = sizeof(std::uint64_t);
     std::array<Piece, max_sges> local;
     std::uint32_t local_count = 0;
     std::uint64_t total = 0;
     if (!gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total)) {
+        if constexpr (in_steps) {
+            reason_ =
+                reason_of_sges(sender_, request.sges, static_cast<std::uint32_t>(request.sge_count),
+                               IBV_ACCESS_LOCAL_WRITE | access_local);
+        }
         return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
-    if (total != size) return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    if (total != size) {
+        if constexpr (in_steps) reason_ = {ReasonKind::not_eight, 0, total};
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
     if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
         request.remote_address % size != 0) {
+        if constexpr (in_steps) {
+            reason_ = request.remote_address % size != 0
+                          ? Reason{ReasonKind::unaligned, 0, request.remote_address}
+                          : Reason{ReasonKind::queue_pair_access, 0, IBV_ACCESS_REMOTE_ATOMIC};
+        }
         return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
     }
     Piece target;
@@ -639,17 +813,36 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     const CachedRegion* const region =
         find_region(receiver_, request.remote_key, request.remote_address, size,
                     IBV_ACCESS_REMOTE_ATOMIC, target.at);
-    if (region == nullptr) return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    if (region == nullptr) {
+        if constexpr (in_steps) {
+            reason_ = reason_of_range(receiver_, request.remote_key, request.remote_address, size,
+                                      IBV_ACCESS_REMOTE_ATOMIC);
+        }
+        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
     const std::uint64_t address = target.at.direct != nullptr
                                       ? reinterpret_cast<std::uint64_t>(target.at.direct)
                                       : target.at.remote;
     // The memory behind an aligned address need not be aligned: the program chose both.
-    if (address % size != 0) return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    if (address % size != 0) {
+        if constexpr (in_steps) reason_ = {ReasonKind::unaligned, 0, address};
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
 
     full_fence();  // as for a READ
     std::uint64_t original = request.compare_or_add;
     CopyResult result = CopyResult::ok;
-    if (region->kind == RegionKind::shared_file) {
+    if constexpr (in_steps) {
+        // Read, pause, written: atomic to other requests, and not to the processor.
+        const std::uint64_t at_owner =
+            address_at_owner(receiver_, request.remote_key, request.remote_address);
+        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        if (!locks.lock(at_owner)) return Progress::busy;
+        result = change(request, target.at, original,
+                        draw_delay(scatter_bits(plan_),
+                                   std::min(sender_.end.strict->delay_ns, longest_atomic)));
+        locks.unlock(at_owner);
+    } else if (region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
             base::log_line(
@@ -668,7 +861,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     } else {
         AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
         if (!locks.lock(address)) return Progress::busy;
-        result = change(request, target.at, original);
+        result = change(request, target.at, original, 0);
         locks.unlock(address);
     }
     if (result == CopyResult::ok) {
@@ -685,18 +878,18 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     return Progress::done;
 }
 
-Progress Executor::run_pending(const PendingEntry& entry) noexcept {
+Progress Executor::go_on_in(std::int64_t pause, std::uint32_t step) noexcept {
+    PendingLine& pending = *sender_.end.block.pending;
+    due_ = link_now() + pause;
+    pending.step_due.store(due_, std::memory_order_relaxed);
+    pending.step.store(step, std::memory_order_release);
+    return Progress::not_due;
+}
+
+bool Executor::unpack(const PendingEntry& entry, Request& request, EntrySges& sges) const noexcept {
     const BlockView& block = sender_.end.block;
-    due_ = load_once(entry.due);
-    if (due_ != 0 && link_now() < due_) return Progress::not_due;
-    Request request{};
     const std::uint32_t opcode = load_once(entry.opcode);
-    if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
-        ring_sender(true);
-        return Progress::owners;
-    }
-    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV)
-        return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV) return false;
     request.opcode = static_cast<ibv_wr_opcode>(opcode);
     request.flags = load_once(entry.flags);
     request.immediate = load_once(entry.immediate);
@@ -705,27 +898,91 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     request.compare_or_add = load_once(entry.compare_or_add);
     request.swap = load_once(entry.swap);
     request.slot = load_once(entry.slot) & completion_slot_mask;
-    const std::uint32_t count = load_once(entry.sges);
-    std::array<ibv_sge, max_sges> sges;
     request.sges = sges.data();
     if ((request.flags & IBV_SEND_INLINE) != 0) {
         const std::uint32_t length = load_once(entry.inline_length);
         if (length > block.inline_bytes || request.opcode == IBV_WR_RDMA_READ ||
             is_atomic(request.opcode)) {
-            return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+            return false;
         }
         sges[0] = ibv_sge{reinterpret_cast<std::uint64_t>(&entry + 1), length, 0};
         request.sge_count = 1;
-    } else {
-        if (count > block.send_sges) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
-        const auto* words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
-        for (std::uint32_t i = 0; i < count; ++i) {
-            sges[i] = std::bit_cast<ibv_sge>(
-                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
-        }
-        request.sge_count = static_cast<int>(count);
+        return true;
     }
-    return run(request);
+    const std::uint32_t count = load_once(entry.sges);
+    if (count > block.send_sges) return false;
+    load_sges(reinterpret_cast<const std::uint64_t*>(&entry + 1), count, sges.data());
+    request.sge_count = static_cast<int>(count);
+    return true;
+}
+
+/// The rest of a request whose bytes are there: from here on nothing of the sender's counts.
+Progress Executor::tell_receiver(const Request& request) noexcept {
+    std::uint32_t receive = 0;
+    if (!receiver_ready()) return Progress::no_peer;
+    if (!receive_available(receive)) return Progress::no_receive;
+    std::uint32_t flags = 0;
+    if ((request.flags & IBV_SEND_SOLICITED) != 0) flags |= completion_solicited;
+    if (request.opcode != IBV_WR_SEND) flags |= completion_immediate;
+    if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) flags |= completion_write;
+    std::uint32_t bytes = 0;
+    for (int i = 0; i < request.sge_count; ++i) bytes += request.sges[i].length;
+    counters_->add(count_of(request.opcode));
+    complete_receive(receive, bytes, request.immediate, flags);
+    return Progress::done;
+}
+
+Progress Executor::run_pending(const PendingEntry& entry) noexcept {
+    PendingLine& pending = *sender_.end.block.pending;
+    plan_ = sender_.end.strict == nullptr ? 0 : load_once(entry.plan);
+    const bool begun = plan_ != 0 && pending.step.load(std::memory_order_relaxed) != 0;
+    due_ = begun ? pending.step_due.load(std::memory_order_relaxed) : load_once(entry.due);
+    if (due_ != 0 && link_now() < due_) return Progress::not_due;
+    const std::uint32_t opcode = load_once(entry.opcode);
+    if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
+        ring_sender(true);
+        return Progress::owners;
+    }
+    Request request{};
+    EntrySges sges;
+    reason_ = {ReasonKind::malformed};
+    if (!unpack(entry, request, sges)) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
+    reason_ = {};
+    if (plan_ == 0) return run(request);
+    const bool landed = pending.step.load(std::memory_order_relaxed) == step_landed &&
+                        sends_to_receive(request.opcode);
+    const Progress progress = landed ? tell_receiver(request) : run_as<true>(request);
+    // The next request at the head begins from the beginning.
+    if (progress == Progress::done) pending.step.store(0, std::memory_order_relaxed);
+    return progress;
+}
+
+std::optional<std::uint64_t> Executor::checksum_of_source(const PendingEntry& entry) noexcept {
+    Request request{};
+    EntrySges sges;
+    std::array<Piece, max_sges> pieces;
+    std::uint32_t count = 0;
+    std::uint64_t total = 0;
+    if (!connected_ || !unpack(entry, request, sges) || (request.flags & IBV_SEND_INLINE) != 0 ||
+        request.opcode == IBV_WR_RDMA_READ || is_atomic(request.opcode) ||
+        !gather(request, 0, pieces.data(), count, total)) {
+        return std::nullopt;
+    }
+    std::uint64_t sum = total;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        const Piece& piece = pieces[i];
+        if (piece.at.direct == nullptr || !is_mapped(piece.at.direct, piece.length)) {
+            return std::nullopt;
+        }
+        for (std::uint64_t at = 0; at < piece.length; at += sizeof sum) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, piece.at.direct + at,
+                        std::min<std::uint64_t>(sizeof word, piece.length - at));
+            sum = (sum ^ word) * 0x9e3779b97f4a7c15U;
+            sum ^= sum >> 29;
+        }
+    }
+    return sum;
 }
 
 }  // namespace millrace::soft

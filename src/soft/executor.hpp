@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "block_layout.hpp"
 #include "copy_in_order.hpp"
@@ -19,7 +20,9 @@
 #include "fabric.hpp"
 #include "fences.hpp"
 #include "lines_ahead.hpp"
+#include "mode.hpp"
 #include "news_page.hpp"
+#include "reasons.hpp"
 #include "receive_pool_layout.hpp"
 #include "ringing.hpp"
 
@@ -50,7 +53,7 @@ enum class Progress : std::uint8_t {
     owners,      ///< only the sender's own process can do it
     busy,        ///< somebody holds the lock that an atomic needs
     failed,      ///< see `Executor::failure`
-    not_due,     ///< in flight on a shaped link
+    not_due,     ///< in flight, as a whole or in part
 };
 
 /// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
@@ -84,8 +87,9 @@ struct End {
     int bell_async = -1;
     const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
     const NewsPlace* news_receive = nullptr;
-    PoolView pool;                    ///< of its shared receive queue, if it has one
-    ReceivePool* own_pool = nullptr;  ///< and its owner's side, if it is ours
+    const StrictSettings* strict = nullptr;  ///< of both, in mode `strict`
+    PoolView pool;                           ///< of its shared receive queue, if it has one
+    ReceivePool* own_pool = nullptr;         ///< and its owner's side, if it is ours
 };
 
 class Executor {
@@ -181,14 +185,22 @@ class Executor {
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
     [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
+    /// And why, in mode `strict`.
+    [[nodiscard]] const Reason& reason() const noexcept { return reason_; }
 
     /// Completes a request that our process has done without its peer (binding a window), or says
     /// why it failed.
     void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
     void fail_local(ibv_wc_status status) noexcept { failure_ = status; }
 
-    /// Runs the pending request at `entry` (of the sender's block), if it is due.
+    /// Runs the pending request at `entry` (of the sender's block), if it is due; in mode `strict`
+    /// as much of it as is due.
     [[nodiscard]] Progress run_pending(const PendingEntry& entry) noexcept;
+
+    /// Of the bytes that the request at `entry`, of our own block, is to carry. nullopt: it takes
+    /// them from the program's memory no more (inline), or has no right to them.
+    [[nodiscard]] std::optional<std::uint64_t> checksum_of_source(
+        const PendingEntry& entry) noexcept;
 
     /// Writes the sender's completion. For requests that run: `run` does it.
     void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
@@ -243,11 +255,34 @@ class Executor {
     [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
         return region.key == key && region.live->load(std::memory_order_acquire) == region.word;
     }
+    /// The sges of an entry that the peer may be changing.
+    using EntrySges = std::array<ibv_sge, max_sges>;
+    [[nodiscard]] bool unpack(const PendingEntry& entry, Request& request,
+                              EntrySges& sges) const noexcept;
+    /// `in_steps`: mode `strict`, by the plan of the pending request.
+    template <bool in_steps>
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    template <bool in_steps>
+    [[nodiscard]] Progress run_as(const Request& request) noexcept;
     [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
+    template <bool in_steps>
     [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
+    [[nodiscard]] Progress tell_receiver(const Request& request) noexcept;
+    /// The next step of the request in `pause` ns.
+    [[nodiscard]] Progress go_on_in(std::int64_t pause, std::uint32_t step) noexcept;
+    /// What is wrong with a range that `find_region` has not found.
+    [[nodiscard]] Reason reason_of_range(const Side& side, std::uint32_t key, std::uint64_t address,
+                                         std::uint64_t length, std::uint32_t access) const noexcept;
+    [[nodiscard]] Reason reason_of_sges(Side& side, const ibv_sge* sges, std::uint32_t count,
+                                        std::uint32_t access) noexcept;
+    /// Leaves of the pieces what lies in [offset, offset + bytes).
+    static void cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
+                    std::uint64_t bytes) noexcept;
+    /// `pause`: ns between reading and writing.
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
-                                    std::uint64_t& original) noexcept;
+                                    std::uint64_t& original, std::int64_t pause) noexcept;
+    [[nodiscard]] std::uint64_t address_at_owner(const Side& side, std::uint32_t key,
+                                                 std::uint64_t address) const noexcept;
     [[nodiscard]] Progress drop(const Request& request, Progress progress) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
@@ -299,11 +334,13 @@ class Executor {
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     RungEpoch rung_send_;
     RungEpoch rung_receive_;
-    std::int64_t due_ = 0;  ///< of the request that was not
+    std::int64_t due_ = 0;    ///< of the request that was not
+    std::uint32_t plan_ = 0;  ///< of the pending request that runs
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;
     ibv_wc_status failure_ = IBV_WC_SUCCESS;
+    Reason reason_;
     Node* node_ = nullptr;
     PeerNode* peer_ = nullptr;
     Counters* counters_ = nullptr;

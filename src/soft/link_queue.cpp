@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "complaints.hpp"
 #include "link_random.hpp"
 #include "queue_pair.hpp"
+#include "strict_plan.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -20,6 +22,7 @@ LinkQueue::LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t en
       mask_{entries - 1},
       ahead_{entries - slots},
       reliable_{reliable},
+      strict_{link_->mode.kind == ModeKind::strict},
       requests_{std::make_unique<Request[]>(entries)} {
     restart();
 }
@@ -32,7 +35,8 @@ bool LinkQueue::agrees_with(const ModeLine& peer) const noexcept {
            load_once(peer.packets_in_flight) == own.packets_in_flight &&
            load_once(peer.bits_per_second) == own.bits_per_second &&
            load_once(peer.latency_ns) == own.latency_ns &&
-           load_once(peer.jitter_ns) == own.jitter_ns;
+           load_once(peer.jitter_ns) == own.jitter_ns && load_once(peer.delay_ns) == own.delay_ns &&
+           load_once(peer.in_order) == own.in_order;
 }
 
 std::int64_t LinkQueue::jitter() noexcept {
@@ -43,6 +47,40 @@ std::int64_t LinkQueue::jitter() noexcept {
 
 void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
                          std::uint64_t bytes) noexcept {
+    Request& posted = request(position);
+    posted = Request{};
+    posted.bytes = static_cast<std::uint32_t>(bytes);
+    posted.slot = entry.slot;
+    posted.signaled = (entry.flags & IBV_SEND_SIGNALED) != 0;
+    entry.flags &= ~static_cast<std::uint32_t>(IBV_SEND_SIGNALED);
+    if (strict_) {
+        schedule_strictly(entry, posted);
+    } else {
+        schedule_on_link(entry, bytes);
+        const bool local = entry.opcode == IBV_WR_BIND_MW || entry.opcode == IBV_WR_LOCAL_INV;
+        posted.carried = !local && (bytes == 0 || (entry.flags & IBV_SEND_INLINE) != 0);
+    }
+    posted.arrival = last_arrival_;
+    posted.completion = last_completion_;
+    store_due(entry, last_arrival_);
+}
+
+void LinkQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept {
+    const std::int64_t longest = link_->mode.strict.delay_ns;
+    last_arrival_ = std::max(last_arrival_, link_now() + draw_delay(next_random(random_), longest));
+    last_completion_ = last_arrival_;
+    posted.late = draw_delay(next_random(random_), longest);
+    entry.plan = static_cast<std::uint32_t>(next_random(random_)) | plan_is_one;
+    // It then stays in the pending ring when its slot is free again.
+    if (ahead_ == 0) entry.plan &= ~std::uint32_t{plan_tells_late};
+    // What a fenced request carries may be what a READ before it brings.
+    if ((entry.flags & IBV_SEND_FENCE) != 0) return;
+    const auto checksum = qp_.own.checksum_of_source(entry);
+    posted.watched = checksum.has_value();
+    posted.checksum = checksum.value_or(0);
+}
+
+void LinkQueue::schedule_on_link(const PendingEntry& entry, std::uint64_t bytes) noexcept {
     const std::int64_t way = link_->mode.link.latency_ns;
     // The answer of a READ or an atomic carries the bytes.
     const bool fetches = entry.opcode == IBV_WR_RDMA_READ ||
@@ -64,15 +102,6 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     last_completion_ = std::max(flight.completion, last_completion_);
     if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
-    const bool carried = !local && (bytes == 0 || (entry.flags & IBV_SEND_INLINE) != 0);
-    request(position) = Request{last_arrival_,
-                                last_completion_,
-                                static_cast<std::uint32_t>(bytes),
-                                entry.slot,
-                                (entry.flags & IBV_SEND_SIGNALED) != 0,
-                                carried};
-    entry.flags &= ~static_cast<std::uint32_t>(IBV_SEND_SIGNALED);
-    store_due(entry, last_arrival_);
 }
 
 std::uint32_t LinkQueue::executed() const noexcept {
@@ -82,14 +111,21 @@ std::uint32_t LinkQueue::executed() const noexcept {
 }
 
 bool LinkQueue::may_release(std::uint32_t head) const noexcept {
-    if (static_cast<std::int32_t>(head - released_) > 0) return true;
+    if (static_cast<std::int32_t>(completable(head) - released_) > 0) return true;
     // Complete when it has left, whether it has arrived or not: if its bytes are no longer the
     // program's, and as far as the pending ring has room for it to stay.
-    return !reliable_ && released_ != qp_.pending_tail && request(released_).carried &&
+    return !reliable_ && !strict_ && released_ != qp_.pending_tail && request(released_).carried &&
            released_ - head < ahead_;
 }
 
+std::uint32_t LinkQueue::completable(std::uint32_t head) const noexcept {
+    if (!strict_) return head;
+    const std::uint32_t step = qp_.block.pending->step.load(std::memory_order_acquire);
+    return step == step_landed && head != qp_.pending_tail ? head + 1 : head;
+}
+
 void LinkQueue::release_one() noexcept {
+    if (strict_) check_source(released_);
     const Request& done = request(released_);
     if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
     ++released_;
@@ -109,11 +145,34 @@ void LinkQueue::release(std::int64_t now) noexcept {
         Request& late = request(stalled_position_);
         late.completion = std::max(late.completion, link_now() + link_->mode.link.latency_ns);
     }
+    if (strict_) notice_executed(completable(head));
     while (may_release(head)) {
         released_at_ = std::max(released_at_, request(released_).completion);
         if (released_at_ > now) break;
         release_one();
     }
+}
+
+void LinkQueue::notice_executed(std::uint32_t end) noexcept {
+    if (noticed_ == end) return;
+    const std::int64_t now = link_now();
+    for (; static_cast<std::int32_t>(end - noticed_) > 0; ++noticed_) {
+        Request& executed = request(noticed_);
+        executed.completion = std::max(executed.completion, now + executed.late);
+    }
+}
+
+void LinkQueue::check_source(std::uint32_t position) noexcept {
+    const Request& done = request(position);
+    if (!done.watched) return;
+    const auto now = qp_.own.checksum_of_source(*qp_.block.pending_entry(position));
+    if (!now || *now == done.checksum) return;
+    const SentSlot& posted = qp_.sent[done.slot & qp_.send_mask];
+    complain(Mistake::buffer_changed,
+             "queue pair {:#x}, request with wr_id {:#x} ({} of {} bytes): its buffer was changed "
+             "between ibv_post_send and its completion, so that anything may have been sent; leave "
+             "the buffer alone until the completion of this request, or of a later one, was polled",
+             qp_.qp_num, posted.wr_id, posted.opcode == IBV_WC_SEND ? "SEND" : "WRITE", done.bytes);
 }
 
 std::uint32_t LinkQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
@@ -136,7 +195,7 @@ void LinkQueue::expect() noexcept {
         due = std::max(request(released_).completion, released_at_);
     }
     if (head != qp_.pending_tail) {
-        std::int64_t arrival = request(head).arrival;
+        std::int64_t arrival = strict_ ? qp_.block.pending_due(head) : request(head).arrival;
         if (stalled_ && stalled_position_ == head) {
             arrival = link_now() + nap_;
             nap_ = std::min(2 * nap_, longest_nap);
@@ -148,7 +207,7 @@ void LinkQueue::expect() noexcept {
 
 void LinkQueue::restart() noexcept {
     random_ = first_random(link_->mode.link.seed, number_);
-    released_ = qp_.pending_tail;
+    released_ = noticed_ = qp_.pending_tail;
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;
     next_due.store(link_never, std::memory_order_relaxed);
@@ -159,7 +218,7 @@ bool LinkQueue::waits_for(std::int64_t now) const noexcept {
     const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = qp_.block.pending->tail.load(std::memory_order_acquire);
     if (head == tail) return false;
-    return load_once(qp_.block.pending_entry(head)->due) <= now;
+    return qp_.block.pending_due(head) <= now;
 }
 
 void publish_mode(ModeLine& line, const Mode& mode) noexcept {
@@ -170,6 +229,8 @@ void publish_mode(ModeLine& line, const Mode& mode) noexcept {
     line.bits_per_second = mode.link.bits_per_second;
     line.latency_ns = mode.link.latency_ns;
     line.jitter_ns = mode.link.jitter_ns;
+    line.delay_ns = mode.strict.delay_ns;
+    line.in_order = mode.strict.in_order ? 1 : 0;
 }
 
 bool is_fast(const ModeLine& line) noexcept {
@@ -178,7 +239,11 @@ bool is_fast(const ModeLine& line) noexcept {
 
 std::string describe(const ModeLine& line) {
     Mode mode;
-    if (!is_fast(line)) {
+    if (load_once(line.kind) == static_cast<std::uint32_t>(ModeKind::strict)) {
+        mode.kind = ModeKind::strict;
+        mode.strict.delay_ns = load_once(line.delay_ns);
+        mode.strict.in_order = load_once(line.in_order) != 0;
+    } else if (!is_fast(line)) {
         mode.kind = ModeKind::shaped;
         mode.link.mtu = std::max(1U, load_once(line.mtu));
         mode.link.header = load_once(line.header);

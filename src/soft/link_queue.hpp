@@ -1,5 +1,6 @@
-// What a shaped queue pair knows of its requests in flight: when each arrives and completes.
-// Called by the queue pair and its posting. docs/soft-device.md, "Mode shaped".
+// What a queue pair whose requests are in flight (modes `shaped` and `strict`) knows of them: when
+// each arrives and completes. Called by the queue pair and its posting. docs/soft-device.md, "Mode
+// shaped" and "Mode strict".
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,6 +19,11 @@ class LinkQueue final : public LinkMember {
     /// `entries`: of the pending ring; `slots`: of the send queue.
     LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries, std::uint32_t slots,
               bool reliable);
+
+    /// null, unless the mode is `strict`.
+    [[nodiscard]] const StrictSettings* strict() const noexcept {
+        return strict_ ? &link_->mode.strict : nullptr;
+    }
 
     /// Does a peer with this mode line send and receive over the same link?
     [[nodiscard]] bool agrees_with(const ModeLine& peer) const noexcept;
@@ -52,27 +58,38 @@ class LinkQueue final : public LinkMember {
         std::uint32_t bytes;
         std::uint32_t slot;
         bool signaled;
-        bool carried;  ///< nothing is taken from the program's memory when it is executed
+        bool carried = false;  ///< nothing is taken from the program's memory when it is executed
+        bool watched = false;  ///< strict: `checksum` is that of its bytes as posted
+        std::uint64_t checksum = 0;
+        std::int64_t late = 0;  ///< strict: how long after it was executed it completes, at least
     };
     [[nodiscard]] Request& request(std::uint32_t position) const noexcept {
         return requests_[position & mask_];
     }
+    void schedule_on_link(const PendingEntry& entry, std::uint64_t bytes) noexcept;
+    void schedule_strictly(PendingEntry& entry, Request& request) noexcept;
+    void notice_executed(std::uint32_t end) noexcept;
+    void check_source(std::uint32_t position) noexcept;
     [[nodiscard]] std::int64_t jitter() noexcept;
     [[nodiscard]] std::uint32_t executed() const noexcept;
     /// May the next one be completed once its time has come? `head`: what was executed.
     [[nodiscard]] bool may_release(std::uint32_t head) const noexcept;
+    /// What was executed, but for telling the receiver of it.
+    [[nodiscard]] std::uint32_t completable(std::uint32_t head) const noexcept;
     void release_one() noexcept;
 
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight (unreliable)
     const bool reliable_;
+    const bool strict_;
     const std::unique_ptr<Request[]> requests_;
     std::uint64_t random_ = 0;
     std::uint32_t released_ = first_position;  ///< next to be completed
     std::int64_t last_arrival_ = 0;
-    std::int64_t last_completion_ = 0;  ///< scheduled
-    std::int64_t last_fetch_ = 0;       ///< completion of the last READ
-    std::int64_t released_at_ = 0;      ///< no later one may complete before
+    std::int64_t last_completion_ = 0;        ///< scheduled
+    std::int64_t last_fetch_ = 0;             ///< completion of the last READ
+    std::int64_t released_at_ = 0;            ///< no later one may complete before
+    std::uint32_t noticed_ = first_position;  ///< strict: next to be seen executed
     bool stalled_ = false;
     std::uint32_t stalled_position_ = 0;
     std::int64_t nap_ = 0;  ///< how long the engine leaves a stalled request alone

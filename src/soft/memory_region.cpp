@@ -187,7 +187,10 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
             "deregister memory: memory windows are bound to it; invalidate or free them first");
         return EBUSY;
     }
-    if (!again) process.node().invalidate_region(region->lkey);
+    if (!again) {
+        if (owner->mode.kind == ModeKind::strict) process.tell_of_requests_with(region->lkey);
+        process.node().invalidate_region(region->lkey);
+    }
     region->invalid = true;
     bool free = false;
     try {

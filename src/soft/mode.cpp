@@ -17,14 +17,15 @@ namespace {
 
 constexpr std::int64_t longest_ns = 10'000'000'000;
 constexpr std::uint32_t most_packets = 1U << 20;
+constexpr std::uint32_t strict_packets = 4096;
 
 [[noreturn]] void refuse(std::string_view text, std::string cause) {
-    throw base::Error{
-        base::ErrorCode::invalid_argument, "choose the soft device's mode",
-        fmt::format("'{}'", text), std::move(cause),
-        "use fast or shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS]"
-        "[,mtu=BYTES][,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
-        "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
+    throw base::Error{base::ErrorCode::invalid_argument, "choose the soft device's mode",
+                      fmt::format("'{}'", text), std::move(cause),
+                      "use fast, strict[:seed=NUMBER][,delay=TIME][,order=any|increasing] or "
+                      "shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS][,mtu=BYTES]"
+                      "[,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
+                      "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
 }
 
 /// The number at the beginning of `text`, and in `unit` what follows it.
@@ -98,17 +99,31 @@ void set(Value& field, const std::optional<Value>& value, std::string_view all,
     return fmt::format("{} ns", ns);
 }
 
+/// "KEY=VALUE", or "VALUE" of the setting that needs no name.
+struct Item {
+    std::string_view text;
+    std::string_view key;
+    std::string_view value;
+};
+
+/// Takes the first of the settings that are left.
+[[nodiscard]] Item next_item(std::string_view& rest, std::string_view nameless) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view text = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) return {text, nameless, text};
+    return {text, text.substr(0, equals), text.substr(equals + 1)};
+}
+
+[[nodiscard]] std::optional<std::uint64_t> seed(std::string_view text) {
+    return whole(text, std::uint64_t{0}, ~std::uint64_t{0});
+}
+
 [[nodiscard]] LinkSettings parse_link(std::string_view all, std::string_view rest) {
     LinkSettings link;
     while (!rest.empty()) {
-        const std::size_t comma = rest.find(',');
-        const std::string_view item = rest.substr(0, comma);
-        rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
-        const std::size_t equals = item.find('=');
-        const std::string_view key =
-            equals == std::string_view::npos ? std::string_view{"rate"} : item.substr(0, equals);
-        const std::string_view value =
-            equals == std::string_view::npos ? item : item.substr(equals + 1);
+        const auto [item, key, value] = next_item(rest, "rate");
         if (key == "rate") {
             set(link.bits_per_second, rate(value), all, item,
                 "a rate from 1m (1 Mb/s) to 10000g, or unlimited");
@@ -126,14 +141,43 @@ void set(Value& field, const std::optional<Value>& value, std::string_view all,
         } else if (key == "header") {
             set(link.header, whole(value, 0U, 4096U), all, item, "a number of bytes up to 4096");
         } else if (key == "seed") {
-            set(link.seed, whole(value, std::uint64_t{0}, ~std::uint64_t{0}), all, item,
-                "a whole number");
+            set(link.seed, seed(value), all, item, "a whole number");
         } else {
             refuse(all, fmt::format("there is no setting '{}'", key));
         }
     }
     if (link.packets_in_flight == 0) link.packets_in_flight = generous_packets(link);
     return link;
+}
+
+[[nodiscard]] StrictSettings parse_strict(std::string_view all, std::string_view rest) {
+    StrictSettings strict;
+    while (!rest.empty()) {
+        const auto [item, key, value] = next_item(rest, "");
+        if (key == "seed") {
+            set(strict.seed, seed(value), all, item, "a whole number");
+        } else if (key == "delay") {
+            set(strict.delay_ns, time(value), all, item, "a time up to 10s, as in delay=200us");
+        } else if (key == "order") {
+            if (value != "any" && value != "increasing") {
+                refuse(all, fmt::format("'{}' is neither order=any nor order=increasing", item));
+            }
+            strict.in_order = value == "increasing";
+        } else {
+            refuse(all, fmt::format("there is no setting '{}'", key.empty() ? item : key));
+        }
+    }
+    return strict;
+}
+
+[[nodiscard]] std::string describe_strict(const StrictSettings& strict) {
+    const StrictSettings usual;
+    std::string text = fmt::format("strict, seed {}", strict.seed);
+    if (strict.delay_ns != usual.delay_ns) {
+        text += fmt::format(", delays up to {}", text_of_time(strict.delay_ns));
+    }
+    if (strict.in_order) text += ", bytes in increasing order";
+    return text;
 }
 
 }  // namespace
@@ -147,13 +191,28 @@ Mode parse_mode(std::string_view text) {
         if (colon != std::string_view::npos) refuse(text, "mode fast has no settings");
         return {};
     }
-    if (name != "shaped") refuse(text, fmt::format("there is no mode '{}'", name));
-    return {ModeKind::shaped, parse_link(text, rest)};
+    Mode mode;
+    if (name == "shaped") {
+        mode.kind = ModeKind::shaped;
+        mode.link = parse_link(text, rest);
+    } else if (name == "strict") {
+        mode.kind = ModeKind::strict;
+        mode.strict = parse_strict(text, rest);
+        // What the decisions are drawn from, and the way of datagrams.
+        mode.link.seed = mode.strict.seed;
+        mode.link.bits_per_second = 0;
+        mode.link.latency_ns = 0;
+        mode.link.jitter_ns = mode.strict.delay_ns;
+        mode.link.packets_in_flight = strict_packets;
+    } else {
+        refuse(text, fmt::format("there is no mode '{}'", name));
+    }
+    return mode;
 }
 
 LinkFacts link_facts(std::string_view text) {
     const Mode mode = parse_mode(text);
-    if (mode.kind == ModeKind::fast) return {};
+    if (mode.kind != ModeKind::shaped) return {};
     return {true, mode.link.bits_per_second, mode.link.latency_ns};
 }
 
@@ -172,6 +231,7 @@ Mode mode_of_environment() {
 
 std::string describe(const Mode& mode) {
     if (mode.kind == ModeKind::fast) return "fast";
+    if (mode.kind == ModeKind::strict) return describe_strict(mode.strict);
     const LinkSettings& link = mode.link;
     const LinkSettings usual;
     std::string text = "shaped, ";

@@ -1,4 +1,4 @@
-// How an opened soft device behaves: `fast`, or `shaped` like a network link. Chosen by
+// How an opened soft device behaves: `fast`, `shaped` like a network link, or `strict`. Chosen by
 // MILLRACE_SOFT_MODE when the device is opened. Used by contexts and by queue pairs.
 #pragma once
 
@@ -21,23 +21,38 @@ struct LinkSettings {
     friend bool operator==(const LinkSettings&, const LinkSettings&) = default;
 };
 
-enum class ModeKind : std::uint32_t { fast = 0, shaped = 1 };
+/// How mode `strict` decides what the rules leave open. docs/modes.md.
+struct StrictSettings {
+    std::uint64_t seed = 1;
+    std::int64_t delay_ns = 200'000;  ///< the longest that one thing is put off
+    bool in_order = false;            ///< the bytes of a request land in increasing order
+
+    friend bool operator==(const StrictSettings&, const StrictSettings&) = default;
+};
+
+enum class ModeKind : std::uint32_t { fast = 0, shaped = 1, strict = 2 };
 
 struct Mode {
     ModeKind kind = ModeKind::fast;
     LinkSettings link;
+    StrictSettings strict;
+
+    /// Requests are in flight: they are scheduled when they are posted, and executed later.
+    [[nodiscard]] bool scheduled() const noexcept { return kind != ModeKind::fast; }
 
     friend bool operator==(const Mode&, const Mode&) = default;
 };
 
-/// "fast", "shaped", "shaped:40g,latency=24ms,jitter=10us,inflight=64,mtu=1024,header=30,seed=7".
+/// "fast", "shaped", "shaped:40g,latency=24ms,jitter=10us,inflight=64,mtu=1024,header=30,seed=7",
+/// "strict", "strict:seed=7,delay=200us,order=any".
 /// Throws base::Error (invalid_argument) that says what is allowed.
 [[nodiscard]] Mode parse_mode(std::string_view text);
 
 /// What MILLRACE_SOFT_MODE says; fast if it says nothing. Throws as parse_mode.
 [[nodiscard]] Mode mode_of_environment();
 
-/// "fast", or "shaped, 10 Gb/s, 1 us one way": complete for those that differ from the default.
+/// "fast", "strict, seed 1", or "shaped, 10 Gb/s, 1 us one way": complete for those that differ
+/// from the default.
 [[nodiscard]] std::string describe(const Mode& mode);
 
 }  // namespace millrace::soft

@@ -88,6 +88,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     entry.sges = static_cast<std::uint32_t>(wr.num_sge);
     entry.inline_length = 0;
     entry.slot = slot;
+    entry.plan = 0;
     store_due(entry, 0);
     auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
     if ((flags & IBV_SEND_INLINE) != 0) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "asynchronous_events.hpp"
+#include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
@@ -183,6 +184,13 @@ void Process::add(AsynchronousEvents& events) {
 void Process::remove(AsynchronousEvents& events) noexcept {
     const std::lock_guard guard{events_mutex_};
     std::erase(events_, &events);
+}
+
+void Process::tell_of_requests_with(std::uint32_t key) noexcept {
+    const std::lock_guard guard{mutex_};
+    for (QueuePair* qp : queue_pairs_) {
+        if (qp->strict()) tell_if_in_flight(*qp, key);
+    }
 }
 
 bool Process::fence_region(std::uint64_t registration) {

@@ -53,6 +53,9 @@ class Process {
     /// connection can still be copying from or to it. False: one can (its connection is broken).
     [[nodiscard]] bool fence_region(std::uint64_t registration);
 
+    /// In mode `strict`, before a region is invalidated: says which requests in flight name it.
+    void tell_of_requests_with(std::uint32_t key) noexcept;
+
     /// Looks for peers that have gone if that was not done for 50 ms (`now`: base::ticks()).
     void look_for_deaths(std::uint64_t now) noexcept {
         std::uint64_t last = last_look_.load(std::memory_order_relaxed);

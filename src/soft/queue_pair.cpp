@@ -10,6 +10,7 @@
 
 #include "completion_channel.hpp"
 #include "control_calls.hpp"
+#include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
@@ -74,12 +75,14 @@ void QueuePair::connect() noexcept {
     mine.bell_async = owner->events->bell();
     mine.news_send = &send_source.place;
     mine.news_receive = &receive_source.place;
+    if (link != nullptr) mine.strict = link->strict();
     if (pool != nullptr) {
         mine.pool = pool->view();
         mine.own_pool = pool;
     }
     End other;
     other.type = qp_type;
+    other.strict = mine.strict;
     Node* const node = &owner->process->node();
     if (!reliable()) {
         // Until the peer is there, and should it never be, what is sent to it is lost.
@@ -259,6 +262,7 @@ bool QueuePair::end_send_error() noexcept {
     }
     settled = send_only = false;
     send_source.flushing.store(false, std::memory_order_relaxed);
+    block.pending->step.store(0, std::memory_order_relaxed);
     block.pending->head.store(pending_tail, std::memory_order_release);
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
@@ -425,6 +429,9 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             }
             progress = executor.run_pending(*view.pending_entry(head));
             if (progress == Progress::failed && side == run_peer) {
+                const Reason& reason = executor.reason();
+                view.fault->send_reason.store(reason.word(), std::memory_order_relaxed);
+                view.fault->send_amount.store(reason.amount, std::memory_order_relaxed);
                 view.fault->send.store(1U + static_cast<std::uint32_t>(executor.failure()),
                                        std::memory_order_release);
                 full_fence();
@@ -457,6 +464,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     const Progress progress = run_pending(own, block, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
+        if (strict()) tell_failure(*this, own.failure(), own.reason());
         begin_send_error(own.failure());
         return;
     }
@@ -502,7 +510,7 @@ bool QueuePair::peer_is_due() noexcept {
     const std::uint32_t head = peer_view.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = peer_view.pending->tail.load(std::memory_order_acquire);
     std::int64_t due = link_never;
-    if (head != tail) due = load_once(peer_view.pending_entry(head)->due);
+    if (head != tail) due = peer_view.pending_due(head);
     link->peer_due.store(due, std::memory_order_relaxed);
     return due != link_never && due <= link_now();
 }
@@ -539,7 +547,14 @@ void QueuePair::check_timers() noexcept {
         return;
     }
     const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
-    if (waits) begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    if (waits) {
+        if (strict()) {
+            tell_failure(*this, status,
+                         {status == IBV_WC_RNR_RETRY_EXC_ERR ? ReasonKind::no_receive
+                                                             : ReasonKind::no_answer});
+        }
+        begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
     block.pending->lock.store(run_free, std::memory_order_seq_cst);
 }
 
@@ -596,6 +611,16 @@ void QueuePair::tell_established() noexcept {
     raise_async_event(*this, IBV_EVENT_COMM_EST);
 }
 
+void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
+    const FaultLine& fault = *block.fault;
+    if (fault.send.load(std::memory_order_relaxed) != 0) {
+        tell_failure(*this, send,
+                     Reason::of(fault.send_reason.load(std::memory_order_relaxed),
+                                fault.send_amount.load(std::memory_order_relaxed)));
+    }
+    if (fault.receive.load(std::memory_order_relaxed) != 0) tell_refusal(*this, receive);
+}
+
 void QueuePair::finish_draining() noexcept {
     if (!draining || !executors_out(seen_hazards)) return;
     draining = false;
@@ -623,6 +648,7 @@ bool QueuePair::serve() noexcept {
                 event = status(receive_fault) == IBV_WC_WR_FLUSH_ERR ? IBV_EVENT_QP_ACCESS_ERR
                                                                      : IBV_EVENT_QP_REQ_ERR;
             }
+            if (strict() && !settled) tell_faults(status(send_fault), status(receive_fault));
             if (receive_fault == 0) {
                 begin_send_error(status(send_fault));
             } else {
@@ -684,9 +710,11 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     Geometry geometry;
     const std::uint32_t send_slots = ring_size(cap.max_send_wr);
     geometry.send_entries = send_slots;
-    if (owner->link != nullptr && attributes->qp_type != IBV_QPT_RC) {
-        // Slots come back when requests have left: room for what is still in flight then.
-        geometry.send_entries = std::min(4 * send_slots, max_queue_entries);
+    if (owner->link != nullptr) {
+        // Slots may come back before their requests have left the pending ring.
+        const bool strict = owner->link->mode.kind == ModeKind::strict && !datagram;
+        const std::uint32_t times = strict ? 2 : attributes->qp_type == IBV_QPT_RC ? 1 : 4;
+        geometry.send_entries = std::min(times * send_slots, max_queue_entries);
     }
     geometry.receive_entries = ring_size(cap.max_recv_wr);
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
@@ -896,11 +924,13 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     return 0;
 }
 
-int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t flags) noexcept {
+int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, std::uint32_t flags) noexcept {
+    const auto& link = static_cast<QueuePair*>(qp)->link;
+    const StrictSettings* const strict = link == nullptr ? nullptr : link->strict();
+    if (flags != 0 || (strict != nullptr && !strict->in_order)) return 0;
 #if defined(__x86_64__)
-    return flags == 0 ? 1 : 0;
+    return 1;
 #else
-    static_cast<void>(flags);
     return 0;
 #endif
 }

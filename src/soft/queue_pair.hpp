@@ -160,6 +160,7 @@ struct QueuePair : ExtendableQueuePair {
     /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
     void begin_send_error(ibv_wc_status status) noexcept;
     [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+    [[nodiscard]] bool strict() const noexcept { return link != nullptr && link->strict(); }
     /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
     /// queue's.
     [[nodiscard]] bool end_send_error() noexcept;
@@ -211,6 +212,8 @@ struct QueuePair : ExtendableQueuePair {
 
   private:
     void tell_established() noexcept;
+    /// In mode `strict`.
+    void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
     void await_executors() noexcept;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "control_calls.hpp"
+#include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
@@ -86,6 +87,15 @@ constexpr Transition ud_transitions[] = {
                (mask & ~(transition.required | transition.optional)) == 0;
     }
     return false;
+}
+
+void tell_illegal(const QueuePair& qp, ibv_qp_state to, int mask) noexcept {
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return tell_transition(qp, to, mask, 0, 0);
+    for (const Transition& transition : transitions_of(qp.qp_type)) {
+        if (transition.from != qp.state || transition.to != to) continue;
+        return tell_transition(qp, to, mask, transition.required, transition.optional);
+    }
+    tell_no_transition(qp, to);
 }
 
 [[nodiscard]] bool values_make_sense(const ibv_qp_attr& attributes, int mask) noexcept {
@@ -200,6 +210,7 @@ void clear(QueuePair& qp) noexcept {
     qp.block.pending->head.store(first_position, std::memory_order_relaxed);
     qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
+    qp.block.pending->step.store(0, std::memory_order_relaxed);
     qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
     qp.block.receive->tail.store(first_position, std::memory_order_relaxed);
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
@@ -266,7 +277,11 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     const ibv_qp_state from = qp.state;
     if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
-    if (!legal(qp.qp_type, from, to, mask) || !values_make_sense(*attributes, mask)) return EINVAL;
+    if (!legal(qp.qp_type, from, to, mask)) {
+        if (qp.strict()) tell_illegal(qp, to, mask);
+        return EINVAL;
+    }
+    if (!values_make_sense(*attributes, mask)) return EINVAL;
     if (to == IBV_QPS_RESET) return to_reset(qp);
     if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
     if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);

@@ -46,6 +46,21 @@ TEST(SoftMode, ShapedTakesEverySetting) {
     EXPECT_EQ(parse_mode("shaped:latency=5ns,100m").link.bits_per_second, 100'000'000U);
 }
 
+TEST(SoftMode, StrictHasDefaultsAndTakesEverySetting) {
+    const Mode usual = parse_mode("strict");
+    EXPECT_EQ(usual.kind, ModeKind::strict);
+    EXPECT_EQ(usual.strict.seed, 1U);
+    EXPECT_FALSE(usual.strict.in_order);
+    EXPECT_EQ(parse_mode("strict:order=any"), usual);
+    const Mode mode = parse_mode("strict:seed=7,delay=50us,order=increasing");
+    EXPECT_EQ(mode.strict.seed, 7U);
+    EXPECT_EQ(mode.strict.delay_ns, 50'000);
+    EXPECT_TRUE(mode.strict.in_order);
+    EXPECT_EQ(soft::describe(usual), "strict, seed 1");
+    EXPECT_EQ(soft::describe(mode),
+              "strict, seed 7, delays up to 50 us, bytes in increasing order");
+}
+
 TEST(SoftMode, LetsALongFatLinkHoldWhatItCan) {
     // 10 Gb/s for 48 ms are 60 MB.
     EXPECT_GE(parse_mode("shaped:10g,latency=24ms").link.packets_in_flight, 14'649U);
@@ -55,7 +70,8 @@ TEST(SoftMode, RefusesWhatItDoesNotUnderstandAndSaysWhatIsAllowed) {
     for (const char* wrong :
          {"slow", "fast:10g", "shaped:10", "shaped:0g", "shaped:10g,latency=5", "shaped:-1g",
           "shaped:10g,latency=11s", "shaped:10g,mtu=1000", "shaped:10g,inflight=0",
-          "shaped:10g,colour=red", "shaped:10g,,", "shaped:10g,seed=x", "Fast", ""}) {
+          "shaped:10g,colour=red", "shaped:10g,,", "shaped:10g,seed=x", "Fast", "", "strict:10g",
+          "strict:order=none", "strict:delay=3", "strict:latency=1us"}) {
         try {
             static_cast<void>(parse_mode(wrong));
             ADD_FAILURE() << '\'' << wrong << "' was taken";
@@ -85,7 +101,7 @@ TEST(SoftMode, ThatIsNotUnderstoodKeepsTheDeviceFromBeingOpened) {
 
 TEST(SoftMode, OfBothEndsMustBeTheSame) {
     for (const char* other : {"shaped:10g,latency=1us", "shaped:40g,latency=2us",
-                              "shaped:10g,latency=2us,inflight=3", "fast"}) {
+                              "shaped:10g,latency=2us,inflight=3", "fast", "strict"}) {
         std::optional<ModeScope> mode{"shaped:10g,latency=2us"};
         Endpoint here;
         mode.emplace(other);
@@ -94,6 +110,19 @@ TEST(SoftMode, OfBothEndsMustBeTheSame) {
         EXPECT_EQ(there.to_init(), 0);
         EXPECT_EQ(here.to_rtr(there.qp->qp_num), EINVAL) << other;
         EXPECT_EQ(there.to_rtr(here.qp->qp_num), EINVAL) << other;
+    }
+}
+
+TEST(SoftMode, OfStrictEndsMayDifferInTheSeedAlone) {
+    for (const auto& [other, answer] : {std::pair{"strict:seed=9", 0},
+                                        {"strict:delay=1us", EINVAL},
+                                        {"strict:order=increasing", EINVAL}}) {
+        std::optional<ModeScope> mode{"strict:seed=1"};
+        Endpoint here;
+        mode.emplace(other);
+        Endpoint there;
+        EXPECT_EQ(here.to_init(), 0);
+        EXPECT_EQ(here.to_rtr(there.qp->qp_num), answer) << other;
     }
 }
 

@@ -9,7 +9,7 @@
 namespace millrace::soft {
 
 struct LinkFacts {
-    bool shaped = false;                ///< false: mode `fast`, and the rest says nothing
+    bool shaped = false;                ///< false: another mode, and the rest says nothing
     std::uint64_t bits_per_second = 0;  ///< 0: unlimited
     std::int64_t latency_ns = 0;        ///< one way
 };
@@ -17,7 +17,8 @@ struct LinkFacts {
 /// Of a mode as MILLRACE_SOFT_MODE names it. Throws base::Error (invalid_argument). Any thread.
 [[nodiscard]] LinkFacts link_facts(std::string_view mode);
 
-/// The mode that MILLRACE_SOFT_MODE names now, in words: "fast", "shaped, 10 Gb/s, 1 us one way".
+/// The mode that MILLRACE_SOFT_MODE names now, in words: "fast", "shaped, 10 Gb/s, 1 us one way",
+/// "strict, seed 1".
 /// What it says instead, if that is no mode.
 [[nodiscard]] std::string mode_in_words();
 

@@ -1,0 +1,174 @@
+#include "failure_lines.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "complaints.hpp"
+#include "queue_pair.hpp"
+
+namespace millrace::soft {
+namespace {
+
+[[nodiscard]] std::string_view name_of(ibv_wc_opcode opcode) noexcept {
+    switch (opcode) {
+        case IBV_WC_SEND: return "SEND";
+        case IBV_WC_RDMA_WRITE: return "WRITE";
+        case IBV_WC_RDMA_READ: return "READ";
+        case IBV_WC_COMP_SWAP: return "compare-and-swap";
+        case IBV_WC_FETCH_ADD: return "fetch-and-add";
+        default: return "request";
+    }
+}
+
+[[nodiscard]] std::string_view name_of(ibv_qp_state state) noexcept {
+    constexpr std::array<std::string_view, 7> names{"RESET", "INIT", "RTR",  "RTS",
+                                                    "SQD",   "SQE",  "ERROR"};
+    const auto index = static_cast<std::size_t>(state);
+    return index < names.size() ? names[index] : "a state that does not exist";
+}
+
+[[nodiscard]] Mistake kind_of(ibv_wc_status status) noexcept {
+    switch (status) {
+        case IBV_WC_LOC_PROT_ERR:
+        case IBV_WC_LOC_LEN_ERR:
+        case IBV_WC_LOC_QP_OP_ERR: return Mistake::local_key;
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+        case IBV_WC_RETRY_EXC_ERR: return Mistake::receive;
+        default: return Mistake::remote_key;
+    }
+}
+
+[[nodiscard]] std::string names_of_attributes(int mask) {
+    constexpr std::pair<int, std::string_view> names[] = {
+        {IBV_QP_CUR_STATE, "IBV_QP_CUR_STATE"},
+        {IBV_QP_EN_SQD_ASYNC_NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"},
+        {IBV_QP_ACCESS_FLAGS, "IBV_QP_ACCESS_FLAGS"},
+        {IBV_QP_PKEY_INDEX, "IBV_QP_PKEY_INDEX"},
+        {IBV_QP_PORT, "IBV_QP_PORT"},
+        {IBV_QP_QKEY, "IBV_QP_QKEY"},
+        {IBV_QP_AV, "IBV_QP_AV"},
+        {IBV_QP_PATH_MTU, "IBV_QP_PATH_MTU"},
+        {IBV_QP_TIMEOUT, "IBV_QP_TIMEOUT"},
+        {IBV_QP_RETRY_CNT, "IBV_QP_RETRY_CNT"},
+        {IBV_QP_RNR_RETRY, "IBV_QP_RNR_RETRY"},
+        {IBV_QP_RQ_PSN, "IBV_QP_RQ_PSN"},
+        {IBV_QP_MAX_QP_RD_ATOMIC, "IBV_QP_MAX_QP_RD_ATOMIC"},
+        {IBV_QP_ALT_PATH, "IBV_QP_ALT_PATH"},
+        {IBV_QP_MIN_RNR_TIMER, "IBV_QP_MIN_RNR_TIMER"},
+        {IBV_QP_SQ_PSN, "IBV_QP_SQ_PSN"},
+        {IBV_QP_MAX_DEST_RD_ATOMIC, "IBV_QP_MAX_DEST_RD_ATOMIC"},
+        {IBV_QP_PATH_MIG_STATE, "IBV_QP_PATH_MIG_STATE"},
+        {IBV_QP_CAP, "IBV_QP_CAP"},
+        {IBV_QP_DEST_QPN, "IBV_QP_DEST_QPN"},
+    };
+    std::string text;
+    for (const auto& [bit, name] : names) {
+        if ((mask & bit) == 0) continue;
+        if (!text.empty()) text += " | ";
+        text += name;
+        mask &= ~bit;
+    }
+    if (mask != 0) text += fmt::format("{}{:#x}", text.empty() ? "" : " | ", mask);
+    return text;
+}
+
+/// Makes the text only if it may be said; a message less where there is no memory for it.
+template <class Make>
+void tell(Mistake kind, Make&& make) noexcept {
+    if (!may_complain(kind)) return;
+    try {
+        say_complaint(kind, make());
+    } catch (const std::exception&) {
+    }
+}
+
+}  // namespace
+
+void tell_failure(const QueuePair& qp, ibv_wc_status status, const Reason& reason) noexcept {
+    tell(kind_of(status), [&] {
+        const std::uint32_t waiting = qp.pending_count();
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - waiting;
+        const SentSlot& posted = qp.sent[slot & qp.send_mask];
+        return fmt::format(
+            "queue pair {:#x}, {} with wr_id {:#x} to queue pair {:#x} fails with {}: {}",
+            qp.qp_num, name_of(posted.opcode), posted.wr_id, qp.attributes.dest_qp_num,
+            text_of_status(status), text_of(reason));
+    });
+}
+
+void tell_refusal(const QueuePair& qp, ibv_wc_status status) noexcept {
+    tell(Mistake::remote_key, [&] {
+        const FaultLine& fault = *qp.block.fault;
+        const Reason reason = Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
+                                         fault.receive_amount.load(std::memory_order_relaxed));
+        return fmt::format(
+            "queue pair {:#x} refuses a request of its peer, queue pair {:#x}, and goes to "
+            "ERROR{}: {}",
+            qp.qp_num, qp.attributes.dest_qp_num,
+            status == IBV_WC_WR_FLUSH_ERR
+                ? std::string{}
+                : fmt::format(" (its oldest receive fails with {})", text_of_status(status)),
+            text_of(reason));
+    });
+}
+
+void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int required,
+                     int optional) noexcept {
+    tell(Mistake::state, [&] {
+        const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
+        const int missing = required & ~given;
+        const int surplus = given & ~(required | optional);
+        std::string text =
+            fmt::format("queue pair {:#x}, ibv_modify_qp from {} to {} is refused:", qp.qp_num,
+                        name_of(qp.state), name_of(to));
+        if (missing != 0) text += fmt::format(" it needs {}", names_of_attributes(missing));
+        if (surplus != 0) {
+            text += fmt::format("{} it does not take {}", missing != 0 ? ", and" : "",
+                                names_of_attributes(surplus));
+        }
+        return text;
+    });
+}
+
+void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept {
+    tell(Mistake::state, [&] {
+        return fmt::format(
+            "queue pair {:#x}, ibv_modify_qp from {} to {} is refused: there is no such "
+            "transition; "
+            "the way is RESET, INIT, RTR, RTS, and from anywhere to ERROR or RESET",
+            qp.qp_num, name_of(qp.state), name_of(to));
+    });
+}
+
+void tell_if_in_flight(QueuePair& qp, std::uint32_t key) noexcept {
+    const std::lock_guard guard{qp.send_lock};
+    if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return;
+    const std::uint32_t waiting = qp.pending_count();
+    if (waiting - 1 > qp.send_mask) return;
+    for (std::uint32_t position = qp.pending_tail - waiting; position != qp.pending_tail;
+         ++position) {
+        const PendingEntry& entry = *qp.block.pending_entry(position);
+        if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
+        const auto* const words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
+        for (std::uint32_t i = 0; i < load_once(entry.sges) && i < qp.send_sges; ++i) {
+            const auto sge = std::bit_cast<ibv_sge>(
+                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
+            if (sge.lkey != key) continue;
+            const SentSlot& posted = qp.sent[load_once(entry.slot) & qp.send_mask];
+            tell(Mistake::memory_gone, [&] {
+                return fmt::format(
+                    "the region with key {:#x} is deregistered while queue pair {:#x}, {} with "
+                    "wr_id {:#x}, still needs it; wait for the completion first",
+                    key, qp.qp_num, name_of(posted.opcode), posted.wr_id);
+            });
+            return;
+        }
+    }
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,32 @@
+// What mode `strict` says when a request fails or an attribute is refused: one line of the log,
+// with the queue pair, the request and the exact cause. Called by queue pairs; never in mode
+// `fast`. docs/modes.md, "strict".
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "reasons.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+/// The oldest request that was not executed fails. With send_lock, before the queue pair is told.
+void tell_failure(const QueuePair& qp, ibv_wc_status status, const Reason& reason) noexcept;
+
+/// A peer's request was refused here, for a reason that it has left in the fault line.
+void tell_refusal(const QueuePair& qp, ibv_wc_status status) noexcept;
+
+/// ibv_modify_qp refuses: which attributes the transition needs and which it does not take.
+void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int required,
+                     int optional) noexcept;
+/// The same where there is no such transition.
+void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept;
+
+/// The region with `key` is about to be deregistered: does a request that may still be executed
+/// name it? Takes send_lock.
+void tell_if_in_flight(QueuePair& qp, std::uint32_t key) noexcept;
+
+}  // namespace millrace::soft
