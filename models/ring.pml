@@ -10,30 +10,28 @@
  * inside of a WRITE, space by pull (design 1) and by push (design 2).
  * Left out: frames and skips, slots of the send queue (window.pml), sleeping (both_sleep.pml).
  *
- * Settings: ring (1 to 3 items), push (1: credit is pushed, 0: pulled), in_order, quarter (items
- * between signaled WRITEs), step (items between credits).
+ * Settings: items (how many pass), ring (1 to 3 items), push (1: credit is pushed, 0: pulled),
+ * in_order, quarter (items between signaled WRITEs), step (items between credits).
  */
 #include "common.pml"
 
-#ifndef ITEMS
-#define ITEMS 5
-#endif
-#define MOST 3
+#define MOST 3 /* items in a ring */
+#define LONGEST 12 /* requests on their way */
 
 /* Names for what must hold; no part of the state. */
 hidden byte slot_is_free, sent_before_reuse, run_ends_in_the_ring, item_is_whole, no_item_is_lost,
             claim_is_possible;
 #define check(name, condition) name = condition; assert(name)
 
-local byte ring, push, in_order, quarter, step;
+local byte items, ring, push, in_order, quarter, step;
 
 mtype = { RUN, MARK, READ, SETTLE, CREDIT };
 
 /* Requests on their way, executed ones, completions. `cover`: where the producer's ring is sent up
    to when this completes, plus 1; 0: no completion. */
-chan to_consumer = [2 * ITEMS + 2] of { mtype, byte, byte, byte }; /* kind, position, items, cover */
-chan executed = [2 * ITEMS + 2] of { mtype, byte, byte };          /* kind, cover, word of a READ */
-chan sent = [2 * ITEMS + 2] of { mtype, byte, byte };
+chan to_consumer = [LONGEST] of { mtype, byte, byte, byte }; /* kind, position, items, cover */
+chan executed = [LONGEST] of { mtype, byte, byte };          /* kind, cover, word of a READ */
+chan sent = [LONGEST] of { mtype, byte, byte };
 chan to_producer = [1] of { byte };                                /* a credit: at most one */
 chan credited = [1] of { bit };                                    /* its completion */
 
@@ -59,7 +57,10 @@ byte answer;
 inline learn(word) {
     if
     :: word == TORN && wrong(torn_believed) -> known = intransit
-    :: word != TORN && word > known -> check(claim_is_possible, word <= intransit); known = word; changed = true
+    :: word != TORN && word > known ->
+        check(claim_is_possible, word <= intransit);
+        known = word;
+        changed = true
     :: else
     fi
 }
@@ -227,7 +228,7 @@ proctype Producer() {
     byte cover, word, count;
     bool no_room, refreshed;
     do
-    :: produced == ITEMS -> break
+    :: produced == items -> break
     :: else ->
         atomic {
             if
@@ -245,7 +246,7 @@ proctype Producer() {
             };
             atomic {
                 if
-                :: produced != ITEMS /* a batch: more is laid first */
+                :: produced != items /* a batch: more is laid first */
                 :: push_what_is_there()
                 fi
             }
@@ -416,13 +417,14 @@ proctype Consumer() {
        }
     :: atomic { nempty(goodbye) && wrong(close_at_once) -> goodbye?total; break }
     od;
-    check(no_item_is_lost, consumed == ITEMS && total == ITEMS)
+    check(no_item_is_lost, consumed == items && total == items)
 }
 
 init {
     atomic {
         start();
         c_code {
+            now.items = setting("MODEL_items", 5);
             now.ring = setting("MODEL_ring", 2);
             now.push = setting("MODEL_push", 1);
             now.in_order = setting("MODEL_in_order", 1);

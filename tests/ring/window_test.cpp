@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
+#include "ring/links.hpp"
 
 namespace millrace::ring {
 namespace {
@@ -25,52 +25,6 @@ namespace {
 using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
-
-std::shared_ptr<connect::Endpoint> endpoint() {
-    static const auto shared = connect::Endpoint::open();
-    return shared;
-}
-
-/// Two connected links in this process.
-struct Links {
-    explicit Links(std::uint32_t slots = 16) {
-        static std::atomic<int> number{0};
-        connect::LinkOptions options;
-        options.service = "ring test";
-        options.endpoint = endpoint();
-        options.max_send_requests = slots;
-        auto listener = connect::Listener::listen(
-            connect::Address::parse("unix:@millrace-ring-test-" + std::to_string(getpid()) + "-" +
-                                    std::to_string(++number)),
-            options);
-        std::thread other{[&] {
-            near.emplace(connect::connect(listener.address(), options, Deadline::after(20s)));
-        }};
-        far.emplace(listener.accept(Deadline::after(20s)));
-        other.join();
-        near_memory = near->protection_domain().allocate(
-            4096, verbs::Access::remote_write | verbs::Access::remote_read);
-        far_memory = far->protection_domain().allocate(
-            4096, verbs::Access::remote_write | verbs::Access::remote_read);
-    }
-    verbs::RegisteredBuffer near_memory;
-    verbs::RegisteredBuffer far_memory;
-    std::optional<connect::Link> near;
-    std::optional<connect::Link> far;
-};
-
-/// Waits until everything posted with a completion is complete.
-Status settle(SendWindow& window) {
-    base::NapParker parker;
-    Status status = Status::ok;
-    const Status waited = base::wait_until(
-        [&] {
-            status = window.reap();
-            return status != Status::ok || window.done(window.posted());
-        },
-        Deadline::after(20s), {}, parker);
-    return waited == Status::ok ? status : waited;
-}
 
 verbs::Write write_of(Links& links, ibv_sge& slice) {
     slice = links.near_memory.slice(0, 8);
@@ -208,32 +162,6 @@ TEST(Counter, ArrivesWhenPulled) {
     }
     EXPECT_EQ(pull.posted(), 10U);
 }
-
-/// Waits for a number that the other end publishes.
-class NumberSleeper final : public Sleeper {
-  public:
-    using Sleeper::Sleeper;
-    std::uint64_t seen = 0;
-    std::uint64_t news_found = 0;
-
-  protected:
-    bool is_news(std::uint64_t progress) noexcept override {
-        if (progress == seen) return false;
-        ++news_found;
-        return true;
-    }
-};
-
-struct Pair {
-    Links links{64};
-    SendWindow near_window{*links.near};
-    SendWindow far_window{*links.far};
-    WakeUpPage& near_page = *reinterpret_cast<WakeUpPage*>(links.near_memory.data());
-    WakeUpPage& far_page = *reinterpret_cast<WakeUpPage*>(links.far_memory.data());
-    NumberSleeper sleeper{*links.near, near_window, near_page, links.near_memory.region()};
-    Bell bell{far_window, far_page, links.near_memory.remote()};
-    Pair() { sleeper.connect_to(links.far_memory.remote()); }
-};
 
 TEST(WakeUp, SleeperIsWokenByEveryNumberHoweverTheyMeet) {
     Pair pair;

@@ -1,0 +1,15 @@
+# Runs PROGRAM with a mistake made (FAULT), or without (FAULT empty), on the tests of FILTER. A
+# mistake must fail at least one of them, by an expectation: not by a crash and not by time.
+set(ENV{MILLRACE_TEST_FAULT} "${FAULT}")
+execute_process(COMMAND ${PROGRAM} "--gtest_filter=${FILTER}" --gtest_brief=1
+  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output TIMEOUT 100)
+if(output MATCHES "0 tests from" OR NOT output MATCHES "PASSED|FAILED")
+  message(FATAL_ERROR "no test matches ${FILTER}:\n${output}")
+endif()
+if(FAULT STREQUAL "" AND NOT result STREQUAL "0")
+  message(FATAL_ERROR "fails with no mistake made (${result}):\n${output}")
+elseif(NOT FAULT STREQUAL "" AND result STREQUAL "0")
+  message(FATAL_ERROR "nobody noticed the mistake ${FAULT}:\n${output}")
+elseif(NOT FAULT STREQUAL "" AND NOT result STREQUAL "1")
+  message(FATAL_ERROR "${FAULT} ended with '${result}' and not with a failed test:\n${output}")
+endif()

@@ -1,0 +1,91 @@
+// The orders of events by which models/wake_up.pml shows each fault, played on the code: both ends
+// driven in turn by one thread. tests/mutants makes the same mistakes in the code and runs these.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "ring/links.hpp"
+
+namespace millrace::ring {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+/// One turn of a wait in which nothing becomes ready.
+void turn(Pair& pair) {
+    pair.sleeper.prepare();
+    pair.sleeper.park(1ms);
+    pair.sleeper.retract();
+}
+
+/// Turns until the announcement stands, and its READ has found no news.
+void fall_asleep(Pair& pair) {
+    const Deadline deadline = Deadline::after(20s);
+    while (!pair.sleeper.waits_for_bell() && !deadline.expired()) turn(pair);
+    ASSERT_TRUE(pair.sleeper.waits_for_bell());
+}
+
+/// Publishes `number` while the sleeper is about to sleep, and rings.
+void wake_up(Pair& pair, std::uint64_t number) {
+    const std::uint64_t before = pair.sleeper.woken();
+    pair.sleeper.prepare();
+    ASSERT_TRUE(pair.bell.publish(number)) << "an announcement stands";
+    ASSERT_EQ(pair.bell.ring(), Status::ok);
+    pair.sleeper.seen = number;
+    pair.sleeper.park(2s);
+    pair.sleeper.retract();
+    if (pair.sleeper.woken() == before) turn(pair);  // it slept until the event came: now takes it
+    ASSERT_GT(pair.sleeper.woken(), before) << "the event has not come";
+}
+
+TEST(WakeUpReplay, NewsFromBeforeTheAnnouncementIsFoundByTheRead) {
+    Pair pair;
+    ASSERT_FALSE(pair.bell.publish(7)) << "nobody has announced anything";
+    const Deadline deadline = Deadline::after(2s);
+    while (pair.sleeper.news_found == 0 && !deadline.expired()) {
+        turn(pair);
+        ASSERT_FALSE(pair.sleeper.waits_for_bell()) << "for an event that nobody will send";
+    }
+    EXPECT_GT(pair.sleeper.news_found, 0U);
+}
+
+TEST(WakeUpReplay, EveryAnnouncementHasAReadOfItsOwn) {
+    Pair pair;
+    fall_asleep(pair);
+    wake_up(pair, 1);
+    // Published between the two announcements, so nobody is rung for.
+    if (pair.bell.publish(2)) GTEST_SKIP() << "it was quicker than this test and announced again";
+    const Deadline deadline = Deadline::after(2s);
+    while (pair.sleeper.news_found == 0 && !deadline.expired()) {
+        turn(pair);
+        ASSERT_FALSE(pair.sleeper.waits_for_bell()) << "for an event that nobody will send";
+    }
+    EXPECT_GT(pair.sleeper.news_found, 0U);
+}
+
+TEST(WakeUpReplay, TheBellAnswersAnAnnouncementOnce) {
+    Pair pair;
+    fall_asleep(pair);
+    ASSERT_TRUE(pair.bell.publish(1));
+    ASSERT_EQ(pair.bell.ring(), Status::ok);
+    EXPECT_EQ(pair.bell.rung(), 1U);
+    EXPECT_FALSE(pair.bell.publish(2));
+    ASSERT_EQ(pair.bell.ring(), Status::ok);
+    EXPECT_EQ(pair.bell.rung(), 1U);
+}
+
+TEST(WakeUpReplay, ASleeperIsRungForAsOftenAsItSleeps) {
+    Pair pair;
+    for (std::uint64_t number = 1; number <= 3 * Sleeper::receives; ++number) {
+        ASSERT_NO_FATAL_FAILURE(fall_asleep(pair)) << number;
+        ASSERT_NO_FATAL_FAILURE(wake_up(pair, number)) << number;
+    }
+    EXPECT_EQ(pair.sleeper.woken(), pair.bell.rung());
+    EXPECT_FALSE(pair.sleeper.broken());
+}
+
+}  // namespace
+}  // namespace millrace::ring
