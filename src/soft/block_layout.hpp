@@ -203,7 +203,7 @@ static_assert(sizeof(ReceiveEntry) == 16 && sizeof(ibv_sge) == 16);
 struct alignas(16) PendingEntry {
     std::uint64_t remote_address;
     std::uint64_t compare_or_add;  ///< of an atomic
-    std::uint64_t swap;
+    std::uint64_t swap;            ///< the same; of one that is lost on the way: so many bytes land
     std::uint32_t remote_key;
     std::uint32_t immediate;
     std::uint32_t opcode;
@@ -215,6 +215,8 @@ struct alignas(16) PendingEntry {
     std::int64_t due;    ///< not to be executed before, in `link_now`'s time; 0: at once
 };
 static_assert(sizeof(PendingEntry) == 64);
+/// In its flags, besides what ibv_send_flags has: it is lost on the way (mode `faulty`).
+inline constexpr std::uint32_t pending_lost = 1U << 31;
 
 /// The owner's engine may look at it while the entry is used again.
 inline void store_due(PendingEntry& entry, std::int64_t due) noexcept {

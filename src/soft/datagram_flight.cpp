@@ -21,7 +21,10 @@ DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender, std::sha
       bytes_{std::make_unique_for_overwrite<std::byte[]>(std::size_t{entries} * datagram_mtu)} {
     free_.reserve(entries);
     for (std::uint32_t number = entries; number-- > 0;) free_.push_back(number);
-    landings_.reserve(entries);
+    landings_.reserve(std::size_t{2} * entries);  // what is duplicated lands twice
+    if (link_->mode.kind == ModeKind::faulty) {
+        faults_.emplace(link_->mode.faults, link_->mode.link.seed, number_);
+    }
     random_ = first_random(link_->mode.link.seed, number_);
 }
 
@@ -62,13 +65,35 @@ void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress&
         link_->port.send(link_now(), one.carried, FlightKind::unreliable, jitter());
     // One queue pair's datagrams leave, and arrive, in order.
     last_departure_ = std::max(last_departure_, times.departure);
-    last_arrival_ = std::max(last_arrival_, times.arrival);
     one.departure = last_departure_;
-    one.landings = 1;
-    landings_.push_back({last_arrival_, tail_});
-    std::push_heap(landings_.begin(), landings_.end(), Later{});
-    ++tail_;
+    link_->count_operation();
+    set_off(tail_++, times.arrival);
     qp_.counters.add(Count::deferred);
+}
+
+void DatagramFlights::set_off(std::uint32_t position, std::int64_t arrival) noexcept {
+    DatagramFate fate;
+    if (faults_) fate = faults_->datagram();
+    if (fate.lost) {
+        InAir& one = at(position);
+        free_.push_back(one.buffer);
+        qp_.counters.add(Count::dropped);
+        return;
+    }
+    if (fate.late_ns == 0) {
+        last_arrival_ = std::max(last_arrival_, arrival);
+        arrival = last_arrival_;
+    } else {
+        arrival = std::max(last_arrival_, arrival) + fate.late_ns;  // others may overtake it
+    }
+    expect_landing(position, arrival);
+    if (fate.copy_ns != 0) expect_landing(position, arrival + fate.copy_ns);
+}
+
+void DatagramFlights::expect_landing(std::uint32_t position, std::int64_t arrival) noexcept {
+    ++at(position).landings;
+    landings_.push_back({arrival, position});
+    std::push_heap(landings_.begin(), landings_.end(), Later{});
 }
 
 void DatagramFlights::add_failure(std::uint32_t slot, ibv_wc_status status) noexcept {

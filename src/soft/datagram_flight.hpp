@@ -10,9 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "datagram_target.hpp"
+#include "fault_plan.hpp"
 #include "link_member.hpp"
 
 namespace millrace::soft {
@@ -89,6 +91,9 @@ class DatagramFlights final : public LinkMember {
         return bytes_.get() + std::size_t{number} * datagram_mtu;
     }
     [[nodiscard]] std::int64_t jitter() noexcept;
+    /// When it arrives, once or, in mode `faulty`, otherwise.
+    void set_off(std::uint32_t position, std::int64_t arrival) noexcept;
+    void expect_landing(std::uint32_t position, std::int64_t arrival) noexcept;
     void land(std::uint32_t position) noexcept;
     void landed(InAir& one) noexcept;
     /// May the next one be completed once it has left?
@@ -103,6 +108,7 @@ class DatagramFlights final : public LinkMember {
     const std::unique_ptr<std::byte[]> bytes_;  ///< of which only what is used is touched
     std::vector<std::uint32_t> free_;           ///< buffers; the last used is taken first
     std::vector<Landing> landings_;             ///< a heap, the next one first
+    std::optional<FaultPlan> faults_;
     std::atomic<std::int64_t> first_arrival_{link_never};
     std::uint32_t head_ = 0;      ///< oldest that has not landed
     std::uint32_t released_ = 0;  ///< next to be completed

@@ -94,7 +94,7 @@ std::string describe_mode(const ibv_device*) {
     try {
         const Mode mode = mode_of_environment();
         return "soft device, " + describe(mode) +
-               (mode.kind == ModeKind::shaped
+               (mode.kind == ModeKind::shaped || mode.kind == ModeKind::faulty
                     ? ": this is this host's memory behind a model of a link, not a network"
                     : ": this is this host's memory, not a network");
     } catch (const base::Error& error) {

@@ -589,6 +589,24 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
     return Progress::done;
 }
 
+Progress Executor::lose(const Request& request, std::uint64_t landing) noexcept {
+    constexpr std::uint32_t needed = IBV_ACCESS_REMOTE_WRITE;
+    std::array<Piece, max_sges> local;
+    std::uint32_t count = 0;
+    std::uint64_t total = 0;
+    Piece remote;
+    const bool writes =
+        request.opcode == IBV_WR_RDMA_WRITE || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    if (writes && receiver_ready() && gather(request, 0, local.data(), count, total) &&
+        landing < total && total <= max_message_bytes &&
+        (access_->load(std::memory_order_relaxed) & needed) != 0 &&
+        find(receiver_, request.remote_key, request.remote_address, total, needed, remote.at)) {
+        remote.length = landing;
+        static_cast<void>(copy(&remote, 1, local.data(), count, landing));
+    }
+    return drop(request, Progress::no_peer);  // also says what is wrong with it here
+}
+
 template <bool in_steps>
 Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]]
@@ -891,7 +909,7 @@ bool Executor::unpack(const PendingEntry& entry, Request& request, EntrySges& sg
     const std::uint32_t opcode = load_once(entry.opcode);
     if (opcode > IBV_WR_ATOMIC_FETCH_AND_ADD && opcode != IBV_WR_SEND_WITH_INV) return false;
     request.opcode = static_cast<ibv_wr_opcode>(opcode);
-    request.flags = load_once(entry.flags);
+    request.flags = load_once(entry.flags) & ~pending_lost;
     request.immediate = load_once(entry.immediate);
     request.remote_key = load_once(entry.remote_key);
     request.remote_address = load_once(entry.remote_address);
@@ -948,6 +966,8 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     reason_ = {ReasonKind::malformed};
     if (!unpack(entry, request, sges)) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
     reason_ = {};
+    if ((load_once(entry.flags) & pending_lost) != 0 && !reliable_) [[unlikely]]
+        return lose(request, request.swap);
     if (plan_ == 0) return run(request);
     const bool landed = pending.step.load(std::memory_order_relaxed) == step_landed &&
                         sends_to_receive(request.opcode);

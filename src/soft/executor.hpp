@@ -284,6 +284,8 @@ class Executor {
     [[nodiscard]] std::uint64_t address_at_owner(const Side& side, std::uint32_t key,
                                                  std::uint64_t address) const noexcept;
     [[nodiscard]] Progress drop(const Request& request, Progress progress) noexcept;
+    /// Of an unreliable sender: only the first `landing` bytes of a WRITE get there, nothing else.
+    [[nodiscard]] Progress lose(const Request& request, std::uint64_t landing) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;

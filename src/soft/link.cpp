@@ -1,10 +1,13 @@
 #include "link.hpp"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+
+#include "millrace/base/log.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -84,6 +87,13 @@ std::shared_ptr<Link> Link::open(const Mode& mode) {
     auto link = std::make_shared<Link>(mode);
     all.push_back(link);
     return link;
+}
+
+void Link::approach_death() noexcept {
+    if (operations_.fetch_add(1, std::memory_order_relaxed) + 1 != mode.faults.die) return;
+    base::log_line(base::LogLevel::warn, "soft",
+                   "mode faulty: this process kills itself now, at the operation that die= names");
+    kill(getpid(), SIGKILL);
 }
 
 Link::Link(const Mode& chosen) : mode{chosen}, port{chosen.link}, process_{getpid()} {}

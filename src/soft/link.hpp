@@ -5,6 +5,7 @@
 
 #include <ctime>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -71,14 +72,23 @@ class Link {
     LinkPort port;
     LinkEngine engine;
 
+    /// One more operation is posted: mode `faulty` ends the process at one of them.
+    void count_operation() noexcept {
+        if (mode.faults.die != 0) [[unlikely]]
+            approach_death();
+    }
+
     /// A different number for each queue pair, in the order of their creation.
     [[nodiscard]] std::uint64_t next_queue() noexcept {
         return queues_.fetch_add(1, std::memory_order_relaxed);
     }
 
   private:
+    void approach_death() noexcept;
+
     const int process_;
     std::atomic<std::uint64_t> queues_{0};
+    std::atomic<std::uint64_t> operations_{0};
 };
 
 }  // namespace millrace::soft

@@ -1,11 +1,13 @@
 #include "link_queue.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 
 #include "complaints.hpp"
 #include "link_random.hpp"
 #include "queue_pair.hpp"
+#include "rnr_timer.hpp"
 #include "strict_plan.hpp"
 
 namespace millrace::soft {
@@ -24,6 +26,9 @@ LinkQueue::LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t en
       reliable_{reliable},
       strict_{link_->mode.kind == ModeKind::strict},
       requests_{std::make_unique<Request[]>(entries)} {
+    if (link_->mode.kind == ModeKind::faulty) {
+        faults_.emplace(link_->mode.faults, link_->mode.link.seed, number_);
+    }
     restart();
 }
 
@@ -56,19 +61,19 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     if (strict_) {
         schedule_strictly(entry, posted);
     } else {
-        schedule_on_link(entry, bytes);
+        schedule_on_link(entry, posted, bytes);
         const bool local = entry.opcode == IBV_WR_BIND_MW || entry.opcode == IBV_WR_LOCAL_INV;
         posted.carried = !local && (bytes == 0 || (entry.flags & IBV_SEND_INLINE) != 0);
     }
-    posted.arrival = last_arrival_;
-    posted.completion = last_completion_;
-    store_due(entry, last_arrival_);
+    store_due(entry, posted.arrival);
 }
 
 void LinkQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept {
     const std::int64_t longest = link_->mode.strict.delay_ns;
     last_arrival_ = std::max(last_arrival_, link_now() + draw_delay(next_random(random_), longest));
     last_completion_ = last_arrival_;
+    posted.arrival = last_arrival_;
+    posted.completion = last_completion_;
     posted.late = draw_delay(next_random(random_), longest);
     entry.plan = static_cast<std::uint32_t>(next_random(random_)) | plan_is_one;
     // It then stays in the pending ring when its slot is free again.
@@ -80,7 +85,8 @@ void LinkQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept
     posted.checksum = checksum.value_or(0);
 }
 
-void LinkQueue::schedule_on_link(const PendingEntry& entry, std::uint64_t bytes) noexcept {
+void LinkQueue::schedule_on_link(PendingEntry& entry, Request& posted,
+                                 std::uint64_t bytes) noexcept {
     const std::int64_t way = link_->mode.link.latency_ns;
     // The answer of a READ or an atomic carries the bytes.
     const bool fetches = entry.opcode == IBV_WR_RDMA_READ ||
@@ -92,16 +98,60 @@ void LinkQueue::schedule_on_link(const PendingEntry& entry, std::uint64_t bytes)
                                         : FlightKind::unreliable;
     Flight flight;  // what is not sent only waits for what was before
     if (!local) flight = link_->port.send(link_now(), bytes, kind, jitter());
+    link_->count_operation();
+    if (faults_ && !local) posted.doom = fate_of(entry, flight, bytes);
+    const bool arrives = flight.arrival != link_never;
     if ((entry.flags & IBV_SEND_FENCE) != 0 && flight.departure < last_fetch_) {
         const std::int64_t later = last_fetch_ - flight.departure;
-        flight.arrival += later;
+        if (arrives) flight.arrival += later;
         flight.completion += later;
     }
     // One queue pair's requests arrive, and complete, in order.
-    last_arrival_ = std::max(flight.arrival, last_arrival_);
+    if (arrives) last_arrival_ = std::max(flight.arrival, last_arrival_);
     last_completion_ = std::max(flight.completion, last_completion_);
     if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
+    posted.arrival = arrives ? last_arrival_ : link_never;
+    posted.completion = last_completion_;
+}
+
+ibv_wc_status LinkQueue::fate_of(PendingEntry& entry, Flight& flight,
+                                 std::uint64_t bytes) noexcept {
+    if (reliable_) return fate_of_reliable(entry, flight);
+    const std::uint64_t mtu = std::min<std::uint64_t>(
+        link_->mode.link.mtu, std::uint64_t{128} << qp_.attributes.path_mtu);
+    const UnreliableFate fate =
+        faults_->unreliable(static_cast<std::uint32_t>((bytes + mtu - 1) / mtu));
+    if (fate.lost) {
+        entry.flags |= pending_lost;
+        entry.swap = fate.packets * mtu;
+    }
+    return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status LinkQueue::fate_of_reliable(const PendingEntry& entry, Flight& flight) noexcept {
+    RetryLimits limits;
+    limits.retries = qp_.attributes.retry_cnt;
+    limits.rnr_retries = qp_.attributes.rnr_retry;
+    limits.gives_up = qp_.attributes.timeout != 0;
+    limits.needs_receive = entry.opcode != IBV_WR_RDMA_WRITE && entry.opcode < IBV_WR_RDMA_READ;
+    const ReliableFate fate = faults_->reliable(limits);
+    // A loss is found by the timer; without one, by what comes after it.
+    const std::int64_t timeout =
+        limits.gives_up ? std::int64_t{4096} << qp_.attributes.timeout : faults_->delay_ns();
+    const std::int64_t not_ready =
+        fate.not_ready == 0
+            ? 0
+            : std::chrono::nanoseconds{rnr_time(qp_.peer_view.control == nullptr
+                                                    ? 0
+                                                    : qp_.peer_view.control->min_rnr_timer.load(
+                                                          std::memory_order_relaxed))}
+                  .count();
+    const std::int64_t before = fate.lost_requests * timeout + fate.not_ready * not_ready;
+    flight.arrival += before;
+    flight.completion += before + fate.lost_answers * timeout;
+    if (!fate.executed) flight.arrival = link_never;
+    return fate.exhausted;
 }
 
 std::uint32_t LinkQueue::executed() const noexcept {
@@ -111,7 +161,9 @@ std::uint32_t LinkQueue::executed() const noexcept {
 }
 
 bool LinkQueue::may_release(std::uint32_t head) const noexcept {
-    if (static_cast<std::int32_t>(completable(head) - released_) > 0) return true;
+    if (static_cast<std::int32_t>(completable(head) - released_) > 0) {
+        return request(released_).doom == IBV_WC_SUCCESS;
+    }
     // Complete when it has left, whether it has arrived or not: if its bytes are no longer the
     // program's, and as far as the pending ring has room for it to stay.
     return !reliable_ && !strict_ && released_ != qp_.pending_tail && request(released_).carried &&
@@ -133,6 +185,7 @@ void LinkQueue::release_one() noexcept {
 
 void LinkQueue::release_executed() noexcept {
     for (const std::uint32_t head = executed(); static_cast<std::int32_t>(head - released_) > 0;) {
+        if (request(released_).doom != IBV_WC_SUCCESS) return;
         release_one();
     }
 }
@@ -151,6 +204,13 @@ void LinkQueue::release(std::int64_t now) noexcept {
         if (released_at_ > now) break;
         release_one();
     }
+    if (doomed() && request(released_).completion <= now) {
+        qp_.begin_error(request(released_).doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
+}
+
+bool LinkQueue::doomed() const noexcept {
+    return released_ != qp_.pending_tail && request(released_).doom != IBV_WC_SUCCESS;
 }
 
 void LinkQueue::notice_executed(std::uint32_t end) noexcept {
@@ -191,7 +251,7 @@ void LinkQueue::stalled(std::uint32_t position) noexcept {
 void LinkQueue::expect() noexcept {
     const std::uint32_t head = executed();
     std::int64_t due = link_never;
-    if (may_release(head)) {
+    if (may_release(head) || doomed()) {
         due = std::max(request(released_).completion, released_at_);
     }
     if (head != qp_.pending_tail) {
@@ -239,12 +299,11 @@ bool is_fast(const ModeLine& line) noexcept {
 
 std::string describe(const ModeLine& line) {
     Mode mode;
-    if (load_once(line.kind) == static_cast<std::uint32_t>(ModeKind::strict)) {
-        mode.kind = ModeKind::strict;
+    mode.kind = static_cast<ModeKind>(load_once(line.kind));
+    if (mode.kind == ModeKind::strict) {
         mode.strict.delay_ns = load_once(line.delay_ns);
         mode.strict.in_order = load_once(line.in_order) != 0;
-    } else if (!is_fast(line)) {
-        mode.kind = ModeKind::shaped;
+    } else if (mode.kind != ModeKind::fast) {
         mode.link.mtu = std::max(1U, load_once(line.mtu));
         mode.link.header = load_once(line.header);
         mode.link.packets_in_flight = load_once(line.packets_in_flight);
@@ -252,7 +311,7 @@ std::string describe(const ModeLine& line) {
         mode.link.latency_ns = load_once(line.latency_ns);
         mode.link.jitter_ns = load_once(line.jitter_ns);
     }
-    return describe(mode);
+    return describe_agreement(mode);
 }
 
 }  // namespace millrace::soft

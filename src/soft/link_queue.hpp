@@ -8,8 +8,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "block_layout.hpp"
+#include "fault_plan.hpp"
 #include "link_member.hpp"
 
 namespace millrace::soft {
@@ -59,14 +61,15 @@ class LinkQueue final : public LinkMember {
         std::uint32_t slot;
         bool signaled;
         bool carried = false;  ///< nothing is taken from the program's memory when it is executed
-        bool watched = false;  ///< strict: `checksum` is that of its bytes as posted
+        ibv_wc_status doom = IBV_WC_SUCCESS;  ///< faulty: what it fails with in its turn
+        bool watched = false;                 ///< strict: `checksum` is that of its bytes as posted
         std::uint64_t checksum = 0;
         std::int64_t late = 0;  ///< strict: how long after it was executed it completes, at least
     };
     [[nodiscard]] Request& request(std::uint32_t position) const noexcept {
         return requests_[position & mask_];
     }
-    void schedule_on_link(const PendingEntry& entry, std::uint64_t bytes) noexcept;
+    void schedule_on_link(PendingEntry& entry, Request& request, std::uint64_t bytes) noexcept;
     void schedule_strictly(PendingEntry& entry, Request& request) noexcept;
     void notice_executed(std::uint32_t end) noexcept;
     void check_source(std::uint32_t position) noexcept;
@@ -77,12 +80,20 @@ class LinkQueue final : public LinkMember {
     /// What was executed, but for telling the receiver of it.
     [[nodiscard]] std::uint32_t completable(std::uint32_t head) const noexcept;
     void release_one() noexcept;
+    /// Is the next one to be completed one that fails instead?
+    [[nodiscard]] bool doomed() const noexcept;
+    /// Mode `faulty`: what happens to the request that would fly like this.
+    [[nodiscard]] ibv_wc_status fate_of(PendingEntry& entry, Flight& flight,
+                                        std::uint64_t bytes) noexcept;
+    [[nodiscard]] ibv_wc_status fate_of_reliable(const PendingEntry& entry,
+                                                 Flight& flight) noexcept;
 
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight (unreliable)
     const bool reliable_;
     const bool strict_;
     const std::unique_ptr<Request[]> requests_;
+    std::optional<FaultPlan> faults_;
     std::uint64_t random_ = 0;
     std::uint32_t released_ = first_position;  ///< next to be completed
     std::int64_t last_arrival_ = 0;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/soft/link_facts.hpp"
@@ -20,12 +21,15 @@ constexpr std::uint32_t most_packets = 1U << 20;
 constexpr std::uint32_t strict_packets = 4096;
 
 [[noreturn]] void refuse(std::string_view text, std::string cause) {
-    throw base::Error{base::ErrorCode::invalid_argument, "choose the soft device's mode",
-                      fmt::format("'{}'", text), std::move(cause),
-                      "use fast, strict[:seed=NUMBER][,delay=TIME][,order=any|increasing] or "
-                      "shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS][,mtu=BYTES]"
-                      "[,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us "
-                      "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "choose the soft device's mode",
+        fmt::format("'{}'", text), std::move(cause),
+        "use fast, strict[:seed=NUMBER][,delay=TIME][,order=any|increasing], "
+        "shaped[:RATE][,latency=TIME][,jitter=TIME][,inflight=PACKETS][,mtu=BYTES]"
+        "[,header=BYTES][,seed=NUMBER], for example shaped:10g,latency=1us, or faulty with what "
+        "shaped has and [,loss=SHARE][,rnr=SHARE][,duplicate=SHARE][,reorder=SHARE][,delay=TIME]"
+        "[,exhaust=SHARE][,die=OPERATION], for example faulty:seed=3,loss=1% "
+        "(MILLRACE_SOFT_MODE, or millrace soft run --mode)"};
 }
 
 /// The number at the beginning of `text`, and in `unit` what follows it.
@@ -120,7 +124,47 @@ struct Item {
     return whole(text, std::uint64_t{0}, ~std::uint64_t{0});
 }
 
-[[nodiscard]] LinkSettings parse_link(std::string_view all, std::string_view rest) {
+/// "0.5%" in parts per million.
+[[nodiscard]] std::optional<std::uint32_t> share(std::string_view text) {
+    std::string_view unit;
+    const auto value = number(text, unit);
+    if (!value || *value > 100 || (unit != "%" && (*value != 0 || !unit.empty()))) {
+        return std::nullopt;
+    }
+    return static_cast<std::uint32_t>(*value * 1e4 + 0.5);
+}
+
+[[nodiscard]] std::string text_of_share(std::uint32_t per_million) {
+    return fmt::format("{:g} %", static_cast<double>(per_million) / 1e4);
+}
+
+/// False: there is no such setting.
+[[nodiscard]] bool parse_fault(std::string_view all, std::string_view item, std::string_view key,
+                               std::string_view value, FaultSettings& faults) {
+    const std::pair<std::string_view, std::uint32_t*> shares[] = {{"loss", &faults.loss},
+                                                                  {"rnr", &faults.not_ready},
+                                                                  {"duplicate", &faults.duplicate},
+                                                                  {"reorder", &faults.reorder},
+                                                                  {"exhaust", &faults.exhaust}};
+    for (const auto& [name, field] : shares) {
+        if (key != name) continue;
+        set(*field, share(value), all, item, "a share from 0% to 100%, as in loss=0.5%");
+        return true;
+    }
+    if (key == "delay") {
+        set(faults.delay_ns, time(value), all, item, "a time up to 10s, as in delay=1ms");
+    } else if (key == "die") {
+        set(faults.die, whole(value, std::uint64_t{1}, ~std::uint64_t{0}), all, item,
+            "the number of an operation, from 1");
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/// The settings of mode `faulty` where there are `faults` to be set.
+[[nodiscard]] LinkSettings parse_link(std::string_view all, std::string_view rest,
+                                      FaultSettings* faults) {
     LinkSettings link;
     while (!rest.empty()) {
         const auto [item, key, value] = next_item(rest, "rate");
@@ -142,7 +186,7 @@ struct Item {
             set(link.header, whole(value, 0U, 4096U), all, item, "a number of bytes up to 4096");
         } else if (key == "seed") {
             set(link.seed, seed(value), all, item, "a whole number");
-        } else {
+        } else if (faults == nullptr || !parse_fault(all, item, key, value, *faults)) {
             refuse(all, fmt::format("there is no setting '{}'", key));
         }
     }
@@ -170,13 +214,30 @@ struct Item {
     return strict;
 }
 
-[[nodiscard]] std::string describe_strict(const StrictSettings& strict) {
+/// `own`: what belongs to an end alone.
+[[nodiscard]] std::string describe_strict(const StrictSettings& strict, const std::string& own) {
     const StrictSettings usual;
-    std::string text = fmt::format("strict, seed {}", strict.seed);
+    std::string text = "strict" + own;
     if (strict.delay_ns != usual.delay_ns) {
         text += fmt::format(", delays up to {}", text_of_time(strict.delay_ns));
     }
     if (strict.in_order) text += ", bytes in increasing order";
+    return text;
+}
+
+[[nodiscard]] std::string describe_faults(const Mode& mode) {
+    const FaultSettings& faults = mode.faults;
+    std::string text = fmt::format(", seed {}", mode.link.seed);
+    const std::pair<const char*, std::uint32_t> shares[] = {{"loss", faults.loss},
+                                                            {"not ready", faults.not_ready},
+                                                            {"duplicates", faults.duplicate},
+                                                            {"reordering", faults.reorder},
+                                                            {"exhaustion", faults.exhaust}};
+    for (const auto& [name, share] : shares) {
+        if (share != 0) text += fmt::format(", {} {}", name, text_of_share(share));
+    }
+    text += fmt::format(", delays up to {}", text_of_time(faults.delay_ns));
+    if (faults.die != 0) text += fmt::format(", death at operation {}", faults.die);
     return text;
 }
 
@@ -194,7 +255,10 @@ Mode parse_mode(std::string_view text) {
     Mode mode;
     if (name == "shaped") {
         mode.kind = ModeKind::shaped;
-        mode.link = parse_link(text, rest);
+        mode.link = parse_link(text, rest, nullptr);
+    } else if (name == "faulty") {
+        mode.kind = ModeKind::faulty;
+        mode.link = parse_link(text, rest, &mode.faults);
     } else if (name == "strict") {
         mode.kind = ModeKind::strict;
         mode.strict = parse_strict(text, rest);
@@ -218,7 +282,7 @@ LinkFacts link_facts(std::string_view text) {
 
 std::string mode_in_words() {
     try {
-        return describe(mode_of_environment());
+        return describe_agreement(mode_of_environment());
     } catch (const base::Error& error) {
         return error.object();
     }
@@ -230,11 +294,19 @@ Mode mode_of_environment() {
 }
 
 std::string describe(const Mode& mode) {
+    if (mode.kind == ModeKind::strict) {
+        return describe_strict(mode.strict, fmt::format(", seed {}", mode.strict.seed));
+    }
+    return describe_agreement(mode) +
+           (mode.kind == ModeKind::faulty ? describe_faults(mode) : std::string{});
+}
+
+std::string describe_agreement(const Mode& mode) {
     if (mode.kind == ModeKind::fast) return "fast";
-    if (mode.kind == ModeKind::strict) return describe_strict(mode.strict);
+    if (mode.kind == ModeKind::strict) return describe_strict(mode.strict, "");
     const LinkSettings& link = mode.link;
     const LinkSettings usual;
-    std::string text = "shaped, ";
+    std::string text = mode.kind == ModeKind::faulty ? "faulty, " : "shaped, ";
     text += link.bits_per_second == 0
                 ? "unlimited rate"
                 : fmt::format("{:g} Gb/s", static_cast<double>(link.bits_per_second) / 1e9);

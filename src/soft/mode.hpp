@@ -1,5 +1,6 @@
-// How an opened soft device behaves: `fast`, `shaped` like a network link, or `strict`. Chosen by
-// MILLRACE_SOFT_MODE when the device is opened. Used by contexts and by queue pairs.
+// How an opened soft device behaves: `fast`, `shaped` like a network link, `faulty` like a bad one,
+// or `strict`. Chosen by MILLRACE_SOFT_MODE when the device is opened. Used by contexts and by
+// queue pairs.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +31,27 @@ struct StrictSettings {
     friend bool operator==(const StrictSettings&, const StrictSettings&) = default;
 };
 
-enum class ModeKind : std::uint32_t { fast = 0, shaped = 1, strict = 2 };
+/// What goes wrong in mode `faulty`, on a link as above whose seed decides it. Shares are in parts
+/// per million. docs/modes.md.
+struct FaultSettings {
+    std::uint32_t loss = 10'000;       ///< of messages
+    std::uint32_t not_ready = 0;       ///< of requests that need a receive: there was none yet
+    std::uint32_t duplicate = 10'000;  ///< of datagrams
+    std::uint32_t reorder = 10'000;    ///< of datagrams
+    std::uint32_t exhaust = 0;         ///< of reliable requests: all retries fail
+    std::int64_t delay_ns = 100'000;   ///< at most so much later comes what is late
+    std::uint64_t die = 0;             ///< the process kills itself at this operation; 0: never
+
+    friend bool operator==(const FaultSettings&, const FaultSettings&) = default;
+};
+
+enum class ModeKind : std::uint32_t { fast = 0, shaped = 1, strict = 2, faulty = 3 };
 
 struct Mode {
     ModeKind kind = ModeKind::fast;
     LinkSettings link;
     StrictSettings strict;
+    FaultSettings faults;
 
     /// Requests are in flight: they are scheduled when they are posted, and executed later.
     [[nodiscard]] bool scheduled() const noexcept { return kind != ModeKind::fast; }
@@ -45,6 +61,8 @@ struct Mode {
 
 /// "fast", "shaped", "shaped:40g,latency=24ms,jitter=10us,inflight=64,mtu=1024,header=30,seed=7",
 /// "strict", "strict:seed=7,delay=200us,order=any".
+/// "faulty:seed=3,loss=1%,rnr=1%,duplicate=0.5%,reorder=2%,delay=1ms,exhaust=0.01%,die=1000" and
+/// what shaped has.
 /// Throws base::Error (invalid_argument) that says what is allowed.
 [[nodiscard]] Mode parse_mode(std::string_view text);
 
@@ -54,5 +72,8 @@ struct Mode {
 /// "fast", "strict, seed 1", or "shaped, 10 Gb/s, 1 us one way": complete for those that differ
 /// from the default.
 [[nodiscard]] std::string describe(const Mode& mode);
+
+/// The same without what each end has to itself: seeds, and the faults that it makes.
+[[nodiscard]] std::string describe_agreement(const Mode& mode);
 
 }  // namespace millrace::soft

@@ -16,19 +16,13 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "multicast.hpp"
+#include "rnr_timer.hpp"
 #include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Receiver-not-ready timer codes, in units of 10 µs (InfiniBand specification, table "Encoding
-/// for RNR NAK timer field").
-constexpr std::uint32_t rnr_ten_microseconds[32] = {
-    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
-    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
-    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 /// The block of a peer that is not there: in RESET for ever.
 [[nodiscard]] BlockView nobody() noexcept {
@@ -105,7 +99,7 @@ void QueuePair::connect() noexcept {
                       "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
                       "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "
                       "for both",
-                      qp_num, destination, found->pid(), describe(owner->mode),
+                      qp_num, destination, found->pid(), describe_agreement(owner->mode),
                       describe(*view->mode));
             mode_refused = true;
             found->unmap_block(*mapped);
@@ -523,7 +517,7 @@ void QueuePair::check_timers() noexcept {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
             peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
-        limit = attributes.rnr_retry * std::chrono::microseconds{10} * rnr_ten_microseconds[code];
+        limit = attributes.rnr_retry * rnr_time(code);
         status = IBV_WC_RNR_RETRY_EXC_ERR;
     } else {
         if (attributes.timeout == 0) return;

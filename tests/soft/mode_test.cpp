@@ -61,17 +61,56 @@ TEST(SoftMode, StrictHasDefaultsAndTakesEverySetting) {
               "strict, seed 7, delays up to 50 us, bytes in increasing order");
 }
 
+TEST(SoftMode, FaultyTakesWhatShapedHasAndItsFaults) {
+    const Mode mode = parse_mode(
+        "faulty:40g,latency=2us,seed=3,loss=1%,rnr=2.5%,duplicate=0.5%,reorder=100%,delay=5ms,"
+        "exhaust=0.01%,die=77");
+    EXPECT_EQ(mode.kind, ModeKind::faulty);
+    EXPECT_EQ(mode.link.bits_per_second, 40'000'000'000U);
+    EXPECT_EQ(mode.link.latency_ns, 2'000);
+    EXPECT_EQ(mode.link.seed, 3U);
+    EXPECT_EQ(mode.faults.loss, 10'000U);
+    EXPECT_EQ(mode.faults.not_ready, 25'000U);
+    EXPECT_EQ(mode.faults.duplicate, 5'000U);
+    EXPECT_EQ(mode.faults.reorder, 1'000'000U);
+    EXPECT_EQ(mode.faults.delay_ns, 5'000'000);
+    EXPECT_EQ(mode.faults.exhaust, 100U);
+    EXPECT_EQ(mode.faults.die, 77U);
+    const Mode usual = parse_mode("faulty");
+    EXPECT_EQ(usual.faults, soft::FaultSettings{});
+    EXPECT_EQ(usual.link, parse_mode("shaped").link);
+}
+
 TEST(SoftMode, LetsALongFatLinkHoldWhatItCan) {
     // 10 Gb/s for 48 ms are 60 MB.
     EXPECT_GE(parse_mode("shaped:10g,latency=24ms").link.packets_in_flight, 14'649U);
 }
 
 TEST(SoftMode, RefusesWhatItDoesNotUnderstandAndSaysWhatIsAllowed) {
-    for (const char* wrong :
-         {"slow", "fast:10g", "shaped:10", "shaped:0g", "shaped:10g,latency=5", "shaped:-1g",
-          "shaped:10g,latency=11s", "shaped:10g,mtu=1000", "shaped:10g,inflight=0",
-          "shaped:10g,colour=red", "shaped:10g,,", "shaped:10g,seed=x", "Fast", "", "strict:10g",
-          "strict:order=none", "strict:delay=3", "strict:latency=1us"}) {
+    for (const char* wrong : {"slow",
+                              "fast:10g",
+                              "shaped:10",
+                              "shaped:0g",
+                              "shaped:10g,latency=5",
+                              "shaped:-1g",
+                              "shaped:10g,latency=11s",
+                              "shaped:10g,mtu=1000",
+                              "shaped:10g,inflight=0",
+                              "shaped:10g,colour=red",
+                              "shaped:10g,,",
+                              "shaped:10g,seed=x",
+                              "Fast",
+                              "",
+                              "strict:10g",
+                              "strict:order=none",
+                              "strict:delay=3",
+                              "strict:latency=1us",
+                              "shaped:loss=1%",
+                              "faulty:loss=1",
+                              "faulty:loss=101%",
+                              "faulty:loss=-1%",
+                              "faulty:die=0",
+                              "faulty:delay=5"}) {
         try {
             static_cast<void>(parse_mode(wrong));
             ADD_FAILURE() << '\'' << wrong << "' was taken";
@@ -89,6 +128,14 @@ TEST(SoftMode, IsDescribedByWhatDiffersFromTheDefault) {
     EXPECT_EQ(soft::describe(parse_mode("shaped:10g,latency=24ms,jitter=1ms,inflight=8,header=30")),
               "shaped, 10 Gb/s, 24 ms one way, jitter 1 ms, 8 packets in flight, headers of 30 "
               "bytes");
+}
+
+TEST(SoftMode, FaultyIsDescribedWithItsFaultsAndAgreedUponWithout) {
+    const Mode mode = parse_mode("faulty:seed=3,loss=0.5%,duplicate=0%,reorder=0%,die=9");
+    EXPECT_EQ(soft::describe(mode),
+              "faulty, 10 Gb/s, 1 us one way, seed 3, loss 0.5 %, delays up to 100 us, death at "
+              "operation 9");
+    EXPECT_EQ(soft::describe_agreement(mode), "faulty, 10 Gb/s, 1 us one way");
 }
 
 TEST(SoftMode, ThatIsNotUnderstoodKeepsTheDeviceFromBeingOpened) {

@@ -17,9 +17,9 @@ struct LinkFacts {
 /// Of a mode as MILLRACE_SOFT_MODE names it. Throws base::Error (invalid_argument). Any thread.
 [[nodiscard]] LinkFacts link_facts(std::string_view mode);
 
-/// The mode that MILLRACE_SOFT_MODE names now, in words: "fast", "shaped, 10 Gb/s, 1 us one way",
-/// "strict, seed 1".
-/// What it says instead, if that is no mode.
+/// The mode that MILLRACE_SOFT_MODE names now, as far as both ends of a connection have to be in
+/// the same, in words: "fast", "shaped, 10 Gb/s, 1 us one way", "strict". What it says instead, if
+/// that is no mode.
 [[nodiscard]] std::string mode_in_words();
 
 }  // namespace millrace::soft
