@@ -7,6 +7,7 @@
 #include "fences.hpp"
 #include "memory_window.hpp"
 #include "opcode.hpp"
+#include "peer_causality.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -197,7 +198,7 @@ std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
 [[gnu::noinline]] static int post_pooled_recv(QueuePair& qp, ibv_recv_wr* wr,
                                               ibv_recv_wr** bad) noexcept {
     qp.run_counters.add(Count::post_receive);
-    if (qp.own_pool == nullptr || qp.state == IBV_QPS_RESET) {
+    if (qp.own_pool == nullptr || qp.state_now() == IBV_QPS_RESET) {
         *bad = wr;
         return EINVAL;
     }
@@ -210,6 +211,7 @@ std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
 
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
+    telling_peers();
     qp.send_lock.lock_often();
     qp.counters.add(Count::post_send);
     int error = 0;
@@ -280,7 +282,7 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
     std::uint32_t tail = before;
     const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
-    if (qp.state == IBV_QPS_RESET) [[unlikely]] {
+    if (qp.state_now() == IBV_QPS_RESET) [[unlikely]] {
         *bad = wr;
         error = EINVAL;
         wr = nullptr;

@@ -16,6 +16,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "multicast.hpp"
+#include "peer_causality.hpp"
 #include "rnr_timer.hpp"
 #include "shared_receive_queue.hpp"
 
@@ -37,7 +38,7 @@ using namespace std::chrono_literals;
 }  // namespace
 
 void QueuePair::set_state(ibv_qp_state next) noexcept {
-    state = next;
+    std::atomic_ref{state}.store(next, std::memory_order_relaxed);
     block.control->state_word.store(
         make_state_word(memory.generation, memory.index, connection, next),
         std::memory_order_release);
@@ -492,6 +493,7 @@ void QueuePair::run_own_pending() noexcept {
 void QueuePair::run_peer_pending() noexcept {
     if (!run_lock.try_lock()) return;
     if (theirs.connected() && (link == nullptr || peer_is_due())) {
+        heard_from_peers();
         const Progress progress =
             run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
         static_cast<void>(progress);

@@ -208,6 +208,10 @@ struct QueuePair : ExtendableQueuePair {
 
     /// Writes state, for the peer and for the program.
     void set_state(ibv_qp_state next) noexcept;
+    /// `state` for who does not hold send_lock.
+    [[nodiscard]] ibv_qp_state state_now() noexcept {
+        return std::atomic_ref{state}.load(std::memory_order_relaxed);
+    }
     [[nodiscard]] std::uint32_t pending_count() const noexcept;
 
   private:

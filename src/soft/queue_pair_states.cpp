@@ -3,7 +3,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <mutex>
 #include <span>
+#include <utility>
 
 #include "control_calls.hpp"
 #include "failure_lines.hpp"
@@ -183,25 +186,30 @@ void clear_pool(QueuePair& qp) noexcept {
     }
 }
 
-void clear(QueuePair& qp) noexcept {
-    for (CompletionSource* source : {&qp.send_source, &qp.receive_source}) {
-        auto* cq = static_cast<CompletionQueue*>(source->send ? qp.send_cq : qp.recv_cq);
-        const std::lock_guard guard{cq->lock};
-        for (std::uint32_t i = 0; i <= source->mask; ++i) {
-            // Looked at before: pages that were never used stay unused.
-            std::atomic<std::uint32_t>& sequence = source->ring[i].sequence;
-            if (sequence.load(std::memory_order_relaxed) != 0) {
-                sequence.store(0, std::memory_order_relaxed);
-            }
+/// With the locks of both completion queues.
+void clear_source(CompletionSource& source) noexcept {
+    QueuePair& qp = *source.qp;
+    auto* const cq = static_cast<CompletionQueue*>(source.send ? qp.send_cq : qp.recv_cq);
+    for (std::uint32_t i = 0; i <= source.mask; ++i) {
+        // Looked at before: pages that were never used stay unused.
+        std::atomic<std::uint32_t>& sequence = source.ring[i].sequence;
+        if (sequence.load(std::memory_order_relaxed) != 0) {
+            sequence.store(0, std::memory_order_relaxed);
         }
-        source->position.store(first_position, std::memory_order_relaxed);
-        source->limit.store(first_position, std::memory_order_relaxed);
-        source->flushing.store(false, std::memory_order_relaxed);
-        source->arm_position = first_position;
-        if (!source->send && qp.pool != nullptr) clear_pool(qp);
-        cq->moved(*source);
-        cq->look_for_flushing();
     }
+    source.position.store(first_position, std::memory_order_relaxed);
+    source.limit.store(first_position, std::memory_order_relaxed);
+    source.flushing.store(false, std::memory_order_relaxed);
+    source.arm_position = first_position;
+    if (!source.send && qp.pool != nullptr) clear_pool(qp);
+    cq->moved(source);
+    cq->look_for_flushing();
+}
+
+/// With all locks: nobody may see one half of it, or set something in between.
+void clear(QueuePair& qp) noexcept {
+    clear_source(qp.send_source);
+    clear_source(qp.receive_source);
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_head.store(first_position, std::memory_order_relaxed);
     qp.receive_tail.store(first_position, std::memory_order_relaxed);
@@ -230,7 +238,7 @@ void clear(QueuePair& qp) noexcept {
 }
 
 int to_reset(QueuePair& qp) noexcept {
-    if (qp.state == IBV_QPS_RESET) return 0;
+    if (qp.state_now() == IBV_QPS_RESET) return 0;
     {
         const std::lock_guard guard{qp.send_lock};
         qp.direct = false;
@@ -245,14 +253,18 @@ int to_reset(QueuePair& qp) noexcept {
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
     qp.owner->process->windows().leave(qp);
     const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
-    {
-        // A poller takes its completion queue's lock before ours: clear in that order.
-        const std::lock_guard run_guard{qp.run_lock};
-        const std::lock_guard receive_guard{qp.receive_lock};
-        clear(qp);
-        qp.broken.store(false, std::memory_order_relaxed);
-        qp.set_state(IBV_QPS_RESET);
-    }
+    auto* first = static_cast<CompletionQueue*>(qp.send_cq);
+    auto* second = static_cast<CompletionQueue*>(qp.recv_cq);
+    if (std::less<>{}(second, first)) std::swap(first, second);
+    const std::lock_guard first_guard{first->lock};
+    std::unique_lock second_guard{second->lock, std::defer_lock};
+    if (second != first) second_guard.lock();
+    const std::lock_guard send_guard{qp.send_lock};
+    const std::lock_guard run_guard{qp.run_lock};
+    const std::lock_guard receive_guard{qp.receive_lock};
+    clear(qp);
+    qp.broken.store(false, std::memory_order_relaxed);
+    qp.set_state(IBV_QPS_RESET);
     return 0;
 }
 
@@ -274,7 +286,7 @@ int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noe
 int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
     const std::lock_guard modify{qp.modify_mutex};
-    const ibv_qp_state from = qp.state;
+    const ibv_qp_state from = qp.state_now();
     if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
     if (!legal(qp.qp_type, from, to, mask)) {
@@ -327,8 +339,7 @@ int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* 
     qp.service();
     const std::lock_guard modify{qp.modify_mutex};
     *attributes = qp.attributes;
-    attributes->qp_state = qp.state;
-    attributes->cur_qp_state = qp.state;
+    attributes->qp_state = attributes->cur_qp_state = qp.state_now();
     attributes->sq_draining = qp.draining ? 1 : 0;
     *init = qp.created;
     return 0;

@@ -47,7 +47,7 @@ TEST(AsynchronousEvents, TellOfTheMistakeOfAPeerInAnotherProcessWithoutAnyPoll) 
     ibv_async_event event = wait_for_event(pair.left.context);
     EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     EXPECT_EQ(event.element.qp, pair.left.qp);
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
     soft::ack_async_event(&event);
     EXPECT_FALSE(readable(pair.left.context));
     expect_none(pair.left.context);

@@ -229,7 +229,7 @@ TEST(CompletionChannel, WakesWhenThePeerDies) {
     const auto flushed = pair.left.poll_once();
     ASSERT_TRUE(flushed);
     EXPECT_EQ(flushed->status, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
 }
 
 // An event loop on one side, a burst sender on the other: an event that is lost leaves it asleep.

@@ -128,7 +128,7 @@ TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
         if (error == EBUSY) {
             ++held;
             EXPECT_EQ(soft::dereg_mr(station.mr), EBUSY) << "asked again, still stopped";
-            EXPECT_EQ(qp->state, IBV_QPS_RTS) << "the queue pair is not to blame";
+            EXPECT_EQ(state_of(qp), IBV_QPS_RTS) << "the queue pair is not to blame";
             // Other memory is not concerned, and others' messages arrive in it.
             void* const other = map_shareable(8192);
             ibv_mr* const fresh =

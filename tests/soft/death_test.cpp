@@ -37,7 +37,7 @@ TEST(Death, OfThePeerFlushesPostedReceivesAndWaitingSends) {
         seen,
         (std::vector<std::pair<std::uint64_t, ibv_wc_status>>{
             {1, IBV_WC_WR_FLUSH_ERR}, {10, IBV_WC_RETRY_EXC_ERR}, {11, IBV_WC_WR_FLUSH_ERR}}));
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
     ibv_async_event event{};
     ASSERT_EQ(soft::get_async_event(pair.left.context, &event), 0);
     EXPECT_EQ(event.element.qp, pair.left.qp);
@@ -113,7 +113,7 @@ TEST(Death, AtARandomInstantIsSurvived) {
         std::uint64_t outstanding_receives = 0;
         std::uint64_t completed_after_death = 0;
         const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};
-        while (end.qp->state != IBV_QPS_ERR && std::chrono::steady_clock::now() < limit) {
+        while (state_of(end.qp) != IBV_QPS_ERR && std::chrono::steady_clock::now() < limit) {
             if (!killed && std::chrono::steady_clock::now() >= kill_at) {
                 child.kill_and_wait();
                 killed = true;
@@ -125,7 +125,7 @@ TEST(Death, AtARandomInstantIsSurvived) {
                 (wc->wr_id == 1 ? outstanding_receives : outstanding_sends) -= 1;
             }
         }
-        ASSERT_EQ(end.qp->state, IBV_QPS_ERR) << "the death was not noticed";
+        ASSERT_EQ(state_of(end.qp), IBV_QPS_ERR) << "the death was not noticed";
         while (outstanding_sends + outstanding_receives > 0) {
             const auto wc = end.complete();
             ASSERT_TRUE(wc) << outstanding_sends << " sends and " << outstanding_receives
@@ -171,7 +171,7 @@ TEST(Fence, KeepsMemoryThatAStoppedExecutorMayStillWriteTo) {
         if (error == EBUSY) {
             ++held;
             EXPECT_EQ(soft::dereg_mr(pair.left.mr), EBUSY) << "asked again, still stopped";
-            EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR) << "the connection is broken";
+            EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR) << "the connection is broken";
             EXPECT_EQ(pair.left.to_state(IBV_QPS_RESET), EBUSY);
             // Other memory is not concerned.
             void* const other = map_shareable(4096);

@@ -25,7 +25,7 @@ TEST(Departure, InGoodOrderLeavesPostedReceivesAndDoneCompletionsAlone) {
         EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
         // Some looks at its life later, the second receive is still only posted.
         EXPECT_FALSE(pair.left.complete(std::chrono::milliseconds{200}));
-        EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS);
+        EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS);
 
         // What is sent to it fails after its retries, and takes the rest with it.
         ASSERT_EQ(pair.left.send(3, 0, 8), 0);

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -38,6 +39,11 @@ struct EndpointOptions {
     std::uint8_t retry_cnt = 7;
     std::uint8_t reads = 1;  ///< max_rd_atomic and max_dest_rd_atomic
 };
+
+/// The device's threads change it, too.
+[[nodiscard]] inline ibv_qp_state state_of(ibv_qp* qp) {
+    return std::atomic_ref{qp->state}.load(std::memory_order_relaxed);
+}
 
 /// Memory that peers can map: a memfd sealed against shrinking.
 inline void* map_shareable(std::size_t bytes) {

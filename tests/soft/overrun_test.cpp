@@ -70,7 +70,7 @@ TEST(Overrun, PutsTheQueueAndItsQueuePairsInError) {
     ibv_wc wc{};
     EXPECT_LT(ibv_poll_cq(end.cq, 1, &wc), 0);
     EXPECT_LT(ibv_poll_cq(end.cq, 1, &wc), 0) << "for good";
-    EXPECT_EQ(end.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_ERR);
     EXPECT_EQ(events_of(end.context),
               (std::vector<ibv_event_type>{IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL}));
 }
@@ -82,7 +82,7 @@ TEST(Overrun, IsFoundByAPollForMoreThanThereIs) {
     ibv_wc wc[32];
     EXPECT_EQ(ibv_poll_cq(end.cq, 32, wc), 12);
     EXPECT_LT(ibv_poll_cq(end.cq, 32, wc), 0);
-    EXPECT_EQ(end.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_ERR);
 }
 
 TEST(Overrun, OnAShapedLinkCountsWhatIsDueThoughNobodyHasLooked) {
@@ -100,7 +100,7 @@ TEST(Overrun, OnAShapedLinkCountsWhatIsDueThoughNobodyHasLooked) {
     }
     ibv_wc wc{};
     EXPECT_LT(ibv_poll_cq(end.cq, 1, &wc), 0);
-    EXPECT_EQ(end.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_ERR);
 }
 
 TEST(Overrun, IsNoneWhenTheQueueIsExactlyFullOverAndOver) {
@@ -112,7 +112,7 @@ TEST(Overrun, IsNoneWhenTheQueueIsExactlyFullOverAndOver) {
         ASSERT_FALSE(end.poll_once());
     }
     EXPECT_TRUE(events_of(end.context).empty());
-    EXPECT_EQ(end.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_RTS);
 }
 
 TEST(Overrun, CountsTheCompletionsOfAllQueuePairs) {
@@ -139,7 +139,7 @@ TEST(Overrun, CountsTheCompletionsOfAllQueuePairs) {
     for (int i = 0; i < 8; ++i) EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 1) << i;
     EXPECT_LT(ibv_poll_cq(cq, 1, &wc), 0);
     for (ibv_qp* qp : qps) {
-        EXPECT_EQ(qp->state, IBV_QPS_ERR);
+        EXPECT_EQ(state_of(qp), IBV_QPS_ERR);
         EXPECT_EQ(soft::destroy_qp(qp), 0);
     }
     end.qp = own;
@@ -164,7 +164,7 @@ TEST(Overrun, IsAvertedByAResizeInTime) {
     ASSERT_EQ(soft::resize_cq(end.cq, 16), 0);
     for (std::uint64_t i = 0; i < 8; ++i) ASSERT_EQ(write_to_oneself(end, i), 0);
     for (int i = 0; i < 16; ++i) ASSERT_TRUE(end.poll_once()) << i;
-    EXPECT_EQ(end.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_RTS);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ TEST(ShapedUnreliable, ALocalErrorComesInItsTurnAndWhatFollowsIsFlushed) {
         EXPECT_EQ(wc->wr_id, i);
         EXPECT_EQ(wc->status, expected[i - 1]);
     }
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_SQE);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_SQE);
     EXPECT_EQ(word_at(pair.right.memory + 8), 7U) << "what came before has landed";
     EXPECT_EQ(word_at(pair.right.memory + 16), 7U);
     EXPECT_EQ(word_at(pair.right.memory + 32), 0U) << "what came after never does";

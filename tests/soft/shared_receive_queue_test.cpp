@@ -396,13 +396,13 @@ TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
             const auto wc = hub.poll_once();
             if (!wc) continue;
             ASSERT_EQ(wc->status, IBV_WC_SUCCESS);
-            if (dying.qp->state == IBV_QPS_ERR && wc->qp_num == living.qp->qp_num) ++after;
+            if (state_of(dying.qp) == IBV_QPS_ERR && wc->qp_num == living.qp->qp_num) ++after;
             ASSERT_EQ(hub.receive(nullptr, wc->wr_id, wc->wr_id * 64, 64), 0);
         }
-        ASSERT_EQ(dying.qp->state, IBV_QPS_ERR) << "the death was not noticed";
+        ASSERT_EQ(state_of(dying.qp), IBV_QPS_ERR) << "the death was not noticed";
         ASSERT_GE(after, 20U) << "the living one's messages stopped";
         living.child.kill_and_wait();
-        while (living.qp->state != IBV_QPS_ERR && std::chrono::steady_clock::now() < limit) {
+        while (state_of(living.qp) != IBV_QPS_ERR && std::chrono::steady_clock::now() < limit) {
             const auto wc = hub.poll_once();
             if (!wc) continue;
             ASSERT_EQ(hub.receive(nullptr, wc->wr_id, wc->wr_id * 64, 64), 0);

@@ -22,9 +22,9 @@ TEST(QueuePairStates, RefusesATransitionWithoutItsAttributes) {
         << "an attribute that does not belong there";
     attributes.port_num = 2;
     EXPECT_EQ(soft::modify_qp(end.qp, &attributes, init_mask), EINVAL) << "there is one port";
-    EXPECT_EQ(end.qp->state, IBV_QPS_RESET);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_RESET);
     EXPECT_EQ(end.to_init(), 0);
-    EXPECT_EQ(end.qp->state, IBV_QPS_INIT);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_INIT);
 }
 
 TEST(QueuePairStates, RefusesToSkipAState) {
@@ -72,7 +72,7 @@ TEST(QueuePairStates, PostsSendsFromRtsAndReceivesFromInit) {
     EXPECT_EQ(end.send(1, 0, 8), EINVAL);
     ASSERT_EQ(end.to_rts(), 0);
     EXPECT_EQ(end.send(1, 0, 8), 0);
-    EXPECT_EQ(end.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(end.qp), IBV_QPS_RTS);
 }
 
 TEST(QueuePairStates, FlushesEverythingInError) {
@@ -179,11 +179,11 @@ TEST(QueuePairErrors, AStaleKeyIsARemoteAccessErrorForBoth) {
     ASSERT_TRUE(flushed);
     EXPECT_EQ(flushed->wr_id, 3U);
     EXPECT_EQ(flushed->status, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
     const auto receive = pair.right.complete();
     ASSERT_TRUE(receive);
     EXPECT_EQ(receive->status, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_EQ(pair.right.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_ERR);
     ibv_async_event event{};
     ASSERT_EQ(soft::get_async_event(pair.right.context, &event), 0);
     EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
@@ -217,7 +217,7 @@ TEST_P(RemoteErrors, EndTheConnectionWithTheRightStatus) {
     ASSERT_TRUE(done);
     EXPECT_EQ(done->status, c.expected);
     if (c.expected != IBV_WC_SUCCESS) {
-        EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
+        EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
         for (std::size_t i = 0; i < pair.right.options.bytes; ++i) {
             ASSERT_EQ(pair.right.memory[i], std::byte{'a'});
             ASSERT_EQ(pair.left.memory[i], std::byte{'b'});
@@ -274,7 +274,7 @@ TEST(QueuePairErrors, ABadLocalKeyIsALocalProtectionError) {
         ASSERT_TRUE(done) << kind;
         EXPECT_EQ(done->status, IBV_WC_LOC_PROT_ERR);
         EXPECT_FALSE(pair.right.poll_once());
-        EXPECT_EQ(pair.right.qp->state, IBV_QPS_RTS) << "the peer has done nothing wrong";
+        EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_RTS) << "the peer has done nothing wrong";
     }
 }
 
@@ -344,14 +344,14 @@ TEST(QueuePairErrors, ReceiverNotReadyGivesUpWhenToldTo) {
     done = later.left.complete();
     ASSERT_TRUE(done);
     EXPECT_EQ(done->status, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_EQ(later.right.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(later.right.qp), IBV_QPS_RTS);
 }
 
 TEST(QueuePairErrors, ReceiverNotReadyWaitsForEverIfToldTo) {
     Pair pair;
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
     EXPECT_FALSE(pair.left.complete(std::chrono::milliseconds{50}));
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS);
     ASSERT_EQ(pair.right.receive(2, 0, 8), 0);
     const auto done = pair.left.complete();
     ASSERT_TRUE(done);

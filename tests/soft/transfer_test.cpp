@@ -232,7 +232,7 @@ TEST(QueuePair, RefusesRequestsThatCanNeverRun) {
     EXPECT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {piece}, IBV_SEND_INLINE), EINVAL);
     EXPECT_EQ(pair.left.post(IBV_WR_TSO, 1, {piece}), EINVAL);
     EXPECT_EQ(pair.left.post(IBV_WR_BIND_MW, 1, {piece}), EINVAL);
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS) << "a refused request is no error of the queue";
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS) << "a refused request is no error of the queue";
 }
 
 TEST(QueuePair, SignalsEverythingIfAskedAtCreation) {

@@ -85,8 +85,8 @@ TEST(UnreliableConnection, KeepsTheResponderErrorsOfAWriteFromBothSides) {
         EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
     }
     EXPECT_FALSE(pair.right.complete(std::chrono::milliseconds{20}));
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS);
-    EXPECT_EQ(pair.right.qp->state, IBV_QPS_RTS);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS);
+    EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_RTS);
 }
 
 TEST(UnreliableConnection, DropsAMessageThatIsLongerThanTheReceive) {
@@ -121,7 +121,7 @@ TEST(UnreliableConnection, FailsTheReceiverForItsOwnBadReceiveAndNotTheSender) {
     ASSERT_TRUE(wc);
     EXPECT_EQ(wc->wr_id, 5U);
     EXPECT_EQ(wc->status, IBV_WC_LOC_PROT_ERR);
-    EXPECT_EQ(pair.right.qp->state, IBV_QPS_ERR);
+    EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_ERR);
 }
 
 TEST(UnreliableConnection, OwnMistakesStopTheSendQueueAndReceivingGoesOn) {
@@ -131,7 +131,7 @@ TEST(UnreliableConnection, OwnMistakesStopTheSendQueueAndReceivingGoesOn) {
     wrong.lkey += 1;
     ASSERT_EQ(pair.left.post(IBV_WR_SEND, 1, {wrong}), 0);
     ASSERT_EQ(pair.left.send(2, 0, 8, 0), 0);
-    EXPECT_EQ(pair.left.qp->state, IBV_QPS_SQE);
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_SQE);
     ibv_qp_attr back{};
     back.qp_state = IBV_QPS_RTS;
     EXPECT_EQ(soft::modify_qp(pair.left.qp, &back, IBV_QP_STATE), EBUSY)
@@ -230,7 +230,7 @@ TEST(UnreliableConnection, TheDeathOfThePeerFailsNobody) {
             EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
             EXPECT_FALSE(pair.left.complete(std::chrono::milliseconds{5}));  // looks for deaths
         }
-        EXPECT_EQ(pair.left.qp->state, IBV_QPS_RTS);
+        EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_RTS);
     }
 }
 

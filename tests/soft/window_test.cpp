@@ -357,7 +357,7 @@ TEST(BindingIsRefused, ForWhatTheSpecificationForbids) {
                             pair.right.address(one.offset), one.length, one.access),
                   0);
         EXPECT_EQ(status_of(pair.right), IBV_WC_MW_BIND_ERR) << one.why;
-        EXPECT_EQ(pair.right.qp->state, IBV_QPS_ERR) << one.why;
+        EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_ERR) << one.why;
         EXPECT_EQ(ibv_dealloc_mw(window), 0);
     }
 }
