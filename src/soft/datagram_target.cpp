@@ -150,7 +150,6 @@ bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* piece
 
 CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMessage::Piece* pieces,
                                std::uint32_t count) noexcept {
-    ibv_grh header;
     std::uint32_t piece = 0;
     std::uint64_t used = 0;  // of that piece
     const auto store = [&](const Reach& from, std::uint64_t bytes) {
@@ -180,8 +179,7 @@ CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMes
     };
     Reach from;  // nothing: the room is left as it is
     if (message.grh != nullptr) {
-        header = *message.grh;
-        from.direct = reinterpret_cast<std::byte*>(&header);
+        from.direct = reinterpret_cast<std::byte*>(const_cast<ibv_grh*>(message.grh));
     }
     CopyResult result = store(from, grh_bytes);
     for (std::uint32_t i = 0; result == CopyResult::ok && i < message.count; ++i) {

@@ -61,7 +61,8 @@ TEST(Death, OfOnePeerLeavesOtherConnectionsAlone) {
 }
 
 // The peer writes, sends and receives for ever; it is killed at a random instant, while this side
-// does the same. Whatever it was in the middle of, this side is told and can connect anew.
+// does the same, each from and into memory of its own. Whatever it was in the middle of, this side is
+// told and can connect anew.
 MILLRACE_CHILD(soft_busy) {
     EndpointOptions options;
     options.bytes = 1 << 20;
@@ -80,7 +81,7 @@ MILLRACE_CHILD(soft_busy) {
     for (;;) {
         ++round;
         static_cast<void>(end.receive(1, 4096, 4096));
-        static_cast<void>(end.write(1, 0, round % 60000, address, key));
+        static_cast<void>(end.write(1, 0, round % 60000, address + (1 << 18), key));
         if (round % 3 == 0) static_cast<void>(end.send(2, 0, 512));
         while (end.poll_once()) {
         }
