@@ -85,7 +85,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     }
     entry.immediate = wr.imm_data;
     entry.opcode = static_cast<std::uint32_t>(wr.opcode);
-    entry.flags = flags;
+    entry.flags = flags & ~pending_lost;
     entry.sges = static_cast<std::uint32_t>(wr.num_sge);
     entry.inline_length = 0;
     entry.slot = slot;

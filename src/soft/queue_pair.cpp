@@ -273,7 +273,9 @@ void QueuePair::await_landing() noexcept {
     const auto landed = [&] {
         const std::lock_guard guard{send_lock};
         if (on_link->completed_has_landed()) return true;
-        if (flights == nullptr && state != IBV_QPS_RTS) return true;
+        if (flights == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
+            return true;
+        }
         static_cast<void>(serve());
         return false;
     };
