@@ -10,6 +10,7 @@
 
 #include "fences.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "region_facts.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -97,29 +98,26 @@ bool DatagramTarget::find(std::uint32_t key, std::uint64_t address, std::uint64_
         region.entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) [[unlikely]] {
         region.entry = nullptr;
         const RegionEntry* const entry = peer_->region(key);
-        if (entry == nullptr ||
-            entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
-            return false;
-        }
-        Region found{key, entry, load_once(entry->iova), load_once(entry->length), {}};
-        const std::uint32_t pd = load_once(entry->pd);
-        const std::uint32_t access = load_once(entry->access);
-        if (static_cast<RegionKind>(entry->kind) == RegionKind::nothing) {
+        if (entry == nullptr) return false;
+        // Read once: what is checked must be what is mapped, whatever the owner does meanwhile.
+        const auto facts = read_region(*entry, key);
+        if (!facts) return false;
+        Region found{key, entry, facts->iova, facts->length, {}};
+        if (static_cast<RegionKind>(facts->kind) == RegionKind::nothing) {
             found.base.pid = nowhere;
         } else {
             try {
-                const auto base = peer_->reach(*entry, key, true);
+                const auto base = peer_->reach(*facts, key, true);
                 if (!base) return false;
                 found.base = *base;
             } catch (...) {  // no memory to map it: this datagram is lost
                 return false;
             }
         }
-        // What is checked must be what was mapped; a key of another protection domain is no key.
-        if (load_once(entry->length) != found.length || load_once(entry->iova) != found.iova ||
-            entry->key_word.load(std::memory_order_acquire) != key_word_of(key) ||
-            pd != view_.control->pd.load(std::memory_order_relaxed) ||
-            (access & IBV_ACCESS_LOCAL_WRITE) == 0 || (access & access_window) != 0) {
+        // A key of another protection domain is no key.
+        if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key) ||
+            facts->pd != view_.control->pd.load(std::memory_order_relaxed) ||
+            (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0) {
             return false;
         }
         region = found;
@@ -222,8 +220,8 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
 
     std::array<DatagramMessage::Piece, max_sges> pieces;
     std::uint32_t count = 0;
-    for (std::uint32_t round = 0; round <= pool_.mask() + 64; ++round) {
-        const ClaimedReceive next = pool_.peek();
+    for (std::uint32_t rounds = pool_.most_rounds(); rounds > 0; --rounds) {
+        const ClaimedReceive next = pool_.peek(rounds);
         if (next.slot == nullptr) return Result::dropped;
         std::uint64_t room = 0;
         const bool known = scatter(*next.slot, pieces.data(), count, room);

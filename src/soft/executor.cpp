@@ -14,6 +14,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "receive_pool.hpp"
+#include "region_facts.hpp"
 #include "strict_plan.hpp"
 
 namespace millrace::soft {
@@ -90,6 +91,7 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     counters_ = counters;
     own_access_.store(receiver.access, std::memory_order_relaxed);
     access_ = receiver.mine ? &own_access_ : &receiver.block.control->access;
+    receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
     receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
 }
 
@@ -198,18 +200,19 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     slot.key = 0;
     slot.live = &no_region;
     const RegionEntry* entry = side.end.mine ? node_->local_region(key) : peer_->region(key);
-    if (entry == nullptr || entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
-        return nullptr;
-    }
+    if (entry == nullptr) return nullptr;
+    // Read once: what is checked must be what is mapped, whatever the owner does meanwhile.
+    const auto facts = read_region(*entry, key);
+    if (!facts) return nullptr;
     CachedRegion found{key,
-                       load_once(entry->access),
-                       load_once(entry->pd),
+                       facts->access,
+                       facts->pd,
                        write,
-                       static_cast<RegionKind>(entry->kind),
+                       static_cast<RegionKind>(facts->kind),
                        &entry->key_word,
                        key_word_of(key),
-                       load_once(entry->iova),
-                       load_once(entry->length),
+                       facts->iova,
+                       facts->length,
                        nullptr,
                        nullptr,
                        {}};
@@ -217,19 +220,15 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
         found.base.pid = nowhere;
         found.writable = true;
     } else if (side.end.mine) {
-        found.base.direct = reinterpret_cast<std::byte*>(entry->address);
+        found.base.direct = reinterpret_cast<std::byte*>(facts->address);
         found.writable = true;
     } else {
         // A failing map is not fatal to anybody but this request: it never throws through here.
         try {
-            const auto reach = peer_->reach(*entry, key, write);
+            const auto reach = peer_->reach(*facts, key, write);
             if (!reach) return nullptr;
             found.base = *reach;
         } catch (...) {
-            return nullptr;
-        }
-        // What is checked must be what was mapped.
-        if (load_once(entry->length) != found.length || load_once(entry->iova) != found.iova) {
             return nullptr;
         }
     }
@@ -419,6 +418,11 @@ void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
 bool Executor::receive_available(std::uint32_t& position) noexcept {
     const BlockView& block = receiver_.end.block;
     position = block.consumed->position.load(std::memory_order_relaxed);
+    if (receiver_.end.mine) [[unlikely]] {
+        // The peer may have written any number there.
+        const std::uint32_t head = receiver_.end.receive_head->load(std::memory_order_acquire);
+        return position - head < receiver_.end.receive_tail->load(std::memory_order_acquire) - head;
+    }
     std::uint32_t available = receive_tail_ - position;
     if (available - 1 > block.receive_mask) {  // none, or the other executor went past what we saw
         receive_tail_ = block.receive->tail.load(std::memory_order_acquire);
@@ -655,10 +659,19 @@ Progress Executor::attempt(const Request& request) noexcept {
         std::uint64_t room = 0;
         const BlockView& block = receiver_.end.block;
         const ReceiveEntry* const entry = block.receive_entry(receive);
-        const bool known = pooled ? scatter_of(slot->sges, receiver_.end.pool.sges(), slot + 1,
-                                               remote.data(), remote_count, room)
-                                  : scatter_of(entry->sges, block.receive_sges, entry + 1,
-                                               remote.data(), remote_count, room);
+        bool known = false;
+        if (!pooled) [[likely]] {
+            known = scatter_of(entry->sges, block.receive_sges, entry + 1, remote.data(),
+                               remote_count, room);
+        } else if (receiver_.end.mine) {
+            PostedPieces posted;  // the slot says what a peer wants
+            known = receiver_.end.own_pool->posted(claimed_ - 1, posted) &&
+                    scatter_of(posted.count, max_sges, posted.sges.data(), remote.data(),
+                               remote_count, room);
+        } else {
+            known = scatter_of(slot->sges, receiver_.end.pool.sges(), slot + 1, remote.data(),
+                               remote_count, room);
+        }
         if (!known) {
             if constexpr (in_steps) {
                 EntrySges sges;

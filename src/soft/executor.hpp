@@ -87,9 +87,13 @@ struct End {
     int bell_async = -1;
     const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
     const NewsPlace* news_receive = nullptr;
-    const StrictSettings* strict = nullptr;  ///< of both, in mode `strict`
-    PoolView pool;                           ///< of its shared receive queue, if it has one
-    ReceivePool* own_pool = nullptr;         ///< and its owner's side, if it is ours
+    /// Of ours: what its block says of these is for the peer, who may have changed it.
+    const std::atomic<std::uint64_t>* state_word = nullptr;
+    const std::atomic<std::uint32_t>* receive_head = nullptr;  ///< receives polled, and
+    const std::atomic<std::uint32_t>* receive_tail = nullptr;  ///< posted
+    const StrictSettings* strict = nullptr;                    ///< of both, in mode `strict`
+    PoolView pool;                    ///< of its shared receive queue, if it has one
+    ReceivePool* own_pool = nullptr;  ///< and its owner's side, if it is ours
 };
 
 class Executor {
@@ -115,8 +119,7 @@ class Executor {
     /// True if the receiver is in a state to receive from the sender. Also notices that the peer
     /// has connected (again).
     [[nodiscard]] bool receiver_ready() noexcept {
-        const std::uint64_t word =
-            receiver_.end.block.control->state_word.load(std::memory_order_acquire);
+        const std::uint64_t word = receiver_state_->load(std::memory_order_acquire);
         if (word - receiver_word_ <= receiving_states) [[likely]]
             return true;
         return receiver_changed(word);
@@ -139,9 +142,8 @@ class Executor {
                                      std::uint32_t slot) noexcept {
         const ibv_sge& sge = wr.sg_list[0];
         const std::uint64_t length = sge.length;
-        if (receiver_.end.block.control->state_word.load(std::memory_order_acquire) -
-                receiver_word_ >
-            receiving_states) [[unlikely]] {
+        if (receiver_state_->load(std::memory_order_acquire) - receiver_word_ > receiving_states)
+            [[unlikely]] {
             return false;
         }
         const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
@@ -325,6 +327,7 @@ class Executor {
     static constexpr std::uint32_t access_local = 1U << 30;
     static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 4;  ///< matches nothing
 
+    const std::atomic<std::uint64_t>* receiver_state_ = nullptr;
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Side receiver_;
     Side sender_;

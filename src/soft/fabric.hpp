@@ -27,6 +27,7 @@
 namespace millrace::soft {
 
 struct NewsPage;
+struct RegionFacts;
 
 /// Memory of a queue pair: shared, page aligned, zeroed. `memory` is this process's mapping.
 struct Block {
@@ -91,8 +92,12 @@ class PeerNode {
     /// can be mapped (read only unless `writable`), cached per key. Cold path. nullopt: the region
     /// is not (any longer) that of `key`, or may not be written. What it returns stays mapped until
     /// the PeerNode goes or `retire_stale` hands the mapping out, whatever the owner does.
-    [[nodiscard]] virtual std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+    /// `facts`: what `read_region` read of the entry. Who checks must check these, and not look at
+    /// the entry again: its owner may change it between two looks.
+    [[nodiscard]] virtual std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                                      bool writable) = 0;
+    [[nodiscard]] std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+                                             bool writable);
 
     /// Takes the mappings of regions that are no longer registered out of the cache. They are
     /// still mapped: the caller destroys them when every executor of this process that may have

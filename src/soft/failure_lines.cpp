@@ -152,7 +152,7 @@ void tell_if_in_flight(QueuePair& qp, std::uint32_t key) noexcept {
     if (waiting - 1 > qp.send_mask) return;
     for (std::uint32_t position = qp.pending_tail - waiting; position != qp.pending_tail;
          ++position) {
-        const PendingEntry& entry = *qp.block.pending_entry(position);
+        const PendingEntry& entry = *qp.as_posted.pending_entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
         const auto* const words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < qp.send_sges; ++i) {

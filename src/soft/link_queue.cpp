@@ -225,7 +225,7 @@ void LinkQueue::notice_executed(std::uint32_t end) noexcept {
 void LinkQueue::check_source(std::uint32_t position) noexcept {
     const Request& done = request(position);
     if (!done.watched) return;
-    const auto now = qp_.own.checksum_of_source(*qp_.block.pending_entry(position));
+    const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
     if (!now || *now == done.checksum) return;
     const SentSlot& posted = qp_.sent[done.slot & qp_.send_mask];
     complain(Mistake::buffer_changed,
@@ -308,8 +308,10 @@ std::string describe(const ModeLine& line) {
         mode.link.header = load_once(line.header);
         mode.link.packets_in_flight = load_once(line.packets_in_flight);
         mode.link.bits_per_second = load_once(line.bits_per_second);
-        mode.link.latency_ns = load_once(line.latency_ns);
-        mode.link.jitter_ns = load_once(line.jitter_ns);
+        // A peer may have written anything there, and these are added up.
+        constexpr std::int64_t longest = 10'000'000'000;
+        mode.link.latency_ns = std::clamp<std::int64_t>(load_once(line.latency_ns), 0, longest);
+        mode.link.jitter_ns = std::clamp<std::int64_t>(load_once(line.jitter_ns), 0, longest);
     }
     return describe_agreement(mode);
 }

@@ -37,14 +37,14 @@ class OwnNode final : public PeerNode {
     const RegionEntry* region(std::uint32_t key) const noexcept override {
         return regions_->entry(key);
     }
-    std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+    std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                bool writable) override {
         const std::scoped_lock lock{regions_->mutex()};
-        const auto facts = read_region(entry, key);
-        if (!facts || (writable && (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
+        if (regions_->valid(key) == nullptr ||
+            (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
             return std::nullopt;
         }
-        return Reach{reinterpret_cast<std::byte*>(facts->address), 0, 0};
+        return Reach{reinterpret_cast<std::byte*>(facts.address), 0, 0};
     }
     std::vector<Mapping> retire_stale() override { return {}; }
 

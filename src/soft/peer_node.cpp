@@ -149,31 +149,27 @@ class ProcessNode final : public RemoteNode {
         return index < regions_per_node ? &regions()[index] : nullptr;
     }
 
-    std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
+    std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                bool writable) override {
-        const auto facts = read_region(entry, key);
-        if (!facts || (writable && (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
-            return std::nullopt;
-        }
-        const Reach by_process{nullptr, facts->address, pid_};
-        if (static_cast<RegionKind>(facts->kind) != RegionKind::shared_file) return by_process;
+        if (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0) return std::nullopt;
+        const Reach by_process{nullptr, facts.address, pid_};
+        if (static_cast<RegionKind>(facts.kind) != RegionKind::shared_file) return by_process;
 
         const std::scoped_lock lock{mutex_};
         const auto known = mapped_.find({key, writable});
-        if (known != mapped_.end() && known->second.is_of(*facts)) {
+        if (known != mapped_.end() && known->second.is_of(facts)) {
             return Reach{known->second.first_byte(), 0, 0};
         }
         std::size_t skip = 0;
-        Mapping mapping = map_region(pid_, *facts, writable, skip);
+        Mapping mapping = map_region(pid_, facts, writable, skip);
         if (!mapping) return by_process;
         if (known != mapped_.end()) {
             stale_.push_back(std::move(known->second.mapping));
             mapped_.erase(known);
         }
-        const auto [added, fresh] =
-            mapped_.emplace(std::pair{key, writable},
-                            MappedRegion{std::move(mapping), skip, facts->device, facts->inode,
-                                         facts->file_offset, facts->length});
+        const auto [added, fresh] = mapped_.emplace(
+            std::pair{key, writable}, MappedRegion{std::move(mapping), skip, facts.device,
+                                                   facts.inode, facts.file_offset, facts.length});
         return Reach{added->second.first_byte(), 0, 0};
     }
 
@@ -335,6 +331,11 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
 }
 
 }  // namespace
+
+std::optional<Reach> PeerNode::reach(const RegionEntry& entry, std::uint32_t key, bool writable) {
+    const auto facts = read_region(entry, key);
+    return facts ? reach(*facts, key, writable) : std::nullopt;
+}
 
 void find_members(const GroupEntry* table, std::uint32_t node,
                   const std::array<std::uint8_t, 16>& group, std::vector<std::uint32_t>& found) {

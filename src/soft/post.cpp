@@ -75,13 +75,15 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 
 void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
-    PendingEntry& entry = *qp.block.pending_entry(qp.pending_tail);
+    PendingEntry& entry = *qp.as_posted.pending_entry(qp.pending_tail);
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
     if (is_atomic(wr.opcode)) {
         entry.remote_key = wr.wr.atomic.rkey;
         entry.compare_or_add = wr.wr.atomic.compare_add;
         entry.swap = wr.wr.atomic.swap;
+    } else {
+        entry.compare_or_add = entry.swap = 0;  // the peer sees all of it
     }
     entry.immediate = wr.imm_data;
     entry.opcode = static_cast<std::uint32_t>(wr.opcode);
@@ -92,6 +94,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     entry.plan = 0;
     store_due(entry, 0);
     auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
+    std::size_t used = 0;
     if ((flags & IBV_SEND_INLINE) != 0) {
         for (int i = 0; i < wr.num_sge; ++i) {
             const ibv_sge& sge = wr.sg_list[i];
@@ -99,8 +102,10 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                         sge.length);
             entry.inline_length += sge.length;
         }
+        used = entry.inline_length;
     } else if (wr.num_sge > 0) {
-        std::memcpy(payload, wr.sg_list, static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
+        used = static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge);
+        std::memcpy(payload, wr.sg_list, used);
     }
     if (qp.link != nullptr) {
         std::uint64_t bytes = 0;
@@ -108,6 +113,10 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         for (int i = 0; i < pieces; ++i) bytes += wr.sg_list[i].length;
         qp.link->schedule(entry, qp.pending_tail, bytes);
     }
+    PendingEntry& shown = *qp.block.pending_entry(qp.pending_tail);
+    std::memcpy(static_cast<void*>(&shown), &entry, offsetof(PendingEntry, due));
+    std::memcpy(static_cast<void*>(&shown + 1), payload, used);
+    store_due(shown, entry.due);
     ++qp.pending_tail;
     qp.block.pending->tail.store(qp.pending_tail, std::memory_order_release);
     qp.counters.add(Count::deferred);
@@ -298,11 +307,15 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
             *bad = wr;
             break;
         }
-        ReceiveEntry* const entry = qp.block.receive_entry(tail);
-        entry->sges = static_cast<std::uint32_t>(wr->num_sge);
-        if (wr->num_sge > 0) {
-            std::memcpy(entry + 1, wr->sg_list,
-                        static_cast<std::size_t>(wr->num_sge) * sizeof(ibv_sge));
+        for (const BlockView* const view : {&qp.as_posted, &qp.block}) {
+            ReceiveEntry* const entry = view->receive_entry(tail);
+            entry->sges = static_cast<std::uint32_t>(wr->num_sge);
+            if (wr->num_sge == 1) [[likely]] {
+                std::memcpy(entry + 1, wr->sg_list, sizeof(ibv_sge));
+            } else if (wr->num_sge > 0) {
+                std::memcpy(entry + 1, wr->sg_list,
+                            static_cast<std::size_t>(wr->num_sge) * sizeof(ibv_sge));
+            }
         }
         qp.receive_ids[tail & qp.receive_mask] = wr->wr_id;
         ++tail;

@@ -39,9 +39,9 @@ using namespace std::chrono_literals;
 
 void QueuePair::set_state(ibv_qp_state next) noexcept {
     std::atomic_ref{state}.store(next, std::memory_order_relaxed);
-    block.control->state_word.store(
-        make_state_word(memory.generation, memory.index, connection, next),
-        std::memory_order_release);
+    const std::uint64_t word = make_state_word(memory.generation, memory.index, connection, next);
+    state_word.store(word, std::memory_order_release);
+    block.control->state_word.store(word, std::memory_order_release);
 }
 
 std::uint32_t QueuePair::pending_count() const noexcept {
@@ -55,7 +55,10 @@ void QueuePair::connect() noexcept {
     const std::uint32_t destination = attributes.dest_qp_num;
     End mine;
     mine.mine = true;
-    mine.block = block;
+    mine.block = as_posted;
+    mine.state_word = &state_word;
+    mine.receive_head = &receive_source.position;
+    mine.receive_tail = &receive_tail;
     mine.qpn = qp_num;
     mine.generation = memory.generation;
     mine.pd = static_cast<ProtectionDomain*>(pd)->number;
@@ -259,6 +262,7 @@ bool QueuePair::end_send_error() noexcept {
     send_source.flushing.store(false, std::memory_order_relaxed);
     block.pending->step.store(0, std::memory_order_relaxed);
     block.pending->head.store(pending_tail, std::memory_order_release);
+    pending_seen = pending_tail;
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
     set_state(IBV_QPS_RTS);
@@ -385,10 +389,25 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
 
 // --- pending work -------------------------------------------------------------------------------
 
+bool QueuePair::believe_head(std::uint32_t head) noexcept {
+    if (head - pending_seen > pending_tail - pending_seen) {
+        corrupt.store(true, std::memory_order_relaxed);  // back, or beyond what was posted
+        return false;
+    }
+    pending_seen = head;
+    return true;
+}
+
 Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
                                 std::atomic<std::uint64_t>& hazard, Counters& counts) noexcept {
     PendingLine& pending = *view.pending;
     Progress progress = Progress::done;
+    // More than any queue holds: who goes on for longer is fed by a peer that has no end.
+    std::uint32_t patience = 4 * max_queue_entries;
+    const auto waiting_after = [&](std::uint32_t head) {
+        if (side == run_owner) return believe_head(head) ? pending_tail - head : 0U;
+        return pending.tail.load(std::memory_order_seq_cst) - head;
+    };
     // The peer's block is only touched under a hazard with its state checked: it may be gone.
     const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
     for (;;) {
@@ -401,6 +420,12 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             }
         }
         for (;;) {
+            if (--patience == 0) {
+                const HazardScope scope{hazard, asymmetric};
+                if (side == run_peer && executor.sender_ready()) executor.ring_sender(true);
+                progress = Progress::owners;
+                break;
+            }
             if (side == run_owner && !deferred_local.empty()) {
                 const std::uint32_t next = pending.head.load(std::memory_order_acquire);
                 if (deferred_local.front().position == next) {
@@ -419,7 +444,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 break;
             }
             const std::uint32_t head = pending.head.load(std::memory_order_acquire);
-            const std::uint32_t waiting = pending.tail.load(std::memory_order_acquire) - head;
+            const std::uint32_t waiting = waiting_after(head);
             if (waiting == 0 || waiting - 1 > view.send_mask) {
                 progress = Progress::done;
                 break;
@@ -442,8 +467,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         if (!mine_to_touch()) return progress;
         pending.lock.store(run_free, std::memory_order_seq_cst);
         full_fence();
-        const std::uint32_t waiting = pending.tail.load(std::memory_order_seq_cst) -
-                                      pending.head.load(std::memory_order_relaxed);
+        const std::uint32_t waiting = waiting_after(pending.head.load(std::memory_order_relaxed));
         if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
             return progress;
         }
@@ -459,7 +483,7 @@ void QueuePair::run_own_pending() noexcept {
         }
         return;
     }
-    const Progress progress = run_pending(own, block, run_owner, block.hazard->send, counters);
+    const Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
         if (strict()) tell_failure(*this, own.failure(), own.reason());
         begin_send_error(own.failure());
@@ -637,7 +661,8 @@ bool QueuePair::serve() noexcept {
             begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
         } else if ((receive_fault | send_fault) != 0) {
             const auto status = [](std::uint32_t fault) {
-                return fault == 0 || fault - 1 > IBV_WC_GENERAL_ERR
+                // 1 would be "success", and nothing is a fault that succeeded.
+                return fault < 2 || fault - 1 > IBV_WC_GENERAL_ERR
                            ? IBV_WC_WR_FLUSH_ERR
                            : static_cast<ibv_wc_status>(fault - 1);
             };
@@ -729,6 +754,8 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp = std::make_unique<QueuePair>();
         // Not touched before they are used: they may be large.
         qp->sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
+        qp->own_pending = std::make_unique_for_overwrite<std::byte[]>(geometry.send_entries *
+                                                                      geometry.pending_stride());
         if (datagram && srq == nullptr) {
             qp->own_pool =
                 ReceivePool::make(owner->process->node(), cap.max_recv_wr, cap.max_recv_sge);
@@ -739,6 +766,8 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         } else {
             qp->receive_ids =
                 std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
+            qp->own_receives = std::make_unique_for_overwrite<std::byte[]>(
+                geometry.receive_entries * geometry.receive_stride());
         }
         memory = owner->process->node().allocate_block(geometry.block_size() +
                                                        (datagram ? SenderTable::size : 0));
@@ -762,6 +791,9 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->memory = *memory;
         qp->geometry = geometry;
         qp->block = BlockView{memory->memory, geometry};
+        qp->as_posted = qp->block;
+        qp->as_posted.receive_queue = qp->own_receives.get();
+        qp->as_posted.pending_ring = qp->own_pending.get();
         qp->all_signaled = attributes->sq_sig_all != 0;
         qp->send_mask = geometry.send_entries - 1;
         qp->send_capacity = cap.max_send_wr == 0 ? 0 : send_slots;

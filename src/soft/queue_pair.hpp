@@ -62,6 +62,7 @@ struct QueuePair : ExtendableQueuePair {
     BlockView block;
     Executor own;  ///< runs our sends
     std::uint32_t pending_tail = first_position;
+    std::uint32_t pending_seen = first_position;  ///< of what was posted, so much was executed
     Counters counters;
 
     // --- where the pollers are; written with the completion queue's lock ---
@@ -76,6 +77,12 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t receive_sges = 0;
     std::atomic<std::uint32_t> receive_tail{first_position};
     std::unique_ptr<std::uint64_t[]> receive_ids;
+    /// The receive queue and the pending ring as they were posted. What lies in the block is for
+    /// the peer's executor, and in its hands; ours believe these.
+    std::unique_ptr<std::byte[]> own_receives;
+    std::unique_ptr<std::byte[]> own_pending;
+    BlockView as_posted;                       ///< the block, with these two in their place
+    std::atomic<std::uint64_t> state_word{0};  ///< likewise
 
     // --- where receives come from if they are not the queue pair's own; never changed ---
     ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
@@ -216,6 +223,8 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] std::uint32_t pending_count() const noexcept;
 
   private:
+    /// Can our pending ring's head be there? With send_lock.
+    [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;
     void tell_established() noexcept;
     /// In mode `strict`.
     void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;

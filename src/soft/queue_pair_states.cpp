@@ -213,7 +213,7 @@ void clear(QueuePair& qp) noexcept {
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_head.store(first_position, std::memory_order_relaxed);
     qp.receive_tail.store(first_position, std::memory_order_relaxed);
-    qp.pending_tail = first_position;
+    qp.pending_tail = qp.pending_seen = first_position;
     qp.block.send->completions.store(first_position, std::memory_order_relaxed);
     qp.block.pending->head.store(first_position, std::memory_order_relaxed);
     qp.block.pending->tail.store(first_position, std::memory_order_relaxed);

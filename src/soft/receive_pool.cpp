@@ -57,6 +57,8 @@ ReceivePool::ReceivePool(Node& node, const Block& block, const PoolGeometry& geo
       view_{block.memory, geometry},
       asymmetric_{node.membarrier()},
       receives_(geometry.entries),
+      pieces_{
+          std::make_unique_for_overwrite<ibv_sge[]>(std::size_t{geometry.entries} * geometry.sges)},
       free_(geometry.entries, 0),
       order_(geometry.entries, 0) {
     strays_.reserve(geometry.entries);
@@ -149,6 +151,8 @@ int ReceivePool::post(ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
         }
         const std::uint32_t number = free_[free_begin_++ & view_.mask()];
         receives_[number].wr_id = wr->wr_id;
+        receives_[number].sges = static_cast<std::uint8_t>(wr->num_sge);
+        std::copy_n(wr->sg_list, wr->num_sge, &pieces_[std::size_t{number} * sges()]);
         PoolSlot& slot = view_.slot(number);
         write_sges(slot, *wr);
         place(number);
@@ -181,6 +185,15 @@ bool ReceivePool::take_back(std::uint32_t number, std::uint64_t& wr_id) noexcept
     lock_.unlock();
     check_limit();
     return known;
+}
+
+bool ReceivePool::posted(std::uint32_t number, PostedPieces& pieces) noexcept {
+    if (number >= entries()) return false;
+    const std::lock_guard guard{lock_};
+    if (receives_[number].held != Held::posted) return false;
+    pieces.count = receives_[number].sges;
+    std::copy_n(&pieces_[std::size_t{number} * sges()], pieces.count, pieces.sges.begin());
+    return true;
 }
 
 bool ReceivePool::take_oldest(std::uint64_t& wr_id) noexcept {

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,12 @@ namespace millrace::soft {
 
 struct QueuePair;
 class Datagram;
+
+/// A receive's memory, as its program has posted it.
+struct PostedPieces {
+    std::uint32_t count = 0;
+    std::array<ibv_sge, max_sges> sges;
+};
 
 class ReceivePool {
   public:
@@ -51,6 +58,9 @@ class ReceivePool {
     }
     /// A peer without membarrier takes part: `serve_waiting` has to pay for its fence.
     void need_full_fences() noexcept { asymmetric_.store(false, std::memory_order_relaxed); }
+
+    /// What was posted as `number`. False: nothing is.
+    [[nodiscard]] bool posted(std::uint32_t number, PostedPieces& pieces) noexcept;
 
     /// A completion names `number`: it is free again. False: nothing was posted there.
     [[nodiscard]] bool take_back(std::uint32_t number, std::uint64_t& wr_id) noexcept;
@@ -91,6 +101,7 @@ class ReceivePool {
     struct Receive {
         std::uint64_t wr_id = 0;
         Held held = Held::free;
+        std::uint8_t sges = 0;
     };
     struct Stray {
         std::uint32_t number;
@@ -122,7 +133,8 @@ class ReceivePool {
     ThreadLock lock_;         ///< guards what follows; `users_` both
     std::vector<QueuePair*> users_;
     std::vector<Receive> receives_;
-    std::vector<std::uint32_t> free_;  ///< a ring: what was freed first is posted first
+    std::unique_ptr<ibv_sge[]> pieces_;  ///< of each receive; the slots' are in the peers' hands
+    std::vector<std::uint32_t> free_;    ///< a ring: what was freed first is posted first
     std::uint32_t free_begin_ = 0;
     std::uint32_t free_end_ = 0;
     std::uint32_t tail_ = first_position;

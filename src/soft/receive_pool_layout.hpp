@@ -155,8 +155,13 @@ class PoolView {
 
     /// The receive that would be claimed next, for a look at it; it may be gone a moment later.
     [[nodiscard]] ClaimedReceive peek() const noexcept {
-        // Each round ends because somebody else claimed a receive; a liar could go on for ever.
-        for (std::uint32_t round = 0; round <= mask_ + 64; ++round) {
+        std::uint32_t rounds = most_rounds();
+        return peek(rounds);
+    }
+    /// Each round ends because somebody else claimed a receive; a liar could go on for ever.
+    [[nodiscard]] std::uint32_t most_rounds() const noexcept { return mask_ + 65; }
+    [[nodiscard]] ClaimedReceive peek(std::uint32_t& rounds) const noexcept {
+        for (; rounds > 0; --rounds) {
             const std::uint32_t position = head_->position.load(std::memory_order_acquire);
             const std::uint64_t word = order(position).load(std::memory_order_acquire);
             if (static_cast<std::uint32_t>(word >> 32) != sequence_of(position)) {
@@ -185,8 +190,8 @@ class PoolView {
     }
     [[nodiscard]] ClaimedReceive claim(std::uint32_t queue_pair,
                                        std::uint32_t node) const noexcept {
-        for (std::uint32_t round = 0; round <= mask_ + 64; ++round) {
-            const ClaimedReceive next = peek();
+        for (std::uint32_t rounds = most_rounds(); rounds > 0; --rounds) {
+            const ClaimedReceive next = peek(rounds);
             if (next.slot == nullptr || take(next, queue_pair, node)) return next;
         }
         return {};
