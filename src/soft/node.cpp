@@ -171,14 +171,21 @@ class LocalNode final : public Node {
 
   private:
     /// Nobody is ever answered here. But connections of peers that have gone stay in the queue
-    /// until somebody takes them out, and it is not endless.
+    /// until somebody takes them out, and it is not endless. Other users may connect as well: they
+    /// are not to fill our descriptor table.
     void serve_connections() {
         const std::scoped_lock lock{connections_mutex_};
         bool any = false;
-        for (;;) {
+        for (int taken = 0; taken < backlog; ++taken) {
             Descriptor connection{
                 ::accept4(name_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
             if (!connection) break;
+            ucred peer{};
+            socklen_t length = sizeof peer;
+            if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
+                peer.uid != ::geteuid()) {
+                continue;
+            }
             connections_.push_back(std::move(connection));
             any = true;
         }
