@@ -5,7 +5,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help build demo test test-kernel test-fresh test-long bench format tidy install clean
+.PHONY: help build demo test test-kernel test-fresh test-long fuzz bench format tidy install clean
 
 JOBS ?= $(shell nproc)
 # Tests that run side by side. Many tests are two processes that poll.
@@ -73,6 +73,13 @@ test-long: ## every test many times in random order, with many more seeds, also 
 	@set -e; for preset in release asan tsan; do \
 	    $(MAKE) test-long-build PRESET=$$preset; done
 	@scripts/test-long $(ARGS)
+
+SECONDS ?= 60
+fuzz: ## what a lying peer may write, with clang's libFuzzer, SECONDS=60 for each program
+	@$(install_packages) build fuzz
+	@$(call configure,fuzz)
+	@$(call compile,fuzz)
+	@scripts/fuzz $(SECONDS)
 
 .PHONY: test-long-build
 test-long-build:

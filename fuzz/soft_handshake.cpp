@@ -1,0 +1,186 @@
+// A process that claims to be a node of our fabric: it holds a node's socket and a memory of a
+// node's name. An input is what that memory is (its file, its seals, its size) and what lies in it
+// (header, directory, region table, groups), before and while we use it.
+//
+// Required: it is refused or used, every call returns, and no sanitizer has anything to say. What
+// it says on the socket is never read, which is checked too.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fabric.hpp"
+#include "fabric_names.hpp"
+#include "fuzz/input.hpp"
+#include "fuzz/target.hpp"
+#include "layout.hpp"
+#include "millrace/base/error.hpp"
+#include "news_page.hpp"
+#include "process_identity.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+using namespace soft;
+
+constexpr std::uint32_t number = 200;  ///< of the node that it claims to be
+constexpr std::size_t usual_size = blocks_offset + 64 * page_size;
+
+std::shared_ptr<Node> node;
+std::string fabric;
+
+class Impostor {
+  public:
+    explicit Impostor(Input& input) : input_{input} {
+        socket_ = Descriptor{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+        const NodeAddress address{::geteuid(), fabric, number};
+        require(::bind(socket_.get(), address.get(), address.length) == 0 &&
+                    ::listen(socket_.get(), 4) == 0,
+                "a node's name can be taken");
+        file_ = Descriptor{
+            ::memfd_create(memory_name(fabric, number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+        const std::uint32_t kind = input_.below(16);
+        const std::size_t size = kind == 1   ? blocks_offset
+                                 : kind == 2 ? page_size
+                                 : kind == 3 ? usual_size - 1
+                                             : usual_size;
+        require(::ftruncate(file_.get(), static_cast<off_t>(usual_size)) == 0, "a file");
+        memory_ = static_cast<std::byte*>(
+            ::mmap(nullptr, usual_size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
+        require(memory_ != MAP_FAILED, "memory");
+        require(::ftruncate(file_.get(), static_cast<off_t>(size)) == 0, "a file's size");
+        if (kind != 4) ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+        limit_ = size;
+        if (size < blocks_offset) return;
+        NodeHeader& header = *reinterpret_cast<NodeHeader*>(memory_);
+        header.magic = node_magic;
+        header.version = layout_version;
+        header.node_number = number;
+        header.pid = ::getpid();
+        header.start_time = *start_time_of(::getpid());
+        header.pid_namespace = own_pid_namespace();
+        header.membarrier = input_.below(2);
+    }
+    ~Impostor() { ::munmap(memory_, usual_size); }
+    Impostor(const Impostor&) = delete;
+    Impostor& operator=(const Impostor&) = delete;
+
+    void lie() {
+        static constexpr std::size_t areas[] = {0, directory_offset, region_table_offset,
+                                                group_table_offset, blocks_offset};
+        const std::size_t at = areas[input_.below(5)] + input_.below(64) * 8UL;
+        if (at + 8 > limit_) return;
+        std::uint64_t now = 0;
+        switch (input_.below(6)) {
+            case 0: now = input_.take<std::uint64_t>(); break;
+            case 1: now = input_.take<std::uint16_t>() * page_size; break;
+            case 2: now = blocks_offset + input_.below(64) * page_size; break;
+            case 3: now = std::uint64_t{input_.take<std::uint8_t>()} << 32 | input_.below(4); break;
+            case 4: now = key_word_of(make_key(input_.below(8), 1)); break;
+            default: now = input_.take<std::uint8_t>(); break;
+        }
+        std::memcpy(memory_ + at, &now, sizeof now);
+    }
+    /// Says something on every connection that it has got.
+    void talk() {
+        Descriptor connection{
+            ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+        if (connection) said_to_.push_back(std::move(connection));
+        const auto words = input_.bytes(16);
+        for (const Descriptor& one : said_to_) {
+            static_cast<void>(
+                ::send(one.get(), words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+        }
+    }
+
+  private:
+    Input& input_;
+    Descriptor socket_;
+    Descriptor file_;
+    std::byte* memory_ = nullptr;
+    std::size_t limit_ = 0;
+    std::vector<Descriptor> said_to_;
+};
+
+void use(PeerNode& peer, Input& input) {
+    switch (input.below(8)) {
+        case 0:
+        case 1: {
+            const auto block = peer.map_block(input.below(64), input.below(4));
+            if (!block) break;
+            // All of it is there.
+            for (std::size_t at = 0; at < block->size; at += page_size) {
+                static_cast<void>(
+                    std::atomic_ref{block->memory[at]}.load(std::memory_order_relaxed));
+            }
+            peer.unmap_block(*block);
+            break;
+        }
+        case 2:
+        case 3: {
+            const std::uint32_t key = make_key(input.below(8), 1);
+            const RegionEntry* const entry = peer.region(key);
+            if (entry != nullptr) static_cast<void>(peer.reach(*entry, key, input.below(2) == 0));
+            break;
+        }
+        case 4: {
+            std::array<std::uint8_t, 16> group{};
+            std::vector<std::uint32_t> found;
+            peer.members(group, found);
+            for (const std::uint32_t qpn : found) {
+                require(node_of_qpn(qpn) == number, "a member is the peer's own");
+            }
+            break;
+        }
+        case 5:
+            if (const auto page = peer.news_page(input.below(64), input.below(4))) {
+                page->tell(input.take<std::uint16_t>());
+            }
+            break;
+        case 6: static_cast<void>(peer.bell(static_cast<int>(input.below(64)))); break;
+        default:
+            peer.announce_membership();
+            static_cast<void>(peer.retire_stale());
+            static_cast<void>(peer.same_process());
+            break;
+    }
+}
+
+}  // namespace
+}  // namespace millrace::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+    using namespace millrace;
+    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
+    fuzz::fabric = "fuzz-" + std::to_string(::getpid());
+    fuzz::node = soft::Node::join(fuzz::fabric);
+    return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace millrace;
+    fuzz::Input input{data, size};
+    fuzz::Impostor impostor{input};
+    for (std::uint32_t i = input.below(8); i > 0; --i) impostor.lie();
+    const auto peer = fuzz::node->peer(fuzz::number);
+    for (int i = 0; i < 60 && !input.empty(); ++i) {
+        const std::uint32_t what = input.below(8);
+        if (what < 3) {
+            impostor.lie();
+        } else if (what == 3) {
+            impostor.talk();
+            const bool lost = fuzz::node->check_liveness();
+            fuzz::require(!lost, "talk is no death");
+        } else if (peer != nullptr) {
+            fuzz::use(*peer, input);
+        }
+    }
+    return 0;
+}

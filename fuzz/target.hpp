@@ -1,0 +1,22 @@
+// What a fuzzer of this folder is, whoever drives it: libFuzzer, or replay.cpp in the tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+// The two names are libFuzzer's.
+extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+namespace millrace::fuzz {
+
+/// A rule that must hold whatever the peer does. Ends the program where it does not.
+inline void require(bool holds, const char* rule) noexcept {
+    if (holds) return;
+    std::fprintf(stderr, "broken: %s\n", rule);
+    std::abort();
+}
+
+}  // namespace millrace::fuzz
