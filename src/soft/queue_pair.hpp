@@ -2,9 +2,9 @@
 // <millrace/soft/device.hpp> are in queue_pair.cpp (life) and queue_pair_states.cpp (modify),
 // the posting in post.cpp.
 //
-// Locks, in the order in which they may be taken: process mutex, completion queues (both: the one at
-// the lower address first), `send_lock`.
-// `receive_lock` and `run_lock` are taken alone or inside those.
+// Locks, in the order in which they may be taken: process mutex, completion queues (both: the one
+// at the lower address first), `send_lock`. `receive_lock` and `run_lock` are taken alone or inside
+// those.
 #pragma once
 
 #include <infiniband/verbs.h>
