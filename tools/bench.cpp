@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "flow/run_flow.hpp"
 #include "framework/bars.hpp"
 #include "limits/run_limits.hpp"
 #include "link/run_link.hpp"
@@ -68,6 +69,39 @@ void add_link(CLI::App& parent, Action& chosen) {
         [options, &chosen] { chosen = [options] { return bench::run_link(*options); }; });
 }
 
+void add_flow(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "flow",
+        "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its\n"
+        "figures and tables beside its numbers and findings, and maps of all 33 points.\n"
+        "As in the work: --repeats 10 --limit 30. Exit status 1 if a point failed");
+    auto options = std::make_shared<bench::FlowOptions>();
+    command->add_option("--figure", options->figures,
+                        "Only these: 6.1 to 6.12, or map; may be given several times");
+    command->add_option_function<std::vector<std::string>>(
+        "--table",
+        [options](const std::vector<std::string>& tables) {
+            for (const auto& table : tables) options->figures.push_back("table " + table);
+        },
+        "Only these: 6.1, 6.2; may be given several times");
+    command->add_option("--mode", options->modes,
+                        "Only in these modes (docs/modes.md). Else fast, and shaped as the "
+                        "networks of the work: 10g or 40g, latency=1us");
+    add_json(*command, options->json);
+    command->add_option("--plots", options->plots, "Draw every figure into this folder");
+    command->add_option("--repeats", options->repeats, "Runs of each point")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    command->add_option("--limit", options->limit, "Seconds that a run measures at most")
+        ->check(CLI::Range(0.01, 600.0))
+        ->capture_default_str();
+    command->add_option("--items", options->items, "Items of a run, unless the time is over first")
+        ->capture_default_str();
+    command->add_flag("--quick", options->quick, "Few sizes, one short run of each");
+    command->callback(
+        [options, &chosen] { chosen = [options] { return bench::run_flow(*options); }; });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Action& chosen) {
@@ -76,6 +110,7 @@ void add_bench(CLI::App& program, Action& chosen) {
     add_bars(*command, chosen);
     add_limits(*command, chosen);
     add_link(*command, chosen);
+    add_flow(*command, chosen);
 }
 
 }  // namespace millrace::tools

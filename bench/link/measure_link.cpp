@@ -6,14 +6,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <optional>
 #include <span>
 #include <thread>
 
 #include "bars/meeting.hpp"
+#include "framework/environment_scope.hpp"
 #include "framework/pair.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
@@ -28,27 +27,6 @@ namespace {
     clock_gettime(CLOCK_MONOTONIC, &time);
     return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
-
-class ModeOfTheRun {
-  public:
-    explicit ModeOfTheRun(const std::string& mode) {
-        if (const char* before = std::getenv(variable); before != nullptr) before_ = before;
-        setenv(variable, mode.c_str(), 1);
-    }
-    ~ModeOfTheRun() {
-        if (before_) {
-            setenv(variable, before_->c_str(), 1);
-        } else {
-            unsetenv(variable);
-        }
-    }
-    ModeOfTheRun(const ModeOfTheRun&) = delete;
-    ModeOfTheRun& operator=(const ModeOfTheRun&) = delete;
-
-  private:
-    static constexpr const char* variable = "MILLRACE_SOFT_MODE";
-    std::optional<std::string> before_;
-};
 
 /// What the settings say, read back from the device that has them.
 struct Setting {
@@ -131,7 +109,7 @@ class End {
 OneWay measure_one_way(const std::string& mode, std::size_t bytes, Mover mover,
                        std::uint64_t count) {
     const Setting setting = setting_of(mode);
-    const ModeOfTheRun scope{mode};
+    const EnvironmentScope scope{"MILLRACE_SOFT_MODE", mode};
     const std::uint64_t warm_up = count / 10 + 3;
     OneWay result;
     result.set = setting.one_way(bytes);
@@ -200,7 +178,7 @@ OneWay measure_one_way(const std::string& mode, std::size_t bytes, Mover mover,
 
 Bandwidth measure_bandwidth(const std::string& mode, std::size_t bytes, std::uint64_t total,
                             int rounds) {
-    const ModeOfTheRun scope{mode};
+    const EnvironmentScope scope{"MILLRACE_SOFT_MODE", mode};
     Bandwidth result;
     const Setting setting = setting_of(mode);
     // What a full send queue moves in a round trip may be less than the rate.

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 namespace {
 
 /// Exit status, and what it said on both outputs.
@@ -49,6 +51,31 @@ TEST(Bench, WritesJsonInPlaceOfLines) {
     ASSERT_FALSE(text.empty());
     EXPECT_EQ(text.front(), '{') << text;
     EXPECT_NE(text.find("\"measurements\""), std::string::npos) << text;
+}
+
+TEST(Bench, RepeatsAFigureQuicklyAndWritesAllOfItAsJson) {
+    const auto [status, text] = run("flow --figure 6.3 --mode fast --quick --json 2>/dev/null");
+    EXPECT_EQ(status, 0) << text;
+    const auto document = nlohmann::json::parse(text, nullptr, false);
+    ASSERT_FALSE(document.is_discarded()) << text;
+    ASSERT_EQ(document["figures"].size(), 1U);
+    EXPECT_EQ(document["figures"][0]["id"], "6.3");
+    for (const auto& series : document["figures"][0]["series"]) {
+        EXPECT_EQ(series["points"].size(), 3U) << series;
+    }
+    EXPECT_EQ(document["points"].size(), 6U) << "two contestants, three sizes";
+    for (const auto& point : document["points"]) EXPECT_EQ(point["runs"].size(), 1U) << point;
+    EXPECT_FALSE(document["findings"].empty());
+    for (const auto& finding : document["findings"]) {
+        EXPECT_TRUE(finding["verdict"] == "agrees" || finding["verdict"] == "differs") << finding;
+    }
+}
+
+TEST(Bench, RefusesFiguresAndModesThatDoNotExist) {
+    const auto [status, text] = run("flow --figure 6.13");
+    EXPECT_NE(status, 0);
+    EXPECT_NE(text.find("6.1 to 6.12"), std::string::npos) << text;
+    EXPECT_NE(run("flow --table 6.1 --mode wireless").first, 0);
 }
 
 }  // namespace

@@ -1,0 +1,68 @@
+// One measurement of a flow queue between two processes, as work 000, chapter 6, makes it: a stream
+// of items, or items to and fro. Called by run_flow.cpp for every point of every figure.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "millrace/flow/options.hpp"
+#include "millrace/ring/design.hpp"
+
+namespace millrace::bench {
+
+struct FlowCase {
+    ring::Design design = ring::design_1;
+    std::size_t item_bytes = 64;
+    std::uint64_t capacity = 8192;  ///< items in each of the two rings
+    std::uint32_t receive_pool = 64;
+    std::uint32_t credit_parts = 8;
+    std::string mode = "fast";  ///< as MILLRACE_SOFT_MODE has it
+    std::uint64_t items = std::uint64_t{1} << 20;
+    /// A run ends after this time even if it has not moved that many items.
+    std::chrono::nanoseconds limit = std::chrono::seconds{30};
+};
+
+/// What a stream of items took. Everything is per item that was measured; items that warm up are
+/// not counted. Times are means of every 17th call without the slowest hundredth, in nanoseconds; 0
+/// where there was no such call.
+struct StreamResult {
+    std::uint64_t items = 0;
+    double seconds = 0;            ///< from the first enqueue to the end of the flush
+    double enqueue_ns = 0;         ///< of calls that answered ok
+    double full_ns = 0;            ///< full
+    double dequeue_ns = 0;         ///< ok
+    double empty_ns = 0;           ///< empty
+    double fulls = 0;              ///< answers `full`
+    double empties = 0;            ///< answers `empty`
+    double transfer_ratio = 0;     ///< requests that told or asked how far items have arrived
+    double space_ratio = 0;        ///< requests that told or asked for space
+    double producer_requests = 0;  ///< all work requests, and receives posted
+    double consumer_requests = 0;
+    double producer_calls = 0;  ///< system calls
+    double consumer_calls = 0;
+
+    [[nodiscard]] double items_per_second() const { return static_cast<double>(items) / seconds; }
+    [[nodiscard]] double requests() const { return producer_requests + consumer_requests; }
+};
+
+/// Enqueues without pauses in one process, dequeues in another; both spin. Throws base::Error.
+[[nodiscard]] StreamResult measure_stream(const FlowCase& chosen);
+
+/// Nanoseconds from enqueue to dequeue in empty queues: half of the round trip over two queues of
+/// opposite direction, median of the windows. At most `handshakes`. Rings of at most 4 MiB.
+[[nodiscard]] double measure_transfer(const FlowCase& chosen,
+                                      std::uint64_t handshakes = std::uint64_t{1} << 17);
+
+/// The same by raw WRITEs of the same size, each side looking at the last word.
+[[nodiscard]] double measure_raw_write(const FlowCase& chosen,
+                                       std::uint64_t handshakes = std::uint64_t{1} << 17);
+
+/// A stream over a TCP connection of the loopback: one send for each item and one recv that waits
+/// for all of it. Uses size, items and limit.
+[[nodiscard]] StreamResult measure_socket_stream(const FlowCase& chosen);
+/// Half of the round trip of blocking sends and receives.
+[[nodiscard]] double measure_socket_transfer(const FlowCase& chosen);
+
+}  // namespace millrace::bench
