@@ -164,7 +164,8 @@ TEST_P(FlowMeasurement, CountsWhatTheDesignPromises) {
     EXPECT_EQ(basic.items, 20'000U);
     EXPECT_GT(basic.seconds, 0);
     EXPECT_GE(basic.producer_requests, 0.01);
-    EXPECT_EQ(basic.consumer_requests, 0) << "a consumer of design 1 posts nothing";
+    EXPECT_LT(basic.consumer_requests, 0.001)
+        << "a consumer of design 1 posts nothing, but where a producer sleeps in its flush";
     EXPECT_EQ(basic.transfer_ratio, 0) << "marks travel with the items";
     EXPECT_GT(basic.enqueue_ns, 0);
     EXPECT_GT(basic.dequeue_ns, 0);
@@ -172,8 +173,8 @@ TEST_P(FlowMeasurement, CountsWhatTheDesignPromises) {
     chosen.design = contestant_of("push2, pool 64").design;
     const StreamResult push2 = measure_stream(chosen);
     EXPECT_NEAR(push2.consumer_requests, 1, 0.01) << "a receive for each item";
-    EXPECT_GT(measure_transfer(chosen, 200), 0);
-    EXPECT_GT(measure_raw_write(chosen, 200), 0);
+    EXPECT_GT(measure_transfer(chosen, 128), 0);
+    EXPECT_GT(measure_raw_write(chosen, 128), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, FlowMeasurement, testing::Values("fast", ten_gigabits),
