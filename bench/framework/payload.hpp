@@ -1,6 +1,7 @@
 // What messages and items carry in measurements: changed for every one, read in full.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,10 +12,10 @@
 
 namespace millrace::bench {
 
-/// Changes a message: its number in the first and, from 16 bytes on, in the last eight bytes.
-/// `size` is at least 8.
+/// Changes a message: its number in the first and, from 16 bytes on, in the last eight bytes. Of
+/// four to seven bytes, as much of the number as fits.
 inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) noexcept {
-    std::memcpy(payload, &number, sizeof(number));
+    std::memcpy(payload, &number, std::min(size, sizeof(number)));
     if (size >= 2 * sizeof(number)) {
         std::memcpy(payload + size - sizeof(number), &number, sizeof(number));
     }
@@ -23,6 +24,7 @@ inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) no
 /// True if the message is the one with that number.
 [[nodiscard]] inline bool stamped(const std::byte* payload, std::size_t size,
                                   std::uint64_t number) noexcept {
+    if (size < sizeof(number)) return std::memcmp(payload, &number, size) == 0;
     std::uint64_t first = 0;
     std::memcpy(&first, payload, sizeof(first));
     std::uint64_t last = first;

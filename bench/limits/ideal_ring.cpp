@@ -122,6 +122,7 @@ double ideal_ring_rate(std::size_t item_size, std::size_t ring_bytes, int batch,
             case 256: return rate_of<256>(ring_bytes, batch, items, consumer);
             case 1024: return rate_of<1024>(ring_bytes, batch, items, consumer);
             case 4096: return rate_of<4096>(ring_bytes, batch, items, consumer);
+            case 65536: return rate_of<65536>(ring_bytes, batch, items, consumer);
             default: break;
         }
     }

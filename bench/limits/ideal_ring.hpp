@@ -7,7 +7,7 @@
 namespace millrace::bench {
 
 /// Item sizes that the ideal ring is built for.
-inline constexpr std::size_t ideal_ring_sizes[] = {8, 16, 64, 256, 1024, 4096};
+inline constexpr std::size_t ideal_ring_sizes[] = {8, 16, 64, 256, 1024, 4096, 65536};
 
 /// A prompt consumer looks for new items again at once. A patient one that finds few leaves the
 /// producer's index alone for about a microsecond: more items per second, and more latency.

@@ -16,7 +16,7 @@ enum class SocketWait { blocking, spinning };  ///< spinning: MSG_DONTWAIT until
 [[nodiscard]] double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
                                        std::uint64_t round_trips);
 
-/// Items per second with one send call per item of `size` bytes (at least 8). The receiver takes
+/// Items per second with one send call per item of `size` bytes (at least 4). The receiver takes
 /// up to 64 KiB with each blocking recv and reads every item.
 [[nodiscard]] double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items);
 
