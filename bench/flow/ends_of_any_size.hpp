@@ -77,27 +77,30 @@ class ConsumingEndOf final : public ConsumingEnd {
 
 template <std::size_t Size, ring::Design D>
 inline constexpr EndMakers makers_of{
-    [](flow::Listener& listener, const base::Deadline& deadline) -> std::unique_ptr<ProducingEnd> {
-        using End = ProducingEndOf<Size, D>;
-        return std::make_unique<End>(End::Producer::accept(listener, deadline));
-    },
-    [](flow::Listener& listener, const base::Deadline& deadline) -> std::unique_ptr<ConsumingEnd> {
-        using End = ConsumingEndOf<Size, D>;
-        return std::make_unique<End>(End::Consumer::accept(listener, deadline));
-    },
-    [](const connect::Address& address, const flow::Options& options,
+    [](ring::Design design, flow::Listener& listener,
        const base::Deadline& deadline) -> std::unique_ptr<ProducingEnd> {
         using End = ProducingEndOf<Size, D>;
-        return std::make_unique<End>(End::Producer::connect(address, options, deadline));
+        return std::make_unique<End>(End::Producer::accept_as(design, listener, deadline));
     },
-    [](const connect::Address& address, const flow::Options& options,
+    [](ring::Design design, flow::Listener& listener,
        const base::Deadline& deadline) -> std::unique_ptr<ConsumingEnd> {
         using End = ConsumingEndOf<Size, D>;
-        return std::make_unique<End>(End::Consumer::connect(address, options, deadline));
+        return std::make_unique<End>(End::Consumer::accept_as(design, listener, deadline));
+    },
+    [](ring::Design design, const connect::Address& address, const flow::Options& options,
+       const base::Deadline& deadline) -> std::unique_ptr<ProducingEnd> {
+        using End = ProducingEndOf<Size, D>;
+        return std::make_unique<End>(End::Producer::connect_as(design, address, options, deadline));
+    },
+    [](ring::Design design, const connect::Address& address, const flow::Options& options,
+       const base::Deadline& deadline) -> std::unique_ptr<ConsumingEnd> {
+        using End = ConsumingEndOf<Size, D>;
+        return std::make_unique<End>(End::Consumer::connect_as(design, address, options, deadline));
     }};
 
 template <std::size_t Size>
-const EndMakers* makers_of_size(ring::Design design) {
+const EndMakers* makers_of_size(ring::Design asked) {
+    const ring::Design design = ring::flows_of(asked);
 #define MILLRACE_CASE(D) \
     if (design == D) return &makers_of<Size, D>;
     MILLRACE_NAMED_DESIGNS(MILLRACE_CASE)

@@ -29,6 +29,8 @@ const std::vector<Contestant>& named_contestants() {
         {"push2, pool 16", ContestantKind::queue, data_push2, 16},
         {"space push", ContestantKind::queue, ring::design_2, 64, most_credit_parts},
         {"space push2", ContestantKind::queue, space_push2, 64, most_credit_parts},
+        {"batching", ContestantKind::queue, batching},
+        {"data mover", ContestantKind::queue, data_mover},
         {"socket", ContestantKind::socket},
         {"raw write", ContestantKind::raw_write},
     };
@@ -98,7 +100,10 @@ const std::vector<Figure>& all_figures() {
         {"TN-WM", "basic"}, {"TN-Push", "transfer push"}, {"TN-Pull", "transfer pull"}};
     static const std::vector<Series> spaces{
         {"Pull", "basic"}, {"Push", "space push"}, {"Push-2", "space push2"}};
-    static const std::vector<Series> queues{{"Socket", "socket"}, {"Basic", "basic"}};
+    static const std::vector<Series> queues{{"Socket", "socket"},
+                                            {"Basic", "basic"},
+                                            {"Batching", "batching"},
+                                            {"Data Mover", "data mover"}};
     static const std::vector<Figure> list{
         {"6.1", "Throughput with different types of transfer notifications", Quantity::megabits,
          transfers},

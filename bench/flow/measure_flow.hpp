@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "millrace/flow/options.hpp"
@@ -18,7 +19,8 @@ struct FlowCase {
     std::uint64_t capacity = 8192;  ///< items in each of the two rings
     std::uint32_t receive_pool = 64;
     std::uint32_t credit_parts = 8;
-    std::string mode = "fast";  ///< as MILLRACE_SOFT_MODE has it
+    std::optional<std::uint32_t> batch{};  ///< designs with batching; not given: their default
+    std::string mode = "fast";             ///< as MILLRACE_SOFT_MODE has it
     std::uint64_t items = std::uint64_t{1} << 20;
     /// A run ends after this time even if it has not moved that many items.
     std::chrono::nanoseconds limit = std::chrono::seconds{30};

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include <sched.h>
 #include <sys/socket.h>
 
 #include "call_times.hpp"
@@ -53,6 +54,7 @@ class Putting {
                       Put&& put) {
         std::uint32_t until_sample = CallTimes::stride;
         std::uint32_t turn = 0;
+        std::uint32_t fulls = 0;
         std::uint64_t number = first;
         const std::uint64_t last = first + items;
         while (number != last) {
@@ -72,9 +74,12 @@ class Putting {
             }
             if (status == base::Status::ok) [[likely]] {
                 ++number;
+                fulls = 0;
             } else {
                 require(status == base::Status::full, "an item that is put");
                 base::pause();
+                // A data mover, and a link's engine, may have no other core than this one.
+                if (++fulls % patient_fulls == 0) ::sched_yield();
                 if ((++turn & 1023U) == 0) pair.check(turn);
             }
         }
@@ -82,6 +87,9 @@ class Putting {
     }
     CallTimes ok_;
     CallTimes full_;
+
+  private:
+    static constexpr std::uint32_t patient_fulls = 64;
 };
 
 constexpr std::uint64_t no_end = ~std::uint64_t{0};
@@ -194,13 +202,13 @@ StreamResult measure_stream(const FlowCase& chosen) {
         pair_options(chosen),
         [&](Pair& pair) {
             auto listener = listen_for_second(pair, options_of(chosen));
-            const auto end = makers.accept_producer(listener, patience_of(chosen));
+            const auto end = makers.accept_producer(chosen.design, listener, patience_of(chosen));
             produce(pair, chosen, *end, result);
             return 0.0;
         },
         [&](Pair& pair) {
-            const auto end = makers.connect_consumer(address_of_first(pair), options_of(chosen),
-                                                     patience_of(chosen));
+            const auto end = makers.connect_consumer(chosen.design, address_of_first(pair),
+                                                     options_of(chosen), patience_of(chosen));
             consume(pair, chosen, *end);
         });
     return result;

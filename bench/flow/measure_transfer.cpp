@@ -145,8 +145,8 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
         pair_options(chosen),
         [&](Pair& pair) {
             auto listener = listen_for_second(pair, options_of(chosen));
-            const auto there = makers.accept_producer(listener, patience_of(chosen));
-            const auto back = makers.accept_consumer(listener, patience_of(chosen));
+            const auto there = makers.accept_producer(chosen.design, listener, patience_of(chosen));
+            const auto back = makers.accept_consumer(chosen.design, listener, patience_of(chosen));
             pair.meet();
             const double half = median_half(chosen, handshakes, [&](std::uint32_t number) {
                 put(pair, *there, number);
@@ -158,10 +158,10 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
         },
         [&](Pair& pair) {
             const auto address = address_of_first(pair);
-            const auto there =
-                makers.connect_consumer(address, options_of(chosen), patience_of(chosen));
-            const auto back =
-                makers.connect_producer(address, options_of(chosen), patience_of(chosen));
+            const auto there = makers.connect_consumer(chosen.design, address, options_of(chosen),
+                                                       patience_of(chosen));
+            const auto back = makers.connect_producer(chosen.design, address, options_of(chosen),
+                                                      patience_of(chosen));
             pair.meet();
             for (std::uint32_t number = 0; take(pair, *there, number); ++number) {
                 put(pair, *back, number);

@@ -34,14 +34,17 @@ class ConsumingEnd {
     [[nodiscard]] virtual flow::ConsumerStats stats() = 0;
 };
 
-/// How the ends of one design and size are made. Whoever accepts is the measuring side.
+/// How the ends of one size and three flows are made; batching and mover are those of the design
+/// that is passed. Whoever accepts is the measuring side.
 struct EndMakers {
-    std::unique_ptr<ProducingEnd> (*accept_producer)(flow::Listener&, const base::Deadline&);
-    std::unique_ptr<ConsumingEnd> (*accept_consumer)(flow::Listener&, const base::Deadline&);
-    std::unique_ptr<ProducingEnd> (*connect_producer)(const connect::Address&, const flow::Options&,
-                                                      const base::Deadline&);
-    std::unique_ptr<ConsumingEnd> (*connect_consumer)(const connect::Address&, const flow::Options&,
-                                                      const base::Deadline&);
+    std::unique_ptr<ProducingEnd> (*accept_producer)(ring::Design, flow::Listener&,
+                                                     const base::Deadline&);
+    std::unique_ptr<ConsumingEnd> (*accept_consumer)(ring::Design, flow::Listener&,
+                                                     const base::Deadline&);
+    std::unique_ptr<ProducingEnd> (*connect_producer)(ring::Design, const connect::Address&,
+                                                      const flow::Options&, const base::Deadline&);
+    std::unique_ptr<ConsumingEnd> (*connect_consumer)(ring::Design, const connect::Address&,
+                                                      const flow::Options&, const base::Deadline&);
 };
 
 /// Null if that design is not built for that size: designs that no figure names are built for

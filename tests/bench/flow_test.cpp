@@ -173,6 +173,14 @@ TEST_P(FlowMeasurement, CountsWhatTheDesignPromises) {
     chosen.design = contestant_of("push2, pool 64").design;
     const StreamResult push2 = measure_stream(chosen);
     EXPECT_NEAR(push2.consumer_requests, 1, 0.01) << "a receive for each item";
+
+    for (const char* batched : {"batching", "data mover"}) {
+        chosen.design = contestant_of(batched).design;
+        const StreamResult result = measure_stream(chosen);
+        EXPECT_EQ(result.items, 20'000U) << batched;
+        EXPECT_LT(result.producer_requests, basic.producer_requests) << batched;
+    }
+    chosen.design = ring::design_2;
     EXPECT_GT(measure_transfer(chosen, 128), 0);
     EXPECT_GT(measure_raw_write(chosen, 128), 0);
 }

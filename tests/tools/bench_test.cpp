@@ -1,9 +1,11 @@
 // `millrace bench` as a user runs it: exit status and output, never how fast.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <utility>
 
@@ -54,10 +56,14 @@ TEST(Bench, WritesJsonInPlaceOfLines) {
 }
 
 TEST(Bench, RepeatsAFigureQuicklyAndWritesAllOfItAsJson) {
-    const auto [status, text] = run("flow --figure 6.3 --mode fast --quick --json 2>/dev/null");
+    const std::string path = testing::TempDir() + "flow-" + std::to_string(getpid()) + ".json";
+    const auto [status, text] = run("flow --figure 6.3 --mode fast --quick --json " + path);
     EXPECT_EQ(status, 0) << text;
-    const auto document = nlohmann::json::parse(text, nullptr, false);
+    std::ifstream file{path};
+    const auto document = nlohmann::json::parse(file, nullptr, false);
+    std::remove(path.c_str());
     ASSERT_FALSE(document.is_discarded()) << text;
+    EXPECT_NE(text.find("Figure 6.3"), std::string::npos) << text;
     ASSERT_EQ(document["figures"].size(), 1U);
     EXPECT_EQ(document["figures"][0]["id"], "6.3");
     for (const auto& series : document["figures"][0]["series"]) {
