@@ -67,8 +67,8 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
                 base::Status status = consumer.peek(item);
                 if (status != base::Status::ok) [[unlikely]]
                     status = consumer.peek(item, deadline);
-                require(status == base::Status::ok && item->holds(number),
-                        "an item of a flow queue");
+                require(status == base::Status::ok, "an item that comes in time");
+                require(item->holds(number), "an item of a flow queue");
                 consumer.release();
             }
             pair.meet();
