@@ -966,8 +966,9 @@ Progress Executor::tell_receiver(const Request& request) noexcept {
 Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     PendingLine& pending = *sender_.end.block.pending;
     plan_ = sender_.end.strict == nullptr ? 0 : load_once(entry.plan);
-    const bool begun = plan_ != 0 && pending.step.load(std::memory_order_relaxed) != 0;
-    due_ = begun ? pending.step_due.load(std::memory_order_relaxed) : load_once(entry.due);
+    const std::uint32_t step = plan_ == 0 ? 0 : pending.step.load(std::memory_order_relaxed);
+    due_ = step == 0 ? load_once(entry.due) : pending.step_due.load(std::memory_order_relaxed);
+    if (hurry_ && step == step_landed) due_ = 0;
     if (due_ != 0 && link_now() < due_) return Progress::not_due;
     const std::uint32_t opcode = load_once(entry.opcode);
     if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
@@ -982,9 +983,10 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     if ((load_once(entry.flags) & pending_lost) != 0 && !reliable_) [[unlikely]]
         return lose(request, request.swap);
     if (plan_ == 0) return run(request);
-    const bool landed = pending.step.load(std::memory_order_relaxed) == step_landed &&
-                        sends_to_receive(request.opcode);
-    const Progress progress = landed ? tell_receiver(request) : run_as<true>(request);
+    const bool landed = step == step_landed && sends_to_receive(request.opcode);
+    Progress progress = landed ? tell_receiver(request) : run_as<true>(request);
+    // Nobody is there to be told, and an unreliable sender does not wait.
+    if (landed && !reliable_) progress = Progress::done;
     // The next request at the head begins from the beginning.
     if (progress == Progress::done) pending.step.store(0, std::memory_order_relaxed);
     return progress;

@@ -199,6 +199,9 @@ class Executor {
     /// as much of it as is due.
     [[nodiscard]] Progress run_pending(const PendingEntry& entry) noexcept;
 
+    /// Mode `strict`: the receiver of what has landed is told now, whatever the plan says.
+    void set_hurry(bool hurry) noexcept { hurry_ = hurry; }
+
     /// Of the bytes that the request at `entry`, of our own block, is to carry. nullopt: it takes
     /// them from the program's memory no more (inline), or has no right to them.
     [[nodiscard]] std::optional<std::uint64_t> checksum_of_source(
@@ -341,6 +344,7 @@ class Executor {
     RungEpoch rung_receive_;
     std::int64_t due_ = 0;    ///< of the request that was not
     std::uint32_t plan_ = 0;  ///< of the pending request that runs
+    bool hurry_ = false;
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;

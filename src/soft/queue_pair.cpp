@@ -215,6 +215,7 @@ void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
     if (((erring || settled) && !send_only) || state == IBV_QPS_RESET) return;
     if (flights != nullptr && !send_only) flights->ground(link_now());
+    if (strict()) static_cast<void>(take_landed());
     set_state(IBV_QPS_ERR);
     receive_status.store(receive, std::memory_order_relaxed);
     if (!send_only) {  // else the sends are being flushed already
@@ -526,6 +527,23 @@ void QueuePair::run_peer_pending() noexcept {
         if (link != nullptr) static_cast<void>(peer_is_due());
     }
     run_lock.unlock();
+}
+
+bool QueuePair::take_landed() noexcept {
+    if (!run_lock.try_lock()) return false;
+    const auto landed = [&] {
+        return theirs.connected() &&
+               peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
+    };
+    if (landed()) {
+        theirs.set_hurry(true);
+        static_cast<void>(
+            run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters));
+        theirs.set_hurry(false);
+    }
+    const bool done = !landed();
+    run_lock.unlock();
+    return done;
 }
 
 bool QueuePair::peer_is_due() noexcept {

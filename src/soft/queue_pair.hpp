@@ -222,6 +222,10 @@ struct QueuePair : ExtendableQueuePair {
     }
     [[nodiscard]] std::uint32_t pending_count() const noexcept;
 
+    /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
+    /// peer may know to have arrived. False: somebody else is busy with it.
+    [[nodiscard]] bool take_landed() noexcept;
+
   private:
     /// Can our pending ring's head be there? With send_lock.
     [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;

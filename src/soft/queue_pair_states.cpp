@@ -161,6 +161,8 @@ void publish(QueuePair& qp) noexcept {
 }
 
 int to_error(QueuePair& qp) noexcept {
+    // Who is busy with it lets go soon; who does not is dead or stopped.
+    for (int tries = 0; qp.strict() && tries < 1000 && !qp.take_landed(); ++tries) base::pause();
     {
         const std::lock_guard guard{qp.send_lock};
         qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
