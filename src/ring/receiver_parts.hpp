@@ -1,10 +1,13 @@
-// Receiver's slow paths and setup, see the header. Included by the files that make Receivers of
-// the designs of one data flow.
+// Receiver's setup and its slow paths: what has arrived, credit, the end. Included by the files
+// that make Receivers of the designs of one data flow; brings the other parts along.
 #pragma once
 
 #include "millrace/ring/receiver.hpp"
 
 #include "millrace/base/error.hpp"
+#include "receiver_chunks.hpp"
+#include "receiver_pull.hpp"
+#include "receiver_sleep.hpp"
 
 #include <fmt/format.h>
 
@@ -17,79 +20,6 @@
 namespace millrace::ring {
 
 using base::Status;
-
-/// Sleeps for items: news is that the producer has sent more than was consumed.
-template <Design D>
-    requires(check_design<D>())
-class Receiver<D>::FlagSleeper final : public Sleeper {
-  public:
-    FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
-        : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
-
-    /// Whoever sleeps owes nothing: the producer may wait for this credit.
-    void prepare() override {
-        if (receiver_->free_position() != receiver_->returned_) receiver_->return_credit();
-        Sleeper::prepare();
-        receiver_->waiting_ = true;
-        // The look behind it must offer credit again that found one in flight: whose completion was
-        // reaped just now wakes nobody.
-        receiver_->looked_ = 0;
-    }
-    void park(std::chrono::nanoseconds limit) override {
-        Sleeper::park(limit);
-        receiver_->looked_ = 0;
-    }
-    void retract() override {
-        receiver_->waiting_ = false;
-        Sleeper::retract();
-    }
-
-  protected:
-    /// A torn word counts as news: to look once more is all that news leads to.
-    bool is_news(std::uint64_t progress) noexcept override {
-        return progress != receiver_->free_position();
-    }
-
-  private:
-    Receiver* receiver_;
-};
-
-/// Sleeps for completions of the receives that data take.
-template <Design D>
-    requires(check_design<D>())
-class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
-  public:
-    explicit ArrivalSleeper(Receiver& receiver)
-        : CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
-
-    void prepare() override {
-        if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
-        CompletionSleeper::prepare();
-        receiver_->waiting_ = true;
-        receiver_->looked_ = 0;  // as above
-    }
-    void park(std::chrono::nanoseconds limit) override {
-        CompletionSleeper::park(limit);
-        receiver_->looked_ = 0;
-    }
-    void retract() override {
-        receiver_->waiting_ = false;
-        CompletionSleeper::retract();
-    }
-
-  protected:
-    bool is_late() noexcept override {
-        if constexpr (D.data == DataFlow::push2 && D.transfer != TransferNotification::event) {
-            receiver_->chunks_.take();
-            return receiver_->chunks_.arrived() != receiver_->consumed_;
-        } else {
-            return false;
-        }
-    }
-
-  private:
-    Receiver* receiver_;
-};
 
 template <Design D>
     requires(check_design<D>())
@@ -118,6 +48,10 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
         const std::uint64_t smallest = terms_.framed() ? Frames<D>::overhead : terms_.slot_bytes;
         credit_step_ =
             std::max<std::uint64_t>(std::min(credit_step_, terms_.receive_pool / 2 * smallest), 1);
+    }
+    if (D.data == DataFlow::push2 && !terms_.framed() && terms_.chunk_bytes != terms_.slot_bytes) {
+        in_batches_ = true;
+        credit_step_ = std::max(credit_step_, terms_.chunk_bytes);
     }
     page.progress.store(PositionWord::pack(terms_.initial));
     look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
@@ -236,7 +170,14 @@ Status Receiver<D>::look() noexcept {
             std::memcpy(&total, words.data(), sizeof total);
             if constexpr (!looks_at_marks && D.data != DataFlow::pull) {
                 // It flushed before it said so. Its counters are gone with it; its word is here.
-                if (total - consumed_ <= ring_bytes_) arrived(total);
+                if (total - consumed_ <= ring_bytes_) {
+                    if (in_batches_) {
+                        told_ = total;
+                        (void)advance();
+                    } else {
+                        arrived(total);
+                    }
+                }
                 if (total != consumed_ && consumed_ != arrived_) return Status::empty;
             }
             if (total == consumed_) {
@@ -275,13 +216,24 @@ bool Receiver<D>::advance() noexcept {
         pull();
     } else if constexpr (D.transfer == TransferNotification::event) {
         chunks_.take();
-        arrived(chunks_.arrived());
+        if (in_batches_) {
+            enter_chunk(chunks_.arrived());
+        } else {
+            arrived(chunks_.arrived());
+        }
     } else {
         if constexpr (D.transfer == TransferNotification::pull) {
             if (hushed()) return consumed_ != arrived_;
         }
         if (transfer_.look(consumed_ + terms_.window_bytes) == Claim::impossible) disbelieve();
-        arrived(transfer_.position());
+        if (in_batches_) {
+            if (static_cast<std::int64_t>(transfer_.position() - told_) > 0) {
+                told_ = transfer_.position();
+            }
+            enter_chunk(told_);
+        } else {
+            arrived(transfer_.position());
+        }
     }
     return consumed_ != arrived_;
 }
@@ -289,112 +241,8 @@ bool Receiver<D>::advance() noexcept {
 template <Design D>
     requires(check_design<D>())
 void Receiver<D>::ask_ahead() noexcept {
+    if (in_batches_ && told_ - consumed_ >= low_water_) return;
     if (ended_ == Status::ok) (void)advance();
-}
-
-/// Where there is something to pull beyond arrived_: told_ says so afterwards. False: not known
-/// yet, or there is nothing.
-template <Design D>
-    requires(check_design<D>())
-bool Receiver<D>::ask() noexcept {
-    if constexpr (D.data != DataFlow::pull) {
-        return false;
-    } else if constexpr (D.transfer == TransferNotification::watermark) {
-        // The first word of the next frame, or the mark of a slot some way ahead.
-        std::uint64_t at = pull_offset_;
-        if (!terms_.framed()) {
-            at += ahead_ * terms_.slot_bytes - mark_bytes;
-            if (at >= ring_bytes_) at -= ring_bytes_;
-        }
-        probing_ = puller_.start_probe(at) == Status::ok;
-        return probing_ && puller_.finish() && look_at_probe();
-    } else {
-        if (transfer_.look(arrived_ + ring_bytes_) == Claim::impossible) disbelieve();
-        if (static_cast<std::int64_t>(transfer_.position() - told_) > 0) {
-            told_ = transfer_.position();
-        }
-        return told_ != arrived_;
-    }
-}
-
-template <Design D>
-    requires(check_design<D>())
-bool Receiver<D>::look_at_probe() noexcept {
-    probing_ = false;
-    const std::uint64_t word = load_word(page_memory_.data() + offsetof(Page, probe_landing));
-    if (!terms_.framed()) {
-        const std::uint64_t bytes = ahead_ * terms_.slot_bytes;
-        if (word != slot_mark(arrived_ + bytes - terms_.slot_bytes, initial_)) {
-            ahead_ = 1;
-            return false;
-        }
-        told_ = arrived_ + bytes;
-        ahead_ = std::min(ahead_ * 2, terms_.capacity());
-        return true;
-    }
-    const std::uint64_t tag = frame_tag(arrived_, terms_.secret);
-    const std::uint64_t rest = ring_bytes_ - pull_offset_;
-    if (word == skip_word(tag)) {
-        told_ = arrived_ + rest;
-    } else if (is_frame_header(word, tag) && frame_length(word) <= terms_.max_frame() &&
-               frame_bytes(frame_length(word)) <= rest) {
-        told_ = arrived_ + frame_bytes(frame_length(word));
-    }
-    return told_ != arrived_;
-}
-
-/// The run has arrived. False: it was not what its first word promised, and is READ again.
-template <Design D>
-    requires(check_design<D>())
-bool Receiver<D>::take_run() noexcept {
-    if constexpr (has_marks(D)) {
-        if (terms_.framed()) {
-            const std::uint64_t tag = frame_tag(arrived_, terms_.secret);
-            const std::byte* const frame = ring_ + pull_offset_;
-            const std::uint64_t word = load_word(frame);
-            const bool whole =
-                word == skip_word(tag) ||
-                (is_frame_header(word, tag) && frame_bytes(frame_length(word)) == run_ &&
-                 load_word(frame + run_ - mark_bytes) == frame_trailer(tag, frame_length(word)));
-            if (!whole) {
-                told_ = arrived_;
-                run_ = 0;
-                return false;
-            }
-        }
-    }
-    arrived_ += run_;
-    pull_offset_ += run_;
-    if (pull_offset_ == ring_bytes_) pull_offset_ = 0;
-    run_ = 0;
-    return_credit();
-    return true;
-}
-
-template <Design D>
-    requires(check_design<D>())
-void Receiver<D>::pull() noexcept {
-    // Devices that complete at once go through all of it in one call.
-    for (int turn = 0; turn < 4; ++turn) {
-        if (puller_.busy()) {
-            if (!puller_.finish()) return;
-            if (probing_) {
-                if (!look_at_probe()) return;
-            } else if (take_run() && consumed_ != arrived_) {
-                return;
-            }
-        }
-        if (told_ == arrived_) {
-            if (hushed() || arrived_ - consumed_ == ring_bytes_ || !ask()) return;
-        }
-        std::uint64_t bytes = told_ - arrived_;
-        const std::uint64_t space = ring_bytes_ - (arrived_ - consumed_);
-        if (has_marks(D) && terms_.framed() && bytes > space) return;
-        bytes = std::min({bytes, space, ring_bytes_ - pull_offset_});
-        if (bytes == 0) return;
-        if (puller_.start(pull_offset_, bytes) != Status::ok) return;
-        run_ = bytes;
-    }
 }
 
 /// front_frame where it is known how far frames have arrived.

@@ -30,7 +30,10 @@ base::Status Sender<D>::send_weighed() noexcept {
     const std::uint64_t bytes = produced_ - intransit_;
     if (bytes < gather_) return ended_;
     if (batching_ == Batching::dynamic && !is_due(bytes)) return ended_;
-    return push();
+    only_whole_ = batching_ == Batching::fixed;
+    const base::Status status = push();
+    only_whole_ = false;
+    return status;
 }
 
 /// True: `bytes` should go now. False: gather_ says when to ask again.

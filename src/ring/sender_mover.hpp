@@ -2,8 +2,8 @@
 // that make Senders.
 //
 //                      calling thread                   the mover's thread
-//   produced_, room_,  reads and writes                 -
-//   offset_, way_
+//   produced_,         reads and writes                 -
+//   offset_, room_end_
 //   published          stores, and notifies the mover   loads, as laid_
 //   transferred        loads, for room                  stores, and rings for the calling thread
 //   settled            loads, for flush                 stores
@@ -194,7 +194,7 @@ bool Sender<D>::try_pause(std::unique_lock<std::mutex>& lock) const noexcept {
 template <Design D>
     requires(check_design<D>())
 base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
-    room_ = 0;
+    set_room(0);
     if (const base::Status status = moved_->outcome(); status != base::Status::ok) return status;
     const std::uint64_t size = terms_.ring_bytes;
     if (bytes >
@@ -214,7 +214,7 @@ base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
         produced_ += skip;
         offset_ = 0;
     }
-    room_ = std::max(bytes, std::min(own - skip, size - offset_));
+    set_room(std::max(bytes, std::min(own - skip, size - offset_)));
     return base::Status::ok;
 }
 

@@ -1,10 +1,11 @@
-// Sender's slow paths and setup, see the header. Included by the files that make Senders of the
-// designs of one data flow.
+// Sender's setup and its slow paths: room, space, completions, the end. Included by the files that
+// make Senders of the designs of one data flow; brings the other parts along.
 #pragma once
 
 #include "millrace/ring/sender.hpp"
 #include "sender_batching.hpp"
 #include "sender_mover.hpp"
+#include "sender_push.hpp"
 
 #include <bit>
 #include <cstdint>
@@ -57,7 +58,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     auto& page = *reinterpret_cast<Page*>(page_memory_.data());
     ring_ = ring_memory_.data();
 
-    produced_ = intransit_ = transferred_ = covered_ = terms_.initial;
+    produced_ = intransit_ = transferred_ = covered_ = room_end_ = terms_.initial;
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
     if (batching_ == Batching::dynamic) quarter_ = 1;  // the end of each transfer is waited for
@@ -119,20 +120,11 @@ Sender<D>::~Sender() {
 
 template <Design D>
     requires(check_design<D>())
-std::uint64_t Sender<D>::unit_at(std::uint64_t offset, std::uint64_t position) const noexcept {
-    if (!terms_.framed()) return terms_.slot_bytes;
-    const std::uint64_t word = load_word(ring_ + offset);
-    if (word == Frames<D>::skip(position, terms_.secret)) return terms_.ring_bytes - offset;
-    return Frames<D>::bytes(frame_length(word), terms_.chunk_bytes);
-}
-
-template <Design D>
-    requires(check_design<D>())
 void Sender<D>::fall_behind() noexcept {
     if (way_ == Way::behind || way_ == Way::moved) return;
     behind_offset_ = offset_ - (produced_ - intransit_);
     way_ = Way::behind;
-    room_ = 0;
+    set_room(0);
 }
 
 template <Design D>
@@ -265,144 +257,6 @@ Status Sender<D>::settle() noexcept {
 
 template <Design D>
     requires(check_design<D>())
-Status Sender<D>::push_failed(Status status) noexcept {
-    if (status != Status::full) return end();
-    fall_behind();  // no slot: the items wait for the next call
-    // No receive as far as is known: to look for space may tell of more.
-    if constexpr (D.transfer == TransferNotification::immediate) return push_behind();
-    return Status::ok;
-}
-
-template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push_behind() noexcept {
-    if (ended_ != Status::ok) return ended_;
-    if constexpr (D.data != DataFlow::push1) return push_unit_runs();
-    const std::uint64_t size = terms_.ring_bytes;
-    bool refreshed = false;
-    while (laid() != intransit_) {
-        if (behind_offset_ == size) behind_offset_ = 0;
-        if (look_for_space() != Status::ok) return ended_;
-        const std::uint64_t used = intransit_ - space_.consumed();
-        const std::uint64_t limit =
-            std::min({terms_.window_bytes - used, laid() - intransit_, size - behind_offset_});
-        // Whole units only: what the consumer is told of must be able to arrive.
-        std::uint64_t last = 0;
-        std::uint64_t run = units_within(limit, last);
-        if constexpr (D.transfer == TransferNotification::immediate) {
-            if (!notice_.has_receive(space_.consumed())) run = 0;
-        }
-        if (run == 0) {
-            if (refreshed) break;
-            refreshed = true;
-            const Status status = refresh();
-            if (status != Status::ok) return status;
-            ++lazy_refreshes_;
-            continue;
-        }
-        // A skip is its first word; the rest of the ring's end need not travel.
-        const std::uint64_t last_offset = behind_offset_ + run - last;
-        const bool skips = terms_.framed() && is_skip(last_offset, intransit_ + run - last);
-        const std::uint64_t bytes = skips ? run - last + mark_bytes : run;
-
-        const bool wake = bell_.publish(intransit_ + run);
-        const Signal signal = signal_for(intransit_ + run);
-        Status status;
-        if constexpr (D.data != DataFlow::push1) {
-            return Status::ok;  // never here: these have a loop of their own
-        } else if constexpr (D.transfer == TransferNotification::immediate) {
-            status = this->run(behind_offset_, bytes, intransit_ + run, signal);
-        } else if (terms_.in_order) {
-            status = mover_.run(behind_offset_, bytes, signal);
-        } else {
-            const std::uint64_t first = unit_at(behind_offset_, intransit_);
-            const std::uint64_t mark =
-                skips && first == run ? behind_offset_ : behind_offset_ + first - mark_bytes;
-            status = mover_.run_then_mark(behind_offset_, bytes, mark, signal);
-        }
-        if (status == Status::full) break;
-        if (status != Status::ok) return end();
-        intransit_ += run;
-        behind_offset_ += run;
-        if (window_.last_is_signaled()) cover();
-        if (wake) (void)bell_.ring();
-    }
-    return tell();
-}
-
-template <Design D>
-    requires(check_design<D>())
-std::uint64_t Sender<D>::units_within(std::uint64_t limit, std::uint64_t& last) const noexcept {
-    if (!terms_.framed()) {
-        last = terms_.slot_bytes;
-        return limit / last * last;
-    }
-    std::uint64_t run = 0;
-    while (run != limit) {
-        const std::uint64_t unit = unit_at(behind_offset_ + run, intransit_ + run);
-        if (run + unit > limit) break;
-        run += unit;
-        last = unit;
-    }
-    return run;
-}
-
-/// push_behind where units do not go as runs of one WRITE: push2 SENDs them one by one, and with
-/// pull they need only be told of.
-template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push_unit_runs() noexcept {
-    if constexpr (D.data == DataFlow::pull) {
-        if (laid() == intransit_) return tell();
-        show_held_mark();
-        const bool wake = bell_.publish(laid());
-        intransit_ = laid();
-        if (way_ != Way::moved) behind_offset_ = offset_;
-        const Status told = tell();
-        if (wake) (void)bell_.ring();
-        return told;
-    } else if constexpr (D.data == DataFlow::push2) {
-        bool refreshed = false;
-        while (laid() != intransit_) {
-            if (behind_offset_ == terms_.ring_bytes) behind_offset_ = 0;
-            const std::uint64_t unit = unit_at(behind_offset_, intransit_);
-            if (intransit_ - space_.consumed() + unit > terms_.window_bytes) {
-                if (look_for_space() != Status::ok) return ended_;
-                if (intransit_ - space_.consumed() + unit > terms_.window_bytes) {
-                    if (refreshed) break;
-                    refreshed = true;
-                    if (const Status status = refresh(); status != Status::ok) return status;
-                    ++lazy_refreshes_;
-                    continue;
-                }
-            }
-            if (!mover_.has_slots(unit / terms_.chunk_bytes)) {
-                if (window_.broken()) return end();
-                break;
-            }
-            Status status;
-            if (!terms_.framed()) {
-                status = mover_.run(behind_offset_, unit, signal_for(intransit_ + unit));
-            } else if (is_skip(behind_offset_, intransit_)) {
-                status = mover_.skip(behind_offset_, terms_.ring_bytes, mark_bytes);
-            } else {
-                const std::uint32_t length = frame_length(load_word(ring_ + behind_offset_));
-                status = mover_.run(behind_offset_, Frames<D>::sent_bytes(length),
-                                    signal_for(intransit_ + unit));
-            }
-            if (status != Status::ok) return end();  // there were slots
-            intransit_ += unit;
-            behind_offset_ += unit;
-            if (window_.last_is_signaled()) cover();
-        }
-        return tell();
-    } else {
-        return Status::ok;
-    }
-}
-
-template <Design D>
-    requires(check_design<D>())
 Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (way_ == Way::moved) return make_moved_room(bytes);
     if (ended_ != Status::ok) return ended_;
@@ -431,7 +285,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         if (const Status status = settle(); status != Status::ok) return status;
         if (bytes + skip > own_room()) {
             ++full_returns_;
-            room_ = 0;
+            set_room(0);
             return Status::full;
         }
     }
@@ -445,12 +299,12 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (D.data != DataFlow::push2 && terms_.in_order &&
         (way_ != Way::behind || produced_ == intransit_) && peer_room() >= bytes) {
         way_ = batching_ == Batching::dynamic ? Way::weighed : Way::straight;
-        room_ = std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
-                                          space_.look_after(in_use())}));
+        set_room(std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
+                                           space_.look_after(in_use())})));
     } else {
         fall_behind();
         // What only gathers need not look for news each time.
-        room_ = std::max(bytes, std::min({own_room(), size - offset_, terms_.batch_bytes}));
+        set_room(std::max(bytes, std::min({own_room(), size - offset_, terms_.batch_bytes})));
     }
     return Status::ok;
 }
@@ -486,7 +340,7 @@ Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& 
     const std::uint64_t total = produced_;
     link_.say_goodbye(std::as_bytes(std::span{&total, 1}));
     ended_ = Status::closed;
-    room_ = 0;
+    set_room(0);
     return Status::ok;
 }
 

@@ -90,6 +90,12 @@ std::uint64_t chunk_of_frames(std::uint64_t ring_bytes) {
     return std::max<std::uint64_t>(std::bit_ceil(ring_bytes) / 64, 32);
 }
 
+/// True: a SEND carries a batch of items. A mover sends whatever it finds, and so one by one.
+bool is_sent_in_batches(Design design) {
+    return design.data == DataFlow::push2 && design.batching != Batching::none &&
+           design.mover == Mover::passive;
+}
+
 /// `batch`: 0 if nobody asked for a size.
 void agree_on_batch(Terms& terms, Design design, std::uint32_t batch, std::uint64_t capacity) {
     if (design.batching == Batching::none) return;
@@ -103,6 +109,8 @@ void agree_on_batch(Terms& terms, Design design, std::uint32_t batch, std::uint6
     terms.batch = batch;
     if (!terms.framed()) {
         terms.batch_bytes = batch * terms.slot_bytes;
+        // What is sent at once is received at once, and the ring is whole batches.
+        if (is_sent_in_batches(design)) terms.ring_bytes -= terms.ring_bytes % terms.batch_bytes;
     } else if (!fixed) {
         terms.batch_bytes = terms.ring_bytes / 16;
     }
@@ -271,7 +279,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     }
     terms.window_bytes = terms.ring_bytes;
     if (design.data == DataFlow::push2) {
-        terms.chunk_bytes = terms.framed() ? chunk_of_frames(capacity) : terms.slot_bytes;
+        terms.chunk_bytes = terms.framed()               ? chunk_of_frames(capacity)
+                            : is_sent_in_batches(design) ? terms.batch_bytes
+                                                         : terms.slot_bytes;
         if (terms.framed()) terms.ring_bytes = round_up(capacity, 2 * terms.chunk_bytes);
         const std::uint64_t chunks = terms.ring_bytes / terms.chunk_bytes;
         if (terms.receive_pool > chunks && terms.receive_pool != RingOptions::default_pool) {

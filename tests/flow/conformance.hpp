@@ -188,13 +188,13 @@ void keeps_order_where_the_ring_wraps(ring::Design design) {
 }
 
 template <class T>
-void says_full_and_goes_on(ring::Design design) {
+void says_full_and_goes_on(ring::Design design, int rounds = 5) {
     for (const std::uint64_t size : {1, 2, 3, 100}) {
         AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(size)}};
         ASSERT_TRUE(ends.producer && ends.consumer);
         std::uint64_t sent = 0;
         std::uint64_t taken = 0;
-        for (int round = 0; round < 5; ++round) {
+        for (int round = 0; round < rounds; ++round) {
             Status status;
             while ((status = ends.producer->enqueue(Kind<T>::make(sent), Deadline::after(2ms))) ==
                    Status::ok) {

@@ -32,11 +32,15 @@ INSTANTIATE_TEST_SUITE_P(Ways, EveryWayOfFrames, testing::ValuesIn(every_way()),
 TEST_P(EveryWayOfFrames, KeepsOrderWhereTheRingWraps) {
     at_every_point([](ring::Design design) { keeps_order_where_the_ring_wraps<Bytes>(design); });
 }
-TEST_P(EveryWayOfFrames, SaysFullAndGoesOn) { at_every_point(says_full_and_goes_on<Bytes>); }
+TEST_P(EveryWayOfFrames, SaysFullAndGoesOn) {
+    at_every_point([](ring::Design design) { says_full_and_goes_on<Bytes>(design, 1); });
+}
 TEST_P(EveryWayOfFrames, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Bytes>);
 }
-TEST_P(EveryWayOfFrames, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Bytes>); }
+TEST_P(EveryWayOfFrames, SleepsAndWakes) {
+    at_every_point(sleeps_and_wakes<Bytes>);
+}
 TEST_P(EveryWayOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Bytes>);
 }

@@ -32,11 +32,15 @@ INSTANTIATE_TEST_SUITE_P(Ways, EveryWayOfItems, testing::ValuesIn(every_way()), 
 TEST_P(EveryWayOfItems, KeepsOrderWhereTheRingWraps) {
     at_every_point([](ring::Design design) { keeps_order_where_the_ring_wraps<Numbered>(design); });
 }
-TEST_P(EveryWayOfItems, SaysFullAndGoesOn) { at_every_point(says_full_and_goes_on<Numbered>); }
+TEST_P(EveryWayOfItems, SaysFullAndGoesOn) {
+    at_every_point([](ring::Design design) { says_full_and_goes_on<Numbered>(design, 1); });
+}
 TEST_P(EveryWayOfItems, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Numbered>);
 }
-TEST_P(EveryWayOfItems, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Numbered>); }
+TEST_P(EveryWayOfItems, SleepsAndWakes) {
+    at_every_point(sleeps_and_wakes<Numbered>);
+}
 TEST_P(EveryWayOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Numbered>);
 }

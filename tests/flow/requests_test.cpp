@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <thread>
 
 #include "flow/conformance.hpp"
 
@@ -24,9 +26,16 @@ struct Posts {
     std::atomic<std::uint64_t> read{0};
     std::atomic<std::uint64_t> receive{0};
 
+    /// Those of SENDs, WRITEs and READs that one thread made.
+    std::atomic<std::thread::id> watched{};
+    std::atomic<std::uint64_t> by_watched{0};
+
     void clear() {
+        watched = std::thread::id{};
+        by_watched = 0;
         for (auto* count : {&write, &write_with_immediate, &send, &read, &receive}) *count = 0;
     }
+    [[nodiscard]] std::uint64_t all() const { return write + write_with_immediate + send + read; }
     void count(ibv_wr_opcode opcode) {
         switch (opcode) {
             case IBV_WR_RDMA_WRITE: ++write; break;
@@ -57,6 +66,7 @@ struct CountedEndpoint {
         context->ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
             CountedEndpoint& self = *all().at(qp->context);
             const int error = self.post_send(qp, wr, bad);
+            if (std::this_thread::get_id() == self.posts.watched.load()) ++self.posts.by_watched;
             for (; wr != nullptr && error == 0; wr = wr->next) self.posts.count(wr->opcode);
             return error;
         };
@@ -94,12 +104,13 @@ class RequestsOf : public EveryDesign {
     /// Requests of the space flow of push data: a few for each lap of the ring.
     static constexpr std::uint64_t now_and_then = items / 2;
 
-    void SetUp() override {
-        const ring::Design design = GetParam();
-        Options producer{.capacity = 64};
-        Options consumer{.capacity = 64};
+    void SetUp() override { open(GetParam(), {}); }
+    void open(ring::Design design, std::optional<std::uint32_t> batch) {
+        Options producer{.capacity = 64, .batch = batch};
+        Options consumer{.capacity = 64, .batch = batch};
         producer.endpoint = producers().endpoint;
         consumer.endpoint = consumers().endpoint;
+        ends_.reset();
         ends_.emplace(design, producer, consumer);
         ASSERT_TRUE(ends_->producer && ends_->consumer);
         producers().posts.clear();
@@ -163,6 +174,111 @@ TEST_P(RequestsOf, APointAreThoseOfTheTable) {
     expect(at_consumer.receive,
            design.data == DataFlow::push2 || immediate ? Range{items - 64, items} : none,
            "receives of the consumer");
+}
+
+// Saturated: so many items at once, each time. With batches of that size they are one transfer.
+TEST_P(RequestsOf, ABatchAreThoseOfOneItem) {
+    using ring::DataFlow;
+    using ring::SpaceNotification;
+    using ring::TransferNotification;
+    const ring::Design design = GetParam();
+    constexpr std::uint64_t size = 16;
+    constexpr std::uint64_t batches = 60;
+    open(with(design, ring::Batching::fixed), size);
+    const bool in_order =
+        ends_->producer->explain().find("WRITEs by the producer, or 2") == std::string::npos;
+    for (std::uint64_t batch = 0; batch < batches; ++batch) {
+        const std::uint64_t before = producers().posts.all();
+        for (std::uint64_t i = 0; i < size; ++i) {
+            ASSERT_EQ(ends_->producer->try_enqueue(Kind<Numbered>::make(batch * size + i)),
+                      Status::ok);
+            // What has gathered is not data yet. To look for space is allowed.
+            if (i == size - 2 && design.space != SpaceNotification::pull) {
+                EXPECT_LE(producers().posts.all() - before, 1U);
+            }
+        }
+        for (std::uint64_t i = 0; i < size; ++i) ASSERT_EQ(ends_->take(), batch * size + i);
+    }
+    const Posts& at_producer = producers().posts;
+    const Posts& at_consumer = consumers().posts;
+    const bool immediate = design.transfer == TransferNotification::immediate;
+    const bool pushed_counter = design.transfer == TransferNotification::push;
+    const Range none{};
+    const Range each{batches, batches};
+    const std::uint64_t settling = ends_->producer->stats().ring.settling_writes;
+    expect(at_producer.write - settling,
+           (design.data == DataFlow::push1 && !immediate
+                ? Range{batches, in_order ? batches : 2 * batches}
+                : none) +
+               (pushed_counter ? Range{batches / 2, batches} : none),
+           "WRITEs of the producer");
+    expect(at_producer.write_with_immediate, immediate ? each : none,
+           "WRITEs with immediate of the producer");
+    expect(at_producer.send, design.data == DataFlow::push2 ? each : none, "SENDs of the producer");
+    expect(at_producer.read, design.space == SpaceNotification::pull ? Range{1, 2 * batches} : none,
+           "READs of the producer");
+    expect(at_consumer.receive,
+           design.data == DataFlow::push2 || immediate ? Range{batches / 2, batches} : none,
+           "receives of the consumer");
+    expect(at_consumer.write_with_immediate, none, "WRITEs with immediate of the consumer");
+    // Marks are looked for 1, 2, 4 ... items ahead, and what was found is READ at once.
+    const bool probes =
+        design.data == DataFlow::pull && design.transfer == TransferNotification::watermark;
+    const bool asks = probes || design.transfer == TransferNotification::pull;
+    const Range taken{0, design.space == SpaceNotification::push2 ? batches : 0};
+    expect(at_consumer.read,
+           (design.data == DataFlow::pull ? Range{batches, (probes ? 6 : 1) * batches} : none) +
+               (asks ? Range{batches / 2, size * batches} : none) + taken,
+           "READs of the consumer");
+}
+
+// Full: what finds no space in the consumer's ring waits, and goes in runs of what fits.
+TEST_P(RequestsOf, AFullQueueAreThoseOfRuns) {
+    using ring::DataFlow;
+    const ring::Design design = GetParam();
+    if (design.data == DataFlow::pull) return;  // there the consumer makes them: see the test above
+    const bool in_order =
+        ends_->producer->explain().find("WRITEs by the producer, or 2") == std::string::npos;
+    constexpr std::uint64_t rounds = 5;
+    std::uint64_t number = 0;
+    std::uint64_t waited = 0;
+    for (std::uint64_t round = 0; round < rounds; ++round) {
+        const std::uint64_t first = number;
+        while (ends_->producer->enqueue(Kind<Numbered>::make(number), Deadline::after(2ms)) ==
+               Status::ok) {
+            ++number;
+        }
+        ASSERT_GT(number - first, 64U);
+        ASSERT_LE(number - first, 128U);
+        waited += number - first - 64;
+        for (std::uint64_t i = first; i < number; ++i) ASSERT_EQ(ends_->take(), i);
+    }
+    const std::uint64_t at_once = number - waited;
+    const auto data = ends_->producer->stats().ring.data_writes;
+    if (design.data == DataFlow::push2) {
+        EXPECT_EQ(data, number);
+        EXPECT_EQ(producers().posts.send, number);
+    } else {
+        EXPECT_GE(data, at_once / 2);
+        // Room comes back in eighths of a ring, or of 32 receives, and each may wrap.
+        const std::uint64_t most = at_once + waited / 4;
+        EXPECT_LE(data, in_order ? most : 2 * most);
+    }
+}
+
+// With an active mover, the thread that enqueues posts nothing.
+TEST_P(RequestsOf, AMoverAreNoneOfTheCallingThread) {
+    const ring::Design design = GetParam();
+    open(with(design, ring::Batching::dynamic, ring::Mover::active), {});
+    producers().posts.watched = std::this_thread::get_id();
+    for (std::uint64_t i = 0; i < items; ++i) {
+        ASSERT_EQ(ends_->producer->enqueue(Kind<Numbered>::make(i), Deadline::after(10s)),
+                  Status::ok);
+        if (i % 40 != 39) continue;
+        for (std::uint64_t taken = i - 39; taken <= i; ++taken) ASSERT_EQ(ends_->take(), taken);
+    }
+    EXPECT_EQ(producers().posts.by_watched, 0U);
+    if (design.data != ring::DataFlow::pull) EXPECT_GT(producers().posts.all(), 0U);
 }
 
 }  // namespace

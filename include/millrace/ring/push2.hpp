@@ -3,15 +3,18 @@
 // Receiver.
 //
 // Both rings are cut into chunks of the agreed transfer size, and a SEND never crosses one: fixed
-// items have chunks of a slot, frames begin at a chunk and take as many as they need. What a SEND
-// leaves free of its chunk is skipped by both ends, so positions count chunks. The consumer keeps
-// receives posted for `window_bytes` behind what it has consumed, and returns space only when the
-// receive of that space is posted again: a SEND never finds no receive.
+// items have chunks of a slot or, batched, of as many slots as make a batch; frames begin at a
+// chunk and take as many as they need. What a SEND leaves free of its chunk is skipped by both
+// ends, so positions count chunks: of a batch that is not full, the receive's completion tells how
+// many bytes there are. The consumer keeps receives posted for `window_bytes` behind what it has
+// consumed, and returns space only when the receive of that space is posted again: a SEND never
+// finds no receive.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "millrace/base/status.hpp"
 #include "millrace/ring/receive_pool.hpp"
@@ -77,24 +80,34 @@ class Push2 {
 class ChunkReceiver {
   public:
     ChunkReceiver() noexcept = default;
-    /// Posts receives for `window` bytes of the `ring`'s first `ring_bytes`.
+    /// Posts receives for `window` bytes of the `ring`'s first `ring_bytes`. Allocates.
     ChunkReceiver(ReceivePool& pool, const verbs::RegisteredBuffer& ring, std::uint64_t ring_bytes,
-                  std::uint64_t chunk, std::uint64_t window, std::uint64_t initial) noexcept
+                  std::uint64_t chunk, std::uint64_t window, std::uint64_t initial)
         : pool_{&pool},
           ring_{&ring},
           ring_bytes_{ring_bytes},
           chunk_{chunk},
           window_{window},
           arrived_{initial},
-          posted_until_{initial} {
+          posted_until_{initial},
+          filled_(ring_bytes / chunk) {
         post_until(initial + window);
     }
 
     /// Up to where chunks have arrived, as far as completions were taken.
     [[nodiscard]] std::uint64_t arrived() const noexcept { return arrived_; }
     void take() noexcept {
-        pool_->take([&](const verbs::Completion&) noexcept { arrived_ += chunk_; });
+        pool_->take([&](const verbs::Completion& completion) noexcept {
+            filled_[arrived_index_] = completion.bytes();
+            if (++arrived_index_ == filled_.size()) arrived_index_ = 0;
+            arrived_ += chunk_;
+        });
     }
+    /// What was sent of the chunk at `offset` in the ring, which has arrived.
+    [[nodiscard]] std::uint64_t filled(std::uint64_t offset) const noexcept {
+        return filled_[offset / chunk_];
+    }
+    [[nodiscard]] std::uint64_t chunk() const noexcept { return chunk_; }
     /// Posts receives again for what was consumed (and whose completion was taken). Returns up to
     /// where the producer may be told that space is free.
     std::uint64_t replenish(std::uint64_t consumed) noexcept {
@@ -123,7 +136,9 @@ class ChunkReceiver {
     std::uint64_t window_ = 0;
     std::uint64_t arrived_ = 0;
     std::uint64_t posted_until_ = 0;
-    std::uint64_t offset_ = 0;  ///< of posted_until_
+    std::uint64_t offset_ = 0;           ///< of posted_until_
+    std::vector<std::uint32_t> filled_;  ///< bytes of each chunk of the ring that arrived
+    std::size_t arrived_index_ = 0;      ///< of the chunk at arrived_
 };
 
 }  // namespace millrace::ring

@@ -75,8 +75,11 @@ class Receiver {
     /// True if the next slot has arrived. Slots only; `slot_bytes` is what the terms say.
     [[nodiscard]] bool has_slot([[maybe_unused]] std::uint64_t slot_bytes) noexcept {
         if constexpr (looks_at_marks) {
-            return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
-                   slot_mark(consumed_, initial_);
+            if (is_marked(slot_bytes)) return true;
+            if constexpr (D.data == DataFlow::push2) {
+                if (in_batches_) return pass_rest() && is_marked(slot_bytes);
+            }
+            return false;
         } else {
             return consumed_ != arrived_ || advance();
         }
@@ -89,6 +92,12 @@ class Receiver {
         offset_ += slot_bytes;
         if (offset_ == ring_bytes_) [[unlikely]]
             offset_ = 0;
+        if constexpr (D.data == DataFlow::push2) {
+            // So that the space of a batch that is not full returns without another look.
+            if (in_batches_ && (looks_at_marks ? !is_marked(slot_bytes) : consumed_ == arrived_)) {
+                (void)pass_rest();
+            }
+        }
         if constexpr (asks_ahead) {
             if (arrived_ - consumed_ < low_water_) [[unlikely]]
                 ask_ahead();
@@ -175,6 +184,14 @@ class Receiver {
     /// Takes what has arrived, and does what the design demands to get more. True: there is some.
     [[gnu::noinline]] bool advance() noexcept;
     [[gnu::noinline]] void ask_ahead() noexcept;
+    [[nodiscard]] bool is_marked(std::uint64_t slot_bytes) const noexcept {
+        return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
+               slot_mark(consumed_, initial_);
+    }
+    /// Push2 in batches: where all of a batch is consumed, passes over what was left free of its
+    /// chunk. True: there was such a rest.
+    [[gnu::noinline]] bool pass_rest() noexcept;
+    void enter_chunk(std::uint64_t told) noexcept;
     void pull() noexcept;
     bool ask() noexcept;
     bool look_at_probe() noexcept;
@@ -229,6 +246,7 @@ class Receiver {
     std::uint64_t pull_offset_ = 0;  ///< of arrived_ in the ring
     std::uint64_t ahead_ = 1;        ///< slots that the next probe looks ahead
     bool probing_ = false;           ///< what is on its way is a probe
+    bool in_batches_ = false;        ///< push2: a chunk is several slots
     bool waiting_ = false;           ///< between a sleeper's prepare() and retract()
     bool lied_to_ = false;
 

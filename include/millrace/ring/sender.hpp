@@ -89,7 +89,8 @@ class Sender {
     /// Makes sure that `bytes` (a multiple of 8) fit at at(). `ok`, `full`, `closed` (by either
     /// end), `peer_lost`, `too_large`. Asking again without append() is allowed.
     base::Status reserve(std::uint64_t bytes) noexcept {
-        if (bytes <= room_) [[likely]]
+        if (static_cast<std::int64_t>(room_end_ - produced_) >= static_cast<std::int64_t>(bytes))
+            [[likely]]
             return base::Status::ok;
         return make_room(bytes);
     }
@@ -101,7 +102,6 @@ class Sender {
     void append(std::uint64_t bytes) noexcept {
         produced_ += bytes;
         offset_ += bytes;
-        room_ = room_ > bytes ? room_ - bytes : 0;
     }
     /// To be called after append(): sends what was appended and is due, as far as the peer is
     /// known to have space. `ok` also when nothing is due or it has none: then items wait in our
@@ -192,6 +192,12 @@ class Sender {
     base::Status push() noexcept;
     [[gnu::noinline]] base::Status send_weighed() noexcept;
     [[nodiscard]] bool is_due(std::uint64_t bytes) noexcept;
+    /// Leaves the rest of a chunk free.
+    void pass_rest(std::uint64_t bytes) noexcept {
+        produced_ += bytes;
+        offset_ += bytes;
+        set_room(0);
+    }
     void start_mover();
     base::Status make_moved_room(std::uint64_t bytes) noexcept;
     base::Status flush_moved(const base::Deadline& deadline, const base::WaitPolicy& policy);
@@ -200,8 +206,9 @@ class Sender {
     [[nodiscard]] std::uint64_t laid() const noexcept {
         return way_ == Way::moved ? laid_ : produced_;
     }
+    void set_room(std::uint64_t bytes) noexcept { room_end_ = produced_ + bytes; }
     void stop_fast_path() noexcept {
-        if (way_ != Way::moved) room_ = 0;
+        if (way_ != Way::moved) set_room(0);
     }
     void show_held_mark() noexcept {
         if (held_at_ != nullptr) store_word(std::exchange(held_at_, nullptr), held_);
@@ -277,7 +284,7 @@ class Sender {
     }
 
     // Hot.
-    std::uint64_t room_ = 0;  ///< bytes until make_room must be asked
+    std::uint64_t room_end_ = 0;  ///< position from which on make_room must be asked
     std::uint64_t produced_ = 0;
     std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
     std::uint64_t intransit_ = 0;
@@ -308,6 +315,7 @@ class Sender {
     std::uint64_t transferred_ = 0;
     std::uint64_t laid_ = 0;           ///< active mover: produced_, as the mover last saw it
     std::uint64_t behind_offset_ = 0;  ///< of intransit_, while behind
+    bool only_whole_ = false;          ///< push2: what does not fill a batch waits
     std::byte* held_at_ = nullptr;     ///< where held_ belongs
     std::uint64_t held_ = 0;           ///< the mark of a batch that is not sent yet
     std::vector<Cover> covers_;        ///< signaled requests and how far they reach

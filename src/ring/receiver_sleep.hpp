@@ -1,0 +1,80 @@
+// How a Receiver sleeps for items. Part of Receiver, included by the files that make Receivers.
+#pragma once
+
+#include "millrace/ring/receiver.hpp"
+
+#include <chrono>
+#include <cstdint>
+
+namespace millrace::ring {
+
+/// Sleeps for items: news is that the producer has sent more than was consumed.
+template <Design D>
+    requires(check_design<D>())
+class Receiver<D>::FlagSleeper final : public Sleeper {
+  public:
+    FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
+        : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
+
+    /// Whoever sleeps owes nothing: the producer may wait for this credit.
+    void prepare() override {
+        if (receiver_->free_position() != receiver_->returned_) receiver_->return_credit();
+        Sleeper::prepare();
+        receiver_->waiting_ = true;
+    }
+    void park(std::chrono::nanoseconds limit) override {
+        Sleeper::park(limit);
+        receiver_->looked_ = 0;
+    }
+    void retract() override {
+        receiver_->waiting_ = false;
+        Sleeper::retract();
+    }
+
+  protected:
+    /// A torn word counts as news: to look once more is all that news leads to.
+    bool is_news(std::uint64_t progress) noexcept override {
+        return progress != receiver_->free_position();
+    }
+
+  private:
+    Receiver* receiver_;
+};
+
+/// Sleeps for completions of the receives that data take.
+template <Design D>
+    requires(check_design<D>())
+class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
+  public:
+    explicit ArrivalSleeper(Receiver& receiver)
+        : CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
+
+    void prepare() override {
+        if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
+        CompletionSleeper::prepare();
+        receiver_->waiting_ = true;
+    }
+    void park(std::chrono::nanoseconds limit) override {
+        CompletionSleeper::park(limit);
+        receiver_->looked_ = 0;
+    }
+    void retract() override {
+        receiver_->waiting_ = false;
+        CompletionSleeper::retract();
+    }
+
+  protected:
+    bool is_late() noexcept override {
+        if constexpr (D.data == DataFlow::push2 && D.transfer != TransferNotification::event) {
+            receiver_->chunks_.take();
+            return receiver_->chunks_.arrived() != receiver_->consumed_;
+        } else {
+            return false;
+        }
+    }
+
+  private:
+    Receiver* receiver_;
+};
+
+}  // namespace millrace::ring
