@@ -111,6 +111,7 @@ class AnyEnds {
             if (status == Status::ok) return Kind<T>::number_of(item);
             if (status != Status::empty || deadline.expired()) return failed - 1;
             (void)producer->flush(Deadline::now());
+            std::this_thread::yield();  // a mover may want this core
         }
     }
     static constexpr std::uint64_t failed = ~0ULL;

@@ -278,7 +278,9 @@ TEST_P(RequestsOf, AMoverAreNoneOfTheCallingThread) {
         for (std::uint64_t taken = i - 39; taken <= i; ++taken) ASSERT_EQ(ends_->take(), taken);
     }
     EXPECT_EQ(producers().posts.by_watched, 0U);
-    if (design.data != ring::DataFlow::pull) EXPECT_GT(producers().posts.all(), 0U);
+    if (design.data != ring::DataFlow::pull) {
+        EXPECT_GT(producers().posts.all(), 0U);
+    }
 }
 
 }  // namespace
