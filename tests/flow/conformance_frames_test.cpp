@@ -38,9 +38,7 @@ TEST_P(EveryWayOfFrames, SaysFullAndGoesOn) {
 TEST_P(EveryWayOfFrames, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Bytes>);
 }
-TEST_P(EveryWayOfFrames, SleepsAndWakes) {
-    at_every_point(sleeps_and_wakes<Bytes>);
-}
+TEST_P(EveryWayOfFrames, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Bytes>); }
 TEST_P(EveryWayOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Bytes>);
 }

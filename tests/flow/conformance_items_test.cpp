@@ -38,9 +38,7 @@ TEST_P(EveryWayOfItems, SaysFullAndGoesOn) {
 TEST_P(EveryWayOfItems, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Numbered>);
 }
-TEST_P(EveryWayOfItems, SleepsAndWakes) {
-    at_every_point(sleeps_and_wakes<Numbered>);
-}
+TEST_P(EveryWayOfItems, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Numbered>); }
 TEST_P(EveryWayOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Numbered>);
 }
