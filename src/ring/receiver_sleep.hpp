@@ -21,6 +21,9 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
         if (receiver_->free_position() != receiver_->returned_) receiver_->return_credit();
         Sleeper::prepare();
         receiver_->waiting_ = true;
+        // The look behind it must offer credit again that found one in flight: whose completion was
+        // reaped just now wakes nobody.
+        receiver_->looked_ = 0;
     }
     void park(std::chrono::nanoseconds limit) override {
         Sleeper::park(limit);
@@ -53,6 +56,7 @@ class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
         if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
         CompletionSleeper::prepare();
         receiver_->waiting_ = true;
+        receiver_->looked_ = 0;  // as above
     }
     void park(std::chrono::nanoseconds limit) override {
         CompletionSleeper::park(limit);
