@@ -323,10 +323,6 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
             }
             if (outcome == Status::ok) outcome = push_behind();
             if (outcome == Status::ok) outcome = settle();
-            if constexpr (D.data == DataFlow::pull) {
-                // It is the consumer that moves: ask it, where it does not tell.
-                if (outcome == Status::ok && transferred_ != produced_) outcome = refresh();
-            }
             return outcome != Status::ok ||
                    (transferred_ == produced_ && !notice_.owes(intransit_));
         },
