@@ -173,13 +173,18 @@ void print_failures(const nlohmann::json& points) {
     }
 }
 
-/// Runs the plotting script over the file. False, and a sentence on standard error, if it cannot.
+/// Runs the plotting script over the file. False if no Python has what it needs: the first of the
+/// path, or the system's.
 bool plot(const std::string& json, const std::string& folder) {
-    const std::string command = fmt::format("python3 - '{}' '{}'", json, folder);
-    std::FILE* python = ::popen(command.c_str(), "w");
-    if (python == nullptr) return false;
-    std::fwrite(plot_script.data(), 1, plot_script.size(), python);
-    return ::pclose(python) == 0;
+    for (const char* interpreter : {"python3", "/usr/bin/python3"}) {
+        const std::string command =
+            fmt::format("{} - '{}' '{}' 2>/dev/null", interpreter, json, folder);
+        std::FILE* python = ::popen(command.c_str(), "w");
+        if (python == nullptr) return false;
+        std::fwrite(plot_script.data(), 1, plot_script.size(), python);
+        if (::pclose(python) == 0) return true;
+    }
+    return false;
 }
 
 }  // namespace

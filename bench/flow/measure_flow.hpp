@@ -57,7 +57,8 @@ struct StreamResult {
 [[nodiscard]] double measure_transfer(const FlowCase& chosen,
                                       std::uint64_t handshakes = std::uint64_t{1} << 17);
 
-/// The same by raw WRITEs of the same size, each side looking at the last word.
+/// The same by raw WRITEs of the same size, each side looking at the last word; written and read in
+/// full, as items are.
 [[nodiscard]] double measure_raw_write(const FlowCase& chosen,
                                        std::uint64_t handshakes = std::uint64_t{1} << 17);
 

@@ -92,6 +92,7 @@ class Player {
     void write(Pair& pair, std::uint32_t number) {
         // Completions are taken only here: what is posted must have room.
         pair.spin_until([&] { return outstanding_ < queue || poll() != 0; });
+        std::memset(out_.data(), static_cast<int>(number & 0xffU), bytes_);
         std::memcpy(out_.data(), &number, sizeof(number));
         std::memcpy(out_.data() + bytes_ - sizeof(number), &number, sizeof(number));
         const ibv_sge slice = out_.slice(0, bytes_);
@@ -114,6 +115,7 @@ class Player {
             if (!came) poll();
             return came || over.load(std::memory_order_relaxed) != 0;
         });
+        if (came) keep(read_all(in_.data(), bytes_));
         return came;
     }
 

@@ -5,13 +5,12 @@
 
 namespace millrace::bench {
 
-#define MILLRACE_SIZES(DO)                                                                 \
-    DO(4)                                                                                  \
-    DO(8)                                                                                  \
-    DO(16)                                                                                 \
-    DO(32)                                                                                 \
-    DO(64) DO(128) DO(256) DO(512) DO(1024) DO(2048) DO(4096) DO(8192) DO(16384) DO(32768) \
-        DO(65536)
+#define MILLRACE_SIZES(DO) \
+    DO(4)                  \
+    DO(8)                  \
+    DO(16)                 \
+    DO(32)                 \
+    DO(64) DO(128) DO(256) DO(512) DO(1024) DO(2048) DO(4096) DO(8192) DO(16384) DO(32768) DO(65536)
 
 #define MILLRACE_DECLARE(SIZE) const EndMakers* ends_of_##SIZE(ring::Design design);
 MILLRACE_SIZES(MILLRACE_DECLARE)
