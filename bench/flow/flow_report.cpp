@@ -2,6 +2,7 @@
 #include "flow_report.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -176,6 +177,8 @@ void print_failures(const nlohmann::json& points) {
 /// Runs the plotting script over the file. False if no Python has what it needs: the first of the
 /// path, or the system's.
 bool plot(const std::string& json, const std::string& folder) {
+    // Where there is no Python at all, the pipe breaks.
+    std::signal(SIGPIPE, SIG_IGN);
     for (const char* interpreter : {"python3", "/usr/bin/python3"}) {
         const std::string command =
             fmt::format("{} - '{}' '{}' 2>/dev/null", interpreter, json, folder);
