@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 
+#include "fuzz/endpoints.hpp"
 #include "fuzz/granted.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
@@ -35,7 +36,6 @@ using ring::Design;
 using ring::SpaceNotification;
 using ring::TransferNotification;
 
-constexpr unsigned most_steps = 120;
 std::shared_ptr<connect::Endpoint> endpoint;
 
 std::uint64_t value(Input& input, std::uint64_t old) {
@@ -58,13 +58,11 @@ template <class Item, Design D>
 class Session {
   public:
     explicit Session(Input& input) : input_{input} {
-        static std::atomic<std::uint64_t> number{0};
         flow::Options options;
         options.endpoint = endpoint;
         options.capacity = std::is_same_v<Item, Bytes> ? 512 : 8;
         options.receive_pool = 16;
-        flow::Listener listener = flow::Listener::listen(
-            "unix:@fuzz-" + std::to_string(::getpid()) + "-" + std::to_string(++number), options);
+        flow::Listener listener = flow::Listener::listen(unused_address(), options);
         std::thread other{[&] {
             producer_.emplace(flow::Producer<Item, D>::connect(listener.address(), options,
                                                                Deadline::after(20s)));
@@ -142,9 +140,7 @@ void run(Input& input) {
 }  // namespace millrace::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
-    millrace::fuzz::endpoint = millrace::connect::Endpoint::open("soft0");
+    millrace::fuzz::endpoint = millrace::fuzz::open_on_own_fabric();
     return 0;
 }
 

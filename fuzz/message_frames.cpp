@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "fuzz/endpoints.hpp"
 #include "fuzz/granted.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
@@ -31,7 +32,6 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using message::Channel;
 
-constexpr unsigned most_steps = 120;
 std::shared_ptr<connect::Endpoint> endpoint;
 
 /// Header words of frames, footers, positions, and anything.
@@ -56,15 +56,12 @@ std::uint64_t value(Input& input, std::uint64_t old) {
 class Session {
   public:
     explicit Session(Input& input) : input_{input} {
-        static std::atomic<std::uint64_t> number{0};
         message::ChannelOptions options;
         options.endpoint = endpoint;
         options.ring_bytes = 1024;
         options.max_message_bytes = 8192;
-        message::Listener listener = message::Listener::listen(
-            connect::Address::parse("unix:@fuzz-" + std::to_string(::getpid()) + "-" +
-                                    std::to_string(++number)),
-            options);
+        message::Listener listener =
+            message::Listener::listen(connect::Address::parse(unused_address()), options);
         std::thread other{[&] {
             left_.emplace(message::connect(listener.address(), options, Deadline::after(20s)));
         }};
@@ -132,9 +129,7 @@ class Session {
 }  // namespace millrace::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
-    millrace::fuzz::endpoint = millrace::connect::Endpoint::open("soft0");
+    millrace::fuzz::endpoint = millrace::fuzz::open_on_own_fabric();
     return 0;
 }
 

@@ -309,9 +309,8 @@ std::string describe(const ModeLine& line) {
         mode.link.packets_in_flight = load_once(line.packets_in_flight);
         mode.link.bits_per_second = load_once(line.bits_per_second);
         // A peer may have written anything there, and these are added up.
-        constexpr std::int64_t longest = 10'000'000'000;
-        mode.link.latency_ns = std::clamp<std::int64_t>(load_once(line.latency_ns), 0, longest);
-        mode.link.jitter_ns = std::clamp<std::int64_t>(load_once(line.jitter_ns), 0, longest);
+        mode.link.latency_ns = std::clamp<std::int64_t>(load_once(line.latency_ns), 0, longest_ns);
+        mode.link.jitter_ns = std::clamp<std::int64_t>(load_once(line.jitter_ns), 0, longest_ns);
     }
     return describe_agreement(mode);
 }

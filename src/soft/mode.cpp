@@ -16,7 +16,6 @@
 namespace millrace::soft {
 namespace {
 
-constexpr std::int64_t longest_ns = 10'000'000'000;
 constexpr std::uint32_t most_packets = 1U << 20;
 constexpr std::uint32_t strict_packets = 4096;
 

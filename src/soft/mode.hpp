@@ -9,6 +9,9 @@
 
 namespace millrace::soft {
 
+/// The longest latency, jitter or delay that a mode may have.
+inline constexpr std::int64_t longest_ns = 10'000'000'000;
+
 /// The link that shaped queue pairs send over. docs/modes.md.
 struct LinkSettings {
     std::uint64_t bits_per_second = 10'000'000'000;  ///< 0: as fast as it goes

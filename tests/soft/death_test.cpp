@@ -61,8 +61,8 @@ TEST(Death, OfOnePeerLeavesOtherConnectionsAlone) {
 }
 
 // The peer writes, sends and receives for ever; it is killed at a random instant, while this side
-// does the same, each from and into memory of its own. Whatever it was in the middle of, this side is
-// told and can connect anew.
+// does the same, each from and into memory of its own. Whatever it was in the middle of, this side
+// is told and can connect anew.
 MILLRACE_CHILD(soft_busy) {
     EndpointOptions options;
     options.bytes = 1 << 20;

@@ -8,16 +8,10 @@
 
 #include "mode_scope.hpp"
 #include "station.hpp"
+#include "words.hpp"
 
 namespace millrace::test {
 namespace {
-
-void put_word(std::byte* memory, std::uint64_t value) { std::memcpy(memory, &value, sizeof value); }
-[[nodiscard]] std::uint64_t word_at(const std::byte* memory) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, memory, sizeof word);
-    return word;
-}
 
 struct Arrivals {
     std::vector<std::uint64_t> words;  ///< in the order in which they came

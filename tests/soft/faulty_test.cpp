@@ -16,18 +16,12 @@
 #include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
+#include "words.hpp"
 
 namespace millrace::test {
 namespace {
 
 constexpr std::size_t page = 4096;
-
-void put_word(std::byte* memory, std::uint64_t value) { std::memcpy(memory, &value, sizeof value); }
-[[nodiscard]] std::uint64_t word_at(const std::byte* memory) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, memory, sizeof word);
-    return word;
-}
 
 /// A lost request is found missing after half a millisecond.
 [[nodiscard]] EndpointOptions impatient() {

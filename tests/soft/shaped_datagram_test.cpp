@@ -8,13 +8,13 @@
 #include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "station.hpp"
+#include "words.hpp"
 
 namespace millrace::test {
 namespace {
 
 using soft::link_now;
 
-constexpr std::int64_t ms = 1'000'000;
 constexpr std::size_t header = 40;
 
 struct Ends {

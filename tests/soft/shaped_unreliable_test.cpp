@@ -9,26 +9,12 @@
 #include "endpoint.hpp"
 #include "link_time.hpp"
 #include "mode_scope.hpp"
+#include "words.hpp"
 
 namespace millrace::test {
 namespace {
 
 using soft::link_now;
-
-constexpr std::int64_t ms = 1'000'000;
-
-[[nodiscard]] std::uint64_t word_at(const std::byte* memory) {
-    return std::atomic_ref<const std::uint64_t>{*reinterpret_cast<const std::uint64_t*>(memory)}
-        .load(std::memory_order_acquire);
-}
-void put_word(std::byte* memory, std::uint64_t value) { std::memcpy(memory, &value, sizeof value); }
-
-/// When memory first says something else than 0; nobody calls verbs meanwhile.
-[[nodiscard]] std::int64_t time_of_change(const std::byte* memory) {
-    const std::int64_t end = link_now() + 10'000 * ms;
-    while (word_at(memory) == 0 && link_now() < end) std::this_thread::yield();
-    return word_at(memory) == 0 ? 0 : link_now();
-}
 
 [[nodiscard]] EndpointOptions unreliable() {
     EndpointOptions options;
