@@ -121,12 +121,13 @@ base::Status Channel::close(const base::Deadline& deadline) {
         const base::Status waited = base::wait_until(
             [&] {
                 (void)core.pull.start();
-                if (core.window.reap() != base::Status::ok) return true;
+                // A queue pair that failed may have failed because the peer closed meanwhile.
+                const bool broken = core.window.reap() != base::Status::ok;
                 (void)core.pull.poll();
                 if (core.window.done(core.last_ticket)) return true;
-                const connect::PeerState peer = core.link.peer();
-                if (peer == connect::PeerState::alive) return false;
+                const connect::PeerState peer = broken ? core.link.peer_now() : core.link.peer();
                 if (peer == connect::PeerState::lost || core.peer_had_all()) return true;
+                if (peer == connect::PeerState::alive && !broken) return false;
                 // Its queue pair may be gone, and some devices ask it again and again for ever.
                 if (!hope) hope = base::Deadline::after(closed_peer_patience);
                 return hope->expired();

@@ -81,6 +81,19 @@ Channel accept_one(const std::vector<std::string>& arguments) {
     return listener.accept(patience());
 }
 
+/// For children: closes, when the peer may have closed and gone.
+bool closes_well(Channel& channel) {
+    const Status closed = channel.close(patience());
+    return closed == Status::ok || closed == Status::closed;
+}
+
+/// For children: takes the peer's close and closes, too.
+bool ends_well(Channel& channel) {
+    Bytes message;
+    if (channel.receive(message, patience()) != Status::closed) return false;
+    return closes_well(channel);
+}
+
 /// For children: says on standard error why the channel ended. Returns `code`.
 int failed_child(const Channel& channel, Status status, int code) {
     std::fprintf(stderr, "the child's channel: %s %s\n", std::string{name_of(status)}.c_str(),
@@ -100,9 +113,7 @@ MILLRACE_CHILD(echo) {
             return failed_child(channel, sent, 3);
         }
     }
-    // The peer may have gone since.
-    const Status closed = channel.close(patience());
-    return closed == Status::ok || closed == Status::closed ? 0 : 4;
+    return closes_well(channel) ? 0 : 4;
 }
 
 TEST(Channel, EchoesEverySizeFrom0To300) {
@@ -215,8 +226,7 @@ MILLRACE_CHILD(sink) {
         if (message != nth_message(n, largest)) return 3;
         if (n % 61 == 0) std::this_thread::sleep_for(300us);
     }
-    if (channel.receive(message, patience()) != Status::closed) return 4;
-    return 0;
+    return ends_well(channel) ? 0 : 4;
 }
 
 TEST(Channel, AStreamWithPausesOnBothSidesArrivesInOrder) {
@@ -281,9 +291,7 @@ MILLRACE_CHILD(converse) {
     Channel channel = accept_one(arguments);
     if (const int failed = converse(channel, 2000, 600)) return failed;
     if (channel.finish(patience()) != Status::ok) return 2;
-    // Only then nothing of ours can be under way any more.
-    Bytes nothing;
-    return channel.receive(nothing, patience()) == Status::closed ? 0 : 3;
+    return ends_well(channel) ? 0 : 3;
 }
 
 TEST(Channel, BothDirectionsAreBusyAtOnce) {
@@ -329,7 +337,7 @@ MILLRACE_CHILD(echo_asleep) {
     Bytes message;
     while (true) {
         const Status status = channel.receive(message, patience());
-        if (status == Status::closed) return 0;
+        if (status == Status::closed) return closes_well(channel) ? 0 : 3;
         if (status != Status::ok || channel.send(message, patience()) != Status::ok) {
             return failed_child(channel, status, 2);
         }
@@ -408,7 +416,7 @@ MILLRACE_CHILD(sleepy_sink) {
         ++n;
     }
     say(std::to_string(n));
-    return 0;
+    return closes_well(channel) ? 0 : 4;
 }
 
 TEST(Channel, AFullRingIsFullUntilTheDeadlineAndLosesNothing) {
@@ -614,7 +622,7 @@ MILLRACE_CHILD(modest_echo) {
     if (channel.receive(message, patience()) != Status::too_large) return 2;
     if (channel.receive(message, patience()) != Status::ok) return 3;
     if (channel.send(message, patience()) != Status::ok) return 4;
-    return channel.receive(message, patience()) == Status::closed ? 0 : 5;
+    return ends_well(channel) ? 0 : 5;
 }
 
 TEST(Channel, AMessageBeyondTheReceiversLimitIsReportedAndPassedOver) {
@@ -636,7 +644,7 @@ MILLRACE_CHILD(late_echo) {
     Bytes message;
     if (channel.receive(message, patience()) != Status::ok) return 3;
     if (channel.send(message, patience()) != Status::ok) return 4;
-    return channel.receive(message, patience()) == Status::closed ? 0 : 5;
+    return ends_well(channel) ? 0 : 5;
 }
 
 TEST(Channel, ALargeMessageThatTimedOutIsGivenUpAndTheNextArrives) {
@@ -649,7 +657,7 @@ TEST(Channel, ALargeMessageThatTimedOutIsGivenUpAndTheNextArrives) {
     Bytes answer;
     ASSERT_EQ(pair.channel.receive(answer, patience()), Status::ok);
     EXPECT_EQ(answer, message);
-    EXPECT_EQ(pair.channel.close(patience()), Status::ok);
+    EXPECT_EQ(pair.channel.close(patience()), Status::ok) << pair.channel.failure();
     EXPECT_TRUE(pair.child.wait().success());
 }
 
