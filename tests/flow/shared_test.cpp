@@ -1,0 +1,310 @@
+// Ends of flow queues that several threads share: each item once, order of each writer, waiting,
+// closing, looking in while another waits.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "flow/ends.hpp"
+#include "millrace/flow/any.hpp"
+#include "millrace/flow/shared.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+constexpr std::uint64_t writers = 3;
+constexpr std::uint64_t readers = 3;
+constexpr std::uint64_t each = 20'000;
+
+Deadline patience() { return Deadline::after(60s); }
+
+struct Note {
+    std::uint64_t writer = 0;
+    std::uint64_t number = 0;
+    std::array<std::uint64_t, 6> body{};
+
+    static Note make(std::uint64_t writer, std::uint64_t number) {
+        Note note{writer, number, {}};
+        note.body.fill(writer * 1'000'003 + number);
+        return note;
+    }
+    friend bool operator==(const Note&, const Note&) = default;
+};
+std::span<const std::byte> as_bytes(const Note& note) { return std::as_bytes(std::span{&note, 1}); }
+
+/// Both ends, shared, of a queue in this process.
+template <class Producer, class Consumer>
+struct SharedEnds {
+    Shared<Producer> producer;
+    Shared<Consumer> consumer;
+};
+template <class T>
+auto share(ring::Design design, Options options) {
+    Listener listener = Listener::listen(test::unique_address(), test::with_endpoint(options));
+    std::optional<AnyProducer<T>> producer;
+    std::thread other{[&] {
+        producer.emplace(AnyProducer<T>::connect(design, listener.address().to_string(),
+                                                 test::with_endpoint(options), patience()));
+    }};
+    auto consumer = AnyConsumer<T>::accept(design, listener, patience());
+    other.join();
+    return SharedEnds<AnyProducer<T>, AnyConsumer<T>>{Shared{std::move(*producer)},
+                                                      Shared{std::move(consumer)}};
+}
+
+/// Each item was seen once, and by each reader in its writer's order.
+class Ledger {
+  public:
+    /// What one reader keeps.
+    using Last = std::array<std::uint64_t, writers>;
+
+    void take(Last& last, const Note& note) {
+        if (note.writer >= writers || note.number == 0 || note.number > each ||
+            note != Note::make(note.writer, note.number)) {
+            ++wrong_;
+            return;
+        }
+        if (note.number <= last[note.writer]) ++disordered_;
+        last[note.writer] = note.number;
+        if (seen_[note.writer * each + note.number - 1].exchange(true)) ++twice_;
+        ++taken_;
+    }
+    void expect_all() const {
+        EXPECT_EQ(wrong_, 0U);
+        EXPECT_EQ(disordered_, 0U);
+        EXPECT_EQ(twice_, 0U);
+        EXPECT_EQ(taken_, writers * each);
+    }
+
+  private:
+    std::vector<std::atomic<bool>> seen_ = std::vector<std::atomic<bool>>(writers * each);
+    std::atomic<std::uint64_t> wrong_{0}, disordered_{0}, twice_{0}, taken_{0};
+};
+
+/// All writers write, all readers read until `closed`; then the ledger is looked at.
+template <class Ends, class Write, class Read>
+void exchange(Ends& ends, Write&& write, Read&& read) {
+    Ledger ledger;
+    std::atomic<std::uint64_t> failed{0};
+    std::vector<std::thread> reading;
+    for (std::uint64_t r = 0; r < readers; ++r) {
+        reading.emplace_back([&] {
+            Ledger::Last last{};
+            for (;;) {
+                Note note;
+                const Status status = read(ends.consumer, note);
+                if (status == Status::closed) return;
+                if (status != Status::ok) {
+                    ++failed;
+                    return;
+                }
+                ledger.take(last, note);
+            }
+        });
+    }
+    std::vector<std::thread> writing;
+    for (std::uint64_t w = 0; w < writers; ++w) {
+        writing.emplace_back([&, w] {
+            for (std::uint64_t n = 1; n <= each; ++n) {
+                if (write(ends.producer, Note::make(w, n)) != Status::ok) {
+                    ++failed;
+                    return;
+                }
+            }
+        });
+    }
+    for (std::thread& thread : writing) thread.join();
+    EXPECT_EQ(ends.producer.close(patience()), Status::ok);
+    for (std::thread& thread : reading) thread.join();
+    EXPECT_EQ(failed, 0U);
+    ledger.expect_all();
+}
+
+class SharedQueue : public testing::TestWithParam<const char*> {
+  protected:
+    [[nodiscard]] static auto named() { return ring::parse_design(GetParam()); }
+};
+
+TEST_P(SharedQueue, EachItemArrivesOnceAndInItsWritersOrder) {
+    auto ends = share<Note>(named().design, Options{.capacity = 64});
+    exchange(
+        ends, [](auto& producer, const Note& note) { return producer.enqueue(note, patience()); },
+        [](auto& consumer, Note& note) { return consumer.dequeue(note, patience()); });
+    EXPECT_EQ(ends.producer.stats().items, writers * each);
+    EXPECT_EQ(ends.consumer.stats().items, writers * each);
+}
+
+TEST_P(SharedQueue, EachFrameArrivesOnceAndInItsWritersOrder) {
+    auto ends = share<Bytes>(named().design, Options{.capacity = 8192});
+    exchange(
+        ends,
+        [](auto& producer, const Note& note) {
+            return producer.enqueue(as_bytes(note), patience());
+        },
+        [](auto& consumer, Note& note) {
+            thread_local std::vector<std::byte> frame;
+            const Status status = consumer.dequeue(frame, patience());
+            if (status == Status::ok && frame.size() == sizeof note) {
+                std::memcpy(&note, frame.data(), sizeof note);
+            }
+            return status;
+        });
+}
+
+TEST_P(SharedQueue, TriesOfManyThreadsLoseNothing) {
+    auto ends = share<Note>(named().design, Options{.capacity = 16});
+    const auto until = [](Status again, auto&& try_once) {
+        Status status = again;
+        base::NapParker nap;
+        const Status waited = base::wait_until([&] { return (status = try_once()) != again; },
+                                               patience(), base::WaitPolicy{}, nap);
+        return waited == Status::ok ? status : waited;
+    };
+    exchange(
+        ends,
+        [&](auto& producer, const Note& note) {
+            return until(Status::full, [&] { return producer.try_enqueue(note); });
+        },
+        [&](auto& consumer, Note& note) {
+            return until(Status::empty, [&] { return consumer.try_dequeue(note); });
+        });
+}
+
+INSTANTIATE_TEST_SUITE_P(Designs, SharedQueue,
+                         testing::Values("push1/watermark/pull", "push1/watermark/push",
+                                         "push1/watermark/pull+dynamic+mover", "push2/event/push",
+                                         "pull/pull/push"),
+                         [](const auto& point) {
+                             std::string name = point.param;
+                             for (char& c : name) {
+                                 if (c == '/' || c == '+') c = '_';
+                             }
+                             return name;
+                         });
+
+struct Design2Ends : testing::Test {
+    using Producer = flow::Producer<Note, ring::design_2>;
+    using Consumer = flow::Consumer<Note, ring::design_2>;
+
+    [[nodiscard]] static SharedEnds<Producer, Consumer> share_two(std::uint64_t capacity) {
+        const Options options = test::with_endpoint(Options{.capacity = capacity});
+        Listener listener = Listener::listen(test::unique_address(), options);
+        std::optional<Producer> producer;
+        std::thread other{
+            [&] { producer.emplace(Producer::connect(listener.address(), options, patience())); }};
+        auto consumer = Consumer::accept(listener, patience());
+        other.join();
+        return {Shared{std::move(*producer)}, Shared{std::move(consumer)}};
+    }
+    /// Waits until `holds()`.
+    template <class Holds>
+    [[nodiscard]] static bool eventually(Holds&& holds) {
+        base::NapParker nap;
+        return base::wait_until(holds, patience(), base::WaitPolicy{}, nap) == Status::ok;
+    }
+};
+using SharedEnd = Design2Ends;
+
+TEST_F(SharedEnd, WhileOneWaitsTriesOfOthersAnswerAndWaitsOfOthersEndAtTheirDeadline) {
+    auto ends = share_two(4);
+    std::atomic<Status> waited{Status::ok};
+    Note first;
+    std::thread reader{[&] { waited.store(ends.consumer.dequeue(first, patience())); }};
+    std::this_thread::sleep_for(30ms);
+    Note other;
+    EXPECT_EQ(ends.consumer.try_dequeue(other), Status::empty);
+    EXPECT_EQ(ends.consumer.dequeue(other, Deadline::after(20ms)), Status::timed_out);
+    base::Cancellation cancellation;
+    cancellation.request();
+    EXPECT_EQ(ends.consumer.dequeue(other, patience().cancelled_by(cancellation)),
+              Status::cancelled);
+    EXPECT_EQ(ends.consumer.stats().items, 0U) << "a waiting thread lets others look";
+    EXPECT_NE(ends.consumer.explain().find("push1/watermark/push"), std::string::npos);
+    EXPECT_EQ(ends.producer.enqueue(Note::make(1, 7), patience()), Status::ok);
+    reader.join();
+    EXPECT_EQ(waited, Status::ok);
+    EXPECT_EQ(first, Note::make(1, 7));
+}
+
+TEST_F(SharedEnd, ClosingEndsTheWaitOfOthers) {
+    auto ends = share_two(4);
+    std::array<std::atomic<Status>, 3> answers{};
+    std::vector<std::thread> waiting;
+    for (auto& answer : answers) {
+        waiting.emplace_back([&] {
+            Note note;
+            answer.store(ends.consumer.dequeue(note, patience()));
+        });
+    }
+    std::this_thread::sleep_for(30ms);
+    EXPECT_EQ(ends.consumer.close(patience()), Status::ok);
+    for (std::thread& thread : waiting) thread.join();
+    for (auto& answer : answers) EXPECT_EQ(answer, Status::closed);
+    EXPECT_TRUE(eventually(
+        [&] { return ends.producer.enqueue(Note::make(0, 1), patience()) == Status::closed; }));
+}
+
+TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
+    constexpr std::uint64_t batch = 4;
+    auto ends = share_two(64);
+    std::atomic<bool> failed{false};
+    std::vector<std::thread> writing;
+    for (std::uint64_t w = 0; w < 2; ++w) {
+        writing.emplace_back([&, w] {
+            for (std::uint64_t n = 1; n <= 1000; ++n) {
+                // Four equal notes, in place.
+                const Status status = ends.producer.alone(patience(), [&](Producer& producer) {
+                    for (std::uint64_t i = 0; i < batch; ++i) {
+                        Note* place = nullptr;
+                        if (const Status claimed = producer.claim(place, patience());
+                            claimed != Status::ok) {
+                            return claimed;
+                        }
+                        *place = Note::make(w, n);
+                        if (const Status sent = producer.commit(); sent != Status::ok) return sent;
+                    }
+                    return Status::ok;
+                });
+                if (status != Status::ok) failed = true;
+            }
+            if (ends.producer.flush(patience()) != Status::ok) failed = true;
+        });
+    }
+    std::uint64_t torn = 0;
+    std::array<Note, batch> notes;
+    Status status = Status::ok;
+    for (std::uint64_t n = 0; n < 2000 && status == Status::ok; ++n) {
+        for (Note& note : notes) {
+            if (status == Status::ok) status = ends.consumer.dequeue(note, patience());
+        }
+        for (const Note& note : notes) torn += note == notes.front() ? 0 : 1;
+    }
+    EXPECT_EQ(status, Status::ok);
+    for (std::thread& thread : writing) thread.join();
+    EXPECT_FALSE(failed);
+    EXPECT_EQ(torn, 0U);
+    const std::vector<Note> some(3, Note::make(1, 2));
+    EXPECT_EQ(ends.producer.try_enqueue_batch(std::span<const Note>{some}).count, 3U);
+    std::size_t taken = 0;
+    EXPECT_TRUE(eventually([&] {
+        taken += ends.consumer.try_dequeue_batch(std::span<Note>{notes}).count;
+        return taken == 3;
+    }));
+}
+
+}  // namespace
+}  // namespace millrace::flow
