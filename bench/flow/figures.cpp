@@ -31,6 +31,8 @@ const std::vector<Contestant>& named_contestants() {
         {"space push2", ContestantKind::queue, space_push2, 64, most_credit_parts},
         {"batching", ContestantKind::queue, batching},
         {"data mover", ContestantKind::queue, data_mover},
+        {"basic, events", ContestantKind::queue, ring::design_1, 64, 8, ring::Completions::events},
+        {"batching, events", ContestantKind::queue, batching, 64, 8, ring::Completions::events},
         {"socket", ContestantKind::socket},
         {"raw write", ContestantKind::raw_write},
     };
@@ -103,7 +105,9 @@ const std::vector<Figure>& all_figures() {
     static const std::vector<Series> queues{{"Socket", "socket"},
                                             {"Basic", "basic"},
                                             {"Batching", "batching"},
-                                            {"Data Mover", "data mover"}};
+                                            {"Data Mover", "data mover"},
+                                            {"Basic, events", "basic, events"},
+                                            {"Batching, events", "batching, events"}};
     static const std::vector<Figure> list{
         {"6.1", "Throughput with different types of transfer notifications", Quantity::megabits,
          transfers},

@@ -11,6 +11,7 @@
 
 #include "measure_flow.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/send_window.hpp"
 
 namespace millrace::bench {
 
@@ -23,6 +24,8 @@ struct Contestant {
     ring::Design design = ring::design_1;
     std::uint32_t receive_pool = 64;
     std::uint32_t credit_parts = 8;
+    /// Of the producer. The work's Basic and Batching asked the kernel (section 6.4).
+    ring::Completions completions = ring::Completions::polled;
 };
 /// Throws base::Error for an unknown key. "point/<design>" is a point of the design space.
 [[nodiscard]] Contestant contestant_of(std::string_view key);

@@ -94,7 +94,7 @@ Judgement pushes_of_space_are_many(const View& view) {
 }
 
 Judgement basic_below_socket(const View& view) {
-    const auto ratio = view.ratio("basic", "socket", Quantity::enqueue_us, 4, 512);
+    const auto ratio = view.ratio("basic, events", "socket", Quantity::enqueue_us, 4, 512);
     if (!ratio) return std::nullopt;
     return Verdict{*ratio > 1, fmt::format("an enqueue takes {:.2f} of a send", *ratio)};
 }
@@ -216,16 +216,14 @@ const std::vector<Finding>& all_findings() {
          "median ratio up to 2 KiB above 1",
          ratio_within("space push2", "basic", Quantity::dequeue_us, 1, any, 4, small)},
         {"6.4", "6.10", "An enqueue of the basic queue takes longer than a socket's send",
-         "median ratio up to 512 B above 1", basic_below_socket,
-         "the work asked the kernel for completions in each enqueue; ours are polled in user space",
-         "the work asked the kernel for completions in each enqueue; ours are polled in user "
-         "space"},
+         "with completions by events, median ratio up to 512 B above 1", basic_below_socket},
         {"6.4", "6.10", "An enqueue of the batching queue takes longer than a socket's send",
-         "median ratio up to 512 B above 1",
-         ratio_within("batching", "socket", Quantity::enqueue_us, 1, any, 4, 512),
-         "the work asked the kernel for completions in each enqueue; ours are polled in user space",
-         "the work asked the kernel for completions in each enqueue; ours are polled in user "
-         "space"},
+         "with completions by events, median ratio up to 512 B above 1",
+         ratio_within("batching, events", "socket", Quantity::enqueue_us, 1, any, 4, 512)},
+        {"6.4", "6.10",
+         "Polling the completion queue would save the enqueue what the kernel costs it",
+         "median ratio up to 512 B of events to polling at least 1.5",
+         ratio_within("basic, events", "basic", Quantity::enqueue_us, 1.5, any, 4, 512)},
         {"6.4", "6.10", "An enqueue takes less than 0.5 us with the data mover",
          "median up to 2 KiB below that", mover_enqueues_are_cheap},
         {"6.4", "table 6.1", "Batching moves 2.2 to 4.7 times as many small items as Basic",
@@ -238,11 +236,8 @@ const std::vector<Finding>& all_findings() {
          "median ratio up to 512 B at least 3",
          ratio_within("data mover", "socket", Quantity::megabits, 3, any, 4, 512)},
         {"6.4", "table 6.1", "A socket moves more small items than Batching",
-         "median ratio up to 512 B above 1",
-         ratio_within("socket", "batching", Quantity::megabits, 1, any, 4, 512),
-         "the work asked the kernel for completions in each enqueue; ours are polled in user space",
-         "the work asked the kernel for completions in each enqueue; ours are polled in user "
-         "space"},
+         "with completions by events, median ratio up to 512 B above 1",
+         ratio_within("socket", "batching, events", Quantity::megabits, 1, any, 4, 512)},
         {"6.4", "6.9", "The data mover comes near the network's rate with items of 32 to 64 bytes",
          "at 64 B at least 0.7 of what it reaches at 64 KiB", mover_fills_the_link},
         {"6.4", "table 6.2", "The data mover saturates 40 Gb/s from 4 KiB up",

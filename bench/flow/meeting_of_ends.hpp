@@ -25,6 +25,7 @@ namespace millrace::bench {
     options.capacity = chosen.capacity;
     options.receive_pool = chosen.receive_pool;
     options.credit_parts = chosen.credit_parts;
+    options.completions = chosen.completions;
     options.batch = chosen.batch;
     return options;
 }

@@ -71,6 +71,7 @@ void measure(const FlowJob& job, const FlowOptions& options, Point& point) {
     chosen.item_bytes = job.item_bytes;
     chosen.receive_pool = contestant.receive_pool;
     chosen.credit_parts = contestant.credit_parts;
+    chosen.completions = contestant.completions;
     chosen.mode = job.mode;
     chosen.items = options.quick ? std::min(options.items, quick_items) : options.items;
     chosen.limit = std::chrono::nanoseconds{static_cast<std::int64_t>(

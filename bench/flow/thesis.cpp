@@ -49,8 +49,8 @@ std::optional<double> printed(std::string_view table, std::string_view column,
     for (const TableLine& line : lines) {
         if (line.item_bytes != item_bytes) continue;
         if (column == "Socket") return line.socket;
-        if (column == "Basic") return line.basic;
-        if (column == "Batching") return line.batching;
+        if (column == "Basic" || column == "Basic, events") return line.basic;
+        if (column == "Batching" || column == "Batching, events") return line.batching;
         if (column == "Data Mover") return line.mover;
     }
     return std::nullopt;

@@ -25,7 +25,8 @@ struct TableLine {
 };
 [[nodiscard]] std::span<const TableLine> table_6_1();
 [[nodiscard]] std::span<const TableLine> table_6_2();
-/// What the work's table prints for that column ("Socket", "Basic", "Batching", "Data Mover"), if
+/// What the work's table prints for that column ("Socket", "Basic", "Batching", "Data Mover";
+/// "Basic, events" and "Batching, events" are how the work ran those two), if
 /// it has that line.
 [[nodiscard]] std::optional<double> printed(std::string_view table, std::string_view column,
                                             std::size_t item_bytes);

@@ -55,6 +55,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .credit_parts = options.credit_parts,
             .receive_pool = options.receive_pool,
             .batch = options.batch,
+            .completions = options.completions,
             .initial_position = options.initial_position};
 }
 
@@ -210,6 +211,9 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
             ? "active: the producer's items are moved by a thread that all such queues of the "
               "process share, asleep when there is nothing to move"
             : "passive: the producer's items are moved within its calls");
+    if (role == ring::Role::producer && options.completions == ring::Completions::events) {
+        text += "completions: by events, each request signaled: a system call for each look\n";
+    }
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);
     return text + link.explain();
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/system_calls.hpp"
 
 namespace millrace::ring {
 
@@ -18,9 +19,35 @@ SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& com
     ordinary_ = slots_ < 8 ? slots_ : slots_ - reserve;
     // A quarter: completions come in small numbers, and long before the queue is full.
     interval_ = std::max<std::uint32_t>(ordinary_ / 4, 1);
+    look_at_ = ordinary_;
+}
+
+void SendWindow::use_events(verbs::CompletionChannel& channel) {
+    if (!completions_->arm()) {
+        throw base::Error{base::ErrorCode::unsupported, "ask for completion events",
+                          fmt::format("queue pair {}", queue_pair_->number()),
+                          "its completion queue cannot be armed", "poll for completions instead"};
+    }
+    channel_ = &channel;
+    told_ = channel.drained();
+    interval_ = 1;
+    look_at_ = 0;
+}
+
+bool SendWindow::was_told() noexcept {
+    // One read of the descriptor for each event, and one that finds none.
+    const int events = channel_->drain();
+    for (int i = 0; i <= events; ++i) base::count_system_call();
+    // Events that whoever slept has taken were told as well.
+    if (channel_->drained() == told_) return false;
+    told_ = channel_->drained();
+    // Armed before the poll: what completes from here on is either polled now or raises an event.
+    (void)completions_->arm();
+    return true;
 }
 
 base::Status SendWindow::reap() noexcept {
+    if (channel_ != nullptr && !broken_ && !was_told()) return base::Status::ok;
     std::array<verbs::Completion, 8> batch;
     while (!broken_) {
         const int count = completions_->poll(batch);

@@ -48,6 +48,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
       link_{std::move(link)},
       window_{link_} {
     terms_ = agree(link_, Role::producer, design, options, deadline);
+    if (options.completions == Completions::events) window_.use_events(link_.channel());
     const std::uint64_t size = terms_.ring_bytes;
     auto& domain = link_.protection_domain();
     ring_memory_ =

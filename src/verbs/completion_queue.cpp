@@ -45,11 +45,12 @@ CompletionQueue Context::create_completion_queue(int entries, CompletionChannel*
 }
 
 CompletionChannel::CompletionChannel(CompletionChannel&& other) noexcept
-    : raw_{std::exchange(other.raw_, nullptr)}, path_{other.path_} {}
+    : raw_{std::exchange(other.raw_, nullptr)}, path_{other.path_}, drained_{other.drained_} {}
 
 CompletionChannel& CompletionChannel::operator=(CompletionChannel&& other) noexcept {
     std::swap(raw_, other.raw_);
     std::swap(path_, other.path_);
+    std::swap(drained_, other.drained_);
     return *this;
 }
 
@@ -69,6 +70,7 @@ int CompletionChannel::drain() noexcept {
         path_->ack_cq_events(queue, 1);
         ++events;
     }
+    drained_ += static_cast<std::uint64_t>(events);
     return events;
 }
 

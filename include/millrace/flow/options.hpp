@@ -8,6 +8,7 @@
 
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/terms.hpp"
 
 namespace millrace::flow {
@@ -34,6 +35,8 @@ struct Options {
     /// Designs with batching: items that make a batch, see ring::RingOptions. The number behind
     /// "fixed" or "dynamic" in the name of a design.
     std::optional<std::uint32_t> batch{};
+    /// Producer: see ring::RingOptions.
+    ring::Completions completions = ring::Completions::polled;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

@@ -32,6 +32,14 @@ enum class Slot : std::uint8_t {
     reserved,  ///< the reserve too: events that wake a sleeping peer must not wait for slots
 };
 
+/// How one learns that there are completions.
+enum class Completions : std::uint8_t {
+    polled,  ///< by a look at the queue: no system call
+    events,  ///< every request leaves a completion, and the channel's descriptor is read before the
+             ///< queue is polled: a system call for each post and look, as in work 000,
+             ///< section 6.4.1
+};
+
 /// One thread at a time. Nothing blocks, throws or allocates after construction.
 class SendWindow {
   public:
@@ -44,15 +52,21 @@ class SendWindow {
         : SendWindow{link.queue_pair(), link.send_queue()} {}
     SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept;
 
+    /// From now on by events. Before the first post; throws Error (unsupported) if the queue cannot
+    /// be armed. `channel` is that of the window's completion queue, used by the same thread, and
+    /// must outlive the window. Looking takes the events of other queues that come through it, too.
+    void use_events(verbs::CompletionChannel& channel);
+
     /// Posts `request`; its id and its signaled flag are the window's to set. Returns `ok`, `full`
     /// (no slot is free, even after a look at the completion queue; nothing was posted), or
     /// `peer_lost` (the queue pair is broken: see failure()).
     template <class Request>
     base::Status post(Request request, Signal signal = Signal::when_due,
                       Slot slot = Slot::ordinary) noexcept {
-        const std::uint64_t limit = slot == Slot::ordinary ? ordinary_ : slots_;
-        if (posted_ - completed_ >= limit) [[unlikely]] {
-            const base::Status status = make_room(limit);
+        const std::uint64_t used = posted_ - completed_;
+        if (used >= (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
+            [[unlikely]] {
+            const base::Status status = make_room(slot == Slot::ordinary ? ordinary_ : slots_);
             if (status != base::Status::ok) return status;
         }
         if (posted_ + 1 - signaled_ >= interval_ || signal == Signal::now) {
@@ -95,6 +109,8 @@ class SendWindow {
   private:
     [[gnu::noinline]] base::Status make_room(std::uint64_t limit) noexcept;
     [[gnu::cold]] base::Status refuse(int error) noexcept;
+    /// True if the queue may hold completions that were not taken.
+    [[nodiscard]] bool was_told() noexcept;
 
     verbs::QueuePair* queue_pair_;
     verbs::CompletionQueue* completions_;
@@ -104,6 +120,9 @@ class SendWindow {
     std::uint32_t slots_;
     std::uint32_t ordinary_;
     std::uint32_t interval_;
+    std::uint32_t look_at_;  ///< with so many slots in use, posting looks for completions first
+    verbs::CompletionChannel* channel_ = nullptr;  ///< null: polled
+    std::uint64_t told_ = 0;                       ///< its events that were taken note of
     bool broken_ = false;
     int post_error_ = 0;
     int poll_error_ = 0;

@@ -9,6 +9,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/send_window.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -51,6 +52,9 @@ struct RingOptions {
     /// consumer is not done with what it has (default 64; not for frames). Not given: what the
     /// other end asks for. If both ends ask, the smaller number holds.
     std::optional<std::uint32_t> batch{};
+    /// Producer: how it learns that its requests are complete. `events` is there to compare with
+    /// the work, which used them.
+    Completions completions = Completions::polled;
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;

@@ -48,6 +48,8 @@ class CompletionChannel {
     [[nodiscard]] int descriptor() const noexcept { return raw_->fd; }
     /// Takes and acknowledges every waiting event. Returns how many there were. Never blocks.
     int drain() noexcept;
+    /// Events that drain() and wait() have taken since the channel was made.
+    [[nodiscard]] std::uint64_t drained() const noexcept { return drained_; }
     /// Sleeps until an event waits (and takes all) or the time is over. True: there was one.
     bool wait(std::chrono::nanoseconds limit) noexcept;
     [[nodiscard]] ibv_comp_channel* raw() const noexcept { return raw_; }
@@ -58,6 +60,7 @@ class CompletionChannel {
         : raw_{raw}, path_{&path} {}
     ibv_comp_channel* raw_ = nullptr;
     const ControlPath* path_ = nullptr;
+    std::uint64_t drained_ = 0;
 };
 
 /// A completion queue. Move-only. Polling is thread-safe.
