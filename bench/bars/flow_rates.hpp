@@ -50,11 +50,11 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
                 base::Status status = producer.claim(item);
                 if (status != base::Status::ok) [[unlikely]]
                     status = producer.claim(item, deadline);
-                require(status == base::Status::ok, "an item's place");
+                require(status, "an item's place");
                 item->fill(number);
-                require(producer.commit() == base::Status::ok, "an item");
+                require(producer.commit(), "an item");
             });
-            require(producer.flush(deadline) == base::Status::ok, "the last items");
+            require(producer.flush(deadline), "the last items");
             pair.meet();
             return 1e9 / item_ns;
         },
@@ -67,8 +67,8 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
                 base::Status status = consumer.peek(item);
                 if (status != base::Status::ok) [[unlikely]]
                     status = consumer.peek(item, deadline);
-                require(status == base::Status::ok, "an item that comes in time");
-                require(item->holds(number), "an item of a flow queue");
+                require(status, "an item that comes in time");
+                require_intact(item->holds(number), "an item of a flow queue");
                 consumer.release();
             }
             pair.meet();

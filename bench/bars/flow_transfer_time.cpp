@@ -23,14 +23,14 @@ class QueuePlayer {
         : out_{std::move(out)}, in_{std::move(in)} {}
     void send(std::uint64_t number) {
         BarItem<Size>* item = nullptr;
-        require(out_.claim(item) == base::Status::ok, "an item's place");
+        require(out_.claim(item), "an item's place");
         item->fill(number);
-        require(out_.commit() == base::Status::ok, "an item");
+        require(out_.commit(), "an item");
     }
     void wait_for(Pair& pair, std::uint64_t number) {
         const BarItem<Size>* item = nullptr;
         pair.spin_until([&] { return in_.peek(item) == base::Status::ok; });
-        require(item->holds(number), "an item to and fro");
+        require_intact(item->holds(number), "an item to and fro");
         in_.release();
     }
 
@@ -75,7 +75,7 @@ class RawPlayer {
         auto* slot = reinterpret_cast<Slot*>(in_.data() + number % slots_ * sizeof(Slot));
         const std::atomic_ref last{slot->words.back()};
         pair.spin_until([&] { return last.load(std::memory_order_acquire) == number; });
-        require(slot->holds(number), "a WRITE to and fro");
+        require_intact(slot->holds(number), "a WRITE to and fro");
     }
 
   private:

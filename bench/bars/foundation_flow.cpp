@@ -39,10 +39,10 @@ double flow_rate(std::uint64_t items) {
             pair.meet();
             const double item_ns = median_step(windows, [&](std::uint64_t number) {
                 item.fill(number);
-                require(producer.enqueue(item, deadline) == base::Status::ok, "an item");
+                require(producer.enqueue(item, deadline), "an item");
             });
             // Items that found no space at the consumer wait in the producer's ring for this.
-            require(producer.flush(deadline) == base::Status::ok, "the last items");
+            require(producer.flush(deadline), "the last items");
             pair.meet();
             return 1e9 / item_ns;
         },
@@ -52,10 +52,10 @@ double flow_rate(std::uint64_t items) {
             Item item{};
             pair.meet();
             for (std::uint64_t number = 1; number <= windows.total(); ++number) {
-                require(consumer.dequeue(item, deadline) == base::Status::ok, "an item");
+                require(consumer.dequeue(item, deadline), "an item");
                 std::uint64_t differing = 0;
                 for (const std::uint64_t word : item) differing |= word ^ number;
-                require(differing == 0, "an item of a flow queue");
+                require_intact(differing == 0, "an item of a flow queue");
             }
             pair.meet();
         });

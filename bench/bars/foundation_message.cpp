@@ -21,8 +21,7 @@ using Message = std::array<std::byte, size>;
 void send(message::Channel& channel, Message& out, std::uint64_t number,
           const base::Deadline& deadline) {
     stamp(out.data(), size, number);
-    require(channel.send(std::span<const std::byte>{out}, deadline) == base::Status::ok,
-            "a message that was sent");
+    require(channel.send(std::span<const std::byte>{out}, deadline), "a message that was sent");
 }
 
 void receive(message::Channel& channel, Message& in, std::uint64_t number,

@@ -65,7 +65,8 @@ class ConsumingEndOf final : public ConsumingEnd {
     explicit ConsumingEndOf(Consumer consumer) : consumer_{std::move(consumer)} {}
     base::Status try_take(std::uint32_t number) override {
         const base::Status status = consumer_.try_dequeue(item_);
-        if (status == base::Status::ok) require(item_.has(number), "an item of a flow queue");
+        if (status == base::Status::ok)
+            require_intact(item_.has(number), "an item of a flow queue");
         return status;
     }
     flow::ConsumerStats stats() override { return consumer_.stats(); }

@@ -100,7 +100,7 @@ void produce(Pair& pair, const FlowCase& chosen, ProducingEnd& end, StreamResult
     const auto put = [&](std::uint32_t number) { return end.try_put(number); };
     pair.meet();
     Putting{}.run(pair, 0, warm_up, no_end, put);
-    require(end.flush(deadline) == base::Status::ok, "the items that warm up");
+    require(end.flush(deadline), "the items that warm up");
     pair.meet();
 
     const flow::ProducerStats before = end.stats();
@@ -109,13 +109,13 @@ void produce(Pair& pair, const FlowCase& chosen, ProducingEnd& end, StreamResult
     const auto start = base::Clock::now();
     const std::uint64_t items =
         putting.run(pair, warm_up, chosen.items, base::ticks() + base::ticks_in(chosen.limit), put);
-    require(end.flush(deadline) == base::Status::ok, "the last items");
+    require(end.flush(deadline), "the last items");
     result.seconds = nanoseconds_since(start) / 1e9;
     const flow::ProducerStats after = end.stats();
     result.items = items;
     const auto each = static_cast<double>(items);
     result.producer_calls = static_cast<double>(base::system_calls_of_this_thread() - calls) / each;
-    require(end.close(deadline) == base::Status::ok, "the end");
+    require(end.close(deadline), "the end");
     pair.meet();
 
     const auto per_item = [&](std::uint64_t ring::SenderCounts::*count) {
@@ -127,7 +127,7 @@ void produce(Pair& pair, const FlowCase& chosen, ProducingEnd& end, StreamResult
     result.fulls = per_item(&Counts::full_returns);
     result.producer_requests = per_item(&Counts::work_requests) + per_item(&Counts::receives);
     const auto& report = *pair.shared_at<ConsumerReport>(0);
-    require(report.items == items, "as many items as were put");
+    require_intact(report.items == items, "as many items as were put");
     result.dequeue_ns = report.dequeue_ns;
     result.empty_ns = report.empty_ns;
     result.empties = static_cast<double>(report.empties) / each;
@@ -240,7 +240,7 @@ StreamResult measure_socket_stream(const FlowCase& chosen) {
             pair.meet();
             result.seconds = nanoseconds_since(start) / 1e9;
             const auto& report = *pair.shared_at<ConsumerReport>(0);
-            require(report.items == result.items, "as many items as were sent");
+            require_intact(report.items == result.items, "as many items as were sent");
             result.enqueue_ns = putting.ok_.mean_ns();
             result.dequeue_ns = report.dequeue_ns;
             result.producer_calls = 1;
@@ -261,9 +261,10 @@ StreamResult measure_socket_stream(const FlowCase& chosen) {
                 }
                 if (number % CallTimes::stride == 0) times.add(base::ticks() - start);
                 stamp_item(expected, static_cast<std::uint32_t>(number));
-                require(std::memcmp(item.data(), expected.data(), 4) == 0 &&
-                            std::memcmp(item.data() + size - 4, expected.data() + size - 4, 4) == 0,
-                        "an item over a socket");
+                require_intact(
+                    std::memcmp(item.data(), expected.data(), 4) == 0 &&
+                        std::memcmp(item.data() + size - 4, expected.data() + size - 4, 4) == 0,
+                    "an item over a socket");
                 ++number;
             }
             auto& report = *pair.shared_at<ConsumerReport>(0);

@@ -55,7 +55,7 @@ void put(Pair& pair, ProducingEnd& end, std::uint32_t number) {
         status = end.try_put(number);
         return status != base::Status::full;
     });
-    require(status == base::Status::ok, "an item to and fro");
+    require(status, "an item to and fro");
 }
 /// False: the other end closed.
 bool take(Pair& pair, ConsumingEnd& end, std::uint32_t number) {
@@ -154,7 +154,7 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
                 put(pair, *there, number);
                 require(take(pair, *back, number), "an item that comes back");
             });
-            require(there->close(patience_of(chosen)) == base::Status::ok, "the end");
+            require(there->close(patience_of(chosen)), "the end");
             pair.meet();
             return half;
         },

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
 
 namespace millrace::bench {
 
@@ -50,10 +51,25 @@ inline void keep(const T& value) noexcept {
 }
 
 /// Throws if what arrived is not what was sent: a wrong answer has no speed.
-inline void require(bool holds, const char* what) {
+inline void require_intact(bool holds, const char* what) {
     if (!holds) {
         throw base::Error{base::ErrorCode::protocol, "measure", what,
                           "the data that arrived is not the data that was sent", ""};
+    }
+}
+
+/// Throws if a step of the measurement failed.
+inline void require(bool holds, const char* what) {
+    if (!holds) {
+        throw base::Error{base::ErrorCode::protocol, "measure", what, "it failed", ""};
+    }
+}
+inline void require(base::Status status, const char* what) {
+    if (status != base::Status::ok) {
+        throw base::Error{
+            base::ErrorCode::protocol, "measure", what,
+            fmt::format("the answer is {}", base::name_of(status)),
+            status == base::Status::timed_out ? "measure on a machine with less other load" : ""};
     }
 }
 

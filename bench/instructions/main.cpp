@@ -51,14 +51,14 @@ template <class Producer>
     Item item{};
     for (int i = 0; i < operations; ++i) {
         item[0] = static_cast<std::uint64_t>(i);
-        require(producer.try_enqueue(item) == Status::ok, "an item");
+        require(producer.try_enqueue(item), "an item");
     }
 }
 template <class Consumer>
 [[gnu::noinline]] void counted_dequeue(Consumer& consumer) {
     Item item;
     for (int i = 0; i < operations; ++i) {
-        require(consumer.try_dequeue(item) == Status::ok, "an item");
+        require(consumer.try_dequeue(item), "an item");
         keep(item);
     }
 }
@@ -66,15 +66,14 @@ template <class Consumer>
     Item item{};
     for (int i = 0; i < operations; ++i) {
         item[0] = static_cast<std::uint64_t>(i);
-        require(channel.try_send(std::as_bytes(std::span{item})) == Status::ok, "a message");
+        require(channel.try_send(std::as_bytes(std::span{item})), "a message");
     }
 }
 [[gnu::noinline]] void counted_receive(message::Channel& channel) {
     Item item;
     std::size_t size = 0;
     for (int i = 0; i < operations; ++i) {
-        require(channel.try_receive(std::as_writable_bytes(std::span{item}), size) == Status::ok,
-                "a message");
+        require(channel.try_receive(std::as_writable_bytes(std::span{item}), size), "a message");
         keep(item);
     }
 }

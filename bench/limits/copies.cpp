@@ -67,7 +67,7 @@ double copy_cold(std::size_t size) {
         }
         keep(to.data());
         const double elapsed = nanoseconds_since(start);
-        require(to.front() == std::byte{1}, "a cold copy");
+        require_intact(to.front() == std::byte{1}, "a cold copy");
         return static_cast<double>(size * count) / elapsed;
     });
 }

@@ -40,7 +40,7 @@ class Slot {
             return mark().load(std::memory_order_acquire) == number;
         });
         std::memcpy(to, payload_, size_);
-        require(stamped(to, size_, number), "a message");
+        require_intact(stamped(to, size_, number), "a message");
     }
 
   private:
@@ -134,7 +134,7 @@ double one_copy_bandwidth(std::size_t size, std::size_t ring_bytes, std::uint64_
                 }
                 const std::byte* payload = ring + slot * size;
                 keep(read_all(payload, size));
-                require(stamped(payload, size, number), "a message");
+                require_intact(stamped(payload, size, number), "a message");
                 if (++slot == slots) slot = 0;
                 // Small messages give room back in quarters, to write that line seldom.
                 if (number + 1 - returned >= (slots + 3) / 4 || number + 1 == last) {

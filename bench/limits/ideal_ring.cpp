@@ -100,7 +100,8 @@ double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) 
                 }
             }
             indexes->read.store(number, std::memory_order_release);
-            require(sum == (Size / 8) * (last * (last - 1) / 2), "the items of the ideal ring");
+            require_intact(sum == (Size / 8) * (last * (last - 1) / 2),
+                           "the items of the ideal ring");
         });
 }
 

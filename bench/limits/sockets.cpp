@@ -34,7 +34,7 @@ double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
                 stamp(out.data(), size, number);
                 send_all(ends.first.get(), out.data(), size);
                 require(receive_all(pair, ends.first.get(), in.data(), size, wait), "an answer");
-                require(stamped(in.data(), size, number), "a message over a socket");
+                require_intact(stamped(in.data(), size, number), "a message over a socket");
             });
         },
         [&](Pair& pair) {
@@ -43,7 +43,7 @@ double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
             pair.meet();
             for (std::uint64_t number = 1; number <= windows.total(); ++number) {
                 require(receive_all(pair, ends.second.get(), in.data(), size, wait), "a message");
-                require(stamped(in.data(), size, number), "a message over a socket");
+                require_intact(stamped(in.data(), size, number), "a message over a socket");
                 stamp(out.data(), size, number);
                 send_all(ends.second.get(), out.data(), size);
             }
@@ -80,7 +80,8 @@ double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items) 
                 std::size_t at = 0;
                 for (; held - at >= size; at += size, ++number) {
                     keep(read_all(buffer.data() + at, size));
-                    require(stamped(buffer.data() + at, size, number), "an item over a socket");
+                    require_intact(stamped(buffer.data() + at, size, number),
+                                   "an item over a socket");
                 }
                 std::memmove(buffer.data(), buffer.data() + at, held - at);
                 held -= at;
