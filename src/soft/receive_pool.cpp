@@ -274,7 +274,7 @@ bool ReceivePool::collect(bool patiently) noexcept {
     while (first_ != tail_ && pass_first(patiently)) {
     }
     if (patiently && !strays_.empty()) [[unlikely]]
-        look_at_strays();
+        look_at_strays(Strays::all);
     const bool again = stuck_ || !strays_.empty();
     lock_.unlock();
     return again;
@@ -289,6 +289,10 @@ bool ReceivePool::pass_first(bool patiently) noexcept {
         QueuePair* const qp = user(queue_pair_of_claim(claim));
         if (qp != nullptr && qp->datagram != nullptr) {
             if (slot.arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
+                // A straggler's next message must not overtake it: where that one has arrived, the
+                // one before has, too.
+                if (!strays_.empty()) [[unlikely]]
+                    look_at_strays(Strays::arrived);
                 if (receives_[number].held == Held::posted) {
                     receives_[number].held = Held::done;
                     qp->datagram->push(slot, number);
@@ -334,7 +338,7 @@ bool ReceivePool::give_up_first(QueuePair& qp, std::uint64_t claim) noexcept {
     return true;
 }
 
-void ReceivePool::look_at_strays() noexcept {
+void ReceivePool::look_at_strays(Strays which) noexcept {
     for (std::size_t i = 0; i < strays_.size();) {
         const Stray stray = strays_[i];
         PoolSlot& slot = view_.slot(stray.number);
@@ -345,8 +349,10 @@ void ReceivePool::look_at_strays() noexcept {
         };
         bool settled = true;
         bool place_again = false;
-        if (sequence_of_claim(claim) != sequence_of(stray.position) ||
-            receives_[stray.number].held != Held::posted) {
+        if (which == Strays::arrived && (qp == nullptr || !arrived())) {
+            settled = false;
+        } else if (sequence_of_claim(claim) != sequence_of(stray.position) ||
+                   receives_[stray.number].held != Held::posted) {
             // It has become another receive.
         } else if (qp == nullptr || qp->datagram == nullptr) {
             place_again = true;
@@ -368,8 +374,7 @@ void ReceivePool::look_at_strays() noexcept {
             ++i;
             continue;
         }
-        strays_[i] = strays_.back();
-        strays_.pop_back();
+        strays_.erase(strays_.begin() + static_cast<std::ptrdiff_t>(i));
         if (place_again) place(stray.number);
     }
 }

@@ -115,7 +115,9 @@ class ReceivePool {
     [[nodiscard]] QueuePair* user(std::uint32_t index) noexcept;
     [[nodiscard]] bool pass_first(bool patiently) noexcept;
     [[nodiscard]] bool give_up_first(QueuePair& qp, std::uint64_t claim) noexcept;
-    void look_at_strays() noexcept;
+    /// Takes those that have arrived; `all`: also gives up those whose claimant is out or dead.
+    enum class Strays : std::uint8_t { arrived, all };
+    void look_at_strays(Strays which) noexcept;
     void reset_free() noexcept;
     void set_free(std::uint32_t number) noexcept {
         receives_[number].held = Held::free;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <thread>
@@ -461,6 +463,61 @@ TEST_P(DatagramProcesses, TwoSendToOneThatHasReceivesForAllAndNothingIsLostOrTor
     }
     for (auto& child : children) EXPECT_TRUE(child.wait().success());
     EXPECT_TRUE(station.quiet());
+}
+
+// A sender that is stopped between claiming a receive and filling it lets others pass after 10 ms.
+// When it goes on, its next message must not overtake the one that waited.
+TEST_P(DatagramProcesses, ASenderThatIsStoppedNowAndThenStaysInOrder) {
+    constexpr std::uint64_t receives = 4096;
+    constexpr std::uint64_t last_number = 20'000 - 1;
+    StationOptions options;
+    options.receive_wr = 8192;
+    options.bytes = receives * 128;
+    options.completions = 16384;
+    options.shared_memory = GetParam();
+    Station station{options};
+    ibv_qp* const qp = station.datagram();
+    for (std::uint64_t i = 0; i < receives; ++i) {
+        ASSERT_EQ(station.receive(qp, i, i * 128, 128), 0);
+    }
+    std::vector<ChildProcess> children;
+    std::map<std::uint32_t, std::uint64_t> next;
+    for (int i = 0; i < 2; ++i) {
+        children.push_back(ChildProcess::start("datagram_sender", {"private"}));
+        const auto number = children.back().read_line();
+        ASSERT_TRUE(number);
+        next[static_cast<std::uint32_t>(std::stoul(*number))] = 0;
+    }
+    for (auto& child : children) {
+        ASSERT_TRUE(child.write_line(std::to_string(qp->qp_num)));
+        ASSERT_TRUE(child.write_line(std::to_string(last_number + 1)));
+    }
+    std::atomic<bool> over{false};
+    std::thread stopper{[&] {
+        while (!over) {
+            if (!children.front().stop()) return;  // it is done
+            std::this_thread::sleep_for(std::chrono::milliseconds{15});
+            children.front().resume();
+            std::this_thread::sleep_for(std::chrono::milliseconds{2});
+        }
+    }};
+    std::uint64_t disordered = 0;
+    std::uint64_t taken = 0;
+    // What finds no receive is lost, the last ones perhaps too.
+    while (const auto wc = station.complete(std::chrono::milliseconds{500})) {
+        if (wc->status != IBV_WC_SUCCESS || !next.contains(wc->src_qp)) break;
+        std::uint64_t number = 0;
+        std::memcpy(&number, station.memory + wc->wr_id * 128 + 40, sizeof number);
+        if (number < next[wc->src_qp]) ++disordered;
+        next[wc->src_qp] = number + 1;
+        ++taken;
+        EXPECT_EQ(station.receive(qp, wc->wr_id, wc->wr_id * 128, 128), 0);
+    }
+    over = true;
+    stopper.join();
+    EXPECT_GT(taken, receives);
+    EXPECT_EQ(disordered, 0U);
+    for (auto& child : children) EXPECT_TRUE(child.wait().success());
 }
 
 TEST_P(DatagramProcesses, ASenderNeverWritesToMemoryThatWasDeregistered) {
