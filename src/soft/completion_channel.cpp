@@ -5,7 +5,6 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -52,8 +51,9 @@ void close_all(CompletionChannel& channel) noexcept {
 }
 
 /// Empties what makes the descriptor readable, waiting for it if asked to (a signal restarts the
-/// wait). Before events are looked for: what rings afterwards makes it readable again.
-[[nodiscard]] bool take_news(CompletionChannel& channel, bool wait) noexcept {
+/// wait). Before events are looked for: what rings afterwards makes it readable again. How many
+/// sources had something; negative: it failed.
+[[nodiscard]] int take_news(CompletionChannel& channel, bool wait) noexcept {
     std::array<epoll_event, 3> news;
     int count = 0;
     do {
@@ -74,16 +74,13 @@ void close_all(CompletionChannel& channel) noexcept {
             channel.owner->process->look_now(base::ticks());
         }
     }
-    return count >= 0;
+    return count;
 }
 
-/// Has one of its completion queues an event? Leaves it there.
-[[nodiscard]] bool event_due(CompletionChannel& channel) noexcept {
-    const std::lock_guard guard{channel.mutex};
-    return std::any_of(channel.queues.begin(), channel.queues.end(), [](CompletionQueue* cq) {
-        const std::lock_guard queue_guard{cq->lock};
-        return cq->event_due();
-    });
+/// Does the program want to wait in here?
+[[nodiscard]] bool is_blocking(const CompletionChannel& channel) noexcept {
+    base::count_system_call();
+    return (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
 }
 
 /// The completion queue whose turn it is to have its event, disarmed; nullptr: none has one. The
@@ -110,6 +107,21 @@ void close_all(CompletionChannel& channel) noexcept {
     }
     if (another) channel.ring();  // the bell for it may have been taken with the others
     return found;
+}
+
+/// An event that stands for news without one (a timer, another peer's death, a bell that came after
+/// its event): of a completion queue that is armed, and disarmed by it. nullptr: none is.
+[[nodiscard]] CompletionQueue* empty_event(CompletionChannel& channel) noexcept {
+    const std::lock_guard guard{channel.mutex};
+    for (CompletionQueue* const cq : channel.queues) {
+        const std::lock_guard queue_guard{cq->lock};
+        if ((cq->armed & armed_mode_mask) == armed_not) continue;
+        cq->event_forced.store(true, std::memory_order_relaxed);
+        static_cast<void>(cq->take_event());
+        cq->events_delivered.fetch_add(1, std::memory_order_relaxed);
+        return cq;
+    }
+    return nullptr;
 }
 
 }  // namespace
@@ -157,6 +169,14 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     channel->context = context;
     channel->refcnt = 0;
     channel->owner = owner;
+    try {
+        owner->process->add(*channel);
+    } catch (const std::bad_alloc&) {
+        close_all(*channel);
+        delete channel;
+        errno = ENOMEM;
+        return nullptr;
+    }
     owner->users.fetch_add(1);
     return channel;
 }
@@ -167,6 +187,7 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
         const std::lock_guard guard{channel->mutex};
         if (channel->refcnt != 0) return EBUSY;
     }
+    channel->owner->process->remove(*channel);
     close_all(*channel);
     release(channel->owner);
     delete channel;
@@ -176,26 +197,26 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
 int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_context) noexcept {
     auto* channel = static_cast<CompletionChannel*>(public_channel);
     Process& process = *channel->owner->process;
-    for (;;) {
-        // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
-        const bool due = event_due(*channel);
-        bool wait = false;
-        if (!due) {
-            wait = (fcntl(channel->fd, F_GETFL) & O_NONBLOCK) == 0;
-            base::count_system_call();
-            if (wait) process.publish_before_sleep();
-        }
-        if (!take_news(*channel, wait)) return -1;
-        if (CompletionQueue* const cq = next_event(*channel); cq != nullptr) {
-            *queue = cq;
-            *queue_context = cq->cq_context;
-            return 0;
-        }
-        if (!wait && !due) {
+    int news = take_news(*channel, false);
+    CompletionQueue* cq = news < 0 ? nullptr : next_event(*channel);
+    if (news >= 0 && cq == nullptr) {
+        if (!is_blocking(*channel)) {
             errno = EAGAIN;
             return -1;
         }
+        // Who waited for the descriptor to become readable must not wait here in vain.
+        if (news > 0) cq = empty_event(*channel);
     }
+    // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
+    while (news >= 0 && cq == nullptr) {
+        process.publish_before_sleep();
+        news = take_news(*channel, true);
+        cq = next_event(*channel);
+    }
+    if (cq == nullptr) return -1;
+    *queue = cq;
+    *queue_context = cq->cq_context;
+    return 0;
 }
 
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {

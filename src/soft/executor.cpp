@@ -876,6 +876,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     } else if (region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
+            if (!receiver_.end.mine && !peer_->still_there()) return Progress::gone;
             base::log_line(
                 base::LogLevel::error, "soft",
                 "atomic: the peer's shared memory cannot be mapped here, and the system's "

@@ -75,6 +75,9 @@ class PeerNode {
     /// belongs to; false marks the peer as gone. Before each system call that names the pid.
     [[nodiscard]] virtual bool same_process() noexcept = 0;
 
+    /// Asks the kernel now whether it is alive; false marks the peer as gone.
+    [[nodiscard]] virtual bool still_there() noexcept { return alive(); }
+
     /// Maps the block of queue pair `index` if its generation is `generation` (0: whatever it is
     /// now). nullopt: no such queue pair. The mapping stays until `unmap_block`.
     [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,

@@ -17,7 +17,7 @@ namespace millrace::soft {
 class RemoteNode : public PeerNode {
   public:
     /// Asks the kernel now.
-    [[nodiscard]] virtual bool still_there() noexcept = 0;
+    [[nodiscard]] bool still_there() noexcept override = 0;
     /// In a child after fork: close what would make the peer believe that its parent lives.
     virtual void abandon() noexcept = 0;
 };

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "asynchronous_events.hpp"
+#include "completion_channel.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
@@ -169,6 +170,7 @@ void Process::look_now(std::uint64_t now) noexcept {
     // for an event only.
     const std::lock_guard guard{events_mutex_};
     for (AsynchronousEvents* events : events_) events->ring();
+    for (CompletionChannel* channel : channels_) channel->ring();
 }
 
 void Process::look_after_queue_pairs() noexcept {
@@ -184,6 +186,16 @@ void Process::add(AsynchronousEvents& events) {
 void Process::remove(AsynchronousEvents& events) noexcept {
     const std::lock_guard guard{events_mutex_};
     std::erase(events_, &events);
+}
+
+void Process::add(CompletionChannel& channel) {
+    const std::lock_guard guard{events_mutex_};
+    channels_.push_back(&channel);
+}
+
+void Process::remove(CompletionChannel& channel) noexcept {
+    const std::lock_guard guard{events_mutex_};
+    std::erase(channels_, &channel);
 }
 
 void Process::tell_of_requests_with(std::uint32_t key) noexcept {

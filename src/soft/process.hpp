@@ -19,6 +19,7 @@ namespace millrace::soft {
 
 struct QueuePair;
 class AsynchronousEvents;
+struct CompletionChannel;
 
 class Process {
   public:
@@ -68,9 +69,12 @@ class Process {
     /// of, and those whose peer has died: for programs that wait for events and do not poll.
     void look_after_queue_pairs() noexcept;
 
-    /// The contexts' events: rung when a peer has died.
+    /// The contexts' events and the completion channels: all are rung when a peer has died,
+    /// because only one of them hears of it from the kernel.
     void add(AsynchronousEvents& events);
     void remove(AsynchronousEvents& events) noexcept;
+    void add(CompletionChannel& channel);
+    void remove(CompletionChannel& channel) noexcept;
 
     /// What has to be done now and then by whoever polls: looks for deaths, publishes statistics,
     /// unmaps what peers no longer register. `now`: base::ticks(). Without the mutex.
@@ -109,6 +113,7 @@ class Process {
     DatagramTargets datagram_targets_;
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
     std::vector<AsynchronousEvents*> events_;
+    std::vector<CompletionChannel*> channels_;
     Windows windows_;
     std::atomic<std::uint32_t> next_pd_{1};
     std::atomic<std::uint64_t> registrations_{0};
