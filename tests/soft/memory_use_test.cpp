@@ -1,44 +1,13 @@
 // Many processes with many queue pairs of the deepest queues: memory is used in proportion to what
 // is done, not to what may be.
-#include <sys/stat.h>
-
 #include <cstdint>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
+#include "held_memory.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
-
-/// Bytes that this process's node memory takes now.
-std::uint64_t node_bytes() {
-    std::uint64_t bytes = 0;
-    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        std::error_code error;
-        const auto target = std::filesystem::read_symlink(entry.path(), error).string();
-        struct stat status {};
-        if (target.find("millrace-node:") != std::string::npos &&
-            stat(entry.path().c_str(), &status) == 0) {
-            bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
-        }
-    }
-    return bytes;
-}
-
-/// Bytes of private memory that it takes now.
-std::uint64_t private_bytes() {
-    std::ifstream status{"/proc/self/status"};
-    std::string word;
-    while (status >> word) {
-        if (word != "RssAnon:") continue;
-        std::uint64_t kilobytes = 0;
-        status >> kilobytes;
-        return kilobytes * 1024;
-    }
-    return 0;
-}
 
 // Makes queue pairs of 32,768 requests on one completion queue, uses each a little, and says what
 // that took: shared and private bytes per queue pair.
