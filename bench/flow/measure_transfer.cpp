@@ -16,6 +16,7 @@
 #include "limits/socket_ends.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/link.hpp"
 #include "queue_ends.hpp"
 
@@ -115,6 +116,7 @@ class Player {
             if (!came) poll();
             return came || over.load(std::memory_order_relaxed) != 0;
         });
+        base::heard_from_peers();
         if (came) keep(read_all(in_.data(), bytes_));
         return came;
     }

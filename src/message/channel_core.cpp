@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/peer_causality.hpp"
 
 namespace millrace::message {
 
@@ -94,6 +95,7 @@ void Channel::Core::return_credit() noexcept {
 
 void Channel::Core::publish() noexcept {
     published = reader.position();
+    base::telling_peers();
     page().consumed.store(ring::PositionWord::pack(published));
     if (bell.publish(Progress::pack(writer.position(), published))) wake_peer();
 }

@@ -9,6 +9,7 @@
 #include "completion_channel.hpp"
 #include "context.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "queue_pair.hpp"
 
@@ -106,6 +107,7 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
         if (position == source.limit.load(std::memory_order_relaxed)) return qp.flush(source, wc);
     }
     if (!source.holds(position)) return false;
+    base::heard_from_peers();
     const CompletionEntry& entry = source.entry(position);
     if (source.send) {
         const std::uint32_t head = qp.send_head.load(std::memory_order_relaxed);

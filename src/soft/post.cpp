@@ -6,8 +6,8 @@
 
 #include "fences.hpp"
 #include "memory_window.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "opcode.hpp"
-#include "peer_causality.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -220,7 +220,7 @@ std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
 
 int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
-    telling_peers();
+    base::telling_peers();
     qp.send_lock.lock_often();
     qp.counters.add(Count::post_send);
     int error = 0;

@@ -13,10 +13,10 @@
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "multicast.hpp"
-#include "peer_causality.hpp"
 #include "rnr_timer.hpp"
 #include "shared_receive_queue.hpp"
 
@@ -466,6 +466,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         }
         const HazardScope scope{hazard, asymmetric};
         if (!mine_to_touch()) return progress;
+        base::telling_peers();
         pending.lock.store(run_free, std::memory_order_seq_cst);
         full_fence();
         const std::uint32_t waiting = waiting_after(pending.head.load(std::memory_order_relaxed));
@@ -520,7 +521,7 @@ void QueuePair::run_own_pending() noexcept {
 void QueuePair::run_peer_pending() noexcept {
     if (!run_lock.try_lock()) return;
     if (theirs.connected() && (link == nullptr || peer_is_due())) {
-        heard_from_peers();
+        base::heard_from_peers();
         const Progress progress =
             run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
         static_cast<void>(progress);

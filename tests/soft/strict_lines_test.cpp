@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -39,7 +40,10 @@ MILLRACE_CHILD(strict_buffer_user) {
                                          : pair.left.write(0x4d, 0, 64, pair.right.address(),
                                                            pair.right.mr->rkey, flags);
         if (error != 0) return 2;
-        if (what != "waits") pair.left.word(8) = round;
+        // The mistake itself; atomic, so that the thread sanitizer leaves it to the device.
+        if (what != "waits") {
+            std::atomic_ref{pair.left.word(8)}.store(round, std::memory_order_relaxed);
+        }
         // A SEND cannot have been executed before this.
         if (what == "send" && pair.right.receive(1, 0, 64) != 0) return 2;
         if (!pair.left.complete()) return 2;

@@ -42,6 +42,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/peer_causality.hpp"
+
 namespace millrace::message {
 
 static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
@@ -120,7 +122,10 @@ namespace detail {
 inline std::uint64_t load_word(const std::byte* at) noexcept {
     // atomic_ref<const T> arrives with C++26; the load does not write.
     auto* word = const_cast<std::uint64_t*>(reinterpret_cast<const std::uint64_t*>(at));
-    return std::atomic_ref<std::uint64_t>{*word}.load(std::memory_order_acquire);
+    const std::uint64_t value =
+        std::atomic_ref<std::uint64_t>{*word}.load(std::memory_order_acquire);
+    base::heard_from_peers();
+    return value;
 }
 }  // namespace detail
 

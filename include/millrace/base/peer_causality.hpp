@@ -1,7 +1,8 @@
-// Tells the thread sanitizer what it cannot see: what another process writes follows from what this
-// one told it before. Without it, a thread of ours that executes a peer's request seems to race
-// with the thread that gave the memory back. Called where requests are posted and where a peer's
-// are run; costs nothing elsewhere.
+// Tells the thread sanitizer what it cannot see: that what another process does follows from what
+// this one did before it, and the other way round. The soft device has threads of one process
+// execute the requests of another; without these calls such a thread seems to race with the one
+// that gave the memory to the peer, or with the one that takes what the peer says is there. Called
+// where something is told to a peer and where something is heard from it. Costs nothing elsewhere.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -16,7 +17,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-namespace millrace::soft {
+namespace millrace::base {
 
 #if defined(MILLRACE_TELL_THREAD_SANITIZER)
 inline char the_other_processes = 0;
@@ -27,4 +28,4 @@ inline void telling_peers() noexcept {}
 inline void heard_from_peers() noexcept {}
 #endif
 
-}  // namespace millrace::soft
+}  // namespace millrace::base
