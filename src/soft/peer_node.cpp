@@ -18,6 +18,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -107,7 +108,7 @@ class ProcessNode final : public RemoteNode {
     bool is_self() const noexcept override { return false; }
     bool asymmetric_fences() const noexcept override { return asymmetric_fences_; }
     bool alive() const noexcept override { return !life_.gone.load(std::memory_order_acquire); }
-    bool still_there() noexcept override { return life_.ask(); }
+    bool still_there() noexcept override { return life_.ask() && !is_ending(); }
 
     bool same_process() noexcept override {
         if (!alive()) return false;
@@ -218,6 +219,15 @@ class ProcessNode final : public RemoteNode {
     void watch() { liveness_->watch(life_); }
 
   private:
+    /// A process that is killed loses its memory first, then its descriptors, and only then do its
+    /// sockets hang up: in between it has no program any more.
+    [[nodiscard]] bool is_ending() const noexcept {
+        char path[32];
+        char target[1];
+        std::snprintf(path, sizeof path, "/proc/%d/exe", static_cast<int>(pid_));
+        return ::readlink(path, target, sizeof target) < 0 && errno == ENOENT;
+    }
+
     struct MappedRegion {
         Mapping mapping;
         std::size_t skip;
