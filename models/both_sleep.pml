@@ -37,6 +37,7 @@ chan events[2] = [2] of { byte };             /* receive completions of this end
 byte given;                                   /* the consumer: its last pushed credit */
 bool crediting;                               /* ... and not known to have arrived */
 bool asking, asked;                           /* the producer's READ for space: posted, completed */
+bool waiting;                                 /* the producer: in a wait that came to its sleeper */
 byte answer;                                  /* its landing */
 
 byte produced, known; /* known: consumed, as far as the producer knows */
@@ -218,6 +219,9 @@ inline look_at_answer() {
     fi
 }
 
+/* Sender::hushed, without the clock: who waits for the bell does not ask. */
+#define hushed (waiting && me.standing && me.confirmed)
+
 /* try_enqueue: looks for space, and sends one item. */
 inline try_enqueue() {
     atomic {
@@ -226,7 +230,7 @@ inline try_enqueue() {
         :: else -> look_at_answer()
         fi;
         if
-        :: !push && !has_space && !asking && !polls ->
+        :: !push && !has_space && !asking && !polls && !hushed ->
             asking = true;
             requests[side]!ASK, 0
         :: else
@@ -234,6 +238,7 @@ inline try_enqueue() {
         sent = has_space;
         if
         :: sent ->
+            waiting = false;
             produced++;
             publish(produced);
             requests[side]!DATA, produced;
@@ -261,6 +266,7 @@ proctype Producer() {
             fi
         :: else ->
             prepare();
+            waiting = true;
             try_enqueue();
             if
             :: sent -> sent = false
@@ -268,7 +274,8 @@ proctype Producer() {
                 park();
                 if
                 :: naps -> naps = false
-                :: else -> me.notified /* sleeps */
+                :: else -> /* sleeps */
+                    atomic { me.notified -> take_events() }
                 fi
             fi;
             me.notified = false
@@ -360,7 +367,8 @@ proctype Consumer() {
                     :: skip
                     :: me.news > consumed
                     fi
-                :: else -> me.notified /* sleeps */
+                :: else -> /* sleeps */
+                    atomic { me.notified -> take_events() }
                 fi;
                 must = true
             fi;

@@ -27,6 +27,11 @@ class Sender<D>::SpaceSleeper final : public Sleeper {
     SpaceSleeper(Sender& sender, WakeUpPage& own, const verbs::MemoryRegion& region)
         : Sleeper{sender.link_, sender.window_, own, region}, sender_{&sender} {}
 
+    void prepare() override {
+        Sleeper::prepare();
+        sender_->waiting_ = true;
+    }
+
   protected:
     bool is_news(std::uint64_t progress) noexcept override {
         if (!PositionWord::whole(progress)) return true;  // torn: it moves just now
@@ -206,13 +211,29 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::refresh() noexcept {
     const std::uint64_t posted = space_.posted();
-    const Status status = space_.refresh();
+    const Status status = hushed() ? Status::ok : space_.refresh();
     if (D.data != DataFlow::pull && space_.posted() != posted) cover();
     if (status == Status::peer_lost || window_.reap() != Status::ok) return end();
     reap_transferred();
     const Status looked = look_for_space();  // a device that completes at once has answered already
     if constexpr (D.data == DataFlow::pull) reap_transferred();
     return looked;
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Sender<D>::hushed() noexcept {
+    // Within a wait the consumer rings when it goes on; the completion of a READ would end the
+    // sleep. Asking now and then all the same is what a slice of a sleep is for.
+    if constexpr (D.space != SpaceNotification::pull) {
+        return false;
+    } else {
+        if (!waiting_ || !sleeper_->waits_for_bell()) return false;
+        const std::uint64_t now = base::ticks();
+        if (now - asked_ < asking_pause_) return true;
+        asked_ = now;
+        return false;
+    }
 }
 
 template <Design D>
@@ -315,6 +336,20 @@ template <Design D>
 Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
     if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
+    // Who sleeps learns from its sleeper how far the consumer of pulled data is. Who never does
+    // asks, less and less often.
+    const bool asks =
+        D.data == DataFlow::pull && D.space == SpaceNotification::pull && !policy.sleep;
+    std::uint64_t pause = asking_pause_ / 1024;
+    std::uint64_t asked = asks ? base::ticks() : 0;
+    const auto is_to_be_asked = [&] {
+        if (!asks || transferred_ == produced_) return false;
+        const std::uint64_t now = base::ticks();
+        if (now - asked < pause) return false;
+        asked = now;
+        pause = std::min(2 * pause, asking_pause_ / 16);
+        return true;
+    };
     const Status waited = wait(
         [&] {
             outcome = ended_;
@@ -324,6 +359,7 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
             }
             if (outcome == Status::ok) outcome = push_behind();
             if (outcome == Status::ok) outcome = settle();
+            if (outcome == Status::ok && is_to_be_asked()) outcome = refresh();
             return outcome != Status::ok ||
                    (transferred_ == produced_ && !notice_.owes(intransit_));
         },

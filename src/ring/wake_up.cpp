@@ -143,6 +143,7 @@ void Sleeper::park(std::chrono::nanoseconds limit) {
     ++sleeps_;
     nap_ = std::chrono::nanoseconds::zero();
     LinkParker::park(limit);
+    (void)take_events();  // who looks next may ask whether the bell is still to come
     (void)link_->peer_now();
 }
 

@@ -297,6 +297,39 @@ TYPED_TEST(FlowQueue, WakesASleepingProducer) {
     EXPECT_GT(ends.producer().stats().ring.wake_ups, 0U);
 }
 
+TYPED_TEST(FlowQueue, PostsNearlyNothingWhileItSleepsForSpace) {
+    Ends<Item, TypeParam::value> ends{Options{.capacity = 2, .wait = base::WaitPolicy::blocking()}};
+    auto& producer = ends.producer();
+    // Until both rings are full; then it announces that it sleeps, and learns that there is no
+    // news.
+    while (producer.enqueue(Item::make(0), Deadline::after(100ms)) == Status::ok) {
+    }
+    const std::uint64_t before = producer.stats().ring.work_requests;
+    EXPECT_EQ(producer.enqueue(Item::make(1), Deadline::after(300ms)), Status::timed_out);
+    // A few for each slice of the sleep. Who does not sleep posts thousands.
+    EXPECT_LT(producer.stats().ring.work_requests - before, 100U);
+}
+
+/// The producer learns how far its items were pulled only by asking.
+constexpr ring::Design pulled_and_asked{ring::DataFlow::pull, ring::TransferNotification::push,
+                                        ring::SpaceNotification::pull};
+
+TEST(PulledFlowQueue, EndsAFlushOfAProducerThatNeverSleeps) {
+    Ends<Item, pulled_and_asked> ends{Options{.capacity = 4, .wait = base::WaitPolicy::polling()}};
+    std::thread producer{[&] {
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            EXPECT_EQ(ends.producer().try_enqueue(Item::make(i)), Status::ok);
+        }
+        EXPECT_EQ(ends.producer().flush(Deadline::after(20s)), Status::ok);
+    }};
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        Item item;
+        EXPECT_EQ(ends.consumer().dequeue(item, Deadline::after(20s)), Status::ok);
+        EXPECT_EQ(item, Item::make(i));
+    }
+    producer.join();
+}
+
 TYPED_TEST(FlowQueue, EndsAWaitAtItsDeadlineOrWhenCancelled) {
     Ends<Item, TypeParam::value> ends{Options{.capacity = 1}};
     Item item;

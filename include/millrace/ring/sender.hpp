@@ -22,6 +22,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
@@ -132,7 +134,9 @@ class Sender {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        return base::wait_until(ready, deadline, policy, parker());
+        const base::Status status = base::wait_until(ready, deadline, policy, parker());
+        if (moved_ == nullptr) waiting_ = false;
+        return status;
     }
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
@@ -218,6 +222,7 @@ class Sender {
     base::Status service() noexcept;
     base::Status settle() noexcept;
     base::Status refresh() noexcept;
+    [[nodiscard]] bool hushed() noexcept;
     base::Status end() noexcept;
     base::Status look_at_peer() noexcept;
     base::Status look_for_space() noexcept;
@@ -296,6 +301,7 @@ class Sender {
     Batching batching_ = Batching::none;
     base::Status ended_ = base::Status::ok;
     bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
+    bool waiting_ = false;  ///< in a wait that has come to its sleeper
 
     // Declared in the order in which they may go: the queue pair before the memory it reaches.
     std::shared_ptr<connect::Endpoint> endpoint_;
@@ -322,6 +328,8 @@ class Sender {
     std::uint64_t cover_head_ = 0;
     std::uint64_t cover_tail_ = 0;
     std::uint64_t cover_mask_ = 0;
+    std::uint64_t asked_ = 0;  ///< ticks of the last question within a sleep
+    std::uint64_t asking_pause_ = base::ticks_in(std::chrono::milliseconds{20});
     std::uint64_t settling_writes_ = 0;
     std::uint64_t full_returns_ = 0;
     std::uint64_t lazy_refreshes_ = 0;
