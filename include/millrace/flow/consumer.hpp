@@ -69,6 +69,11 @@ class ConsumerEnd {
         if (++items_ % items_per_show == 0) [[unlikely]]
             show();
     }
+    void count(std::uint64_t items) noexcept {
+        const std::uint64_t before = std::exchange(items_, items_ + items);
+        if (before / items_per_show != items_ / items_per_show) [[unlikely]]
+            show();
+    }
     [[nodiscard]] ConsumerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts()};
     }
@@ -133,10 +138,18 @@ class Consumer : public detail::ConsumerEnd<D>,
     /// As many items as are there, at most `items.size()`.
     [[nodiscard]] BatchResult try_dequeue_batch(std::span<T> items) noexcept {
         BatchResult result;
-        for (T& item : items) {
-            result.status = try_dequeue(item);
-            if (result.status != base::Status::ok) break;
-            ++result.count;
+        while (result.count != items.size()) {
+            T* into = items.data() + result.count;
+            const std::uint64_t taken = this->receiver_->take_slots(
+                slot, items.size() - result.count, [&into](const std::byte* payload) noexcept {
+                    std::memcpy(into++, payload, sizeof(T));
+                });
+            if (taken == 0) {
+                result.status = this->nothing();
+                break;
+            }
+            result.count += taken;
+            this->count(taken);
         }
         return result;
     }

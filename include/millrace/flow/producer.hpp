@@ -12,6 +12,7 @@
 // operations also `timed_out` and `cancelled`.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,11 @@ class ProducerEnd {
         if (++items_ % items_per_show == 0) [[unlikely]]
             show();
     }
+    void count(std::uint64_t items) noexcept {
+        const std::uint64_t before = std::exchange(items_, items_ + items);
+        if (before / items_per_show != items_ / items_per_show) [[unlikely]]
+            show();
+    }
     [[nodiscard]] ProducerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, sender_->counts()};
     }
@@ -148,12 +154,10 @@ class Producer : public detail::ProducerEnd<D>,
     /// Items from the front of `items`, as many as fit, sent together.
     [[nodiscard]] BatchResult try_enqueue_batch(std::span<const T> items) noexcept {
         BatchResult result;
-        for (const T& item : items) {
+        while (result.count != items.size()) {
             result.status = this->sender_->reserve(slot);
             if (result.status != base::Status::ok) break;
-            std::memcpy(this->sender_->at(), &item, sizeof(T));
-            lay();
-            ++result.count;
+            result.count += lay(items.subspan(result.count));
         }
         if (result.count != 0) {
             const base::Status status = this->sender_->send();
@@ -199,6 +203,29 @@ class Producer : public detail::ProducerEnd<D>,
         }
         sender.append(slot);
         this->count();
+    }
+    /// As many of `items` as there is room for; one at least, whose place is reserved.
+    std::uint64_t lay(std::span<const T> items) noexcept {
+        auto& sender = *this->sender_;
+        // Nothing of the sender in the loop: every store to the ring might change it.
+        const std::uint64_t count = std::min<std::uint64_t>(items.size(), sender.room() / slot);
+        std::byte* at = sender.at();
+        std::uint64_t mark = ring::slot_mark(sender.position(), sender.terms().initial);
+        for (std::uint64_t i = 0; i < count; ++i) {
+            std::memcpy(at, &items[i], sizeof(T));
+            if constexpr (ring::has_marks(D)) {
+                if (D.data == ring::DataFlow::pull && i == 0) {
+                    sender.lay_mark(at + slot - ring::mark_bytes, mark);
+                } else {
+                    ring::store_word(at + slot - ring::mark_bytes, mark);
+                }
+            }
+            at += slot;
+            mark += slot;
+        }
+        sender.append(count * slot);
+        this->count(count);
+        return count;
     }
     bool claimed_ = false;
 };

@@ -12,6 +12,7 @@
 // call: it reads marks, and stores its progress for the producer to READ.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -106,6 +107,38 @@ class Receiver {
             if (consumed_ - returned_ >= credit_step_) [[unlikely]]
                 return_credit();
         }
+    }
+    /// Hands the payloads of slots that have arrived to `take`, at most `most`, and gives them
+    /// back; where nothing but looking tells what has arrived, until the end of the ring or until
+    /// space is due. How many they were; 0 if none has arrived.
+    template <class Take>
+    std::uint64_t take_slots(std::uint64_t slot_bytes, std::uint64_t most, Take&& take) noexcept {
+        if (!has_slot(slot_bytes)) return 0;
+        const std::byte* at = slot();
+        std::uint64_t count = 1;
+        if constexpr (D.data == DataFlow::push2) {
+            take(at);  // what lies behind it may be of the next chunk
+        } else {
+            most = std::min(most, (ring_bytes_ - offset_) / slot_bytes);
+            if constexpr (D.data != DataFlow::pull) {
+                const std::uint64_t due = returned_ + credit_step_ - consumed_;
+                most = std::min(most, (due + slot_bytes - 1) / slot_bytes);
+            }
+            if constexpr (!looks_at_marks) {
+                most = std::min(most, (arrived_ - consumed_) / slot_bytes);
+            }
+            std::uint64_t mark = slot_mark(consumed_, initial_);
+            for (take(at); count < most; ++count) {
+                at += slot_bytes;
+                mark += slot_bytes;
+                if constexpr (looks_at_marks) {
+                    if (load_word(at + slot_bytes - mark_bytes) != mark) break;
+                }
+                take(at);
+            }
+        }
+        release_slot(count * slot_bytes);
+        return count;
     }
     /// The next frame's payload; `found` false if there is none. Frames only. Passes over skips.
     [[nodiscard]] std::span<const std::byte> front_frame(bool& found) noexcept {

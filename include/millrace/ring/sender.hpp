@@ -98,6 +98,8 @@ class Sender {
     }
     /// Where the next item goes, after a reserve() that said ok.
     [[nodiscard]] std::byte* at() const noexcept { return ring_ + offset_; }
+    /// How many bytes may be laid there, one item behind the other, without asking again.
+    [[nodiscard]] std::uint64_t room() const noexcept { return room_end_ - produced_; }
     /// Its position in the stream.
     [[nodiscard]] std::uint64_t position() const noexcept { return produced_; }
     /// The item at at() is complete, marks included. At most what was reserved.
