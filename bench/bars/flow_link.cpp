@@ -1,5 +1,6 @@
 // Bars of flow queues on a link of 10 Gb/s, and that a consumer of design 1 asks for nothing.
 #include <chrono>
+#include <cstddef>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +12,9 @@
 
 namespace millrace::bench {
 namespace {
+
+/// At each side, whatever the size of the items: 3.4 ms of the link.
+constexpr std::size_t ring_bytes = std::size_t{4} << 20;
 
 /// `value_of(run)` of so many runs.
 template <class Value>
@@ -33,6 +37,7 @@ Bar filled_link(std::size_t size) {
                 FlowCase chosen;
                 chosen.design = contestant_of("data mover").design;
                 chosen.item_bytes = size;
+                chosen.capacity = ring_bytes / size;
                 chosen.mode = ten_gigabits;
                 chosen.limit = std::chrono::milliseconds{300};
                 return of_runs(chosen, options, [&](const StreamResult& run) {

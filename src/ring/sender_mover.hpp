@@ -34,6 +34,7 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     explicit Moved(Sender& sender)
         : sender_{&sender},
           mover_{DataMover::of_this_process()},
+          piece_{piece_of(sender.terms_.ring_bytes)},
           published_{sender.produced_},
           transferred_{sender.produced_},
           settled_{sender.produced_} {
@@ -100,9 +101,7 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
         const std::uint64_t transferred = sender.transferred_;
         sender.laid_ = published_.load(std::memory_order_seq_cst);
         base::Status status = sender.service();
-        if (status == base::Status::ok && sender.laid_ != sender.intransit_ && !in_flight()) {
-            status = sender.push_behind();
-        }
+        if (status == base::Status::ok && sender.laid_ != sender.intransit_) status = push();
         if (status == base::Status::ok && !done()) status = sender.settle();
         if constexpr (D.data == DataFlow::pull) {
             if (status == base::Status::ok && !done() && watched_.load(std::memory_order_relaxed)) {
@@ -138,10 +137,73 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     }
 
   private:
-    /// With dynamic batching, one transfer at a time.
+    /// While something is on its way, so much gathers before more follows it; and it is the most
+    /// that goes at once, so that the consumer works on one transfer while the next is on its way.
+    [[nodiscard]] static std::uint64_t piece_of(std::uint64_t ring_bytes) noexcept {
+        constexpr std::uint64_t least = 4096;
+        constexpr std::uint64_t most = 128 << 10;
+        return std::clamp(ring_bytes / 8, std::min(ring_bytes / 2, least), most);
+    }
     [[nodiscard]] bool in_flight() const noexcept {
-        return sender_->batching_ == Batching::dynamic && D.data != DataFlow::pull &&
-               sender_->transferred_ != sender_->intransit_;
+        return sender_->transferred_ != sender_->intransit_;
+    }
+    /// Sends what is due of what is laid.
+    [[nodiscard]] base::Status push() noexcept {
+        Sender& sender = *sender_;
+        if (sender.batching_ != Batching::dynamic || D.data == DataFlow::pull) {
+            return sender.push_behind();
+        }
+        const std::uint64_t laid = sender.laid_;
+        const std::uint64_t before = sender.intransit_;
+        base::Status status = base::Status::ok;
+        while (status == base::Status::ok && sender.intransit_ != laid) {
+            if (in_flight() && laid - sender.intransit_ < piece_) break;
+            const std::uint64_t run = next_run(laid - sender.intransit_);
+            // What has room for less than that waits for the answer about more.
+            const std::uint64_t used = sender.intransit_ - sender.space_.consumed();
+            if (in_flight() && run > sender.terms_.window_bytes - used) {
+                status = sender.refresh();
+                break;
+            }
+            const std::uint64_t end = sender.intransit_ + run;
+            sender.laid_ = end;
+            status = sender.push_behind();
+            sender.laid_ = laid;
+            if (sender.intransit_ != end) break;
+        }
+        if (status == base::Status::ok && sender.intransit_ != before) status = look_ahead();
+        return status;
+    }
+    /// Of so many bytes that wait, the whole units that go next.
+    [[nodiscard]] std::uint64_t next_run(std::uint64_t waiting) const noexcept {
+        if constexpr (D.data != DataFlow::push1) return waiting;
+        const Sender& sender = *sender_;
+        const std::uint64_t size = sender.terms_.ring_bytes;
+        const std::uint64_t offset = sender.behind_offset_ == size ? 0 : sender.behind_offset_;
+        const std::uint64_t limit = std::min({waiting, piece_, size - offset});
+        if (!sender.terms_.framed()) {
+            const std::uint64_t slot = sender.terms_.slot_bytes;
+            return std::max(limit / slot * slot, slot);
+        }
+        std::uint64_t run = 0;
+        do {
+            const std::uint64_t unit = sender.unit_at(offset + run, sender.intransit_ + run);
+            if (run != 0 && run + unit > limit) break;
+            run += unit;
+        } while (run < limit);
+        return run;
+    }
+    /// Asks for space behind what was just sent, long before it runs out: the answer comes when
+    /// that has arrived.
+    [[nodiscard]] base::Status look_ahead() noexcept {
+        Sender& sender = *sender_;
+        if (!sender.space_.wants_refresh(sender.intransit_ - sender.space_.consumed()) ||
+            sender.intransit_ - asked_at_ < sender.terms_.ring_bytes / 8) {
+            return base::Status::ok;
+        }
+        asked_at_ = sender.intransit_;
+        ++sender.lazy_refreshes_;
+        return sender.refresh();
     }
     [[nodiscard]] bool done() const noexcept {
         return sender_->transferred_ == sender_->laid_ &&
@@ -152,6 +214,8 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     std::shared_ptr<DataMover> mover_;
     std::uint64_t last_published_ = 0;
     std::uint64_t sleeps_ = 0;
+    const std::uint64_t piece_;
+    std::uint64_t asked_at_ = 0;  ///< of the mover's thread, as all that is not said to be shared
     alignas(cache_line) std::atomic<std::uint64_t> published_;
     std::atomic<bool> watched_{false};
     alignas(cache_line) std::atomic<std::uint64_t> transferred_;
