@@ -450,6 +450,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 progress = Progress::done;
                 break;
             }
+            base::heard_from_peers();
             progress = executor.run_pending(*view.pending_entry(head));
             if (progress == Progress::failed && side == run_peer) {
                 const Reason& reason = executor.reason();
@@ -521,7 +522,6 @@ void QueuePair::run_own_pending() noexcept {
 void QueuePair::run_peer_pending() noexcept {
     if (!run_lock.try_lock()) return;
     if (theirs.connected() && (link == nullptr || peer_is_due())) {
-        base::heard_from_peers();
         const Progress progress =
             run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
         static_cast<void>(progress);

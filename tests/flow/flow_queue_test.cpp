@@ -427,8 +427,13 @@ TYPED_TEST(FlowQueue, CountsWhatItDoes) {
     EXPECT_EQ(produced.payload_bytes, 64'000U);
     EXPECT_EQ(produced.ring.bytes, 72'000U);
     EXPECT_EQ(produced.ring.data_writes, ends.in_order() ? 1000U : 2000U);
-    EXPECT_EQ(produced.ring.work_requests, produced.ring.data_writes + produced.ring.space_reads +
-                                               produced.ring.settling_writes);
+    const std::uint64_t known =
+        produced.ring.data_writes + produced.ring.space_reads + produced.ring.settling_writes;
+    if (produced.ring.sleeps == 0) {
+        EXPECT_EQ(produced.ring.work_requests, known);
+    } else {  // on a slow or lossy link: who falls asleep asks once more
+        EXPECT_GE(produced.ring.work_requests, known);
+    }
     EXPECT_EQ(consumed.items, 1000U);
     if (TypeParam::value.space == ring::SpaceNotification::pull) {
         EXPECT_EQ(consumed.ring.work_requests, 0U) << "design 1's consumer posts while awake";

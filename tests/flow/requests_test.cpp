@@ -204,21 +204,25 @@ TEST_P(RequestsOf, ABatchAreThoseOfOneItem) {
     const bool immediate = design.transfer == TransferNotification::immediate;
     const bool pushed_counter = design.transfer == TransferNotification::push;
     const Range none{};
-    const Range each{batches, batches};
+    // On a link the news of space may come between the two halves of a batch, which then goes in
+    // two.
+    const bool at_once = producers().endpoint->describe().find(", fast") != std::string::npos;
+    const std::uint64_t most = at_once ? batches : batches + batches / 6;
+    const Range each{batches, most};
     const std::uint64_t settling = ends_->producer->stats().ring.settling_writes;
-    expect(at_producer.write - settling,
-           (design.data == DataFlow::push1 && !immediate
-                ? Range{batches, in_order ? batches : 2 * batches}
-                : none) +
-               (pushed_counter ? Range{batches / 2, batches} : none),
-           "WRITEs of the producer");
+    expect(
+        at_producer.write - settling,
+        (design.data == DataFlow::push1 && !immediate ? Range{batches, in_order ? most : 2 * most}
+                                                      : none) +
+            (pushed_counter ? Range{batches / 2, most} : none),
+        "WRITEs of the producer");
     expect(at_producer.write_with_immediate, immediate ? each : none,
            "WRITEs with immediate of the producer");
     expect(at_producer.send, design.data == DataFlow::push2 ? each : none, "SENDs of the producer");
     expect(at_producer.read, design.space == SpaceNotification::pull ? Range{1, 2 * batches} : none,
            "READs of the producer");
     expect(at_consumer.receive,
-           design.data == DataFlow::push2 || immediate ? Range{batches / 2, batches} : none,
+           design.data == DataFlow::push2 || immediate ? Range{batches / 2, most} : none,
            "receives of the consumer");
     expect(at_consumer.write_with_immediate, none, "WRITEs with immediate of the consumer");
     // Marks are looked for 1, 2, 4 ... items ahead, and what was found is READ at once.

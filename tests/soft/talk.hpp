@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -90,7 +91,9 @@ class Talk {
     /// The peer's WRITEs all carry the beginning of its pattern.
     [[nodiscard]] bool written_well() const {
         for (std::size_t i = 0; i < written_bytes; ++i) {
-            const std::byte byte = end_.memory[written + i];
+            // WRITEs of the peer may be landing.
+            const std::byte byte =
+                std::atomic_ref{end_.memory[written + i]}.load(std::memory_order_relaxed);
             if (byte != std::byte{0} && byte != end_.memory[pattern + i]) return false;
         }
         return true;
