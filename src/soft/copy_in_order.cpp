@@ -122,7 +122,7 @@ inline void copy_16(std::byte* to, const std::byte* from) noexcept {
 /// be polling there.
 constexpr std::size_t block = 256;
 constexpr std::size_t read_ahead = 2048;
-constexpr std::size_t write_ahead = 4096;
+constexpr std::size_t write_ahead = 512;
 
 inline void fetch_block_ahead(Rest rest) noexcept {
     for (std::size_t line = 0; line < block; line += 64) {

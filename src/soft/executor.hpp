@@ -169,8 +169,12 @@ class Executor {
         if (target_bytes < from + length && from < target_bytes + length) [[unlikely]]
             return false;
         copy_in_order(target_bytes, from, length);
-        if (target_bytes == stream_end_ && length <= largest_fetched_ahead) {
-            fetch_lines_ahead(target_bytes, length);
+        if (target_bytes == stream_end_) {
+            if (length <= largest_fetched_ahead) {
+                fetch_lines_ahead(target_bytes, length);
+            } else {
+                fetch_lines_of_next(target_bytes + length, length);
+            }
         }
         stream_end_ = target_bytes + length;
         counters_->add(Count::write);
