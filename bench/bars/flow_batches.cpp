@@ -46,7 +46,7 @@ const BarRegistration fixed_batches{
                      [] {
                          auto queue = options<8>();
                          queue.batch = 16;
-                         return flow_item_rate<8, fixed>(queue, 8'000'000);
+                         return flow_batch_rate<8, fixed, 16>(queue, 8'000'000);
                      },
                      "items/s"});
          rounds.add({"ideal",

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
@@ -70,6 +71,65 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
                 require(status, "an item that comes in time");
                 require_intact(item->holds(number), "an item of a flow queue");
                 consumer.release();
+            }
+            pair.meet();
+        });
+}
+
+/// The same by calls for `Batch` items at once: they are written into an array and enqueued, and
+/// dequeued into one and read, up to 64 at once.
+template <std::size_t Size, ring::Design D, std::uint64_t Batch>
+double flow_batch_rate(const flow::Options& options, std::uint64_t items) {
+    using Item = BarItem<Size>;
+    using Producer = flow::Producer<Item, D>;
+    using Consumer = flow::Consumer<Item, D>;
+    const Windows windows{items / Batch};
+    return run_pair(
+        {},
+        [&](Pair& pair) {
+            auto listener = flow::Listener::listen("127.0.0.1:0", options);
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            auto producer = Producer::accept(listener, patience());
+            const auto deadline = patience();
+            pair.meet();
+            std::uint64_t number = 0;
+            const double batch_ns = median_step(windows, [&](std::uint64_t /*step*/) {
+                std::array<Item, Batch> batch;
+                for (Item& item : batch) item.fill(++number);
+                std::span<const Item> left{batch};
+                while (true) {
+                    const flow::BatchResult result = producer.try_enqueue_batch(left);
+                    left = left.subspan(result.count);
+                    if (left.empty()) break;
+                    Item* place = nullptr;
+                    require(result.status == base::Status::full &&
+                                producer.claim(place, deadline) == base::Status::ok,
+                            "an item's place");
+                }
+            });
+            require(producer.flush(deadline) == base::Status::ok, "the last items");
+            pair.meet();
+            return static_cast<double>(Batch) * 1e9 / batch_ns;
+        },
+        [&](Pair& pair) {
+            auto consumer = Consumer::connect(address_of_first(pair), options, patience());
+            const auto deadline = patience();
+            pair.meet();
+            const std::uint64_t last = windows.total() * Batch;
+            std::array<Item, 64> taken;
+            for (std::uint64_t number = 0; number < last;) {
+                const flow::BatchResult result = consumer.try_dequeue_batch(taken);
+                if (result.count == 0) {
+                    const Item* item = nullptr;
+                    require(consumer.peek(item, deadline) == base::Status::ok,
+                            "an item that comes in time");
+                }
+                bool all = true;
+                for (const Item& item : std::span{taken}.first(result.count)) {
+                    all &= item.holds(++number);
+                }
+                require(all, "the items of a flow queue");
             }
             pair.meet();
         });
