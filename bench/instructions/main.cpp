@@ -27,7 +27,7 @@
 namespace millrace::bench {
 namespace {
 
-constexpr int operations = 1000;
+constexpr int operations = 1200;  // batches of 16 and of 50
 constexpr int rounds = 20;
 using base::Status;
 using Item = std::array<std::uint64_t, 8>;
@@ -60,6 +60,23 @@ template <class Consumer>
     for (int i = 0; i < operations; ++i) {
         require(consumer.try_dequeue(item), "an item");
         keep(item);
+    }
+}
+/// As many items in batches of 16, of 8 bytes each.
+template <class Producer>
+[[gnu::noinline]] void counted_batches(Producer& producer) {
+    std::array<std::uint64_t, 16> batch{};
+    for (int i = 0; i < operations; i += 16) {
+        batch[0] = static_cast<std::uint64_t>(i);
+        require(producer.try_enqueue_batch(batch).status, "a batch");
+    }
+}
+template <class Consumer>
+[[gnu::noinline]] void counted_takes(Consumer& consumer) {
+    std::array<std::uint64_t, 16> batch;
+    for (int i = 0; i < operations; i += 16) {
+        require(consumer.try_dequeue_batch(batch).status, "a batch");
+        keep(batch);
     }
 }
 [[gnu::noinline]] void counted_send(message::Channel& channel) {
@@ -108,6 +125,22 @@ void flow_queue() {
     }
 }
 
+void flow_batches() {
+    constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
+    flow::Options options{.capacity = 16384, .endpoint = connect::Endpoint::open(), .batch = 16};
+    auto listener = flow::Listener::listen("127.0.0.1:0", options);
+    const auto address = listener.address();
+    auto [producer, consumer] =
+        both([&] { return flow::Producer<std::uint64_t, fixed>::accept(listener, patience()); },
+             [&] {
+                 return flow::Consumer<std::uint64_t, fixed>::connect(address, options, patience());
+             });
+    for (int round = 0; round < rounds; ++round) {
+        counted_batches(producer);
+        counted_takes(consumer);
+    }
+}
+
 void message_channel() {
     message::ChannelOptions options;
     options.ring_bytes = std::size_t{1} << 20;
@@ -148,13 +181,16 @@ int run(std::string_view operation) {
         flow_queue<ring::design_1>();
     } else if (operation == "flow-design-2") {
         flow_queue<ring::design_2>();
+    } else if (operation == "flow-batches") {
+        flow_batches();
     } else if (operation == "message") {
         message_channel();
     } else if (operation == "verbs") {
         raw_verbs();
     } else {
         std::fprintf(stderr,
-                     "usage: millrace-instructions flow-design-1|flow-design-2|message|verbs\n");
+                     "usage: millrace-instructions "
+                     "flow-design-1|flow-design-2|flow-batches|message|verbs\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);
