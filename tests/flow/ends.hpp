@@ -23,6 +23,11 @@ namespace millrace::flow::test {
 }
 
 /// One endpoint for all queues of the process: opening one is slow on some devices.
+/// Not on a link, where much happens while a request is on its way.
+[[nodiscard]] inline bool completes_at_once(const connect::Endpoint& endpoint) {
+    return endpoint.describe().find(", fast") != std::string::npos;
+}
+
 [[nodiscard]] inline Options with_endpoint(Options options) {
     static const std::shared_ptr<connect::Endpoint> endpoint = connect::Endpoint::open();
     options.endpoint = endpoint;
@@ -58,6 +63,9 @@ class Ends {
     template <class Item>
     base::Status peek(Item& item) {
         return until_there([&] { return consumer_->peek(item); });
+    }
+    [[nodiscard]] static bool completes_at_once() {
+        return test::completes_at_once(*with_endpoint({}).endpoint);
     }
     /// True if the device keeps the order of one WRITE's bytes.
     [[nodiscard]] bool in_order() const {

@@ -34,19 +34,18 @@ class Push1 {
     /// Posts the `bytes` at `offset`. `ok`, `full` (nothing was posted) or `peer_lost`.
     base::Status run(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
         const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
-        ++posted_;
-        return window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal);
+        return count(
+            window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal));
     }
 
     /// As run, and takes a receive of the consumer's for `immediate`.
     base::Status run_with_immediate(std::uint64_t offset, std::uint64_t bytes,
                                     std::uint32_t immediate, Signal signal) noexcept {
         const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
-        ++posted_;
-        return window_->post(
+        return count(window_->post(
             verbs::WriteWithImmediate{
                 .from = {&slice, 1}, .to = target_ + offset, .immediate = immediate},
-            signal);
+            signal));
     }
 
     /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
@@ -65,23 +64,27 @@ class Push1 {
         const std::size_t first = slices[0].length == 0 ? 1 : 0;
         const std::size_t last = slices[2].length == 0 ? 2 : 3;
         if (last - first > 1) {
-            ++posted_;
-            const base::Status status = window_->post(
-                verbs::Write{.from = {&slices[first], last - first}, .to = target_ + offset});
+            const base::Status status = count(window_->post(
+                verbs::Write{.from = {&slices[first], last - first}, .to = target_ + offset}));
             if (status != base::Status::ok) return status;
         }
-        ++posted_;
         const ibv_sge mark{source_ + mark_offset, mark_bytes, local_key_};
-        return window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal);
+        return count(
+            window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal));
     }
 
     /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.
     void set_zeros(std::uint64_t offset) noexcept { zeros_ = offset; }
 
-    /// WRITEs posted (or tried).
+    /// WRITEs posted.
     [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
 
   private:
+    base::Status count(base::Status status) noexcept {
+        if (status == base::Status::ok) [[likely]]
+            ++posted_;
+        return status;
+    }
     [[nodiscard]] std::uint64_t zeros() const noexcept { return source_ + zeros_; }
 
     SendWindow* window_ = nullptr;
