@@ -9,16 +9,22 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/flow/any.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/ring/design_name.hpp"
+#include "millrace/ring/every_design.hpp"
 
 namespace millrace::faults {
 
@@ -26,8 +32,31 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 
-/// Abstractions that move items from one process to another.
+/// Abstractions that move items from one process to another. Beside these, a kind is any design of
+/// a flow queue as ring::to_string writes it; with "bytes:" before it, of one of frames.
 inline constexpr const char* kinds[] = {"flow1", "flow2", "bytes1", "bytes2", "message"};
+inline constexpr std::string_view framed_prefix = "bytes:";
+
+/// The 33 points of the design space as kinds, of items.
+[[nodiscard]] inline std::vector<std::string> every_point() {
+    std::vector<std::string> all;
+#define MILLRACE_ADD(D) all.push_back(ring::to_string(D));
+    MILLRACE_EVERY_DESIGN(MILLRACE_ADD)
+#undef MILLRACE_ADD
+    return all;
+}
+/// One way in which a point can be run.
+[[nodiscard]] inline std::string some_way(const std::string& point, std::mt19937_64& random) {
+    static constexpr const char* batches[] = {"", "+fixed", "+dynamic"};
+    static constexpr const char* movers[] = {"", "+mover"};
+    const std::string way = point + batches[random() % 3] + movers[random() % 2];
+    return random() % 2 == 0 ? way : std::string{framed_prefix} + way;
+}
+/// As the name of a test.
+[[nodiscard]] inline std::string test_name_of(std::string kind) {
+    for (char& c : kind) c = c == '/' ? '_' : c;
+    return kind;
+}
 
 [[nodiscard]] inline std::string unique_address() {
     static std::atomic<int> number{0};
@@ -148,6 +177,46 @@ class BytesIn final : public In {
     std::vector<std::byte> bytes_;
 };
 
+/// Over a design that is chosen at run time.
+template <class T>
+class AnyOut final : public Out {
+  public:
+    explicit AnyOut(flow::AnyProducer<T> producer) : producer_{std::move(producer)} {}
+    Status put(std::uint64_t number, const Deadline& deadline) override {
+        const Item item = Item::make(number);
+        if constexpr (std::is_same_v<T, Item>) {
+            return producer_.enqueue(item, deadline);
+        } else {
+            return producer_.enqueue(
+                std::as_bytes(std::span{&item, 1}).first(Item::bytes_of(number)), deadline);
+        }
+    }
+    Status close(const Deadline& deadline) override { return producer_.close(deadline); }
+
+  private:
+    flow::AnyProducer<T> producer_;
+};
+
+template <class T>
+class AnyIn final : public In {
+  public:
+    explicit AnyIn(flow::AnyConsumer<T> consumer) : consumer_{std::move(consumer)} {}
+    Status take(std::uint64_t number, bool& right, const Deadline& deadline) override {
+        const Status status = consumer_.dequeue(item_, deadline);
+        if constexpr (std::is_same_v<T, Item>) {
+            right = status == Status::ok && item_.is(number);
+        } else {
+            right = status == Status::ok && is_item(item_, number);
+        }
+        return status;
+    }
+    void close() override { consumer_.close(); }
+
+  private:
+    flow::AnyConsumer<T> consumer_;
+    flow::detail::Taken<T> item_{};
+};
+
 class MessagesOut final : public Out {
   public:
     explicit MessagesOut(message::Channel channel) : channel_{std::move(channel)} {}
@@ -188,14 +257,28 @@ class MessagesIn final : public In {
     return message::Listener::listen(address, std::move(options)).accept(deadline);
 }
 
-template <class End>
-[[nodiscard]] End make_flow(const Setup& setup, bool listens, bool framed,
-                            const Deadline& deadline) {
+[[nodiscard]] inline flow::Options flow_options(const Setup& setup, bool framed) {
     flow::Options options;
     options.capacity = framed ? setup.capacity * 96 + 128 : setup.capacity;
     options.wait = setup.wait;
+    return options;
+}
+
+template <class End>
+[[nodiscard]] End make_flow(const Setup& setup, bool listens, bool framed,
+                            const Deadline& deadline) {
+    flow::Options options = flow_options(setup, framed);
     return listens ? End::listen(setup.address, std::move(options), deadline)
                    : End::connect(setup.address, std::move(options), deadline);
+}
+
+template <class End>
+[[nodiscard]] End make_any(const ring::NamedDesign& named, const Setup& setup, bool listens,
+                           bool framed, const Deadline& deadline) {
+    flow::Options options = flow_options(setup, framed);
+    options.batch = named.batch;
+    return listens ? End::listen(named.design, setup.address, std::move(options), deadline)
+                   : End::connect(named.design, setup.address, std::move(options), deadline);
 }
 
 /// Throws base::Error.
@@ -218,7 +301,15 @@ template <class End>
         return std::make_unique<BytesOut<design_2>>(
             make_flow<flow::Producer<flow::Bytes, design_2>>(setup, listens, true, deadline));
     }
-    return std::make_unique<MessagesOut>(make_channel(setup, listens, deadline));
+    if (kind == "message") {
+        return std::make_unique<MessagesOut>(make_channel(setup, listens, deadline));
+    }
+    if (kind.starts_with(framed_prefix)) {
+        return std::make_unique<AnyOut<flow::Bytes>>(make_any<flow::AnyProducer<flow::Bytes>>(
+            parse_design(kind.substr(framed_prefix.size())), setup, listens, true, deadline));
+    }
+    return std::make_unique<AnyOut<Item>>(
+        make_any<flow::AnyProducer<Item>>(parse_design(kind), setup, listens, false, deadline));
 }
 [[nodiscard]] inline std::unique_ptr<In> make_in(std::string_view kind, const Setup& setup,
                                                  bool listens, const Deadline& deadline) {
@@ -239,7 +330,15 @@ template <class End>
         return std::make_unique<BytesIn<design_2>>(
             make_flow<flow::Consumer<flow::Bytes, design_2>>(setup, listens, true, deadline));
     }
-    return std::make_unique<MessagesIn>(make_channel(setup, listens, deadline));
+    if (kind == "message") {
+        return std::make_unique<MessagesIn>(make_channel(setup, listens, deadline));
+    }
+    if (kind.starts_with(framed_prefix)) {
+        return std::make_unique<AnyIn<flow::Bytes>>(make_any<flow::AnyConsumer<flow::Bytes>>(
+            parse_design(kind.substr(framed_prefix.size())), setup, listens, true, deadline));
+    }
+    return std::make_unique<AnyIn<Item>>(
+        make_any<flow::AnyConsumer<Item>>(parse_design(kind), setup, listens, false, deadline));
 }
 
 }  // namespace millrace::faults

@@ -200,21 +200,20 @@ void run_whole(const Plan& plan, std::uint64_t few) {
 }
 
 struct Side {
-    const char* kind;
+    std::string kind;
     bool victim_produces;
 };
 void PrintTo(const Side& side, std::ostream* out) {
     *out << side.kind << (side.victim_produces ? ", producer dies" : ", consumer dies");
 }
 
-class KillAtRandomInstants : public testing::TestWithParam<Side> {
-  protected:
-    static void SetUpTestSuite() { (void)own_fabric(); }
-};
-
-TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
+/// Victims of a kind and a side that `choose` names, one after the other, killed at random.
+template <class Choose>
+void kill_many(std::uint64_t usual_rounds, Choose&& choose) {
+    using testing::Test;
     const std::uint64_t rounds = number_from(
-        "MILLRACE_TEST_ROUNDS", std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200 : 20);
+        "MILLRACE_TEST_ROUNDS",
+        std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10 * usual_rounds : usual_rounds);
     const std::uint64_t first_seed = number_from("MILLRACE_TEST_SEED", std::random_device{}());
     std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first_seed),
                 static_cast<unsigned long long>(first_seed + rounds - 1));
@@ -227,20 +226,22 @@ TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
         static constexpr const char* doings[] = {"busy", "busy", "asleep", "finish"};
         static constexpr const char* waits[] = {"adaptive", "blocking", "polling"};
         const bool in_the_handshake = below(4) == 0;
-        const Plan plan{.kind = GetParam().kind,
+        const Side side = choose(random);
+        const Plan plan{.kind = side.kind,
                         .doing = doings[below(4)],
-                        .victim_produces = GetParam().victim_produces,
+                        .victim_produces = side.victim_produces,
                         .victim_listens = below(2) == 0,
                         .victim_wait = waits[below(3)],
                         .capacity = 1 + below(100)};
         const std::chrono::microseconds delay{below(in_the_handshake ? 15'000 : 4'000)};
         const std::uint64_t few = below(300);
-        SCOPED_TRACE("seed " + std::to_string(seed) + ", victim is " + plan.doing +
+        SCOPED_TRACE("seed " + std::to_string(seed) + ", victim of " + side.kind +
+                     (side.victim_produces ? " produces, " : " consumes, ") + plan.doing +
                      (in_the_handshake ? ", in the handshake" : ""));
         kill_one(plan, in_the_handshake, delay, policy_of(waits[below(3)]), few);
-        if (HasFatalFailure()) return;
+        if (Test::HasFatalFailure()) return;
         if (round % 4 == 0) run_whole(plan, 200);
-        if (HasFailure()) return;
+        if (Test::HasFailure()) return;
 
         // Of this fabric, this process's own node is left (if it has opened the device yet).
         EXPECT_LE(nodes_of(own_fabric()).size(), 1U);
@@ -257,17 +258,40 @@ TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, KillAtRandomInstants,
-                         testing::Values(Side{"flow1", true}, Side{"flow1", false},
-                                         Side{"flow2", true}, Side{"flow2", false},
-                                         Side{"bytes1", true}, Side{"bytes1", false},
-                                         Side{"bytes2", true}, Side{"bytes2", false},
-                                         Side{"message", true}, Side{"message", false}),
-                         [](const auto& chosen) {
-                             return std::string{chosen.param.kind} + (chosen.param.victim_produces
-                                                                          ? "ProducerDies"
-                                                                          : "ConsumerDies");
-                         });
+class KillAtRandomInstants : public testing::TestWithParam<Side> {
+  protected:
+    static void SetUpTestSuite() { (void)own_fabric(); }
+};
+
+TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
+    kill_many(20, [](std::mt19937_64&) { return GetParam(); });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Every, KillAtRandomInstants,
+    testing::Values(Side{"flow1", true}, Side{"flow1", false}, Side{"flow2", true},
+                    Side{"flow2", false}, Side{"bytes1", true}, Side{"bytes1", false},
+                    Side{"bytes2", true}, Side{"bytes2", false}, Side{"message", true},
+                    Side{"message", false}),
+    [](const auto& chosen) {
+        return chosen.param.kind + (chosen.param.victim_produces ? "ProducerDies" : "ConsumerDies");
+    });
+
+/// All points of the design space, each round batched and moved another way.
+class KillAtEveryPoint : public testing::TestWithParam<std::string> {
+  protected:
+    static void SetUpTestSuite() { (void)own_fabric(); }
+};
+
+TEST_P(KillAtEveryPoint, TheSurvivorEndsWellAndTheNextPairConnects) {
+    kill_many(6, [](std::mt19937_64& random) {
+        std::string kind = some_way(GetParam(), random);
+        return Side{std::move(kind), random() % 2 == 0};
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, KillAtEveryPoint, testing::ValuesIn(every_point()),
+                         [](const auto& point) { return test_name_of(point.param); });
 
 }  // namespace
 }  // namespace millrace::faults

@@ -167,35 +167,37 @@ MILLRACE_CHILD(faults_honest) {
 }
 
 struct Side {
-    const char* kind;
+    std::string kind;
     bool liar_produces;
 };
 void PrintTo(const Side& side, std::ostream* out) {
     *out << side.kind << (side.liar_produces ? ", producer lies" : ", consumer lies");
 }
 
-class LyingPeer : public testing::TestWithParam<Side> {};
-
-TEST_P(LyingPeer, HarmsNothingButItsOwnConnection) {
+/// Liars of a kind and a side that `choose` names, one after the other.
+template <class Choose>
+void lie_many(unsigned long usual_rounds, Choose&& choose) {
     const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
     const bool lengthy = std::getenv("MILLRACE_TEST_LONG") != nullptr;
-    const unsigned long rounds = asked != nullptr ? std::stoul(asked) : lengthy ? 50 : 4;
+    const unsigned long rounds = asked != nullptr ? std::stoul(asked)
+                                 : lengthy        ? 12 * usual_rounds
+                                                  : usual_rounds;
     const char* const chosen = std::getenv("MILLRACE_TEST_SEED");
     const std::uint64_t first = chosen != nullptr ? std::stoull(chosen) : std::random_device{}();
     static constexpr const char* waits[] = {"adaptive", "blocking", "polling"};
     static constexpr const char* strokes[] = {"1", "10", "1000"};
     for (std::uint64_t round = 0; round < rounds; ++round) {
         const std::uint64_t seed = first + round;
-        SCOPED_TRACE("seed " + std::to_string(seed));
         std::mt19937_64 random{seed};
+        const Side side = choose(random);
+        SCOPED_TRACE("seed " + std::to_string(seed) + ", " + side.kind);
         const std::string address = unique_address();
         ChildProcess victim = ChildProcess::start(
-            "faults_victim_of_lies",
-            {GetParam().kind, GetParam().liar_produces ? "consumes" : "produces", address,
-             waits[random() % 3], "200"});
+            "faults_victim_of_lies", {side.kind, side.liar_produces ? "consumes" : "produces",
+                                      address, waits[random() % 3], "200"});
         ChildProcess liar = ChildProcess::start(
-            "faults_liar", {GetParam().kind, GetParam().liar_produces ? "produces" : "consumes",
-                            address, std::to_string(seed), strokes[random() % 3]});
+            "faults_liar", {side.kind, side.liar_produces ? "produces" : "consumes", address,
+                            std::to_string(seed), strokes[random() % 3]});
         EXPECT_EQ(liar.read_line().value_or("nothing").substr(0, 8), "lying in");
         const std::string heard = victim.read_line(60s).value_or("nothing");
         EXPECT_EQ(heard.substr(0, 9), "survived:") << heard;
@@ -203,8 +205,14 @@ TEST_P(LyingPeer, HarmsNothingButItsOwnConnection) {
         const auto exit = victim.wait();
         EXPECT_TRUE(exit.success()) << exit;
         liar.kill();
-        if (HasFailure()) return;
+        if (testing::Test::HasFailure()) return;
     }
+}
+
+class LyingPeer : public testing::TestWithParam<Side> {};
+
+TEST_P(LyingPeer, HarmsNothingButItsOwnConnection) {
+    lie_many(4, [](std::mt19937_64&) { return GetParam(); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, LyingPeer,
@@ -214,9 +222,22 @@ INSTANTIATE_TEST_SUITE_P(Every, LyingPeer,
                                          Side{"bytes2", true}, Side{"bytes2", false},
                                          Side{"message", true}, Side{"message", false}),
                          [](const auto& chosen) {
-                             return std::string{chosen.param.kind} +
+                             return chosen.param.kind +
                                     (chosen.param.liar_produces ? "ProducerLies" : "ConsumerLies");
                          });
+
+/// All points of the design space, each round batched and moved another way.
+class LyingPeerAtEveryPoint : public testing::TestWithParam<std::string> {};
+
+TEST_P(LyingPeerAtEveryPoint, HarmsNothingButItsOwnConnection) {
+    lie_many(1, [](std::mt19937_64& random) {
+        std::string kind = some_way(GetParam(), random);
+        return Side{std::move(kind), random() % 2 == 0};
+    });
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, LyingPeerAtEveryPoint, testing::ValuesIn(every_point()),
+                         [](const auto& point) { return test_name_of(point.param); });
 
 }  // namespace
 }  // namespace millrace::faults
