@@ -14,6 +14,8 @@
 //          sends …     receive queue     stride x receive_entries                 owner … pending
 //          ring      stride x send_entries                    owner …     windows           key
 //          word per slot, 0: not bound          owner; peer's executor clears
+//          stamps        16 B x entries, where the queue pair has them (completion_stamp.hpp)
+//                                               executors, as the sub-rings
 //
 // Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
 // the receive queue have one position per entry. A receive's completion lies at the position of
@@ -31,6 +33,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "completion_stamp.hpp"
 #include "layout.hpp"
 
 namespace millrace::soft {
@@ -72,15 +75,17 @@ inline constexpr std::uint64_t state_mask = 0xff;
     return std::uint64_t{generation} << 32 | qpn;
 }
 
-/// Armed words: epoch << 3 | "announce completions in the news page" | mode.
+/// Armed words: epoch << 4 | "say when each completion was written" | "announce completions in the
+/// news page" | mode.
 enum : std::uint32_t {
     armed_not = 0,
     armed_any = 1,
     armed_solicited = 2,
     armed_mode_mask = 3,
     armed_news = 4,
-    armed_attention_mask = 7,  ///< whoever completes has something to do
-    armed_epoch = 8,
+    armed_stamps = 8,
+    armed_attention_mask = 15,  ///< whoever completes has something to do
+    armed_epoch = 16,
 };
 
 struct alignas(cache_line) ControlLine {
@@ -152,6 +157,7 @@ struct alignas(cache_line) ReceiveLine {
     std::uint32_t pool_index;  ///< the block of its receive pool, if generation is not 0: once
     std::uint32_t pool_generation;
     std::atomic<std::uint32_t> qkey;
+    std::uint32_t stamped;  ///< 1: the block has stamps; written once
 };
 
 /// Words of news_page.hpp, for the two sub-rings; read while the armed words say so.
@@ -230,6 +236,7 @@ struct Geometry {
     std::uint32_t send_sges = 1;
     std::uint32_t receive_sges = 1;
     std::uint32_t inline_bytes = 0;
+    bool stamped = false;
 
     [[nodiscard]] constexpr bool valid() const noexcept {
         return std::has_single_bit(send_entries) && send_entries <= max_queue_entries &&
@@ -258,8 +265,12 @@ struct Geometry {
     [[nodiscard]] constexpr std::size_t windows_offset() const noexcept {
         return (pending_offset() + send_entries * pending_stride() + 63) & ~std::size_t{63};
     }
+    [[nodiscard]] constexpr std::size_t stamps_offset() const noexcept {
+        return windows_offset() + windows_per_queue_pair * sizeof(std::uint64_t);
+    }
     [[nodiscard]] constexpr std::size_t block_size() const noexcept {
-        const std::size_t end = windows_offset() + windows_per_queue_pair * sizeof(std::uint64_t);
+        const std::size_t stamps = std::size_t{receive_entries} + send_entries;
+        const std::size_t end = stamps_offset() + (stamped ? stamps * sizeof(CompletionStamp) : 0);
         return (end + page_size - 1) & ~(page_size - 1);
     }
 };
@@ -280,6 +291,8 @@ struct BlockView {
     std::byte* receive_queue = nullptr;
     std::byte* pending_ring = nullptr;
     std::atomic<std::uint64_t>* windows = nullptr;
+    CompletionStamp* receive_stamps = nullptr;  ///< of the sub-rings; null: there are none
+    CompletionStamp* send_stamps = nullptr;
     std::uint32_t send_mask = 0;
     std::uint32_t receive_mask = 0;
     std::uint32_t receive_stride = 0;
@@ -310,7 +323,11 @@ struct BlockView {
           pending_stride{static_cast<std::uint32_t>(geometry.pending_stride())},
           send_sges{geometry.send_sges},
           receive_sges{geometry.receive_sges},
-          inline_bytes{geometry.inline_bytes} {}
+          inline_bytes{geometry.inline_bytes} {
+        if (!geometry.stamped) return;
+        receive_stamps = at<CompletionStamp>(memory, geometry.stamps_offset());
+        send_stamps = receive_stamps + geometry.receive_entries;
+    }
 
     /// The geometry that a block's owner wrote: nullopt if it does not fit `size`.
     [[nodiscard]] static std::optional<Geometry> geometry_of_peer(std::byte* memory,
@@ -323,6 +340,7 @@ struct BlockView {
         geometry.send_sges = load_once(control->send_sges);
         geometry.receive_sges = load_once(control->receive_sges);
         geometry.inline_bytes = load_once(control->inline_bytes);
+        geometry.stamped = load_once(at<ReceiveLine>(memory, 384)->stamped) != 0;
         if (!geometry.valid() || geometry.block_size() > size) return std::nullopt;
         return geometry;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "completion_channel.hpp"
 #include "context.hpp"
@@ -81,7 +82,8 @@ void CompletionQueue::publish_armed(const CompletionSource& source) const noexce
     ControlLine& control = *source.qp->block.control;
     const bool announced = source.place.page.load(std::memory_order_relaxed) != nullptr;
     (source.send ? control.armed_send : control.armed_receive)
-        .store(armed | (announced ? armed_news : 0U), std::memory_order_relaxed);
+        .store(armed | (announced ? armed_news : 0U) | (stamps ? armed_stamps : 0U),
+               std::memory_order_relaxed);
 }
 
 void CompletionQueue::look_for_flushing() noexcept {
@@ -140,7 +142,9 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
         }
         fill_receive(wc, entry, qp, wr_id);
         if (qp.datagram != nullptr) {
-            add_arrival(wc, qp.datagram->facts(position));
+            const ArrivalFacts& facts = qp.datagram->facts(position);
+            add_arrival(wc, facts);
+            source.arrival_stamp = facts.stamp;
             if (wc.status != IBV_WC_SUCCESS) {
                 const std::lock_guard guard{qp.send_lock};
                 qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
@@ -237,8 +241,12 @@ bool CompletionQueue::take_event() noexcept {
     return true;
 }
 
-int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
-    auto& cq = *static_cast<CompletionQueue*>(queue);
+namespace {
+
+/// `after(count)`: told what was taken, while nobody else can take anything.
+template <class After>
+[[gnu::always_inline]] inline int poll(CompletionQueue& cq, int count, ibv_wc* wc,
+                                       After&& after) noexcept {
     if (count <= 0) return count == 0 ? 0 : -1;
     cq.lock.lock_often();
     bool something = cq.attention.load(std::memory_order_relaxed);
@@ -249,6 +257,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     if (something) {
         taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
         if (taken != 0) [[likely]] {
+            after(taken);
             cq.empty_before = false;
             // A poller that always finds something looks at the clock, too, if seldom.
             if (++cq.full_polls % 64 == 0) {
@@ -272,6 +281,7 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
     cq.owner->process->tend(now);
     cq.service_some();
     taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+    after(taken);
     // On few cores the processor that we hold may be the one that our peer needs.
     const bool yield =
         taken == 0 && now - cq.empty_since > cq.yield_after && !(cq.shaped && cq.due_soon());
@@ -282,6 +292,36 @@ int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
         sched_yield();
         base::count_system_call();
     }
+    return taken;
+}
+
+/// Of the completion that `source` has just given; 0: nobody has said.
+[[nodiscard]] std::uint64_t stamp_of_last(const CompletionSource& source) noexcept {
+    if (source.collects_from != nullptr) return source.arrival_stamp;
+    const BlockView& block = source.qp->block;
+    const CompletionStamp* const stamps = source.send ? block.send_stamps : block.receive_stamps;
+    if (stamps == nullptr) return 0;
+    const std::uint32_t position = source.position.load(std::memory_order_relaxed) - 1;
+    return read_stamp(stamps[position & source.mask], position).value_or(0);
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* queue, int count, ibv_wc* wc) noexcept {
+    return poll(*static_cast<CompletionQueue*>(queue), count, wc, [](int) {});
+}
+
+int poll_with_stamp(CompletionQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept {
+    stamp = 0;
+    const int taken = poll(cq, 1, &wc, [&](int count) {
+        if (count != 1 || wc.status != IBV_WC_SUCCESS) return;
+        const std::vector<CompletionSource*>& sources = cq.turns.current();
+        const std::size_t last = cq.next_source == 0 ? sources.size() : cq.next_source;
+        if (last - 1 < sources.size()) stamp = stamp_of_last(*sources[last - 1]);
+    });
+    // The clock is the peer's, or what the peer says it is.
+    const auto now = static_cast<std::uint64_t>(link_now());
+    if (stamp == 0 || stamp > now) stamp = now;
     return taken;
 }
 

@@ -45,6 +45,7 @@ struct CompletionSource {
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed
     std::uint32_t arm_position = 0;        ///< first entry that had not been there at arming
+    std::uint64_t arrival_stamp = 0;       ///< of the datagram taken last; 0: none
 
     [[nodiscard]] const CompletionEntry& entry(std::uint32_t at) const noexcept {
         return ring[at & mask];
@@ -62,6 +63,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     bool limited = false;          ///< its queue pairs have more slots than it: it may be overrun
     bool overrun = false;          ///< it has been; only `remaining` more can be taken
     bool overrun_ignored = false;  ///< the program has promised that it will not be
+    bool stamps = false;           ///< whoever completes says when
     int remaining = 0;
     bool shaped = false;  ///< a source's queue pair sends over a shaped link
     std::size_t next_source = 0;
@@ -118,6 +120,9 @@ struct CompletionQueue : ExtendableCompletionQueue {
 };
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
+/// As poll_cq for one completion, and when it was written, as `link_now`: by the clock of whoever
+/// wrote it, and never later than now. An error is made by the poll that finds it.
+int poll_with_stamp(CompletionQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept;
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
 
 }  // namespace millrace::soft

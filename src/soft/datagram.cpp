@@ -90,7 +90,8 @@ void Datagram::push(const PoolSlot& slot, std::uint32_t number) noexcept {
     entry.byte_len = load_once(slot.byte_len);
     entry.immediate = load_once(slot.immediate);
     entry.slot_and_flags = (flags & ~std::uint32_t{completion_slot_mask}) | number;
-    facts_[tail & mask_] = ArrivalFacts{load_once(slot.source) & 0xffffff, flags};
+    facts_[tail & mask_] =
+        ArrivalFacts{load_once(slot.source) & 0xffffff, flags, load_once(slot.stamp)};
     tail_.store(tail + 1, std::memory_order_relaxed);
     entry.sequence.store(sequence_of(tail), std::memory_order_release);
 }

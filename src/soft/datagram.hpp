@@ -70,6 +70,7 @@ struct SeenSender {
 struct ArrivalFacts {
     std::uint32_t source = 0;
     std::uint32_t flags = 0;
+    std::uint64_t stamp = 0;
 };
 
 class Datagram {

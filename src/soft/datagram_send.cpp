@@ -184,6 +184,9 @@ void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept 
     const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
     if ((armed & armed_attention_mask) == 0) [[likely]]
         return;
+    if ((armed & armed_stamps) != 0 && block.send_stamps != nullptr) {
+        put_stamp(block.send_stamps[position & block.send_mask], position);
+    }
     if (NewsPage* const page = qp_.send_source.place.page.load(std::memory_order_acquire);
         page != nullptr) {
         page->tell(qp_.send_source.place.bit);

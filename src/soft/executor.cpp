@@ -459,7 +459,7 @@ void Executor::complete_receive(std::uint32_t position, std::uint32_t bytes,
     light_fence(asymmetric_);
     if ((block.control->armed_receive.load(std::memory_order_relaxed) & armed_attention_mask) != 0)
         [[unlikely]] {
-        ring_receiver((flags & completion_solicited) != 0, before);
+        attend_receiver((flags & completion_solicited) != 0, before);
     }
 }
 
@@ -476,8 +476,26 @@ void Executor::complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
     light_fence(asymmetric_);
     if ((block.control->armed_send.load(std::memory_order_relaxed) & armed_attention_mask) != 0)
         [[unlikely]] {
-        ring_sender(false, before);
+        attend_sender(before);
     }
+}
+
+void Executor::attend_sender(std::uint32_t before) noexcept {
+    const BlockView& block = sender_.end.block;
+    if ((before & armed_stamps) != 0 && block.send_stamps != nullptr) {
+        const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed) - 1;
+        put_stamp(block.send_stamps[position & block.send_mask], position);
+    }
+    ring_sender(false, before);
+}
+
+void Executor::attend_receiver(bool solicited, std::uint32_t before) noexcept {
+    const BlockView& block = receiver_.end.block;
+    if ((before & armed_stamps) != 0 && block.receive_stamps != nullptr) {
+        const std::uint32_t position = block.consumed->position.load(std::memory_order_relaxed) - 1;
+        put_stamp(block.receive_stamps[position & block.receive_mask], position);
+    }
+    ring_receiver(solicited, before);
 }
 
 void Executor::ring_sender(bool solicited, std::uint32_t before) noexcept {

@@ -321,6 +321,9 @@ class Executor {
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     void ring_receiver_async() noexcept;
+    /// What an armed word asks of whoever has written a completion.
+    void attend_sender(std::uint32_t before) noexcept;
+    void attend_receiver(bool solicited, std::uint32_t before) noexcept;
     void announce(Side& side, bool send) noexcept;
     void ring(const Side& side, PeerBell& bell, int number, int own_bell) noexcept;
     [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {

@@ -9,6 +9,7 @@
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "millrace/soft/device.hpp"
+#include "tracing.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -32,12 +33,21 @@ constexpr std::uint64_t supported_fields =
 
 int next_poll(ibv_cq_ex* cq) noexcept {
     ExtendedPoll& poll = poll_of(cq);
-    const int count = cq->context->ops.poll_cq(plain(cq), 1, &poll.current);
+    auto& queue = *static_cast<CompletionQueue*>(plain(cq));
+    int count = 0;
+    if (queue.stamps) {
+        count = poll_with_stamp(queue, poll.current, poll.clock);
+        Tracing* const tracing = context_of(cq->context)->tracing.get();
+        if (tracing != nullptr) tracing->polled(count, &poll.current);
+    } else {
+        count = cq->context->ops.poll_cq(plain(cq), 1, &poll.current);
+    }
     if (count != 1) return count == 0 ? ENOENT : EIO;
     cq->status = poll.current.status;
     cq->wr_id = poll.current.wr_id;
-    if (poll.with_clock) poll.clock = device_clock();
-    if (poll.with_wallclock) poll.wallclock = nanoseconds_of(CLOCK_REALTIME);
+    if (poll.with_wallclock) {
+        poll.wallclock = nanoseconds_of(CLOCK_REALTIME) - (device_clock() - poll.clock);
+    }
     return 0;
 }
 
@@ -112,10 +122,10 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     cq.extended_poll->single_threaded = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
                                         (domain != nullptr && domain->single_threaded());
     cq.overrun_ignored = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
-    cq.extended_poll->with_clock =
-        (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
     cq.extended_poll->with_wallclock =
         (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
+    cq.stamps = cq.extended_poll->with_wallclock ||
+                (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
     ibv_cq_ex& extended = *cq.extended();
     extended.comp_mask = 0;
     extended.status = IBV_WC_SUCCESS;

@@ -25,10 +25,9 @@ static_assert(sizeof(ExtendableCompletionQueue) == sizeof(ibv_cq_ex));
 struct ExtendedPoll {
     ThreadLock turn;  ///< from start_poll to end_poll
     bool single_threaded = false;
-    bool with_clock = false;
     bool with_wallclock = false;
     ibv_wc current{};
-    std::uint64_t clock = 0;      ///< nanoseconds of the device's clock, when it was polled
+    std::uint64_t clock = 0;      ///< nanoseconds of the device's clock, when it was written
     std::uint64_t wallclock = 0;  ///< nanoseconds since 1970, likewise
 };
 

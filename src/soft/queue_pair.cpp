@@ -762,6 +762,8 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
     geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
     geometry.inline_bytes = cap.max_inline_data;
+    geometry.stamped = static_cast<CompletionQueue*>(attributes->send_cq)->stamps ||
+                       static_cast<CompletionQueue*>(attributes->recv_cq)->stamps;
     if (datagram || srq != nullptr) {
         // The receives lie in the pool, and a datagram's completion as well.
         geometry.receive_entries = datagram ? 1 : srq->pool->entries();
@@ -857,6 +859,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         }
         ReceiveLine& receive = *qp->block.receive;
         receive.type = static_cast<std::uint32_t>(attributes->qp_type);
+        receive.stamped = geometry.stamped ? 1 : 0;
         receive.pool_index = qp->pool != nullptr ? qp->pool->block().index : 0;
         receive.pool_generation = qp->pool != nullptr ? qp->pool->block().generation : 0;
 

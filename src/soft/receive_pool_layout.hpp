@@ -75,7 +75,8 @@ struct alignas(cache_line) PoolSlot {
     std::uint32_t source;                ///< sender's queue pair number
     std::uint32_t flags;                 ///< completion_… of block_layout.hpp
     std::atomic<std::uint32_t> arrived;  ///< sequence of the position, stored last
-    std::uint64_t unused[4];
+    std::uint64_t stamp;                 ///< when, as `link_now`; 0: it does not say
+    std::uint64_t unused[3];
 };
 static_assert(sizeof(PoolSlot) == 64);
 

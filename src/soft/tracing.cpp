@@ -254,8 +254,13 @@ int Tracing::post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 int Tracing::poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
     Tracing& tracing = of(cq->context);
     const int found = tracing.inner_.poll_cq(cq, count, completions);
-    if (found == 0) return found;
-    tracing.write([&](Lines& lines) {
+    tracing.polled(found, completions);
+    return found;
+}
+
+void Tracing::polled(int found, const ibv_wc* completions) noexcept {
+    if (found == 0) return;
+    write([&](Lines& lines) {
         for (int i = 0; i < found; ++i) {
             const ibv_wc& one = completions[i];
             begin(lines, "completion");
@@ -275,7 +280,6 @@ int Tracing::poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
             end(lines, EIO);
         }
     });
-    return found;
 }
 
 void Tracing::opened() noexcept {

@@ -37,6 +37,8 @@ class Tracing {
                     int error) noexcept;
     void deregisters(const ibv_mr& mr, int error = 0) noexcept;
     void closes() noexcept;
+    /// What a poll gave that did not go through the context's operations.
+    void polled(int found, const ibv_wc* completions) noexcept;
 
   private:
     explicit Tracing(Descriptor file) noexcept : file_{std::move(file)} {}
