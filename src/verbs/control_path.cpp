@@ -110,6 +110,16 @@ std::optional<ControlPath> load_system() noexcept {
     need("ibv_modify_qp", path.modify_qp);
     need("ibv_query_qp", path.query_qp);
     need("ibv_destroy_qp", path.destroy_qp);
+    need("ibv_create_srq", path.create_srq);
+    need("ibv_modify_srq", path.modify_srq);
+    need("ibv_query_srq", path.query_srq);
+    need("ibv_destroy_srq", path.destroy_srq);
+    need("ibv_create_ah", path.create_ah);
+    need("ibv_destroy_ah", path.destroy_ah);
+    need("ibv_attach_mcast", path.attach_mcast);
+    need("ibv_detach_mcast", path.detach_mcast);
+    need("ibv_get_async_event", path.get_async_event);
+    need("ibv_ack_async_event", path.ack_async_event);
     if (missing != nullptr) {
         base::log(base::LogLevel::warn, "verbs",
                   "the system's libibverbs.so.1 lacks {} and is not used", missing);
@@ -159,6 +169,16 @@ const ControlPath& soft_control_path() noexcept {
         .modify_qp = soft::modify_qp,
         .query_qp = soft::query_qp,
         .destroy_qp = soft::destroy_qp,
+        .create_srq = soft::create_srq,
+        .modify_srq = soft::modify_srq,
+        .query_srq = soft::query_srq,
+        .destroy_srq = soft::destroy_srq,
+        .create_ah = soft::create_ah,
+        .destroy_ah = soft::destroy_ah,
+        .attach_mcast = soft::attach_mcast,
+        .detach_mcast = soft::detach_mcast,
+        .get_async_event = soft::get_async_event,
+        .ack_async_event = soft::ack_async_event,
         .query_qp_data_in_order = soft::query_qp_data_in_order,
     };
     return path;

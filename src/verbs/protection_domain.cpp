@@ -10,6 +10,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
+#include "millrace/verbs/shared_receive_queue.hpp"
 #include "registration_remedy.hpp"
 
 namespace millrace::verbs {
@@ -97,6 +98,7 @@ QueuePair ProtectionDomain::create_queue_pair(const QueuePairOptions& options) {
     attributes.cap.max_recv_sge = options.max_receive_slices;
     attributes.cap.max_inline_data = options.max_inline;
     attributes.sq_sig_all = options.signal_all ? 1 : 0;
+    if (options.shared_receives != nullptr) attributes.srq = options.shared_receives->raw();
     errno = 0;
     ibv_qp* raw = path_->create_qp(raw_, &attributes);
     if (raw == nullptr) {

@@ -41,6 +41,16 @@ struct ControlPath {
     int (*modify_qp)(ibv_qp* qp, ibv_qp_attr* attributes, int mask);
     int (*query_qp)(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init);
     int (*destroy_qp)(ibv_qp* qp);
+    ibv_srq* (*create_srq)(ibv_pd* pd, ibv_srq_init_attr* attributes);
+    int (*modify_srq)(ibv_srq* srq, ibv_srq_attr* attributes, int mask);
+    int (*query_srq)(ibv_srq* srq, ibv_srq_attr* attributes);
+    int (*destroy_srq)(ibv_srq* srq);
+    ibv_ah* (*create_ah)(ibv_pd* pd, ibv_ah_attr* attributes);
+    int (*destroy_ah)(ibv_ah* ah);
+    int (*attach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
+    int (*detach_mcast)(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid);
+    int (*get_async_event)(ibv_context* context, ibv_async_event* event);
+    void (*ack_async_event)(ibv_async_event* event);
     /// 0 where the system's library is older than the call: order is then not guaranteed.
     int (*query_qp_data_in_order)(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
 };

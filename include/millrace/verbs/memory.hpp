@@ -11,9 +11,15 @@
 
 namespace millrace::verbs {
 
+class AddressHandle;
 class CompletionQueue;
+class DatagramQueuePair;
 class QueuePair;
+class SharedReceiveQueue;
+struct PathOptions;
+struct QueuePairAddress;
 struct QueuePairOptions;
+struct SharedReceiveOptions;
 
 /// Bits of ibv_access_flags, typed.
 enum class Access : unsigned {
@@ -144,6 +150,15 @@ class ProtectionDomain {
                                             bool huge_pages = false);
     /// Throws Error (resource_exhausted, invalid_argument) naming the limit that was exceeded.
     [[nodiscard]] QueuePair create_queue_pair(const QueuePairOptions& options);
+    /// A queue pair for datagrams (datagram.hpp), whatever the type in `options`. Throws likewise.
+    [[nodiscard]] DatagramQueuePair create_datagram_queue_pair(QueuePairOptions options);
+    /// The way to `peer`'s port, or to a multicast group (then `peer` has its GID, and its LID on
+    /// InfiniBand). Of `path`: port, gid_index, hop_limit. Throws Error.
+    [[nodiscard]] AddressHandle create_address_handle(const QueuePairAddress& peer,
+                                                      const PathOptions& path);
+    /// Throws Error (resource_exhausted, invalid_argument) naming the device's limits.
+    [[nodiscard]] SharedReceiveQueue create_shared_receive_queue(
+        const SharedReceiveOptions& options);
 
     [[nodiscard]] ibv_pd* raw() const noexcept { return raw_; }
     [[nodiscard]] const ControlPath& control_path() const noexcept { return *path_; }

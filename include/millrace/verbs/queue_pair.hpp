@@ -13,6 +13,8 @@
 
 namespace millrace::verbs {
 
+class SharedReceiveQueue;
+
 /// What to create. The queues must outlive the queue pair.
 struct QueuePairOptions {
     ibv_qp_type type = IBV_QPT_RC;
@@ -24,6 +26,8 @@ struct QueuePairOptions {
     std::uint32_t max_receive_slices = 1;
     std::uint32_t max_inline = 64;  ///< bytes
     bool signal_all = false;
+    /// Takes its receives from here, and has none of its own; not for UC.
+    SharedReceiveQueue* shared_receives = nullptr;
 };
 
 /// How a peer's queue pair is addressed: exchanged out of band. All in host byte order.
@@ -91,11 +95,7 @@ class QueuePair {
         return error;
     }
     [[nodiscard]] int post(const Receive& receive) noexcept {
-        ibv_recv_wr wr;
-        wr.wr_id = receive.id;
-        wr.next = nullptr;
-        wr.sg_list = const_cast<ibv_sge*>(receive.into.data());
-        wr.num_sge = static_cast<int>(receive.into.size());
+        ibv_recv_wr wr = to_raw(receive);
         ibv_recv_wr* bad;
         return ibv_post_recv(raw_, &wr, &bad);
     }

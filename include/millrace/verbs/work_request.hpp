@@ -98,6 +98,15 @@ inline ibv_send_wr raw_request(std::uint64_t id, Slices slices, ibv_wr_opcode op
 }
 }  // namespace detail
 
+[[nodiscard]] inline ibv_recv_wr to_raw(const Receive& r) noexcept {
+    ibv_recv_wr wr;
+    wr.wr_id = r.id;
+    wr.next = nullptr;
+    wr.sg_list = const_cast<ibv_sge*>(r.into.data());
+    wr.num_sge = static_cast<int>(r.into.size());
+    return wr;
+}
+
 [[nodiscard]] inline ibv_send_wr to_raw(const Write& w) noexcept {
     auto wr = detail::raw_request(w.id, w.from, IBV_WR_RDMA_WRITE, w.flags);
     wr.wr.rdma.remote_addr = w.to.address;
