@@ -337,7 +337,8 @@ TEST(Shaped, AnAtomicTakesARoundTrip) {
 }
 
 TEST(Shaped, APeerThatDiesWithRequestsInFlightIsNoticed) {
-    const ModeScope mode{"shaped:unlimited,latency=50ms"};
+    // Long enough to be in flight when the peer dies, however long that takes.
+    const ModeScope mode{"shaped:unlimited,latency=4s"};
     EndpointOptions options;
     options.timeout = 1;
     RemotePair pair{options};
