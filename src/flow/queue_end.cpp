@@ -7,15 +7,26 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/error.hpp"
 #include "millrace/ring/design_name.hpp"
 
 namespace millrace::flow {
 namespace {
 
+/// Items of two slices each.
+constexpr std::uint32_t max_gather = ring::Sender<ring::design_2>::max_slices / 2;
+
 connect::LinkOptions link_options(Options& options) {
+    if (options.gather < 1 || options.gather > max_gather) {
+        throw base::Error{base::ErrorCode::invalid_argument, "set up a flow queue",
+                          fmt::format("gather = {}", options.gather),
+                          fmt::format("one WRITE gathers 1 to {} items", max_gather),
+                          "choose a number in that range"};
+    }
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::open();
     connect::LinkOptions link = ring::link_options("flow queue", options.receive_pool);
     link.endpoint = options.endpoint;
+    link.max_send_slices = std::max(link.max_send_slices, 2 * options.gather);
     return link;
 }
 

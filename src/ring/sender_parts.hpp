@@ -7,6 +7,7 @@
 #include "sender_mover.hpp"
 #include "sender_push.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -64,6 +65,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     auto& page = *reinterpret_cast<Page*>(page_memory_.data());
     ring_ = ring_memory_.data();
 
+    slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = intransit_ = transferred_ = covered_ = room_end_ = terms_.initial;
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
@@ -192,6 +194,15 @@ void Sender<D>::reap_transferred() noexcept {
     while (cover_head_ != cover_tail_ && window_.done(covers_[cover_head_ & cover_mask_].ticket)) {
         transferred_ = covers_[cover_head_++ & cover_mask_].position;
     }
+}
+
+template <Design D>
+    requires(check_design<D>())
+std::uint64_t Sender<D>::transferred() noexcept {
+    if (way_ == Way::moved) return moved_->transferred();
+    (void)window_.reap();  // the next call that sends tells what has failed
+    reap_transferred();
+    return transferred_;
 }
 
 template <Design D>

@@ -33,6 +33,45 @@ Status Sender<D>::push_failed(Status status) noexcept {
 
 template <Design D>
     requires(check_design<D>())
+bool Sender<D>::may_gather(Status& status) noexcept {
+    if (way_ != Way::straight && way_ != Way::weighed) return false;
+    // What waits for its batch goes first.
+    if (produced_ != intransit_) {
+        status = push();
+        if (status != Status::ok || produced_ != intransit_) return false;
+    }
+    if constexpr (D.transfer == TransferNotification::immediate) {
+        if (!notice_.has_receive(space_.consumed())) return false;
+    }
+    return true;
+}
+
+/// The slots behind produced_, which lie at `slices`. `full`: no slot of the queue was free, and
+/// nothing happened.
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept {
+    const std::uint64_t end = produced_ + bytes;
+    Status status = Status::full;
+    const bool wake = bell_.publish(end);
+    if constexpr (D.transfer == TransferNotification::immediate) {
+        status = mover_.run_gathered_with_immediate(slices, offset_, immediate_of(end));
+        if (status == Status::ok) notice_.sent(end);
+    } else if constexpr (D.data == DataFlow::push1) {
+        status = mover_.run_gathered(slices, offset_);
+    }
+    if (status == Status::full) return status;
+    if (status != Status::ok) return this->end();
+    append(bytes);
+    intransit_ = produced_;
+    cover();
+    const Status told = tell();
+    if (wake) (void)bell_.ring();
+    return told;
+}
+
+template <Design D>
+    requires(check_design<D>())
 Status Sender<D>::push_behind() noexcept {
     if (ended_ != Status::ok) return ended_;
     if constexpr (D.data != DataFlow::push1) return push_unit_runs();

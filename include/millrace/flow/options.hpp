@@ -35,6 +35,9 @@ struct Options {
     /// Designs with batching: items that make a batch, see ring::RingOptions. The number behind
     /// "fixed" or "dynamic" in the name of a design.
     std::optional<std::uint32_t> batch{};
+    /// Producer: how many items of try_enqueue_gather one WRITE shall be able to gather, at most
+    /// 16. The queue pair is asked for two slices each, and refuses what the device cannot do.
+    std::uint32_t gather = 1;
     /// Producer: see ring::RingOptions.
     ring::Completions completions = ring::Completions::polled;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.

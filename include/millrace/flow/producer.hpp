@@ -166,6 +166,53 @@ class Producer : public detail::ProducerEnd<D>,
         return result;
     }
 
+    /// Memory of the program's own, to gather items from. It must outlive the region, which may go
+    /// after a flush() and must go before this producer. Throws Error.
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory)
+        requires(D.data == ring::DataFlow::push1)
+    {
+        return this->sender_->register_memory(memory);
+    }
+    /// Scatter/gather (work 000, chapter 4): items from the front of `items`, as many as fit, sent
+    /// from where they lie in `memory`; Options::gather of them in one WRITE, one more where the
+    /// ring wraps. An item must not change until released() says so. What cannot go like that (it
+    /// lies elsewhere, items wait before it, a mover sends, the device may reorder the bytes of a
+    /// WRITE) is copied as by try_enqueue_batch, and may be changed all the same only then.
+    [[nodiscard]] BatchResult try_enqueue_gather(const verbs::MemoryRegion& memory,
+                                                 std::span<const T* const> items) noexcept
+        requires(D.data == ring::DataFlow::push1)
+    {
+        auto& sender = *this->sender_;
+        BatchResult result;
+        while (result.count != items.size()) {
+            result.status = sender.reserve(slot);
+            if (result.status != base::Status::ok) break;
+            const auto rest = items.subspan(result.count);
+            const std::uint64_t went = sender.gather(
+                rest.size(), sizeof(T), memory, [&](std::uint64_t i) { return rest[i]; },
+                result.status);
+            if (result.status != base::Status::ok) break;
+            if (went != 0) {
+                this->count(went);
+                result.count += went;
+                continue;
+            }
+            std::memcpy(sender.at(), rest.front(), sizeof(T));
+            lay();
+            ++result.count;
+            result.status = sender.send();
+            if (result.status != base::Status::ok) break;
+        }
+        return result;
+    }
+    /// Of all items that were enqueued, how many have left their memory, as far as completions
+    /// tell. After flush(), all have.
+    [[nodiscard]] std::uint64_t released() noexcept
+        requires(D.data == ring::DataFlow::push1)
+    {
+        return (this->sender_->transferred() - this->sender_->terms().initial) / slot;
+    }
+
     /// The place of the next item in the ring, to be written in place. Its bytes are those of an
     /// older item. Claiming again gives the same place. The place is gone after the next call but
     /// claim and commit.

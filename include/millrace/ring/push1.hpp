@@ -48,6 +48,20 @@ class Push1 {
             signal));
     }
 
+    /// As run, of what lies at `slices`.
+    base::Status run_gathered(verbs::Slices slices, std::uint64_t offset) noexcept {
+        return count(
+            window_->post(verbs::Write{.from = slices, .to = target_ + offset}, Signal::now));
+    }
+    /// As run_gathered, and takes a receive of the consumer's for `immediate`.
+    base::Status run_gathered_with_immediate(verbs::Slices slices, std::uint64_t offset,
+                                             std::uint32_t immediate) noexcept {
+        return count(window_->post(
+            verbs::WriteWithImmediate{
+                .from = slices, .to = target_ + offset, .immediate = immediate},
+            Signal::now));
+    }
+
     /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
     base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes, std::uint64_t mark_offset,
                                Signal signal) noexcept {

@@ -22,11 +22,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -130,6 +132,54 @@ class Sender {
         store_word(at, word);
     }
 
+    // ---- items that lie elsewhere
+
+    /// Slices that one WRITE may have; more are not used, whatever the queue pair allows.
+    static constexpr std::size_t max_slices = 32;
+
+    /// After a reserve() of a slot that said ok: sends items of `bytes`, which are slots but for
+    /// padding and marks, from where they lie in `memory`, in one WRITE that gathers them. Item i
+    /// is at `place_of(i)`. How many went, from the first of `count` on. 0: the first cannot go
+    /// from where it is (it lies elsewhere; items wait before it; the device may reorder bytes; a
+    /// mover sends), and is to be laid as usual. `status`: `ok`, `closed`, `peer_lost`.
+    template <class PlaceOf>
+        requires(D.data == DataFlow::push1)
+    std::uint64_t gather(std::uint64_t count, std::uint64_t bytes,
+                         const verbs::MemoryRegion& memory, PlaceOf&& place_of,
+                         base::Status& status) noexcept {
+        status = base::Status::ok;
+        if (!may_gather(status)) return 0;
+        const std::uint64_t slot = terms_.slot_bytes;
+        const std::size_t slices_of_one = slot == bytes ? 1 : 2;
+        count = std::min({count, room() / slot, std::uint64_t{slices_ / slices_of_one}});
+        std::array<ibv_sge, max_slices> slices;
+        std::size_t used = 0;
+        std::uint64_t taken = 0;
+        for (; taken < count; ++taken) {
+            const auto place = reinterpret_cast<std::uintptr_t>(place_of(taken));
+            const std::uint64_t inside = place - reinterpret_cast<std::uintptr_t>(memory.data());
+            if (inside > memory.size() || memory.size() - inside < bytes) break;
+            std::byte* const end = at() + (taken + 1) * slot;
+            slices[used++] = {place, static_cast<std::uint32_t>(bytes), memory.lkey()};
+            if (slices_of_one == 1) continue;
+            if constexpr (has_marks(D)) {
+                store_word(end - mark_bytes, slot_mark(produced_ + taken * slot, terms_.initial));
+            }
+            slices[used++] = ring_memory_.slice(offset_ + taken * slot + bytes, slot - bytes);
+        }
+        if (taken == 0) return 0;
+        status = push_gathered({slices.data(), used}, taken * slot);
+        if (status == base::Status::ok) return taken;
+        if (status == base::Status::full) status = base::Status::ok;
+        return 0;
+    }
+    /// Up to where the memory of items is not read any more, as far as completions tell.
+    [[nodiscard]] std::uint64_t transferred() noexcept;
+    /// Memory to gather from. It must outlive the region, which goes before this.
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) {
+        return link_.protection_domain().register_memory(memory, verbs::Access::none);
+    }
+
     // ---- beside it
 
     /// Sleeps between looks while `ready` says false.
@@ -194,6 +244,8 @@ class Sender {
             (void)bell_.ring();
         return told;
     }
+    [[nodiscard]] bool may_gather(base::Status& status) noexcept;
+    base::Status push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept;
     /// Sends all that was appended, due or not.
     base::Status push() noexcept;
     [[gnu::noinline]] base::Status send_weighed() noexcept;
@@ -321,6 +373,7 @@ class Sender {
     std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
 
     std::uint64_t transferred_ = 0;
+    std::size_t slices_ = 1;           ///< that a WRITE may have
     std::uint64_t laid_ = 0;           ///< active mover: produced_, as the mover last saw it
     std::uint64_t behind_offset_ = 0;  ///< of intransit_, while behind
     bool only_whole_ = false;          ///< push2: what does not fill a batch waits
