@@ -29,8 +29,9 @@ using namespace std::chrono_literals;
 bool default_device_is_soft() { return verbs::find_device().is_soft(); }
 
 TEST(Connect, FindsTheListenerOverTcpAndUnixSockets) {
-    for (const char* where : {"127.0.0.1:0", "localhost:0", ":0", "unix:@millrace-test-finds"}) {
-        Listener listener = Listener::listen(Address::parse(where));
+    for (const Address& where : {Address::parse("127.0.0.1:0"), Address::parse("localhost:0"),
+                                 Address::parse(":0"), fresh_address()}) {
+        Listener listener = Listener::listen(where);
         auto accepted = test::accept_in_background(listener);
         Link a = connect(listener.address(), {}, soon());
         Link b = accepted.get();
@@ -323,10 +324,10 @@ TEST(Accept, ServesManyPeersThatComeAtOnce) {
 }
 
 TEST(Listen, RefusesAnAddressInUse) {
-    for (const char* where : {"127.0.0.1:0", "unix:@millrace-test-in-use"}) {
-        Listener listener = Listener::listen(Address::parse(where));
+    for (const Address& where : {Address::parse("127.0.0.1:0"), fresh_address()}) {
+        Listener listener = Listener::listen(where);
         const base::Error error = error_of([&] { (void)Listener::listen(listener.address()); });
-        EXPECT_THAT(error.what(), HasSubstr("another process listens there")) << where;
+        EXPECT_THAT(error.what(), HasSubstr("another process listens there")) << where.to_string();
     }
 }
 

@@ -198,15 +198,16 @@ TEST(Link, LosesAPeerThatFloodsItsSocket) {
 }
 
 TEST(Link, KnowsThatItsPeerWasKilled) {
-    for (const char* where : {"127.0.0.1:0", "unix:@millrace-test-killed"}) {
-        Listener listener = Listener::listen(Address::parse(where));
+    for (const Address& where : {Address::parse("127.0.0.1:0"), fresh_address()}) {
+        Listener listener = Listener::listen(where);
         ChildProcess child =
             ChildProcess::start("connect_and_stay", {listener.address().to_string()});
         Link link = listener.accept(soon());
         ASSERT_EQ(child.read_line(), "connected");
         EXPECT_EQ(link.peer_now(), PeerState::alive);
         child.kill_and_wait();
-        EXPECT_TRUE(eventually([&] { return link.peer() == PeerState::lost; })) << where;
+        EXPECT_TRUE(eventually([&] { return link.peer() == PeerState::lost; }))
+            << where.to_string();
     }
 }
 

@@ -144,12 +144,18 @@ class BadLuck : public testing::TestWithParam<const char*> {
         return number_from("MILLRACE_TEST_ROUNDS",
                            std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200 : 3);
     }
+    /// How many requests a seed has to strike depends on how the machine runs the two ends: where
+    /// the first rounds saw nothing happen, more follow.
+    static bool goes_on(std::uint64_t seed, std::uint64_t happened) {
+        const std::uint64_t round = seed - first_seed();
+        return round < rounds() || (happened == 0 && round < 50 && !HasFailure());
+    }
     static std::uint64_t first_seed() { return number_from("MILLRACE_TEST_SEED", 1); }
 };
 
 TEST_P(BadLuck, OfExhaustedRetriesIsToldToBothEnds) {
     std::uint64_t told = 0;
-    for (std::uint64_t seed = first_seed(); seed < first_seed() + rounds(); ++seed) {
+    for (std::uint64_t seed = first_seed(); goes_on(seed, told); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const Outcome outcome = run(seed, seed % 4 < 2, "exhaust=1%");
         EXPECT_TRUE(is_an_end(outcome.producer, true))
@@ -164,7 +170,7 @@ TEST_P(BadLuck, OfExhaustedRetriesIsToldToBothEnds) {
 
 TEST_P(BadLuck, OfAnEndThatDiesAtAGivenOperationIsToldToTheOther) {
     std::uint64_t died = 0;
-    for (std::uint64_t seed = first_seed(); seed < first_seed() + rounds(); ++seed) {
+    for (std::uint64_t seed = first_seed(); goes_on(seed, died); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const bool producer_dies = seed % 4 < 2;
         // The first ones belong to the meeting; a consumer posts few.
