@@ -676,9 +676,9 @@ Progress Executor::attempt(const Request& request) noexcept {
     if (consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
         std::uint64_t room = 0;
         const BlockView& block = receiver_.end.block;
-        const ReceiveEntry* const entry = block.receive_entry(receive);
         bool known = false;
         if (!pooled) [[likely]] {
+            const ReceiveEntry* const entry = block.receive_entry(receive);
             known = scatter_of(entry->sges, block.receive_sges, entry + 1, remote.data(),
                                remote_count, room);
         } else if (receiver_.end.mine) {
@@ -693,6 +693,8 @@ Progress Executor::attempt(const Request& request) noexcept {
         if (!known) {
             if constexpr (in_steps) {
                 EntrySges sges;
+                // Of ours, a pool's queue pair has no receive queue to point into.
+                const ReceiveEntry* const entry = pooled ? nullptr : block.receive_entry(receive);
                 const auto* const list = pooled ? static_cast<const void*>(slot + 1)
                                                 : static_cast<const void*>(entry + 1);
                 const std::uint32_t most = pooled ? receiver_.end.pool.sges() : block.receive_sges;
