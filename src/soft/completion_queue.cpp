@@ -196,6 +196,7 @@ void CompletionQueue::service() noexcept {
 
 void CompletionQueue::service_some() noexcept {
     turns.some([this](CompletionSource& source) {
+        if (source.qp->on_link != nullptr) source.qp->on_link->note_poll(last_service);
         if (source.send || source.qp->send_cq != this) source.qp->service();
     });
     turns.refresh();

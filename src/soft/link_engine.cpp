@@ -14,6 +14,7 @@
 #include "fences.hpp"
 #include "link_member.hpp"
 #include "link_time.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
@@ -29,8 +30,15 @@ constexpr std::int64_t most_oversleep = 100'000;
 /// posts, waits and posts again then needs no system call to wake it.
 constexpr std::int64_t linger_slice = 200'000;
 constexpr std::int64_t linger = 2'000'000;
-/// When to look again at a queue pair that somebody else is busy with.
-constexpr std::int64_t busy_pause = 5'000;
+/// When to look again at a queue pair that somebody else is busy with. Who holds its lock may wait
+/// for this processor, so the engine sleeps meanwhile.
+constexpr std::int64_t busy_pause = 10'000;
+/// After running for so long without a rest it rests, whatever is due: who posts and polls may have
+/// no other processor than this one. What was due then goes together.
+constexpr std::int64_t longest_run = 100'000;
+constexpr std::int64_t rest = 50'000;
+/// A sleep of this length lets others run.
+constexpr std::int64_t shortest_rest = 20'000;
 
 long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
            const timespec* until) noexcept {
@@ -107,17 +115,23 @@ std::int64_t LinkEngine::earliest() noexcept {
     return next;
 }
 
-LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience) noexcept {
+LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience,
+                                   std::uint64_t since) noexcept {
     Round round{link_never};
     const std::lock_guard guard{mutex_};
     for (QueuePair* qp : queues_) {
         std::int64_t due = qp->on_link->next_due.load(std::memory_order_acquire);
         if (due <= now - patience) {
             round.served = true;
-            if (qp->on_link->waits_for(now)) round.needed = true;
+            if (qp->on_link->waits_for(now)) {
+                (qp->on_link->polled_since(since) ? round.attended : round.needed) = true;
+            }
             qp->service();
             due = qp->on_link->next_due.load(std::memory_order_relaxed);
-            if (due <= now - patience) due = now - patience + busy_pause;
+            if (due <= now - patience) {
+                round.busy = true;
+                due = now + busy_pause;
+            }
         }
         round.next = std::min(round.next, due);
     }
@@ -130,15 +144,17 @@ void LinkEngine::run() noexcept {
     std::int64_t patience = 0;
     std::int64_t oversleep = 0;
     std::int64_t last_active = link_now();
+    std::int64_t rested = last_active;
+    std::uint64_t looked_away = base::ticks();  // from when on polls tell of who is at hand
     bool slept_for_something = false;
     while (!stop_.load(std::memory_order_acquire)) {
         const std::uint32_t seen = signal_.load(std::memory_order_acquire);
         const std::int64_t now = link_now();
-        const Round round = look(now, patience);
+        const Round round = look(now, patience, looked_away);
         if (round.needed) {
             patience = patience > 2'000 ? patience / 2 : 0;
-        } else if (slept_for_something && round.next > now) {
-            // What it woke for had been done by others.
+        } else if (round.attended || (slept_for_something && !round.served && round.next > now)) {
+            // What it woke for had been done by others, or would have been.
             patience = std::min(most_patience, std::max<std::int64_t>(1'000, 2 * patience));
         }
         slept_for_something = false;
@@ -151,28 +167,41 @@ void LinkEngine::run() noexcept {
         } else if (now - last_active < linger) {
             target = now + linger_slice;
         }
-        const std::int64_t until =
-            target == link_never || patience != 0 ? target : target - oversleep;
-        const std::int64_t wakes_for =
-            round.next == link_never && target != link_never && backstop_only
-                ? 0
-                : (target == link_never ? target : target - patience);
-        if (until > now) {
+        std::int64_t wakes_for = target == link_never ? target : target - patience;
+        if (round.busy || (round.next == link_never && target != link_never && backstop_only)) {
+            wakes_for = 0;
+        }
+        bool exact = patience == 0 && !round.busy && round.next != link_never;
+        std::int64_t until = exact ? target - oversleep : target;
+        if (now - rested > longest_run && until < now + rest) {
+            until = now + rest;
+            wakes_for = 0;
+            exact = false;
+        }
+        bool in_time = until <= now;  // not woken
+        if (!in_time) {
             sleeps_past_.store(wakes_for, std::memory_order_relaxed);
             full_fence();
             if (earliest() >= wakes_for) {
-                const bool in_time = sleep(seen, until);
+                const std::uint64_t fell_asleep = base::ticks();
+                in_time = sleep(seen, until);
+                const std::int64_t awake = link_now();
+                if (awake - now > shortest_rest) {
+                    rested = awake;
+                    // With nothing in flight, who polled did not do so for it.
+                    looked_away = round.next == link_never ? base::ticks() : fell_asleep;
+                }
                 if (in_time && round.next != link_never) {
                     slept_for_something = true;
-                    const std::int64_t late = std::min(link_now() - until, most_oversleep);
+                    const std::int64_t late = std::min(awake - until, most_oversleep);
                     oversleep += (late - oversleep) / 8;
                 }
             }
             sleeps_past_.store(0, std::memory_order_relaxed);
         }
+        if (!in_time || !exact) continue;
         // What is left of the time was taken off for waking late.
-        while (patience == 0 && round.next != link_never && link_now() < target &&
-               signal_.load(std::memory_order_relaxed) == seen) {
+        while (link_now() < target && signal_.load(std::memory_order_relaxed) == seen) {
             base::pause();
         }
     }

@@ -33,12 +33,15 @@ class LinkEngine {
 
   private:
     struct Round {
-        std::int64_t next;    ///< when the next thing is due
-        bool served = false;  ///< something was overdue
-        bool needed = false;  ///< and nobody else had moved it
+        std::int64_t next;      ///< when the next thing is due
+        bool served = false;    ///< something was due that nobody had done
+        bool needed = false;    ///< it was an arrival, and nobody else looked for it
+        bool attended = false;  ///< or somebody does look for it
+        bool busy = false;      ///< somebody has the lock of what is overdue
     };
     void run() noexcept;
-    [[nodiscard]] Round look(std::int64_t now, std::int64_t patience) noexcept;
+    /// `since`: in ticks; who polled after it is at hand.
+    [[nodiscard]] Round look(std::int64_t now, std::int64_t patience, std::uint64_t since) noexcept;
     [[nodiscard]] std::int64_t earliest() noexcept;
     /// Until `until`, or `expect` wakes. False: woken.
     [[nodiscard]] bool sleep(std::uint32_t seen, std::int64_t until) noexcept;

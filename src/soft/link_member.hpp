@@ -33,8 +33,17 @@ class LinkMember {
     /// Has everything arrived that was completed when it left? With send_lock.
     [[nodiscard]] virtual bool completed_has_landed() const noexcept = 0;
 
+    /// A completion queue was looked at on its behalf: `now` in ticks. Without locks.
+    void note_poll(std::uint64_t now) noexcept { polled_.store(now, std::memory_order_relaxed); }
+    [[nodiscard]] bool polled_since(std::uint64_t then) const noexcept {
+        return static_cast<std::int64_t>(polled_.load(std::memory_order_relaxed) - then) > 0;
+    }
+
     std::atomic<std::int64_t> next_due{link_never};  ///< of ours: an arrival or a completion
     std::atomic<std::int64_t> peer_due{link_never};  ///< of the peer's, as last seen
+
+  private:
+    std::atomic<std::uint64_t> polled_{0};
 
   protected:
     /// Publishes that the next thing is due then, and sees to it that the engine knows.
