@@ -147,8 +147,10 @@ void LinkEngine::run() noexcept {
     std::int64_t rested = last_active;
     std::uint64_t looked_away = base::ticks();  // from when on polls tell of who is at hand
     bool slept_for_something = false;
-    while (!stop_.load(std::memory_order_acquire)) {
+    for (;;) {
+        // In this order: whoever stops it stores that before the signal.
         const std::uint32_t seen = signal_.load(std::memory_order_acquire);
+        if (stop_.load(std::memory_order_acquire)) break;
         const std::int64_t now = link_now();
         const Round round = look(now, patience, looked_away);
         if (round.needed) {
