@@ -4,6 +4,8 @@
  *   Sleeper    wait_until over Sleeper: prepare, look, park, retract; sleeps without a time limit
  *   two devices, one for each direction: each executes its requests in order, at any time
  *
+ * far=1: the sleeper makes the bell's fence, behind the flag's completion and before the READ.
+ *
  * Modelled: requests in flight, READs and WRITEs of words that tear, the store buffer of the bell's
  * processor, completion queues that raise one event per arming, receives that events take.
  * Left out: slots of the send queue (window.pml), the limit of 50 ms on every sleep, which would
@@ -15,6 +17,8 @@
 #define ITEMS 3
 #endif
 #define RECEIVES 2
+
+local byte far; /* as fault: never changes after the start */
 
 mtype = { DATA, EVENT, FLAG, READ };
 
@@ -28,6 +32,7 @@ byte receives = RECEIVES;                   /* posted */
 chan events = [RECEIVES] of { byte };       /* completions of receives: the immediate */
 byte landing;                               /* of the READ */
 bool read_completed;                        /* in the send completion queue */
+byte flag_completed;                        /* likewise: of which announcement, 0: none */
 bool receives_armed, sends_armed, notified; /* notified: the completion channel is readable */
 
 /* The bell's memory. */
@@ -48,7 +53,7 @@ proctype Bell() {
         fi;
         atomic { !buffered -> produced++; buffer = produced; buffered = true };
         if
-        :: wrong(no_fence)
+        :: wrong(no_fence) || far
         :: else -> !buffered /* the fence */
         fi;
         if
@@ -104,6 +109,13 @@ end:
     od
 }
 
+inline raise() {
+    if
+    :: sends_armed -> sends_armed = false; notified = true
+    :: else
+    fi
+}
+
 /* Executes the sleeper's requests at the bell. Words are not copied at once. */
 proctype DeviceOfSleeper() {
     xr to_bell;
@@ -111,15 +123,17 @@ proctype DeviceOfSleeper() {
 end:
     do
     :: atomic { to_bell?FLAG, value -> peer_sleeping = TORN };
-       atomic { peer_sleeping = value; value = 0 }
+       atomic {
+           peer_sleeping = value; value = 0;
+           if
+           :: far -> flag_completed = peer_sleeping; raise()
+           :: else
+           fi
+       }
     :: atomic { to_bell?READ, _ -> value = progress };
        atomic { landing = (progress == value -> value : TORN); value = 0 };
        atomic { /* the completion comes back */
-           read_completed = true;
-           if
-           :: sends_armed -> sends_armed = false; notified = true
-           :: else
-           fi
+           read_completed = true; raise()
        }
     od
 }
@@ -145,6 +159,24 @@ inline reap() {
     if
     :: read_completed -> read_completed = false; done = true
     :: else
+    fi;
+    if
+    :: flag_completed ->
+        flag_done = flag_completed == generation || wrong(any_completion);
+        flag_completed = 0
+    :: else
+    fi
+}
+
+/* Every processor's stores are visible behind it; it does not wait for what is stored meanwhile. */
+inline far_fence() {
+    if
+    :: wrong(no_far_fence)
+    :: else ->
+        if
+        :: buffered -> progress = buffer; buffered = false
+        :: else
+        fi
     fi
 }
 
@@ -170,7 +202,13 @@ inline announce() {
             :: else
             fi;
             generation++;
+            fenced = !far;
+            flag_done = false;
             to_bell!FLAG, generation;
+            if
+            :: far && wrong(early_fence) -> far_fence(); fenced = true
+            :: else
+            fi;
             standing = true;
             if
             :: wrong(confirmed_stays)
@@ -180,7 +218,20 @@ inline announce() {
     :: else
     fi;
     if
-    :: standing && !confirmed -> start_read()
+    :: standing && !confirmed ->
+        if
+        :: !fenced ->
+            reap();
+            if
+            :: flag_done -> far_fence(); fenced = true
+            :: else
+            fi
+        :: else
+        fi;
+        if
+        :: fenced -> start_read()
+        :: else
+        fi
     :: else
     fi
 }
@@ -194,7 +245,7 @@ inline arm() {
 proctype Sleeper() {
     xs to_bell;
     byte consumed, generation, immediate;
-    bool standing, confirmed, pending, done, news;
+    bool standing, confirmed, pending, done, news, flag_done, fenced = true;
     do
     :: consumed == ITEMS -> break
     :: atomic { consumed != ITEMS && arrived > consumed -> consumed++ }
@@ -217,6 +268,10 @@ proctype Sleeper() {
         atomic {
             reap();
             if
+            :: !fenced && flag_done -> goto retract /* prepare goes on with it */
+            :: else
+            fi;
+            if
             :: !standing -> goto retract /* a nap, or the event is here */
             :: else
             fi;
@@ -235,7 +290,7 @@ proctype Sleeper() {
             :: else
             fi;
             if
-            :: !confirmed && !pending -> goto retract /* a nap */
+            :: !confirmed && fenced && !pending -> goto retract /* a nap */
             :: else
             fi
         };
@@ -258,6 +313,7 @@ retract:
 init {
     atomic {
         start();
+        c_code { now.far = setting("MODEL_far", 0); };
         run Bell(); run StoreBuffer(); run DeviceOfBell(); run DeviceOfSleeper(); run Sleeper()
     }
 }

@@ -87,8 +87,8 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
                          .transfer = page_memory_.remote(offsetof(Page, transfer)),
                          .taken = {}},
                         deadline);
-    bell_ = Bell{window_, page, theirs.page};
-    if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page);
+    bell_ = Bell{window_, page, theirs.page, terms_.far_fences};
+    if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
     if constexpr (D.transfer == TransferNotification::push) {
         transfer_ = TransferView<D.transfer>{all.transfer, terms_.initial};
     } else if constexpr (D.transfer == TransferNotification::pull) {

@@ -107,8 +107,8 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     } else if constexpr (D.transfer == TransferNotification::immediate) {
         notice_ = TransferNotice<D.transfer>{terms_.receive_pool};
     }
-    bell_ = Bell{window_, page.wake, theirs.page};
-    if constexpr (!completions_wake) sleeper_->connect_to(theirs.page);
+    bell_ = Bell{window_, page.wake, theirs.page, terms_.far_fences};
+    if constexpr (!completions_wake) sleeper_->connect_to(theirs.page, terms_.far_fences);
     if constexpr (D.space == SpaceNotification::pull) {
         space_ = SpaceView<D.space>{
             CounterPull{window_, theirs.page + offsetof(WakeUpPage, progress),

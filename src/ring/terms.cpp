@@ -15,6 +15,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/far_fence.hpp"
 #include "millrace/ring/space.hpp"
 #include "millrace/ring/watermark.hpp"
 
@@ -35,7 +36,7 @@ struct Proposal {
     std::uint8_t batching;
     std::uint8_t mover;
     std::uint8_t in_order;
-    std::uint8_t zero;
+    std::uint8_t far_fences;
     std::uint32_t receive_pool;
     std::uint32_t batch;  // 0: not asked for
 };
@@ -61,6 +62,11 @@ Message swap(connect::Link& link, const Message& mine, const base::Deadline& dea
     }
     std::memcpy(&theirs, answer.data(), sizeof theirs);
     return theirs;
+}
+
+/// The peers of the soft device are on this machine.
+bool has_far_fences(connect::Link& link) {
+    return link.endpoint().context().is_soft() && register_for_far_fences();
 }
 
 std::string describe(const Proposal& p) {
@@ -150,7 +156,7 @@ void check(const RingOptions& options, Design design) {
                                .batching = 0,
                                .mover = 0,
                                .in_order = 0,
-                               .zero = 0,
+                               .far_fences = 0,
                                .receive_pool = 0,
                                .batch = 0}),
                fmt::format("not one of them fits in the largest ring, {} bytes",
@@ -217,7 +223,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .batching = static_cast<std::uint8_t>(design.batching),
                   .mover = static_cast<std::uint8_t>(design.mover),
                   .in_order = static_cast<std::uint8_t>(link.writes_in_order() ? 1 : 0),
-                  .zero = 0,
+                  .far_fences = static_cast<std::uint8_t>(has_far_fences(link) ? 1 : 0),
                   .receive_pool = options.receive_pool,
                   .batch = options.batch.value_or(0)};
     std::random_device random;
@@ -303,6 +309,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     }
     terms.initial = producer.initial;
     terms.secret = producer.secret;
+    terms.far_fences = mine.far_fences != 0 && theirs.far_fences != 0;
     terms.in_order = mine.in_order != 0 && theirs.in_order != 0;
     if (!has_marks(design) || design.data == DataFlow::pull) {
         terms.in_order = true;  // positions are told behind the data, or completions tell

@@ -49,7 +49,8 @@ Sleeper::Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
     }
 }
 
-void Sleeper::connect_to(verbs::RemoteAddress peer_page) noexcept {
+void Sleeper::connect_to(verbs::RemoteAddress peer_page, bool far_fences) noexcept {
+    far_fences_ = far_fences;
     progress_ = CounterPull{*window_, peer_page + offsetof(WakeUpPage, progress), landing_};
     flag_ = peer_page + offsetof(WakeUpPage, peer_sleeping);
 }
@@ -87,16 +88,26 @@ void Sleeper::announce() noexcept {
         if (progress_.pending() && !progress_.poll()) return;
         const std::uint64_t next = generation_ + 1;
         const ibv_sge slice{reinterpret_cast<std::uint64_t>(&next), sizeof next, 0};
-        if (window_->post(verbs::Write{
-                .from = {&slice, 1}, .to = flag_, .flags = verbs::SendFlags::inlined}) !=
-            base::Status::ok) {
+        if (window_->post(
+                verbs::Write{.from = {&slice, 1}, .to = flag_, .flags = verbs::SendFlags::inlined},
+                far_fences_ ? Signal::now : Signal::when_due) != base::Status::ok) {
             return;
         }
         generation_ = next;
         standing_ = true;
         confirmed_ = false;
+        fenced_ = !far_fences_;
+        flag_ticket_ = window_->posted();
     }
-    if (!confirmed_) (void)progress_.start();
+    if (!confirmed_ && fence()) (void)progress_.start();
+}
+
+bool Sleeper::fence() noexcept {
+    if (fenced_) return true;
+    if (window_->reap() != base::Status::ok || !window_->done(flag_ticket_)) return false;
+    far_fence();
+    fenced_ = true;
+    return true;
 }
 
 void Sleeper::prepare() {
@@ -123,6 +134,7 @@ void Sleeper::park(std::chrono::nanoseconds limit) {
     }
     // A completion taken here raises no event any more, and may be what is waited for.
     if (window_->completed() != completed && confirmed_) return;
+    if (!fenced_ && window_->done(flag_ticket_)) return;  // prepare() goes on with it
     if (!standing_) {
         if (!rung) nap(limit);  // the announcement found no slot
         return;
@@ -135,11 +147,11 @@ void Sleeper::park(std::chrono::nanoseconds limit) {
         }
         confirmed_ = true;
     }
-    if (!confirmed_ && !progress_.pending()) {
+    if (!confirmed_ && fenced_ && !progress_.pending()) {
         nap(limit);  // the READ found no slot
         return;
     }
-    // Not confirmed: sleeps until the READ completes, and parks again.
+    // Not confirmed: sleeps until the WRITE of the flag or the READ completes, and parks again.
     ++sleeps_;
     nap_ = std::chrono::nanoseconds::zero();
     LinkParker::park(limit);

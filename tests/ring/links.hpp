@@ -84,15 +84,19 @@ class NumberSleeper final : public Sleeper {
     }
 };
 
+/// `far_fences`: the sleeper makes them, and the bell none.
 struct Pair {
+    bool far_fences = false;
     Links links{64};
     SendWindow near_window{*links.near};
     SendWindow far_window{*links.far};
     WakeUpPage& near_page = *reinterpret_cast<WakeUpPage*>(links.near_memory.data());
     WakeUpPage& far_page = *reinterpret_cast<WakeUpPage*>(links.far_memory.data());
     NumberSleeper sleeper{*links.near, near_window, near_page, links.near_memory.region()};
-    Bell bell{far_window, far_page, links.near_memory.remote()};
-    Pair() { sleeper.connect_to(links.far_memory.remote()); }
+    Bell bell{far_window, far_page, links.near_memory.remote(), far_fences};
+    explicit Pair(bool fences = false) : far_fences{fences && register_for_far_fences()} {
+        sleeper.connect_to(links.far_memory.remote(), far_fences);
+    }
 };
 
 }  // namespace millrace::ring

@@ -163,8 +163,8 @@ TEST(Counter, ArrivesWhenPulled) {
     EXPECT_EQ(pull.posted(), 10U);
 }
 
-TEST(WakeUp, SleeperIsWokenByEveryNumberHoweverTheyMeet) {
-    Pair pair;
+/// 3,000 numbers, each of which finds a sleeper or one falling asleep.
+void wake_with_every_number(Pair& pair) {
     // The number travels as data would: by a WRITE in front of the event.
     CounterPush data{pair.far_window, pair.links.near_memory.remote(1024)};
     const auto& arrived =
@@ -205,6 +205,17 @@ TEST(WakeUp, SleeperIsWokenByEveryNumberHoweverTheyMeet) {
     EXPECT_GT(pair.sleeper.woken(), 0U);
     EXPECT_LE(pair.sleeper.woken(), pair.sleeper.announcements());
     EXPECT_LE(pair.bell.rung(), pair.sleeper.announcements());
+}
+
+TEST(WakeUp, SleeperIsWokenByEveryNumberHoweverTheyMeet) {
+    Pair pair;
+    wake_with_every_number(pair);
+}
+
+TEST(WakeUp, SleeperThatMakesTheFencesIsWokenByEveryNumber) {
+    Pair pair{true};
+    if (!pair.far_fences) GTEST_SKIP() << "no membarrier here";
+    wake_with_every_number(pair);
 }
 
 TEST(WakeUp, AwakeEndsPostNothing) {

@@ -76,6 +76,7 @@ struct Terms {
     std::uint64_t secret = 0;        ///< of the frames' tags; chosen by the producer
     bool in_order = false;           ///< a run of items may be one WRITE: the device keeps the
                                      ///< order of its bytes, or the design does not need it
+    bool far_fences = false;         ///< whoever sleeps makes the fences of whoever publishes
     std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
     std::uint32_t receive_pool = 0;  ///< the consumer's

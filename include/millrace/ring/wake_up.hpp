@@ -19,6 +19,11 @@
 // it is executed behind the WRITE of the flag. If the bell's look (3) missed the flag, its store
 // (1) came before the flag did, hence before the READ, which sees it.
 //
+// Over a device of this machine (Terms::far_fences) the sleeper makes the bell's fence, too: behind
+// the WRITE's completion, and before it posts the READ, it runs far_fence(). A bell that looks (3)
+// before that fence has stored (1) before it, and the READ sees the store; one that looks behind it
+// sees the flag. So 2 need only keep the compiler from exchanging 1 and 3.
+//
 // Generations: an announcement stands until the event that answers it has arrived, over any
 // number of waits and slices of waits; it then takes the next number. The bell answers a number
 // once. So there is at most one event per announcement, an awake end posts nothing, and a late
@@ -42,6 +47,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
+#include "millrace/ring/far_fence.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -63,12 +69,20 @@ class Bell {
   public:
     Bell() noexcept = default;
     /// `event_target`: any address in the peer's WakeUpPage (an event writes nothing there).
-    Bell(SendWindow& window, WakeUpPage& own, verbs::RemoteAddress event_target) noexcept
-        : window_{&window}, own_{&own}, event_target_{event_target} {}
+    /// `far_fences`: the peer's Sleeper makes them, and this process is registered.
+    Bell(SendWindow& window, WakeUpPage& own, verbs::RemoteAddress event_target,
+         bool far_fences = false) noexcept
+        : window_{&window}, own_{&own}, event_target_{event_target}, far_fences_{far_fences} {}
 
     /// Publishes `progress`: any value that changes whenever the peer could find something new.
     /// True: the peer sleeps; post what is new (if it is not yet posted), then ring().
     [[nodiscard]] bool publish(std::uint64_t progress) noexcept {
+        if (far_fences_) [[likely]] {
+            std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
+                                                                       std::memory_order_release);
+            near_fence();
+            return peer_sleeps();
+        }
         // Both sequentially consistent: that is the full fence between them.
         std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
                                                                    std::memory_order_seq_cst);
@@ -94,6 +108,7 @@ class Bell {
     std::uint64_t answered_ = 0;
     std::uint64_t rung_ = 0;
     bool owes_ = false;
+    bool far_fences_ = false;
 };
 
 /// The half that sleeps: a base::Parker for `base::wait_until`. One thread.
@@ -107,7 +122,8 @@ class Sleeper : public connect::LinkParker {
     /// arguments must outlive it. connect_to() must follow before the first sleep.
     Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
             const verbs::MemoryRegion& region);
-    void connect_to(verbs::RemoteAddress peer_page) noexcept;
+    /// `far_fences`: the peer's Bell leaves its fences to us.
+    void connect_to(verbs::RemoteAddress peer_page, bool far_fences = false) noexcept;
 
     void prepare() override;
     void park(std::chrono::nanoseconds limit) override;
@@ -133,6 +149,8 @@ class Sleeper : public connect::LinkParker {
     /// True: at least one arrived.
     bool take_events() noexcept;
     void announce() noexcept;
+    /// False: the flag has not arrived yet.
+    bool fence() noexcept;
     void nap(std::chrono::nanoseconds limit);
 
     connect::Link* link_;
@@ -143,6 +161,9 @@ class Sleeper : public connect::LinkParker {
     std::uint64_t generation_ = 0;
     bool standing_ = false;   ///< the peer has been sent generation_, and did not answer it yet
     bool confirmed_ = false;  ///< a READ behind it found no news
+    bool far_fences_ = false;
+    bool fenced_ = true;             ///< nothing is owed to the peer behind the flag
+    std::uint64_t flag_ticket_ = 0;  ///< of the WRITE of the flag, where it is waited for
     bool broken_ = false;
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;

@@ -1,0 +1,33 @@
+// Far fences by membarrier(2), see the header.
+#include "millrace/ring/far_fence.hpp"
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "millrace/base/system_calls.hpp"
+
+namespace millrace::ring {
+namespace {
+
+long membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0); }
+
+}  // namespace
+
+bool register_for_far_fences() noexcept {
+    static const bool registered = [] {
+        constexpr long wanted =
+            MEMBARRIER_CMD_GLOBAL_EXPEDITED | MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+        const long commands = membarrier(MEMBARRIER_CMD_QUERY);
+        return commands > 0 && (commands & wanted) == wanted &&
+               membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED) == 0;
+    }();
+    return registered;
+}
+
+void far_fence() noexcept {
+    membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    base::count_system_call();
+}
+
+}  // namespace millrace::ring
