@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "flow/ends.hpp"
@@ -32,9 +33,7 @@ struct Note {
 };
 
 template <ring::Design D>
-struct Of {
-    static constexpr ring::Design value = D;
-};
+using Of = std::integral_constant<ring::Design, D>;
 template <DataFlow D, TransferNotification T, SpaceNotification S,
           ring::Batching B = ring::Batching::none, ring::Mover M = ring::Mover::passive>
 using Point = Of<ring::Design{D, T, S, B, M}>;

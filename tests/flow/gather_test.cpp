@@ -9,6 +9,7 @@
 #include <deque>
 #include <random>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "flow/ends.hpp"
@@ -44,9 +45,7 @@ struct Odd {
 };
 
 template <ring::Design D>
-struct Of {
-    static constexpr ring::Design value = D;
-};
+using Of = std::integral_constant<ring::Design, D>;
 template <TransferNotification T, SpaceNotification S, Batching B = Batching::none,
           Mover M = Mover::passive>
 using Push1 = Of<ring::Design{DataFlow::push1, T, S, B, M}>;
