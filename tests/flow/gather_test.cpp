@@ -9,6 +9,7 @@
 #include <deque>
 #include <random>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -229,6 +230,20 @@ TEST(GatheringSetup, RefusesMoreThanOneWriteCanHave) {
             EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << error.what();
             EXPECT_NE(std::string_view{error.what()}.find("gather = "), std::string_view::npos);
         }
+    }
+}
+
+TEST(GatheringSetup, RefusesMoreThanTheDeviceHasSlicesFor) {
+    const Options most = with_endpoint({.gather = 16});
+    if (!most.endpoint->context().is_soft()) GTEST_SKIP() << "30 slices are the soft device's";
+    try {
+        const Listener listener = Listener::listen(unique_address(), with_endpoint({}));
+        (void)Producer<Odd>::connect(listener.address(), most, Deadline::after(10s));
+        ADD_FAILURE() << "a queue pair with more slices than the device has";
+    } catch (const base::Error& error) {
+        EXPECT_NE(std::string_view{error.what()}.find("slices per work request"),
+                  std::string_view::npos)
+            << error.what();
     }
 }
 
