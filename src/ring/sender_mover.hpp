@@ -105,7 +105,7 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
         if (status == base::Status::ok && !done()) status = sender.settle();
         if constexpr (D.data == DataFlow::pull) {
             if (status == base::Status::ok && !done() && watched_.load(std::memory_order_relaxed)) {
-                (void)sender.refresh();
+                ask();
             }
             sender.reap_transferred();
         }
@@ -143,6 +143,17 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
         constexpr std::uint64_t least = 4096;
         constexpr std::uint64_t most = 128 << 10;
         return std::clamp(ring_bytes / 8, std::min(ring_bytes / 2, least), most);
+    }
+    /// How far the consumer of pulled data is; what it pushes it may owe, and is asked now and
+    /// then.
+    void ask() noexcept {
+        Sender& sender = *sender_;
+        if constexpr (asks_to_flush) {
+            const std::uint64_t now = base::ticks();
+            if (now - sender.asked_ < sender.asking_pause_ / 16) return;
+            sender.asked_ = now;
+        }
+        (void)sender.ask_consumer();
     }
     [[nodiscard]] bool in_flight() const noexcept {
         return sender_->transferred_ != sender_->intransit_;

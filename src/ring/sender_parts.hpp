@@ -117,6 +117,10 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     } else if constexpr (D.space == SpaceNotification::push) {
         space_ = SpaceView<D.space>{page.credit, terms_.initial};
     }
+    if constexpr (asks_to_flush) {
+        progress_ = CounterPull{window_, theirs.page + offsetof(WakeUpPage, progress),
+                                page_memory_.slice(offsetof(Page, landing), sizeof(std::uint64_t))};
+    }
     if (design.mover == Mover::active) start_mover();
 }
 
@@ -160,7 +164,27 @@ template <Design D>
     requires(check_design<D>())
 Status Sender<D>::look_for_space() noexcept {
     // It cannot have consumed what is not on its way.
-    return space_.look(reachable()) == Claim::impossible ? disbelieve() : Status::ok;
+    Claim claim = space_.look(reachable());
+    if constexpr (asks_to_flush) {
+        if (claim != Claim::impossible && progress_.poll()) {
+            claim = space_.learn(progress_.value(), reachable());
+        }
+    }
+    return claim == Claim::impossible ? disbelieve() : Status::ok;
+}
+
+/// Of pull data: how far is it, whether or not it has returned that credit.
+template <Design D>
+    requires(check_design<D>())
+Status Sender<D>::ask_consumer() noexcept {
+    if constexpr (asks_to_flush) {
+        if (progress_.start() == Status::peer_lost || window_.reap() != Status::ok) return end();
+        const Status looked = look_for_space();
+        reap_transferred();
+        return looked;
+    } else {
+        return refresh();
+    }
 }
 
 template <Design D>
@@ -347,11 +371,12 @@ template <Design D>
 Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
     if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
-    // Who sleeps learns from its sleeper how far the consumer of pulled data is. Who never does
-    // asks, less and less often.
+    // Whose sleeper READs learns from it how far the consumer of pulled data is. Others ask, less
+    // and less often; not soon where the consumer says it by itself, and not if only what is
+    // stranded shall go.
     const bool asks =
-        D.data == DataFlow::pull && D.space == SpaceNotification::pull && !policy.sleep;
-    std::uint64_t pause = asking_pause_ / 1024;
+        D.data == DataFlow::pull && (completions_wake || !policy.sleep) && !deadline.expired();
+    std::uint64_t pause = asking_pause_ / (asks_to_flush ? 16 : 1024);
     std::uint64_t asked = asks ? base::ticks() : 0;
     const auto is_to_be_asked = [&] {
         if (!asks || transferred_ == produced_) return false;
@@ -370,7 +395,7 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
             }
             if (outcome == Status::ok) outcome = push_behind();
             if (outcome == Status::ok) outcome = settle();
-            if (outcome == Status::ok && is_to_be_asked()) outcome = refresh();
+            if (outcome == Status::ok && is_to_be_asked()) outcome = ask_consumer();
             return outcome != Status::ok ||
                    (transferred_ == produced_ && !notice_.owes(intransit_));
         },
@@ -400,7 +425,7 @@ SenderCounts Sender<D>::counts() const noexcept {
     return {.bytes = produced_ - terms_.initial,
             .data_writes = mover_.posted(),
             .transfer_writes = notice_.posted(),
-            .space_reads = space_.posted(),
+            .space_reads = space_.posted() + progress_.posted(),
             .settling_writes = settling_writes_,
             .events = bell_.rung(),
             .work_requests = window_.posted(),

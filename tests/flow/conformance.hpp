@@ -306,6 +306,21 @@ void sleeps_and_wakes(ring::Design design) {
     EXPECT_TRUE(both_slept());
 }
 
+/// The producer's flush ends when everything was taken, although the consumer makes no call
+/// behind its last item: whatever credit it owes then, it owes for ever.
+template <class T>
+void flushes_what_was_taken(ring::Design design) {
+    for (const auto& policy : {base::WaitPolicy{}, base::WaitPolicy::polling()}) {
+        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(100), .wait = policy}};
+        ASSERT_TRUE(ends.producer && ends.consumer);
+        std::uint64_t sent = 0;
+        while (sent < 100 && ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) ++sent;
+        ASSERT_GT(sent, 0U);
+        for (std::uint64_t taken = 0; taken < sent; ++taken) ASSERT_EQ(ends.take(), taken);
+        EXPECT_EQ(ends.producer->flush(Deadline::after(20s)), Status::ok);
+    }
+}
+
 template <class T>
 void drains_after_close(ring::Design design) {
     AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(8)}};

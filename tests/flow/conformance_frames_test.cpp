@@ -18,6 +18,9 @@ TEST_P(EveryDesignOfFrames, KeepsOrderWhereItsCountersWrap) {
     keeps_order_where_counters_wrap<Bytes>(GetParam());
 }
 TEST_P(EveryDesignOfFrames, SleepsAndWakes) { sleeps_and_wakes<Bytes>(GetParam()); }
+TEST_P(EveryDesignOfFrames, FlushesThoughTheConsumerMakesNoMoreCalls) {
+    flushes_what_was_taken<Bytes>(GetParam());
+}
 TEST_P(EveryDesignOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
     drains_after_close<Bytes>(GetParam());
 }
@@ -39,6 +42,9 @@ TEST_P(EveryWayOfFrames, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Bytes>);
 }
 TEST_P(EveryWayOfFrames, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Bytes>); }
+TEST_P(EveryWayOfFrames, FlushesThoughTheConsumerMakesNoMoreCalls) {
+    at_every_point(flushes_what_was_taken<Bytes>);
+}
 TEST_P(EveryWayOfFrames, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Bytes>);
 }

@@ -18,6 +18,9 @@ TEST_P(EveryDesignOfItems, KeepsOrderWhereItsCountersWrap) {
     keeps_order_where_counters_wrap<Numbered>(GetParam());
 }
 TEST_P(EveryDesignOfItems, SleepsAndWakes) { sleeps_and_wakes<Numbered>(GetParam()); }
+TEST_P(EveryDesignOfItems, FlushesThoughTheConsumerMakesNoMoreCalls) {
+    flushes_what_was_taken<Numbered>(GetParam());
+}
 TEST_P(EveryDesignOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
     drains_after_close<Numbered>(GetParam());
 }
@@ -39,6 +42,9 @@ TEST_P(EveryWayOfItems, KeepsOrderWhereItsCountersWrap) {
     at_every_point(keeps_order_where_counters_wrap<Numbered>);
 }
 TEST_P(EveryWayOfItems, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Numbered>); }
+TEST_P(EveryWayOfItems, FlushesThoughTheConsumerMakesNoMoreCalls) {
+    at_every_point(flushes_what_was_taken<Numbered>);
+}
 TEST_P(EveryWayOfItems, LetsTheConsumerDrainAfterTheProducerClosed) {
     at_every_point(drains_after_close<Numbered>);
 }

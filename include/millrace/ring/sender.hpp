@@ -222,6 +222,9 @@ class Sender {
     class Moved;
     /// Credit that comes by SEND wakes by itself.
     static constexpr bool completions_wake = D.space == SpaceNotification::push2;
+    /// The consumer that pulls may owe credit and make no more calls, so a flush asks it.
+    static constexpr bool asks_to_flush =
+        D.data == DataFlow::pull && D.space != SpaceNotification::pull;
     using Parker = std::conditional_t<completions_wake, CompletionSleeper, Sleeper>;
     class SpaceSleeper;
     struct Cover {
@@ -280,6 +283,7 @@ class Sender {
     base::Status end() noexcept;
     base::Status look_at_peer() noexcept;
     base::Status look_for_space() noexcept;
+    base::Status ask_consumer() noexcept;
     [[gnu::cold]] base::Status disbelieve() noexcept;
     void fall_behind() noexcept;
     void reap_transferred() noexcept;
@@ -390,6 +394,7 @@ class Sender {
     std::uint64_t lazy_refreshes_ = 0;
     std::uint64_t forced_refreshes_ = 0;
     verbs::RemoteAddress peer_page_{};
+    CounterPull progress_;  ///< where a flush asks the consumer that owes credit
 };
 
 #define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;
