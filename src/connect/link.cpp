@@ -179,6 +179,7 @@ void LinkParker::prepare() {
     // An arming that fails belongs to a broken queue, which the caller's poll reports.
     (void)link_->send_queue().arm();
     (void)link_->receive_queue().arm();
+    if (link_->has_second_queue()) (void)link_->second_send_queue().arm();
 }
 
 void LinkParker::park(std::chrono::nanoseconds limit) {

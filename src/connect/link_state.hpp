@@ -22,6 +22,11 @@ struct Link::State {
     verbs::CompletionQueue send_queue;
     verbs::CompletionQueue receive_queue;
     verbs::QueuePair queue_pair;
+    struct SecondQueue {
+        verbs::CompletionQueue completions;
+        verbs::QueuePair pair;
+    };
+    std::optional<SecondQueue> second;
 
     Address local;
     std::string peer_name;

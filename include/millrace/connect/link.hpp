@@ -101,6 +101,16 @@ class Link {
     [[nodiscard]] std::vector<std::byte> exchange(std::span<const std::byte> mine,
                                                   const base::Deadline& deadline);
 
+    /// Makes a second queue pair between the same two ends, for requests that shall not wait behind
+    /// those of the first; nothing orders the one against the other. It takes no receives. Both
+    /// ends call it at the same point, as `exchange`, and at most once. Throws Error as that, or if
+    /// the device cannot.
+    void open_second_queue(std::uint32_t max_send_requests, const base::Deadline& deadline);
+    [[nodiscard]] bool has_second_queue() const noexcept;
+    /// Only behind open_second_queue. Its completions raise events on `channel`, too.
+    [[nodiscard]] verbs::QueuePair& second_queue_pair() noexcept;
+    [[nodiscard]] verbs::CompletionQueue& second_send_queue() noexcept;
+
     /// Ends the conversation in good order; `last_words` (at most 256 bytes) reach the peer.
     /// Never blocks, never throws; later calls do nothing.
     void say_goodbye(std::span<const std::byte> last_words = {}) noexcept;
@@ -164,7 +174,7 @@ class Listener {
 class LinkParker : public base::Parker {
   public:
     explicit LinkParker(Link& link) noexcept : link_{&link} {}
-    /// Arms both completion queues.
+    /// Arms the completion queues.
     void prepare() override;
     void park(std::chrono::nanoseconds limit) override;
     /// Takes the events that came.

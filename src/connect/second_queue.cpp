@@ -1,0 +1,73 @@
+// A link's second queue pair: made and connected over the link's own exchange.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "link_state.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/connect/link.hpp"
+
+namespace millrace::connect {
+namespace {
+
+/// Number and packet sequence, little-endian. All else is as for the first queue pair.
+constexpr std::size_t address_bytes = 8;
+
+std::array<std::byte, address_bytes> encode(const verbs::QueuePairAddress& address) noexcept {
+    std::array<std::byte, address_bytes> bytes;
+    for (std::size_t i = 0; i < 4; ++i) {
+        bytes[i] = static_cast<std::byte>(address.number >> (8 * i));
+        bytes[4 + i] = static_cast<std::byte>(address.packet_sequence >> (8 * i));
+    }
+    return bytes;
+}
+
+}  // namespace
+
+bool Link::has_second_queue() const noexcept { return state_->second.has_value(); }
+verbs::QueuePair& Link::second_queue_pair() noexcept { return state_->second->pair; }
+verbs::CompletionQueue& Link::second_send_queue() noexcept { return state_->second->completions; }
+
+void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadline& deadline) {
+    State& link = *state_;
+    if (link.second.has_value()) {
+        throw base::Error{base::ErrorCode::invalid_argument, "open a second queue pair",
+                          link.peer_name, "the link has one already", "use that"};
+    }
+    State::SecondQueue second;
+    // As many entries as a device may grant slots: see the first queue pair's.
+    second.completions = link.endpoint->context().create_completion_queue(
+        static_cast<int>(2 * max_send_requests + 1), &link.channel);
+    second.pair = protection_domain().create_queue_pair({
+        .send_queue = &second.completions,
+        .receive_queue = &second.completions,
+        .max_send_requests = max_send_requests,
+        .max_receive_requests = 1,
+        .max_send_slices = 1,
+        .max_inline = 16,
+    });
+    second.pair.initialise(link.path.port,
+                           verbs::Access::remote_write | verbs::Access::remote_read);
+
+    verbs::QueuePairAddress own = link.own.queue_pair;
+    own.number = second.pair.number();
+    const std::vector<std::byte> answer = exchange(encode(own), deadline);
+    if (answer.size() != address_bytes) {
+        throw base::Error{base::ErrorCode::protocol, "open a second queue pair", link.peer_name,
+                          "its answer is none", "use the same version of the library at both ends"};
+    }
+    verbs::QueuePairAddress other = link.other.queue_pair;
+    other.number = other.packet_sequence = 0;
+    for (std::size_t i = 0; i < 4; ++i) {
+        other.number |= std::to_integer<std::uint32_t>(answer[i]) << (8 * i);
+        other.packet_sequence |= std::to_integer<std::uint32_t>(answer[4 + i]) << (8 * i);
+    }
+    other.packet_sequence &= 0xffffff;
+    second.pair.connect(other, own.packet_sequence, link.path);
+    // Nothing may be sent before both are connected.
+    (void)exchange({}, deadline);
+    link.second = std::move(second);
+}
+
+}  // namespace millrace::connect
