@@ -67,6 +67,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .receive_pool = options.receive_pool,
             .batch = options.batch,
             .completions = options.completions,
+            .own_transfer_queue = options.own_transfer_queue,
             .initial_position = options.initial_position};
 }
 
@@ -74,7 +75,8 @@ base::StatisticsPage producer_page(std::string_view name) {
     return page_of("producer", name,
                    {"items", "payload_bytes", "ring_bytes", "data_writes", "space_reads",
                     "settling_writes", "events", "work_requests", "full_returns", "lazy_refreshes",
-                    "forced_refreshes", "sleeps", "wake_ups", "transfer_writes", "receives"});
+                    "forced_refreshes", "sleeps", "wake_ups", "transfer_writes", "receives",
+                    "intransit_bytes", "transferred_bytes", "credited_bytes"});
 }
 
 base::StatisticsPage consumer_page(std::string_view name) {
@@ -99,7 +101,10 @@ void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
                                     stats.ring.sleeps,
                                     stats.ring.wake_ups,
                                     stats.ring.transfer_writes,
-                                    stats.ring.receives};
+                                    stats.ring.receives,
+                                    stats.ring.intransit,
+                                    stats.ring.transferred,
+                                    stats.ring.credited};
     std::size_t index = 0;
     for (const std::uint64_t value : values) page.counter(index++).set(value);
 }
@@ -143,7 +148,7 @@ std::string data_cost(ring::Design design, const ring::Terms& terms) {
            "promise the order of one WRITE's bytes, so a mark follows in its own";
 }
 
-std::string transfer_cost(ring::Design design) {
+std::string transfer_cost(ring::Design design, const ring::Terms& terms) {
     using ring::TransferNotification;
     switch (design.transfer) {
         case TransferNotification::watermark:
@@ -151,8 +156,11 @@ std::string transfer_cost(ring::Design design) {
                        ? "the consumer READs 8 bytes of the next item, until its mark is there"
                        : "marks beside the items, no request";
         case TransferNotification::push:
-            return "the producer WRITEs 8 bytes behind each batch, at most one such WRITE in "
-                   "flight";
+            return terms.own_transfer_queue
+                       ? "the producer WRITEs 8 bytes on a queue pair of its own when a batch is "
+                         "known to have arrived, at most one such WRITE in flight"
+                       : "the producer WRITEs 8 bytes behind each batch, at most one such WRITE "
+                         "in flight";
         case TransferNotification::pull:
             return "the consumer READs 8 bytes when less than a tenth of the ring is left to take";
         case TransferNotification::event: return "completions of the receives, no request";
@@ -177,6 +185,25 @@ std::string space_cost(ring::Design design, const Options& options) {
                        design.data == ring::DataFlow::pull
                            ? "once for each run that it has pulled"
                            : "a few times for each length of the ring and when it finds it empty");
+}
+
+/// How either end wakes the other, and what that takes.
+std::string wake_up_cost(ring::Design design) {
+    const char* const rung =
+        "1 event (a WRITE with immediate) for each sleep that was announced by "
+        "a WRITE and a READ";
+    const char* const completed = "none of its own, a completion of the receives wakes it";
+    return fmt::format("0 while both ends are awake; a consumer asleep: {}; a producer asleep: {}",
+                       has_arrivals(design) ? completed : rung,
+                       design.space == ring::SpaceNotification::push2 ? completed : rung);
+}
+
+/// Of one item, from the program's memory to the program's memory.
+std::string copies_cost(ring::Design design) {
+    return fmt::format(
+        "1 into the producer's ring (0 by claim{}), 1 by the device, 1 out of the "
+        "consumer's ring (0 by peek)",
+        design.data == ring::DataFlow::push1 ? " or gather" : "");
 }
 
 std::string batching_cost(ring::Design design, const ring::Terms& terms) {
@@ -209,6 +236,8 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
         "per item: {}\n"
         "transfer: {}\n"
         "space: {}\n"
+        "copies: {}\n"
+        "wake-ups: {}\n"
         "batching: {}\n"
         "mover: {}\n",
         role == ring::Role::producer ? "producer" : "consumer", number, to_string(design),
@@ -216,8 +245,8 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
                        : fmt::format("{} items", terms.capacity()),
         terms.ring_bytes,
         terms.framed() ? std::string{} : fmt::format(", {} a slot", terms.slot_bytes),
-        data_cost(design, terms), transfer_cost(design), space_cost(design, options),
-        batching_cost(design, terms),
+        data_cost(design, terms), transfer_cost(design, terms), space_cost(design, options),
+        copies_cost(design), wake_up_cost(flows), batching_cost(design, terms),
         design.mover == ring::Mover::active
             ? "active: the producer's items are moved by a thread that all such queues of the "
               "process share, asleep when there is nothing to move"

@@ -100,8 +100,13 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
         mover_.set_zeros(size);
     }
     if constexpr (D.transfer == TransferNotification::push) {
+        if (terms_.own_transfer_queue) {
+            notice_window_.emplace(link_.second_queue_pair(), link_.second_send_queue());
+            quarter_ = 1;  // the end of each transfer is waited for
+        }
         notice_ = TransferNotice<D.transfer>{
-            CounterPush{window_, theirs.transfer, PositionWord::pack(terms_.initial)}};
+            CounterPush{terms_.own_transfer_queue ? *notice_window_ : window_, theirs.transfer,
+                        PositionWord::pack(terms_.initial)}};
     } else if constexpr (D.transfer == TransferNotification::pull) {
         notice_ = TransferNotice<D.transfer>{page.transfer};
     } else if constexpr (D.transfer == TransferNotification::immediate) {
@@ -201,7 +206,9 @@ Status Sender<D>::disbelieve() noexcept {
 template <Design D>
     requires(check_design<D>())
 std::string Sender<D>::failure() const {
-    if (!lied_to_) return window_.failure();
+    if (!lied_to_) {
+        return notice_window_ && !window_.broken() ? notice_window_->failure() : window_.failure();
+    }
     return fmt::format(
         "the consumer claims to have consumed more than the {} bytes of ring that "
         "were sent to it: its program or its memory is damaged",
@@ -277,9 +284,17 @@ Status Sender<D>::tell_counter() noexcept {
     if (ended_ != Status::ok) return ended_;
     if constexpr (D.transfer == TransferNotification::push) {
         const std::uint64_t before = notice_.posted();
-        const Status status = notice_.tell(intransit_);
-        // Its completion says that all before it is done as well.
-        if (D.data != DataFlow::pull && notice_.posted() != before) cover();
+        Status status;
+        if (terms_.own_transfer_queue && D.data != DataFlow::pull) {
+            // Another queue pair's WRITE may overtake data that are not known to have arrived.
+            if (window_.reap() != Status::ok) return end();
+            reap_transferred();
+            status = notice_.tell(transferred_);
+        } else {
+            status = notice_.tell(intransit_);
+            // Its completion says that all before it is done as well.
+            if (D.data != DataFlow::pull && notice_.posted() != before) cover();
+        }
         if (status == Status::peer_lost) return end();
     } else if constexpr (D.data == DataFlow::pull) {
         (void)notice_.tell(intransit_);
@@ -423,12 +438,16 @@ SenderCounts Sender<D>::counts() const noexcept {
     std::uint64_t receives = 0;
     if constexpr (completions_wake) receives = space_.receives_posted();
     return {.bytes = produced_ - terms_.initial,
+            .intransit = intransit_ - terms_.initial,
+            .transferred =
+                (D.data == DataFlow::pull ? space_.consumed() : transferred_) - terms_.initial,
+            .credited = space_.consumed() - terms_.initial,
             .data_writes = mover_.posted(),
             .transfer_writes = notice_.posted(),
             .space_reads = space_.posted() + progress_.posted(),
             .settling_writes = settling_writes_,
             .events = bell_.rung(),
-            .work_requests = window_.posted(),
+            .work_requests = window_.posted() + (notice_window_ ? notice_window_->posted() : 0),
             .receives = receives,
             .full_returns = full_returns_,
             .lazy_refreshes = lazy_refreshes_,

@@ -39,8 +39,10 @@ struct Proposal {
     std::uint8_t far_fences;
     std::uint32_t receive_pool;
     std::uint32_t batch;  // 0: not asked for
+    std::uint32_t own_transfer_queue;
+    std::uint32_t zero;
 };
-static_assert(sizeof(Proposal) == 48 && std::is_trivially_copyable_v<Proposal>);
+static_assert(sizeof(Proposal) == 56 && std::is_trivially_copyable_v<Proposal>);
 
 struct PlacesMessage {
     std::uint64_t address[5];
@@ -158,7 +160,9 @@ void check(const RingOptions& options, Design design) {
                                .in_order = 0,
                                .far_fences = 0,
                                .receive_pool = 0,
-                               .batch = 0}),
+                               .batch = 0,
+                               .own_transfer_queue = 0,
+                               .zero = 0}),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
                "send framed bytes in pieces");
@@ -202,6 +206,12 @@ void check(const RingOptions& options, Design design) {
         refuse(fmt::format("credit_parts = {}", options.credit_parts), "it must be 1 to 1024",
                "use 8 if in doubt");
     }
+    if (options.own_transfer_queue && design.transfer != TransferNotification::push) {
+        refuse("own_transfer_queue",
+               fmt::format("the design {} pushes no notification of transfers that could have one",
+                           to_string(design)),
+               "choose a design with transfer push, or leave it out");
+    }
     if (options.initial_position % 8 != 0) {
         refuse(fmt::format("initial_position = {}", options.initial_position),
                "positions are multiples of 8", "leave it 0");
@@ -225,7 +235,9 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .in_order = static_cast<std::uint8_t>(link.writes_in_order() ? 1 : 0),
                   .far_fences = static_cast<std::uint8_t>(has_far_fences(link) ? 1 : 0),
                   .receive_pool = options.receive_pool,
-                  .batch = options.batch.value_or(0)};
+                  .batch = options.batch.value_or(0),
+                  .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,
+                  .zero = 0};
     std::random_device random;
     mine.secret = std::uint64_t{random()} << 32 | random();
 
@@ -307,6 +319,12 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                      fmt::format("give the consumer a pool of {}", chunks));
         }
     }
+    terms.own_transfer_queue = mine.own_transfer_queue != 0 || theirs.own_transfer_queue != 0;
+    if (terms.own_transfer_queue && design.transfer != TransferNotification::push) {
+        throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
+                          "it asks for a queue pair of a notification that is not pushed",
+                          "use the same version of the library at both ends"};
+    }
     terms.initial = producer.initial;
     terms.secret = producer.secret;
     terms.far_fences = mine.far_fences != 0 && theirs.far_fences != 0;
@@ -319,6 +337,8 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
+    // One counter is in flight at most.
+    if (terms.own_transfer_queue) link.open_second_queue(16, deadline);
     return terms;
 }
 
@@ -340,7 +360,7 @@ Places exchange_places(connect::Link& link, const Places& mine, const base::Dead
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 4;
+    options.service_version = 5;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.

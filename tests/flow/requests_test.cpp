@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -29,14 +30,23 @@ struct Posts {
     /// Those of SENDs, WRITEs and READs that one thread made.
     std::atomic<std::thread::id> watched{};
     std::atomic<std::uint64_t> by_watched{0};
+    /// Of each queue pair by its number, and by opcode.
+    std::map<std::uint32_t, std::map<ibv_wr_opcode, std::uint64_t>> by_queue_pair;
+    std::mutex mutex;  ///< of by_queue_pair
 
     void clear() {
+        const std::lock_guard lock{mutex};
+        by_queue_pair.clear();
         watched = std::thread::id{};
         by_watched = 0;
         for (auto* count : {&write, &write_with_immediate, &send, &read, &receive}) *count = 0;
     }
     [[nodiscard]] std::uint64_t all() const { return write + write_with_immediate + send + read; }
-    void count(ibv_wr_opcode opcode) {
+    void count(std::uint32_t queue_pair, ibv_wr_opcode opcode) {
+        {
+            const std::lock_guard lock{mutex};
+            ++by_queue_pair[queue_pair][opcode];
+        }
         switch (opcode) {
             case IBV_WR_RDMA_WRITE: ++write; break;
             case IBV_WR_RDMA_WRITE_WITH_IMM: ++write_with_immediate; break;
@@ -67,7 +77,8 @@ struct CountedEndpoint {
             CountedEndpoint& self = *all().at(qp->context);
             const int error = self.post_send(qp, wr, bad);
             if (std::this_thread::get_id() == self.posts.watched.load()) ++self.posts.by_watched;
-            for (; wr != nullptr && error == 0; wr = wr->next) self.posts.count(wr->opcode);
+            for (; wr != nullptr && error == 0; wr = wr->next)
+                self.posts.count(qp->qp_num, wr->opcode);
             return error;
         };
         context->ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
@@ -116,8 +127,9 @@ class RequestsOf : public EveryDesign {
         }
     }
     void SetUp() override { open(GetParam(), {}); }
-    void open(ring::Design design, std::optional<std::uint32_t> batch) {
+    void open(ring::Design design, std::optional<std::uint32_t> batch, bool own_queue = false) {
         Options producer{.capacity = 64, .batch = batch};
+        producer.own_transfer_queue = own_queue;
         Options consumer{.capacity = 64, .batch = batch};
         producer.endpoint = producers().endpoint;
         consumer.endpoint = consumers().endpoint;
@@ -185,6 +197,47 @@ TEST_P(RequestsOf, APointAreThoseOfTheTable) {
     expect(at_consumer.receive,
            design.data == DataFlow::push2 || immediate ? Range{items - 64, items} : none,
            "receives of the consumer");
+}
+
+// Transfer push on a queue pair of its own: there are the counters, and nothing else is.
+TEST_P(RequestsOf, ACounterWithAQueuePairOfItsOwnGoThere) {
+    using ring::DataFlow;
+    const ring::Design design = GetParam();
+    if (design.transfer != ring::TransferNotification::push) return;
+    open(design, {}, true);
+    for (std::uint64_t i = 0; i < items; ++i) {
+        ASSERT_EQ(ends_->producer->try_enqueue(Kind<Numbered>::make(i)), Status::ok);
+        ASSERT_EQ(ends_->take(), i);
+    }
+    const ring::SenderCounts counts = ends_->producer->stats().ring;
+    Posts& posts = producers().posts;
+    const std::lock_guard lock{posts.mutex};
+    std::uint64_t counters = 0;
+    std::uint64_t writes = 0;
+    std::uint64_t sends = 0;
+    for (const auto& [queue_pair, opcodes] : posts.by_queue_pair) {
+        const auto of = [&opcodes = opcodes](ibv_wr_opcode opcode) {
+            const auto found = opcodes.find(opcode);
+            return found == opcodes.end() ? 0 : found->second;
+        };
+        // Two at most, and the one with the counters has nothing but WRITEs.
+        const bool own =
+            opcodes.size() == 1 && counters == 0 && of(IBV_WR_RDMA_WRITE) == counts.transfer_writes;
+        (own ? counters : writes) += of(IBV_WR_RDMA_WRITE);
+        sends += of(IBV_WR_SEND);
+    }
+    EXPECT_EQ(counters, counts.transfer_writes);
+    expect(counters, {items / 2, items}, "WRITEs of the counter");
+    EXPECT_EQ(counts.data_writes, design.data == DataFlow::pull ? 0 : items);
+    // Each of the data leaves a completion, so none is missing.
+    EXPECT_EQ(counts.settling_writes, 0U);
+    const bool writes_data = design.data == DataFlow::push1;
+    if (completes_at_once()) {
+        EXPECT_EQ(writes, writes_data ? items : 0);
+    } else {  // who is about to sleep says so by a WRITE
+        EXPECT_GE(writes, writes_data ? items : 0);
+    }
+    EXPECT_EQ(sends, design.data == DataFlow::push2 ? items : 0);
 }
 
 // Saturated: so many items at once, each time. With batches of that size they are one transfer.

@@ -225,5 +225,81 @@ TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
     EXPECT_NE(text.find("5 items"), std::string::npos) << text;
 }
 
+// What it predicts of wake-ups is what is counted.
+template <ring::Design D>
+void explains_its_wake_ups(bool consumer_is_rung) {
+    Ends<std::uint64_t, D> ends{Options{.capacity = 64, .wait = base::WaitPolicy::blocking()}};
+    for (ProducerStats at{}; at.items < 32; at = ends.producer().stats()) {
+        ASSERT_EQ(ends.producer().try_enqueue(at.items), Status::ok);
+        EXPECT_EQ(at.ring.events, 0U) << "nobody sleeps";
+    }
+    std::uint64_t item = 0;
+    for (std::uint64_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(ends.consumer().dequeue(item, Deadline::after(20s)), Status::ok);
+    }
+    for (int sleep = 1; sleep <= 5; ++sleep) {
+        std::thread asleep{
+            [&] { EXPECT_EQ(ends.consumer().dequeue(item, Deadline::after(20s)), Status::ok); }};
+        std::this_thread::sleep_for(5ms);
+        EXPECT_EQ(ends.producer().enqueue(item, Deadline::after(20s)), Status::ok);
+        EXPECT_EQ(ends.producer().flush(Deadline::after(20s)), Status::ok);
+        asleep.join();
+        EXPECT_LE(ends.producer().stats().ring.events, static_cast<std::uint64_t>(sleep));
+    }
+    const std::string text = ends.consumer().explain();
+    EXPECT_NE(text.find("wake-ups: 0 while both ends are awake"), std::string::npos) << text;
+    EXPECT_EQ(text.find("a consumer asleep: 1 event") != std::string::npos, consumer_is_rung)
+        << text;
+    if (!consumer_is_rung) {
+        EXPECT_EQ(ends.producer().stats().ring.events, 0U);
+    }
+}
+TEST(FlowQueueSetup, ExplainsItsWakeUps) {
+    explains_its_wake_ups<ring::design_2>(true);
+    explains_its_wake_ups<ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                       ring::SpaceNotification::push}>(false);
+}
+
+TEST(FlowQueueSetup, RefusesAQueuePairForANotificationThatIsNotPushed) {
+    Options options;
+    options.own_transfer_queue = true;
+    const std::string text = own_refusal_of<Consumer<Item>>(options);
+    EXPECT_NE(text.find("own_transfer_queue"), std::string::npos) << text;
+    EXPECT_NE(text.find("choose a design with transfer push"), std::string::npos) << text;
+}
+
+constexpr ring::Design pushed{ring::DataFlow::push1, ring::TransferNotification::push,
+                              ring::SpaceNotification::push};
+
+TEST(FlowQueueSetup, GivesTheCounterAQueuePairOfItsOwnIfEitherEndAsks) {
+    Options asks{.capacity = 8};
+    asks.own_transfer_queue = true;
+    const char* const own = "on a queue pair of its own";
+    for (const bool consumer_asks : {false, true}) {
+        Ends<Item, pushed> ends{consumer_asks ? Options{.capacity = 8} : asks,
+                                consumer_asks ? asks : Options{.capacity = 8}};
+        EXPECT_NE(ends.producer().explain().find(own), std::string::npos);
+        EXPECT_NE(ends.consumer().explain().find(own), std::string::npos);
+    }
+    Ends<Item, pushed> shared{Options{.capacity = 8}};
+    EXPECT_EQ(shared.producer().explain().find(own), std::string::npos);
+}
+
+TEST(FlowQueueSetup, RefusesAPoolBeyondTheRingOrTheDevice) {
+    using Pooled =
+        Consumer<Item, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                    ring::SpaceNotification::push}>;
+    using Pooling =
+        Producer<Item, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                    ring::SpaceNotification::push}>;
+    const std::string beyond_the_ring = refusal_of<Pooling, Pooled>(
+        {.capacity = 100, .receive_pool = 101}, {.capacity = 100, .receive_pool = 101});
+    EXPECT_NE(beyond_the_ring.find("101 receives, the ring room for 100"), std::string::npos)
+        << beyond_the_ring;
+    const std::string beyond_all = own_refusal_of<Pooled>(Options{.receive_pool = 100'000});
+    EXPECT_NE(beyond_all.find("the pool must have 1 to 16384 receives"), std::string::npos)
+        << beyond_all;
+}
+
 }  // namespace
 }  // namespace millrace::flow

@@ -40,6 +40,9 @@ struct Options {
     std::uint32_t gather = 1;
     /// Producer: see ring::RingOptions.
     ring::Completions completions = ring::Completions::polled;
+    /// Designs with transfer push: the counter has a queue pair of its own. What either end asks
+    /// for holds for both; see ring::RingOptions.
+    bool own_transfer_queue = false;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

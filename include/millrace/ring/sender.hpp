@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -60,6 +61,10 @@ namespace millrace::ring {
 /// Counts of what a Sender did since it was made.
 struct SenderCounts {
     std::uint64_t bytes = 0;            ///< of ring: payload, marks, padding, skips
+    std::uint64_t intransit = 0;        ///< of these, sent; over pull data, told of
+    std::uint64_t transferred = 0;      ///< and known to have arrived; over pull, to be pulled
+    std::uint64_t credited = 0;         ///< and known to have left the consumer's ring; over pull,
+                                        ///< as transferred
     std::uint64_t data_writes = 0;      ///< work requests (WRITEs, SENDs) with items or marks
     std::uint64_t transfer_writes = 0;  ///< work requests that told how far items have arrived
     std::uint64_t space_reads = 0;      ///< work requests that asked for space
@@ -394,7 +399,8 @@ class Sender {
     std::uint64_t lazy_refreshes_ = 0;
     std::uint64_t forced_refreshes_ = 0;
     verbs::RemoteAddress peer_page_{};
-    CounterPull progress_;  ///< where a flush asks the consumer that owes credit
+    std::optional<SendWindow> notice_window_;  ///< transfer push on a queue pair of its own
+    CounterPull progress_;                     ///< where a flush asks the consumer that owes credit
 };
 
 #define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;

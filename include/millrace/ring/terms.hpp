@@ -55,6 +55,11 @@ struct RingOptions {
     /// Producer: how it learns that its requests are complete. `events` is there to compare with
     /// the work, which used them.
     Completions completions = Completions::polled;
+    /// Transfer push: the counter travels on a queue pair of its own, and so waits for no data that
+    /// are posted behind those it tells of; but it is posted only when they are known to have
+    /// arrived, because nothing orders two queue pairs. What either end asks for holds for both.
+    /// Work 000, section 6.1.
+    bool own_transfer_queue = false;
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;
@@ -70,19 +75,20 @@ struct RingOptions {
 
 /// What both ends hold after the agreement.
 struct Terms {
-    std::uint64_t ring_bytes = 0;    ///< of each ring; a multiple of slot_bytes, or of 8
-    std::uint64_t slot_bytes = 0;    ///< one item with padding and mark; 0: frames
-    std::uint64_t initial = 0;       ///< position of the first item
-    std::uint64_t secret = 0;        ///< of the frames' tags; chosen by the producer
-    bool in_order = false;           ///< a run of items may be one WRITE: the device keeps the
-                                     ///< order of its bytes, or the design does not need it
-    bool far_fences = false;         ///< whoever sleeps makes the fences of whoever publishes
-    std::uint64_t chunk_bytes = 0;   ///< push2: the transfer size; else 0
-    std::uint64_t window_bytes = 0;  ///< what may lie at the consumer unconsumed
-    std::uint32_t receive_pool = 0;  ///< the consumer's
-    std::uint32_t batch = 1;         ///< items
-    std::uint64_t batch_bytes = 0;   ///< the same as bytes of ring; 0: unbatched, or the batch is
-                                     ///< one of frames, which are counted where they are laid
+    std::uint64_t ring_bytes = 0;     ///< of each ring; a multiple of slot_bytes, or of 8
+    std::uint64_t slot_bytes = 0;     ///< one item with padding and mark; 0: frames
+    std::uint64_t initial = 0;        ///< position of the first item
+    std::uint64_t secret = 0;         ///< of the frames' tags; chosen by the producer
+    bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
+                                      ///< order of its bytes, or the design does not need it
+    bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
+    bool far_fences = false;          ///< whoever sleeps makes the fences of whoever publishes
+    std::uint64_t chunk_bytes = 0;    ///< push2: the transfer size; else 0
+    std::uint64_t window_bytes = 0;   ///< what may lie at the consumer unconsumed
+    std::uint32_t receive_pool = 0;   ///< the consumer's
+    std::uint32_t batch = 1;          ///< items
+    std::uint64_t batch_bytes = 0;    ///< the same as bytes of ring; 0: unbatched, or the batch is
+                                      ///< one of frames, which are counted where they are laid
 
     [[nodiscard]] bool framed() const noexcept { return slot_bytes == 0; }
     /// Items that fit in a ring; frames: bytes.
@@ -107,9 +113,9 @@ struct Places {
 /// of range. Called before anything is connected.
 void check(const RingOptions& options, Design design = {});
 
-/// Agrees with the other end. Throws Error: refused when the two do not fit (two consumers, another
-/// design, another item size), naming both, at both ends; invalid_argument for `options`; and as
-/// Link::exchange.
+/// Agrees with the other end; opens the link's second queue pair if that is agreed. Throws Error:
+/// refused when the two do not fit (two consumers, another design, another item size), naming both,
+/// at both ends; invalid_argument for `options`; and as Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
                           const base::Deadline& deadline);
 /// Exchanges addresses; both ends must have registered what they name.
