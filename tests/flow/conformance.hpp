@@ -4,12 +4,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -18,6 +20,7 @@
 #include "flow/ends.hpp"
 #include "millrace/flow/any.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/terms.hpp"
 
 namespace millrace::flow::test {
 
@@ -110,6 +113,7 @@ class AnyEnds {
         const Deadline deadline = Deadline::after(20s);
         for (;;) {
             const Status status = producer->enqueue(Kind<T>::make(number), Deadline::after(10ms));
+            check_counters();
             if (status != Status::timed_out || deadline.expired()) return status;
             detail::Taken<T> item;
             if (consumer->try_dequeue(item) == Status::ok) {
@@ -128,6 +132,7 @@ class AnyEnds {
         detail::Taken<T> item;
         for (;;) {
             const Status status = consumer->try_dequeue(item);
+            check_counters();
             if (status == Status::ok) return Kind<T>::number_of(item);
             if (status != Status::empty || deadline.expired()) return failed - 1;
             (void)producer->flush(Deadline::now());
@@ -136,12 +141,49 @@ class AnyEnds {
     }
     static constexpr std::uint64_t failed = ~0ULL;
 
+    /// What docs/flow.md says of the counters, of bytes of ring, holds at every instant:
+    ///   consumed <= intransit <= produced, transferred <= intransit,
+    ///   produced - transferred <= S, intransit - consumed <= S, what is known of it included.
+    /// Over pull data the consumer may take what the producer has not told of yet, and both rings
+    /// are one, whose space is free when it is pulled.
+    void check_counters() {
+        const std::uint64_t consumed =
+            consumer->stats().ring.bytes;  // at most, until the next look
+        const auto at_producer = producer->stats().ring;
+        const bool pulls = producer->design().data == ring::DataFlow::pull;
+        const std::uint64_t told = pulls ? at_producer.bytes : at_producer.intransit;
+        EXPECT_LE(consumed, told);
+        EXPECT_LE(at_producer.intransit, at_producer.bytes);
+        EXPECT_LE(at_producer.transferred, told);
+        EXPECT_LE(at_producer.credited, told);
+        EXPECT_LE(at_producer.bytes - at_producer.transferred, ring_bytes());
+        EXPECT_LE(told - at_producer.credited, ring_bytes());
+        if (!pulls) {
+            EXPECT_LE(at_producer.credited, consumer->stats().ring.bytes);
+        }
+    }
+
     std::optional<AnyProducer<T>> producer;
     std::optional<AnyConsumer<T>> consumer;
 
   private:
+    [[nodiscard]] std::uint64_t ring_bytes() const {
+        if constexpr (std::is_same_v<T, Bytes>) return producer->capacity();
+        return producer->capacity() * ring::slot_bytes_of(sizeof(detail::Taken<T>),
+                                                          alignof(detail::Taken<T>),
+                                                          ring::has_marks(producer->design()));
+    }
     std::deque<std::uint64_t> early_;  ///< what put() found, for take()
 };
+
+/// Points whose counter of transfers may have a queue pair of its own.
+[[nodiscard]] inline std::vector<ring::Design> every_pushed_transfer() {
+    std::vector<ring::Design> all = every_design();
+    std::erase_if(all, [](ring::Design design) {
+        return design.transfer != ring::TransferNotification::push;
+    });
+    return all;
+}
 
 class EveryDesign : public testing::TestWithParam<ring::Design> {};
 
@@ -185,9 +227,10 @@ class EveryWay : public testing::TestWithParam<RunAs> {
 inline constexpr std::uint64_t ring_sizes[] = {1, 2, 3, 8192};
 
 template <class T>
-void keeps_order_where_the_ring_wraps(ring::Design design) {
+void keeps_order_where_the_ring_wraps(ring::Design design, Options asked = {}) {
     for (const std::uint64_t size : ring_sizes) {
-        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(size)}};
+        asked.capacity = Kind<T>::capacity(size);
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         const std::uint64_t rounds = size == 8192 ? 9 : 40;
         const std::uint64_t fill = size == 8192 ? 3001 : size;
@@ -218,9 +261,10 @@ void keeps_order_where_the_ring_wraps(ring::Design design) {
 }
 
 template <class T>
-void says_full_and_goes_on(ring::Design design, int rounds = 5) {
+void says_full_and_goes_on(ring::Design design, int rounds = 5, Options asked = {}) {
     for (const std::uint64_t size : {1, 2, 3, 100}) {
-        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(size)}};
+        asked.capacity = Kind<T>::capacity(size);
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         std::uint64_t sent = 0;
         std::uint64_t taken = 0;
@@ -248,11 +292,12 @@ void says_full_and_goes_on(ring::Design design, int rounds = 5) {
 }
 
 template <class T>
-void keeps_order_where_counters_wrap(ring::Design design) {
+void keeps_order_where_counters_wrap(ring::Design design, Options asked = {}) {
     for (const std::uint64_t initial : {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360,
                                         std::uint64_t{0} - 8, (std::uint64_t{1} << 35) - 360}) {
-        AnyEnds<T> ends{design,
-                        Options{.capacity = Kind<T>::capacity(3), .initial_position = initial}};
+        asked.capacity = Kind<T>::capacity(3);
+        asked.initial_position = initial;
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         for (std::uint64_t i = 0; i < 50; ++i) {
             ASSERT_EQ(ends.put(i), Status::ok);
@@ -264,9 +309,10 @@ void keeps_order_where_counters_wrap(ring::Design design) {
 /// Each end waits for the other in turn, asleep: again until both have slept, since nothing makes a
 /// busy machine's threads meet.
 template <class T>
-void sleeps_and_wakes(ring::Design design) {
-    AnyEnds<T> ends{
-        design, Options{.capacity = Kind<T>::capacity(4), .wait = base::WaitPolicy::blocking()}};
+void sleeps_and_wakes(ring::Design design, Options asked = {}) {
+    asked.capacity = Kind<T>::capacity(4);
+    asked.wait = base::WaitPolicy::blocking();
+    AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     constexpr std::uint64_t items = 120;
     const auto both_slept = [&] {
@@ -309,9 +355,11 @@ void sleeps_and_wakes(ring::Design design) {
 /// The producer's flush ends when everything was taken, although the consumer makes no call
 /// behind its last item: whatever credit it owes then, it owes for ever.
 template <class T>
-void flushes_what_was_taken(ring::Design design) {
+void flushes_what_was_taken(ring::Design design, Options asked = {}) {
     for (const auto& policy : {base::WaitPolicy{}, base::WaitPolicy::polling()}) {
-        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(100), .wait = policy}};
+        asked.capacity = Kind<T>::capacity(100);
+        asked.wait = policy;
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         std::uint64_t sent = 0;
         while (sent < 100 && ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) ++sent;
@@ -321,9 +369,135 @@ void flushes_what_was_taken(ring::Design design) {
     }
 }
 
+/// An item in place, of a number; or a batch of `count` from that number on.
+template <class T, class End>
+Status put_in_place(End& producer, std::uint64_t number) {
+    const auto item = Kind<T>::make(number);
+    Status status;
+    if constexpr (std::is_same_v<T, Bytes>) {
+        std::span<std::byte> place;
+        status = producer.claim(item.size() + 3, place);
+        if (status == Status::ok) {
+            std::memcpy(place.data(), item.data(), item.size());
+            return producer.commit(item.size());
+        }
+    } else {
+        T* place = nullptr;
+        status = producer.claim(place);
+        if (status == Status::ok) {
+            *place = item;
+            return producer.commit();
+        }
+    }
+    return status;
+}
 template <class T>
-void drains_after_close(ring::Design design) {
-    AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(8)}};
+[[nodiscard]] auto batch_of(std::uint64_t first, std::uint64_t count) {
+    std::vector<detail::Taken<T>> items;
+    for (std::uint64_t i = 0; i < count; ++i) items.push_back(Kind<T>::make(first + i));
+    return items;
+}
+
+/// Items put one by one, in place and in batches come out the same, one by one, in place and in
+/// batches.
+template <class T>
+void takes_items_in_place_and_in_batches(ring::Design design, Options asked = {}) {
+    asked.capacity = Kind<T>::capacity(7);
+    AnyEnds<T> ends{design, asked};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    constexpr std::uint64_t items = 300;
+    std::uint64_t sent = 0;
+    std::uint64_t taken = 0;
+    const Deadline deadline = Deadline::after(30s);
+    for (std::uint64_t turn = 0; taken < items; ++turn) {
+        ASSERT_FALSE(deadline.expired()) << sent << " put, " << taken << " taken";
+        if (sent < items) {
+            Status status = Status::ok;
+            switch (turn % 3) {
+                case 0: status = ends.producer->try_enqueue(Kind<T>::make(sent)); break;
+                case 1: status = put_in_place<T>(*ends.producer, sent); break;
+                default: {
+                    const auto batch =
+                        batch_of<T>(sent, std::min<std::uint64_t>(turn % 5, items - sent));
+                    const std::vector<typename AnyProducer<T>::Item> given(batch.begin(),
+                                                                           batch.end());
+                    const BatchResult in = ends.producer->try_enqueue_batch(given);
+                    ASSERT_LE(in.count, given.size());
+                    ASSERT_EQ(in.status == Status::ok, in.count == given.size());
+                    status = in.status;
+                    sent += in.count;
+                }
+            }
+            ASSERT_TRUE(status == Status::ok || status == Status::full) << name_of(status);
+            if (status == Status::ok && turn % 3 != 2) ++sent;
+        }
+        ends.check_counters();
+        (void)ends.producer->flush(Deadline::now());
+        if (turn % 4 == 0) {
+            detail::Seen<T> item;
+            while (ends.consumer->peek(item) == Status::ok) {
+                detail::Seen<T> again;
+                ASSERT_EQ(ends.consumer->peek(again), Status::ok);
+                if constexpr (std::is_same_v<T, Bytes>) {
+                    ASSERT_EQ(item.data(), again.data());
+                    ASSERT_EQ(Kind<T>::number_of({item.begin(), item.end()}), taken);
+                } else {
+                    ASSERT_EQ(item, again);
+                    ASSERT_EQ(Kind<T>::number_of(*item), taken);
+                }
+                ends.consumer->release();
+                ++taken;
+            }
+        } else if (turn % 4 == 2) {
+            std::vector<detail::Taken<T>> out(3);
+            const BatchResult result = ends.consumer->try_dequeue_batch(out);
+            for (std::uint64_t i = 0; i < result.count; ++i) {
+                ASSERT_EQ(Kind<T>::number_of(out[i]), taken++);
+            }
+            ASSERT_TRUE(result.status == Status::ok || result.status == Status::empty);
+        }
+        ends.check_counters();
+        std::this_thread::yield();  // a mover may want this core
+    }
+}
+
+/// Cancelling ends the wait of either end, whether it sleeps already or has not begun; nothing of
+/// what was enqueued is lost by it.
+template <class T>
+void ends_waits_that_are_cancelled(ring::Design design) {
+    AnyEnds<T> ends{
+        design, Options{.capacity = Kind<T>::capacity(2), .wait = base::WaitPolicy::blocking()}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    detail::Taken<T> item;
+    {
+        base::Cancellation cancellation;
+        std::thread other{[&] {
+            std::this_thread::sleep_for(2ms);
+            cancellation.request();
+        }};
+        EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(20s).cancelled_by(cancellation)),
+                  Status::cancelled);
+        other.join();
+        EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(20s).cancelled_by(cancellation)),
+                  Status::cancelled);
+    }
+    std::uint64_t sent = 0;
+    while (ends.producer->enqueue(Kind<T>::make(sent), Deadline::after(5ms)) == Status::ok) {
+        ASSERT_LE(++sent, 60U);
+    }
+    base::Cancellation cancellation;
+    cancellation.request();
+    EXPECT_EQ(ends.producer->enqueue(Kind<T>::make(sent),
+                                     Deadline::after(20s).cancelled_by(cancellation)),
+              Status::cancelled);
+    for (std::uint64_t taken = 0; taken < sent; ++taken) ASSERT_EQ(ends.take(), taken);
+    EXPECT_EQ(ends.consumer->try_dequeue(item), Status::empty);
+}
+
+template <class T>
+void drains_after_close(ring::Design design, Options asked = {}) {
+    asked.capacity = Kind<T>::capacity(8);
+    AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     std::uint64_t sent = 0;
     while (sent < 5 && ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) ++sent;
@@ -352,16 +526,17 @@ void drains_after_close(ring::Design design) {
 }
 
 template <class T>
-void tells_of_loss_and_of_close(ring::Design design) {
+void tells_of_loss_and_of_close(ring::Design design, Options asked = {}) {
+    asked.capacity = Kind<T>::capacity(2);
     {
-        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(2)}};
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         ends.producer.reset();
         detail::Taken<T> item;
         EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(10s)), Status::peer_lost);
     }
     for (const bool closes : {false, true}) {
-        AnyEnds<T> ends{design, Options{.capacity = Kind<T>::capacity(2)}};
+        AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         if (closes) {
             ends.consumer->close();
