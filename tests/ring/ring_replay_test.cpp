@@ -1,0 +1,308 @@
+// The orders of events by which models/ring.pml and models/both_sleep.pml show each fault, played
+// on the code: both ends of a ring, driven in turn by one thread. tests/mutants makes the same
+// mistakes in the code and runs these.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <unistd.h>
+
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/receiver.hpp"
+#include "millrace/ring/sender.hpp"
+#include "millrace/ring/watermark.hpp"
+#include "ring/links.hpp"
+
+namespace millrace::ring {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+constexpr std::uint64_t slot = slot_bytes_of(8, 8);
+
+/// A ring of `capacity` numbers between two links in this process.
+template <Design D>
+class Ring {
+  public:
+    explicit Ring(std::uint64_t capacity, std::uint32_t credit_parts = 8) {
+        const RingOptions options{.capacity = capacity,
+                                  .item_size = 8,
+                                  .item_alignment = 8,
+                                  .credit_parts = credit_parts};
+        static std::atomic<int> number{0};
+        auto link = link_options("ring replay");
+        link.endpoint = endpoint();
+        auto listener = connect::Listener::listen(
+            connect::Address::parse("unix:@millrace-ring-replay-" + std::to_string(getpid()) + "-" +
+                                    std::to_string(++number)),
+            link);
+        const Deadline patience = Deadline::after(20s);
+        std::thread other{[&] {
+            sender.emplace(endpoint(), connect::connect(listener.address(), link, patience), D,
+                           options, patience);
+        }};
+        receiver.emplace(endpoint(), listener.accept(patience), D, options, patience);
+        other.join();
+    }
+
+    /// Lays the next number, without sending it.
+    Status lay() {
+        const Status status = sender->reserve(slot);
+        if (status != Status::ok) return status;
+        store_word(sender->at(), produced);
+        sender->lay_mark(sender->at() + slot - mark_bytes,
+                         slot_mark(sender->position(), sender->terms().initial));
+        sender->append(slot);
+        ++produced;
+        return Status::ok;
+    }
+    Status put() {
+        const Status status = lay();
+        return status == Status::ok ? sender->send() : status;
+    }
+    /// Puts until both rings are full.
+    void fill() {
+        while (put() == Status::ok) ASSERT_LE(produced - consumed, 10 * capacity());
+    }
+    /// Puts until both rings are full, as nobody takes anything.
+    void fill_both() {
+        ASSERT_TRUE(soon([&] {
+            while (put() == Status::ok) {
+            }
+            return produced - consumed == 2 * capacity();
+        }));
+    }
+    /// The next number has come; it is taken, and is the right one.
+    [[nodiscard]] bool take() {
+        if (!receiver->has_slot(slot)) return false;
+        EXPECT_EQ(load_word(receiver->slot()), consumed);
+        receiver->release_slot(slot);
+        ++consumed;
+        return true;
+    }
+    /// Calls of both ends, until `done`. On a device that completes at once nothing that is not
+    /// done after some calls ever will be.
+    template <class Done>
+    [[nodiscard]] bool soon(Done&& done) {
+        const bool at_once = endpoint()->describe().find(", fast") != std::string::npos;
+        const Deadline deadline = Deadline::after(10s);
+        for (int calls = 0; at_once ? calls < 500 : !deadline.expired(); ++calls) {
+            if (done()) return true;
+            std::this_thread::sleep_for(50us);
+        }
+        return false;
+    }
+    [[nodiscard]] Status flush_once() {
+        return sender->flush(Deadline::now(), base::WaitPolicy::polling());
+    }
+    [[nodiscard]] std::uint64_t capacity() const { return sender->terms().capacity(); }
+
+    std::optional<Sender<D>> sender;
+    std::optional<Receiver<D>> receiver;
+    std::uint64_t produced = 0;
+    std::uint64_t consumed = 0;
+};
+
+template <class D>
+class RingReplay : public testing::Test {};
+struct Pulled {
+    static constexpr Design value = design_1;
+};
+struct Pushed {
+    static constexpr Design value = design_2;
+};
+using Designs = testing::Types<Pulled, Pushed>;
+TYPED_TEST_SUITE(RingReplay, Designs);
+
+// own_ring_forgotten, peer_ring_forgotten
+TYPED_TEST(RingReplay, ItemsBeyondBothRingsAreRefusedAndNoneIsOverwritten) {
+    for (const std::uint64_t size : {1, 2, 3, 8}) {
+        Ring<TypeParam::value> ring{size};
+        for (int round = 0; round < 3; ++round) {
+            ASSERT_NO_FATAL_FAILURE(ring.fill());
+            EXPECT_LE(ring.produced - ring.consumed, 2 * size);
+            const SenderCounts counts = ring.sender->counts();
+            EXPECT_LE(counts.intransit, (ring.consumed + size) * slot);
+            EXPECT_LE(counts.bytes - counts.transferred, size * slot);
+            while (ring.consumed != ring.produced) {
+                ASSERT_TRUE(ring.soon([&] {
+                    (void)ring.flush_once();
+                    (void)ring.receiver->idle();
+                    return ring.take();
+                })) << ring.consumed;
+            }
+        }
+    }
+}
+
+// never_asks
+TYPED_TEST(RingReplay, AFullProducerFindsTheSpaceThatThereIs) {
+    Ring<TypeParam::value> ring{3};
+    ASSERT_NO_FATAL_FAILURE(ring.fill());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
+    EXPECT_TRUE(ring.soon([&] {
+        (void)ring.receiver->idle();
+        return ring.put() == Status::ok;
+    }));
+}
+
+// never_settles
+TYPED_TEST(RingReplay, AFlushAsksForTheCompletionThatIsMissing) {
+    Ring<TypeParam::value> ring{64};
+    ASSERT_EQ(ring.put(), Status::ok);
+    EXPECT_TRUE(ring.soon([&] { return ring.flush_once() == Status::ok; }));
+}
+
+// freed_when_posted
+TYPED_TEST(RingReplay, APlaceIsFreeWhenACompletionTellsAndNotBefore) {
+    Ring<TypeParam::value> ring{64};
+    ASSERT_EQ(ring.put(), Status::ok);
+    ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
+    // Its WRITE leaves no completion.
+    EXPECT_EQ(ring.sender->transferred() - ring.sender->terms().initial, 0U);
+}
+
+// batch_wraps
+TYPED_TEST(RingReplay, ARunEndsWhereTheRingDoes) {
+    for (const std::uint64_t size : {2, 3, 5}) {
+        for (std::uint64_t before = 1; before < size; ++before) {
+            Ring<TypeParam::value> ring{size};
+            for (std::uint64_t i = 0; i < before; ++i) {
+                ASSERT_EQ(ring.put(), Status::ok);
+                ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
+            }
+            ASSERT_TRUE(ring.soon([&] {
+                (void)ring.receiver->idle();
+                return ring.flush_once() == Status::ok;
+            }));
+            ASSERT_NO_FATAL_FAILURE(ring.fill());
+            // The first ring of items is taken as a whole, so the second goes in runs.
+            while (ring.consumed != ring.produced) {
+                ASSERT_TRUE(ring.soon([&] {
+                    const std::uint64_t had = ring.consumed;
+                    while (ring.take()) {
+                    }
+                    (void)ring.receiver->idle();
+                    (void)ring.flush_once();
+                    return ring.consumed != had;
+                })) << ring.consumed
+                    << ": " << ring.sender->failure();
+            }
+        }
+    }
+}
+
+// mark_in_the_run
+TYPED_TEST(RingReplay, AMarkIsNotThereBeforeItsItem) {
+    Ring<TypeParam::value> ring{64};
+    for (int round = 0; round < 60; ++round) {
+        for (int i = 0; i < 20; ++i) {
+            ASSERT_TRUE(ring.soon([&] {
+                (void)ring.receiver->idle();
+                return ring.lay() == Status::ok;
+            }));
+        }
+        ASSERT_EQ(ring.sender->send(), Status::ok);
+        const Deadline deadline = Deadline::after(20s);
+        while (ring.consumed != ring.produced) {
+            ASSERT_FALSE(deadline.expired()) << ring.consumed;
+            if (!ring.take()) (void)ring.flush_once();
+            if (this->HasFailure()) return;
+        }
+    }
+}
+
+// no_flush
+TYPED_TEST(RingReplay, NoGoodbyeIsSaidBeforeAllIsInTheConsumersRing) {
+    Ring<TypeParam::value> ring{2};
+    ASSERT_NO_FATAL_FAILURE(ring.fill_both());
+    EXPECT_EQ(ring.sender->close(Deadline::now(), base::WaitPolicy::polling()), Status::timed_out);
+}
+
+// flush_sends_nothing
+TYPED_TEST(RingReplay, AFlushSendsWhatWasStranded) {
+    Ring<TypeParam::value> ring{2};
+    ASSERT_NO_FATAL_FAILURE(ring.fill());
+    while (ring.consumed != ring.produced) {
+        ASSERT_TRUE(ring.soon([&] {
+            (void)ring.flush_once();
+            (void)ring.receiver->idle();
+            return ring.take();
+        })) << ring.consumed;
+    }
+}
+
+// not_offered_again
+TYPED_TEST(RingReplay, ACreditThatFoundOneOnItsWayIsOfferedAgain) {
+    Ring<TypeParam::value> ring{64, 1024};
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(ring.put(), Status::ok);
+    ASSERT_TRUE(ring.soon([&] {
+        while (ring.take()) {
+        }
+        return ring.consumed == ring.produced;
+    }));
+    if (TypeParam::value.space == SpaceNotification::pull) return;  // none travels
+    EXPECT_TRUE(ring.soon([&] {
+        (void)ring.receiver->idle();
+        (void)ring.flush_once();
+        return ring.sender->counts().credited == ring.consumed * slot;
+    }));
+}
+
+// close_at_once: the goodbye comes between the consumer's look at the mark and its look for the
+// peer.
+TYPED_TEST(RingReplay, ClosedIsAnsweredWhenAllWasTakenAndNotBefore) {
+    Ring<TypeParam::value> ring{4};
+    ASSERT_EQ(ring.receiver->idle(), Status::empty);
+    ASSERT_FALSE(ring.receiver->has_slot(slot));
+    ASSERT_EQ(ring.put(), Status::ok);
+    ASSERT_EQ(ring.sender->close(Deadline::after(20s), base::WaitPolicy::polling()), Status::ok);
+    // The looks for the peer are paced by the clock; after these it has seen the goodbye.
+    std::this_thread::sleep_for(80ms);
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(ring.receiver->idle(), Status::empty);
+        std::this_thread::sleep_for(1ms);
+    }
+    ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
+    EXPECT_TRUE(ring.soon([&] { return ring.receiver->idle() == Status::closed; }));
+}
+
+// space_not_rung: nothing makes the threads of a busy machine meet, so again until they have met.
+TYPED_TEST(RingReplay, AProducerThatSleepsIsRungForWhenSpaceReturns) {
+    Ring<TypeParam::value> ring{1};
+    for (int round = 0; round < 30 && ring.receiver->counts().events == 0; ++round) {
+        ASSERT_NO_FATAL_FAILURE(ring.fill());
+        std::atomic<bool> is_over{false};
+        std::thread asleep{[&] {
+            Status status = Status::full;
+            const Status waited = ring.sender->wait(
+                [&] {
+                    status = ring.put();
+                    return status != Status::full;
+                },
+                Deadline::after(20s), base::WaitPolicy::blocking());
+            EXPECT_EQ(waited, Status::ok);
+            EXPECT_EQ(status, Status::ok);
+            is_over = true;
+        }};
+        std::this_thread::sleep_for(5ms);
+        EXPECT_TRUE(ring.soon([&] { return ring.take(); }));
+        while (!is_over) {
+            (void)ring.receiver->idle();
+            std::this_thread::sleep_for(50us);
+        }
+        asleep.join();
+    }
+    EXPECT_GT(ring.receiver->counts().events, 0U) << "it slept, and nobody rang";
+}
+
+}  // namespace
+}  // namespace millrace::ring
