@@ -480,7 +480,7 @@ class Session {
             case 10: put(view.control->armed_send, value()); break;
             case 11: put(view.control->armed_receive, value()); break;
             case 12: put(view.news->send, value()); break;
-            default: put(view.fault->established, value()); break;
+            default: put(view.fault->wishes, value()); break;
         }
     }
 

@@ -119,8 +119,7 @@ struct alignas(cache_line) HazardLine {
 struct alignas(cache_line) FaultLine {
     std::atomic<std::uint32_t> receive;  ///< the peer, executing its sends to us
     std::atomic<std::uint32_t> send;     ///< the peer, executing our pending sends
-    /// Not 0: the peer, whose first request came while we were in RTR.
-    std::atomic<std::uint32_t> established;
+    std::atomic<std::uint32_t> wishes;   ///< PeerWish, set by the peer, taken by the owner
     /// Of a shared receive queue: 1 + the receive that `receive` is about, 0: none.
     std::atomic<std::uint32_t> receive_slot;
     /// Mode `strict`: the reasons (reasons.hpp), written before what they are about.
@@ -128,6 +127,11 @@ struct alignas(cache_line) FaultLine {
     std::atomic<std::uint64_t> receive_amount;
     std::atomic<std::uint64_t> send_reason;
     std::atomic<std::uint64_t> send_amount;
+};
+/// What the owner has to do for the peer, bits.
+enum PeerWish : std::uint32_t {
+    wish_established = 1,  ///< tell its program: the peer's first request came while it was in RTR
+    wish_copies = 2,       ///< serve the peer copies (copy_service.hpp)
 };
 
 struct alignas(cache_line) SendLine {
@@ -164,6 +168,7 @@ struct alignas(cache_line) ReceiveLine {
 struct alignas(cache_line) NewsLine {
     std::atomic<std::uint64_t> send;
     std::atomic<std::uint64_t> receive;
+    std::atomic<std::uint64_t> copy_box;  ///< copy_box_layout.hpp: where the peer may ask
 };
 
 /// How the owner's device behaves (mode.hpp): both ends have to agree. Written once.

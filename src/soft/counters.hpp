@@ -28,6 +28,7 @@ enum class Count : std::uint8_t {
     heavy_fence,
     dropped,
     atomic,
+    asked_copy,
     count
 };
 inline constexpr std::size_t count_kinds = static_cast<std::size_t>(Count::count);
@@ -47,7 +48,8 @@ inline constexpr std::array<std::string_view, count_kinds> count_names{"post_sen
                                                                        "bells rung",
                                                                        "heavy fences",
                                                                        "messages dropped",
-                                                                       "atomic requests"};
+                                                                       "atomic requests",
+                                                                       "copies by their owner"};
 
 /// One writer at a time per instance (a second one only costs counts), any number of readers.
 class Counters {

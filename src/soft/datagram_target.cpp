@@ -233,6 +233,7 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
         CopyResult result = CopyResult::bad_address;
         if (known) result = put(message, pieces.data(), count);
         if (result == CopyResult::peer_gone) return Result::stale;
+        if (result == CopyResult::denied) tell_copies_denied(peer_->pid());
         arrive(next, message,
                message.flags | (result == CopyResult::ok ? 0U : unsigned{completion_protection}));
         return Result::delivered;

@@ -88,6 +88,7 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     sender_.end = sender;
     receiver_.end = receiver;
     asymmetric_ = asymmetric;
+    copies_refused_ = peer != nullptr && peer->copies_refused();
     counters_ = counters;
     own_access_.store(receiver.access, std::memory_order_relaxed);
     access_ = receiver.mine ? &own_access_ : &receiver.block.control->access;
@@ -151,7 +152,7 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
     receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
     if (state == IBV_QPS_RTR) {
-        receiver_.end.block.fault->established.store(1, std::memory_order_release);
+        receiver_.end.block.fault->wishes.fetch_or(wish_established, std::memory_order_release);
         ring_receiver_async();
     }
     return true;
@@ -571,7 +572,11 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
     switch (result) {
         case CopyResult::peer_gone: return Progress::gone;
         case CopyResult::denied:  // the operating system's refusal is nobody's bad key
+            tell_copies_denied(peer_->pid());
             return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
+        case CopyResult::busy: return Progress::busy;
+        case CopyResult::no_answer: return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
+        case CopyResult::owners: return Progress::owners;
         default: return fail(sender, receiver);
     }
 }
@@ -584,6 +589,7 @@ Progress Executor::run_as(const Request& request) noexcept {
     if (reliable_ || progress == Progress::done) [[likely]]
         return progress;
     if (in_steps && progress == Progress::not_due) return progress;
+    if (progress == Progress::owners) return progress;
     return drop(request, progress);
 }
 
@@ -752,9 +758,23 @@ Progress Executor::attempt(const Request& request) noexcept {
     // A READ sees memory as it is after the WRITEs before it have been placed: on this processor
     // they are stores and it is loads, which only a fence keeps in order.
     if (reads) full_fence();
-    const CopyResult result =
-        reads ? copy(local.data(), local_count, remote.data(), remote_count, part)
-              : copy(remote.data(), remote_count, local.data(), local_count, part);
+    CopyResult result = reads ? copy(local.data(), local_count, remote.data(), remote_count, part)
+                              : copy(remote.data(), remote_count, local.data(), local_count, part);
+    if (result == CopyResult::denied) [[unlikely]] {
+        AskedCopy right;
+        right.key = request.remote_key;
+        right.receive = pooled ? claimed_ - 1 : receive;
+        right.purpose = reads ? CopyPurpose::read : CopyPurpose::write;
+        if (consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
+            right.purpose = CopyPurpose::receive;
+        }
+        result = reads ? copy_by_owner(right, local.data(), local_count, remote.data(),
+                                       remote_count, part)
+                       : copy_by_owner(right, remote.data(), remote_count, local.data(),
+                                       local_count, part);
+        // Its pool's receive is claimed, and cannot be given back from here.
+        if (pooled && result == CopyResult::busy) result = CopyResult::no_answer;
+    }
     if (result != CopyResult::ok) {
         if constexpr (in_steps) reason_ = {ReasonKind::unmapped};
         // Whoever does not execute is the one whose memory was not there.
@@ -805,7 +825,8 @@ std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
 CopyResult Executor::change(const Request& request, const Reach& at, std::uint64_t& original,
                             std::int64_t pause) noexcept {
     const Reach here{reinterpret_cast<std::byte*>(&original), 0, 0};
-    if (const CopyResult result = copy_one(here, at, sizeof original); result != CopyResult::ok) {
+    if (const CopyResult result = copy_word(request, CopyPurpose::atomic_read, here, at);
+        result != CopyResult::ok) {
         return result;
     }
     std::uint64_t next = request.swap;
@@ -821,7 +842,8 @@ CopyResult Executor::change(const Request& request, const Reach& at, std::uint64
             base::count_system_call();
         }
     }
-    return copy_one(at, Reach{reinterpret_cast<std::byte*>(&next), 0, 0}, sizeof next);
+    return copy_word(request, CopyPurpose::atomic_write, at,
+                     Reach{reinterpret_cast<std::byte*>(&next), 0, 0});
 }
 
 /// The address in the region's own process, which is the same for whoever executes.
@@ -992,10 +1014,7 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     if (hurry_ && step == step_landed) due_ = 0;
     if (due_ != 0 && link_now() < due_) return Progress::not_due;
     const std::uint32_t opcode = load_once(entry.opcode);
-    if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) {
-        ring_sender(true);
-        return Progress::owners;
-    }
+    if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) return Progress::owners;
     Request request{};
     EntrySges sges;
     reason_ = {ReasonKind::malformed};
@@ -1003,8 +1022,10 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     reason_ = {};
     if ((load_once(entry.flags) & pending_lost) != 0 && !reliable_) [[unlikely]]
         return lose(request, request.swap);
-    if (plan_ == 0) return run(request);
     const bool landed = step == step_landed && sends_to_receive(request.opcode);
+    if (copies_refused_ && !landed && !sender_.end.mine && is_peers_alone(request)) [[unlikely]]
+        return Progress::owners;
+    if (plan_ == 0) return run(request);
     Progress progress = landed ? tell_receiver(request) : run_as<true>(request);
     // Nobody is there to be told, and an unreliable sender does not wait.
     if (landed && !reliable_) progress = Progress::done;

@@ -116,6 +116,10 @@ class Executor {
         own_access_.store(access, std::memory_order_relaxed);
     }
 
+    [[nodiscard]] std::uint32_t granted_access() const noexcept {
+        return own_access_.load(std::memory_order_relaxed);
+    }
+
     /// True if the receiver is in a state to receive from the sender. Also notices that the peer
     /// has connected (again).
     [[nodiscard]] bool receiver_ready() noexcept {
@@ -315,6 +319,15 @@ class Executor {
                                   std::uint32_t from_count, std::uint64_t total) noexcept;
     [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,
                                       std::uint64_t bytes) noexcept;
+    /// The same by the peer, whose memory the system does not let us copy (executor_asking.cpp).
+    [[nodiscard]] CopyResult copy_by_owner(const AskedCopy& right, const Piece* to,
+                                           std::uint32_t to_count, const Piece* from,
+                                           std::uint32_t from_count, std::uint64_t total) noexcept;
+    [[nodiscard]] CopyResult copy_word(const Request& request, CopyPurpose purpose, const Reach& to,
+                                       const Reach& from) noexcept;
+    [[nodiscard]] CopyResult call_for_copies() noexcept;
+    /// Of the peer's pending request: is any of its memory such?
+    [[nodiscard]] bool is_peers_alone(const Request& request) noexcept;
     [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
     void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
                           std::uint32_t flags) noexcept;
@@ -352,6 +365,7 @@ class Executor {
     std::int64_t due_ = 0;    ///< of the request that was not
     std::uint32_t plan_ = 0;  ///< of the pending request that runs
     bool hurry_ = false;
+    bool copies_refused_ = false;  ///< the system's refusal, known when they were connected
     bool asymmetric_ = false;
     bool connected_ = false;
     bool reliable_ = true;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "atomic_locks.hpp"
+#include "copy_box_layout.hpp"
 #include "copy_in_order.hpp"
 #include "descriptor.hpp"
 #include "layout.hpp"
@@ -53,6 +54,21 @@ enum class CopyResult {
     bad_address,  ///< the memory is registered but not there (unmapped since)
     denied,       ///< the operating system refuses process_vm_* (ptrace rights)
     peer_gone,    ///< the process is not the one it was
+    busy,         ///< its owner, asked to copy, does not (yet): to be tried again, as a whole
+    no_answer,    ///< its owner began to copy and did not come back: perhaps copied
+    owners,       ///< only the process whose request it is can do it
+};
+
+/// What is asked of the owner of memory that this process may not copy from or to.
+struct AskedCopy {
+    std::uint64_t box = 0;         ///< NewsLine::copy_box of the queue pair
+    std::uint32_t queue_pair = 0;  ///< the owner's, by index: through which the right is had
+    CopyPurpose purpose{};
+    std::uint32_t key = 0;       ///< of a region or a window
+    std::uint32_t receive = 0;   ///< for CopyPurpose::receive
+    std::uint64_t address = 0;   ///< in the owner's process
+    std::byte* local = nullptr;  ///< ours; null: zeros are written, or what is read is forgotten
+    std::size_t bytes = 0;
 };
 
 /// Another process's node (or our own, when both queue pairs live here), as seen from here.
@@ -117,6 +133,17 @@ class PeerNode {
     [[nodiscard]] std::shared_ptr<NewsPage> news_page(std::uint32_t index,
                                                       std::uint32_t generation);
 
+    /// The operating system does not let us copy from and to its memory: `transfer` is `denied`.
+    [[nodiscard]] virtual bool copies_refused() const noexcept { return false; }
+    /// It has turned out so.
+    virtual void note_copies_refused() noexcept {}
+    /// It says that it may copy from nobody.
+    [[nodiscard]] virtual bool cannot_copy() const noexcept { return false; }
+    /// Asks the peer to copy (copy_asker.hpp). Waits for it.
+    [[nodiscard]] virtual CopyResult ask_for_copy(const AskedCopy&) noexcept {
+        return CopyResult::denied;
+    }
+
     /// Adds the numbers of its queue pairs that are attached to the group. May throw.
     virtual void members(const std::array<std::uint8_t, 16>& group,
                          std::vector<std::uint32_t>& found) const = 0;
@@ -131,6 +158,14 @@ class PeerNode {
 /// Copies `bytes` where exactly one of the two may lie in another process.
 [[nodiscard]] CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
                                   PeerNode& peer) noexcept;
+/// Says, once, what to do about `denied`.
+void tell_copies_denied(pid_t pid) noexcept;
+
+/// Where a block lies: in which file (its node's, not owned) and at which offset.
+struct FilePlace {
+    int file = -1;
+    std::uint64_t offset = 0;
+};
 
 /// A region of this process.
 struct LocalRegion {
@@ -174,6 +209,8 @@ class Node {
     /// Gives it back: the directory entry is freed, the pages are punched out and reused. With
     /// `quarantine`, offset and index are never used again.
     virtual void free_block(const Block& block, bool quarantine) noexcept = 0;
+    [[nodiscard]] virtual FilePlace place_of(const Block& block) noexcept = 0;
+    [[nodiscard]] virtual CopyBell& copy_bell() noexcept = 0;
 
     /// Registers [address, address+length). 0 and `region`, or an errno value (EFAULT when the
     /// range is not mapped or not writable though the access asks for it, EINVAL for illegal

@@ -10,7 +10,7 @@
 namespace millrace::soft {
 
 inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
-inline constexpr std::uint32_t layout_version = 4;
+inline constexpr std::uint32_t layout_version = 5;
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_size = 4096;
@@ -60,6 +60,7 @@ struct alignas(cache_line) NodeHeader {
     std::uint64_t start_time;           ///< field 22 of /proc/<pid>/stat
     std::uint64_t pid_namespace;        ///< inode of /proc/<pid>/ns/pid
     std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
+    std::uint32_t cannot_copy;          ///< 1: the system refuses it process_vm_* altogether
 };
 static_assert(sizeof(NodeHeader) == 64);
 
@@ -73,10 +74,17 @@ static_assert(sizeof(DirectoryEntry) == 16);
 static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
               region_table_offset);
 
+/// Wakes the node's copy service (copy_service.hpp): raised by whoever asks it for something.
+struct alignas(cache_line) CopyBell {
+    std::atomic<std::uint32_t> rung;
+    std::atomic<std::uint32_t> sleeps;  ///< 1: its thread sleeps on `rung`; written by the owner
+};
+
 /// At `membership_offset`, alone in its page, which peers map writable.
 struct Membership {
     std::atomic<std::uint32_t>
         epoch;  ///< raised by whoever attaches to a multicast group or leaves
+    CopyBell copy_bell;
 };
 
 /// One per attached queue pair, at `group_table_offset`. Written by the owner; `member` last.

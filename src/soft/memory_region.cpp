@@ -24,6 +24,14 @@ void describe(MemoryRegion& region, const LocalRegion& made, std::uint64_t regis
     region.registration = registration;
 }
 
+/// Peers that may not copy it themselves are to be served from now on.
+void tell_copies(Process& process, std::uint32_t key) noexcept {
+    const RegionEntry* const entry = process.node().local_region(key);
+    if (entry != nullptr && static_cast<RegionKind>(entry->kind) == RegionKind::private_memory) {
+        process.copies().need_thread();
+    }
+}
+
 /// Makes a region of what `add` registers; nullptr with errno.
 template <class Add>
 [[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
@@ -48,6 +56,7 @@ template <class Add>
     region->context = pd->context;
     region->pd = pd;
     describe(*region, made, process.next_registration());
+    tell_copies(process, made.key);
     static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
     owner->users.fetch_add(1);
     return region.release();
@@ -173,6 +182,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     region->length = length;
     region->remapped = std::move(remapped);
     describe(*region, made, process.next_registration());
+    tell_copies(process, made.key);
     return 0;
 }
 

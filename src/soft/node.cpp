@@ -92,6 +92,9 @@ class LocalNode final : public Node {
         if (usable()) memory_->free(block, quarantine);
     }
 
+    FilePlace place_of(const Block& block) noexcept override { return memory_->place_of(block); }
+    CopyBell& copy_bell() noexcept override { return memory_->membership().copy_bell; }
+
     int add_region(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
                    std::uint32_t pd, LocalRegion& region) override {
         return usable() ? regions_->add(address, length, iova, access, pd, region) : ENODEV;
@@ -137,7 +140,9 @@ class LocalNode final : public Node {
         return list_nodes(::geteuid(), fabric_);
     }
     GroupEntry* groups() noexcept override { return memory_->groups(); }
-    std::atomic<std::uint32_t>& membership() noexcept override { return memory_->membership(); }
+    std::atomic<std::uint32_t>& membership() noexcept override {
+        return memory_->membership().epoch;
+    }
 
     bool check_liveness() noexcept override { return usable() && liveness_->check(); }
     int liveness_descriptor() const noexcept override { return liveness_->descriptor(); }

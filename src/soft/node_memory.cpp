@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <new>
 
+#include "copy_rights.hpp"
 #include "fabric_names.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -80,6 +81,7 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
     facts.membarrier = membarrier ? 1 : 0;
     facts.start_time = *start_time;
     facts.pid_namespace = own_pid_namespace();
+    facts.cannot_copy = may_copy(facts.pid) ? 0 : 1;
     facts.magic = node_magic;
 }
 
@@ -90,8 +92,8 @@ NodeHeader& NodeMemory::header() const noexcept {
 GroupEntry* NodeMemory::groups() const noexcept {
     return reinterpret_cast<GroupEntry*>(control_.memory() + group_table_offset);
 }
-std::atomic<std::uint32_t>& NodeMemory::membership() const noexcept {
-    return reinterpret_cast<Membership*>(control_.memory() + membership_offset)->epoch;
+Membership& NodeMemory::membership() const noexcept {
+    return *reinterpret_cast<Membership*>(control_.memory() + membership_offset);
 }
 RegionEntry* NodeMemory::regions() const noexcept {
     return reinterpret_cast<RegionEntry*>(control_.memory() + region_table_offset);
@@ -176,6 +178,12 @@ void NodeMemory::free(const Block& block, bool quarantine) noexcept {
         }
     }
     drop_user(block);
+}
+
+FilePlace NodeMemory::place_of(const Block& block) noexcept {
+    const std::scoped_lock lock{mutex_};
+    const auto found = held_.find(block.memory);
+    return found == held_.end() ? FilePlace{} : FilePlace{file_.get(), found->second.offset};
 }
 
 std::optional<Block> NodeMemory::share(std::uint32_t index, std::uint32_t generation) {

@@ -27,11 +27,12 @@ class NodeMemory {
     [[nodiscard]] NodeHeader& header() const noexcept;
     [[nodiscard]] RegionEntry* regions() const noexcept;
     [[nodiscard]] GroupEntry* groups() const noexcept;
-    [[nodiscard]] std::atomic<std::uint32_t>& membership() const noexcept;
+    [[nodiscard]] Membership& membership() const noexcept;
 
     /// As Node::allocate_block / free_block.
     [[nodiscard]] std::optional<Block> allocate(std::size_t size);
     void free(const Block& block, bool quarantine) noexcept;
+    [[nodiscard]] FilePlace place_of(const Block& block) noexcept;
 
     /// The same mapping for a peer in this process: it stays until `unshare`, even when the block
     /// is freed before. One address, because two would hide the peers' synchronisation from

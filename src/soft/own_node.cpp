@@ -58,7 +58,7 @@ class OwnNode final : public PeerNode {
         find_members(memory_->groups(), number_, group, found);
     }
     void announce_membership() noexcept override {
-        if (alive()) memory_->membership().fetch_add(1, std::memory_order_release);
+        if (alive()) memory_->membership().epoch.fetch_add(1, std::memory_order_release);
     }
 
   private:

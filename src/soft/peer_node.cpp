@@ -25,6 +25,9 @@
 #include <string>
 
 #include "bells.hpp"
+#include "block_layout.hpp"
+#include "copy_asker.hpp"
+#include "copy_rights.hpp"
 #include "fabric_names.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
@@ -214,6 +217,17 @@ class ProcessNode final : public RemoteNode {
 
     AtomicLocks& atomic_locks() noexcept override { return *atomic_locks_; }
 
+    bool copies_refused() const noexcept override {
+        return copies_refused_.load(std::memory_order_relaxed);
+    }
+    void note_copies_refused() noexcept override {
+        copies_refused_.store(true, std::memory_order_relaxed);
+    }
+    bool cannot_copy() const noexcept override { return load_once(header().cannot_copy) != 0; }
+    CopyResult ask_for_copy(const AskedCopy& wanted) noexcept override {
+        return asker_.ask(*this, memory_.get(), wanted);
+    }
+
     /// The steps of connect_to_node that fill it in.
     [[nodiscard]] bool adopt(Descriptor connection, std::string_view fabric);
     void watch() { liveness_->watch(life_); }
@@ -260,6 +274,8 @@ class ProcessNode final : public RemoteNode {
     std::uint64_t size_ = 0;
     Mapping control_;  ///< header, directory and region table, read only
     std::optional<AtomicLocks> atomic_locks_;
+    std::atomic<bool> copies_refused_{false};
+    CopyAsker asker_;
     bool asymmetric_fences_ = false;
     const std::uint64_t confirmation_ticks_ = base::ticks_in(std::chrono::milliseconds{10});
     std::atomic<std::uint64_t> confirmed_{base::ticks()};
@@ -273,7 +289,9 @@ class ProcessNode final : public RemoteNode {
 bool ProcessNode::adopt(Descriptor connection, std::string_view fabric) {
     life_.connection = std::move(connection);
     life_.process = open_process(pid_);
-    return life_.process && find_memory(fabric) && life_.ask();
+    if (!life_.process || !find_memory(fabric)) return false;
+    if (!may_copy(pid_)) note_copies_refused();
+    return life_.ask();
 }
 
 bool ProcessNode::find_memory(std::string_view fabric) {

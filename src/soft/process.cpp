@@ -44,14 +44,15 @@ Process::Process(std::shared_ptr<Node> node)
                 count_names[0], count_names[1], count_names[2], count_names[3], count_names[4],
                 count_names[5], count_names[6], count_names[7], count_names[8], count_names[9],
                 count_names[10], count_names[11], count_names[12], count_names[13], count_names[14],
-                count_names[15], count_names[16]});
-        static_assert(count_kinds == 17);
+                count_names[15], count_names[16], count_names[17]});
+        static_assert(count_kinds == 18);
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "no statistics page: {}", error.what());
     }
 }
 
 Process::~Process() {
+    copies_.stop();
     const std::lock_guard guard{mutex_};
     publish_sums();
 }

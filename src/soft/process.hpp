@@ -9,6 +9,7 @@
 #include <mutex>
 #include <vector>
 
+#include "copy_service.hpp"
 #include "counters.hpp"
 #include "datagram_target.hpp"
 #include "fabric.hpp"
@@ -84,6 +85,7 @@ class Process {
         if (now - last_collection_.load(std::memory_order_relaxed) >= look_interval_) collect(now);
     }
 
+    [[nodiscard]] CopyService& copies() noexcept { return copies_; }
     [[nodiscard]] Windows& windows() noexcept { return windows_; }
     [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return datagram_targets_; }
 
@@ -107,6 +109,7 @@ class Process {
     void publish_sums() noexcept;
 
     std::shared_ptr<Node> node_;
+    CopyService copies_{*node_};
     std::mutex mutex_;
     std::vector<QueuePair*> queue_pairs_;
     std::vector<std::unique_ptr<QueuePair>> kept_;

@@ -127,6 +127,7 @@ void QueuePair::connect() noexcept {
     other.pool = map_peer_pool();
     own.connect(node, peer.get(), mine, other, asymmetric, &counters);
     theirs.connect(node, peer.get(), other, mine, asymmetric, &run_counters);
+    if (CopyService::likely_needed(*peer)) owner->process->copies().serve(*this, false);
     peer_pending.store(peer_view.pending, std::memory_order_release);
 }
 
@@ -154,6 +155,7 @@ void QueuePair::disconnect() noexcept {
     peer_pending.store(nullptr, std::memory_order_release);
     own.disconnect();
     theirs.disconnect();
+    owner->process->copies().forget(*this);
     if (peer_block) peer->unmap_block(*peer_block);
     if (peer_pool) peer->unmap_block(*peer_pool);
     peer_block.reset();
@@ -179,6 +181,7 @@ void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     seen[0] = block.hazard->send.load(std::memory_order_acquire);
     seen[1] = block.hazard->run.load(std::memory_order_acquire);
     seen[2] = seen[3] = 0;
+    hazards.copying = owner->process->copies().working();
     if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
     if (!peer_block) return;
     seen[2] = peer_view.hazard->send.load(std::memory_order_acquire);
@@ -191,7 +194,7 @@ bool QueuePair::executors_out(const SeenHazards& hazards) const noexcept {
         return (before & 1) == 0 || word.load(std::memory_order_acquire) != before;
     };
     if (!out(block.hazard->send, seen[0]) || !out(block.hazard->run, seen[1])) return false;
-    if (!hazards.complete) return false;
+    if (!hazards.complete || !owner->process->copies().out(hazards.copying)) return false;
     for (const SeenSender& one : hazards.senders) {
         if (!datagram->sender_out(one.node, one.word)) return false;
     }
@@ -422,8 +425,6 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         }
         for (;;) {
             if (--patience == 0) {
-                const HazardScope scope{hazard, asymmetric};
-                if (side == run_peer && executor.sender_ready()) executor.ring_sender(true);
                 progress = Progress::owners;
                 break;
             }
@@ -470,6 +471,8 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         base::telling_peers();
         pending.lock.store(run_free, std::memory_order_seq_cst);
         full_fence();
+        // After the lock: who is woken for it must not find it taken, and sleep again.
+        if (side == run_peer && progress == Progress::owners) executor.ring_sender(true);
         const std::uint32_t waiting = waiting_after(pending.head.load(std::memory_order_relaxed));
         if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
             return progress;
@@ -609,7 +612,7 @@ void QueuePair::look_after_pool() noexcept {
 }
 
 void QueuePair::service() noexcept {
-    tell_established();
+    hear_wishes(false);
     if (link != nullptr) run_peer_pending();  // on a shaped link it comes when it is due
     if (pool != nullptr) [[unlikely]]
         look_after_pool();
@@ -637,7 +640,7 @@ void QueuePair::catch_up() noexcept {
 }
 
 void QueuePair::look_after() noexcept {
-    tell_established();
+    hear_wishes(true);
     if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
@@ -646,10 +649,18 @@ void QueuePair::look_after() noexcept {
     static_cast<void>(serve());
 }
 
-void QueuePair::tell_established() noexcept {
-    if (block.fault->established.load(std::memory_order_acquire) == 0) return;
-    if (established_told.load(std::memory_order_relaxed) || established_told.exchange(true)) return;
-    raise_async_event(*this, IBV_EVENT_COMM_EST);
+void QueuePair::grant_wishes(bool process_held) noexcept {
+    const std::uint32_t wishes = block.fault->wishes.exchange(0, std::memory_order_acquire);
+    if ((wishes & wish_established) != 0 && !established_told.exchange(true)) {
+        raise_async_event(*this, IBV_EVENT_COMM_EST);
+    }
+    if ((wishes & wish_copies) == 0) return;
+    std::unique_lock process{owner->process->queue_pairs_mutex(), std::defer_lock};
+    if (!process_held && !process.try_lock()) {
+        block.fault->wishes.fetch_or(wish_copies, std::memory_order_relaxed);  // next time
+        return;
+    }
+    if (peer != nullptr && !peer->is_self()) owner->process->copies().serve(*this, true);
 }
 
 void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {

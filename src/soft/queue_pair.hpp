@@ -42,6 +42,7 @@ struct SentSlot {
 /// The hazard words of a moment: who executes on a queue pair, and for it.
 struct SeenHazards {
     std::uint64_t words[4]{};         ///< of the connection: send and run, ours and the peer's
+    std::uint64_t copying = 0;        ///< our own service thread, for whichever peer
     std::vector<SeenSender> senders;  ///< to a UD queue pair
     bool complete = true;             ///< false: there was no memory to note all
 };
@@ -229,7 +230,12 @@ struct QueuePair : ExtendableQueuePair {
   private:
     /// Can our pending ring's head be there? With send_lock.
     [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;
-    void tell_established() noexcept;
+    /// What the peer has left for us to do. `process_held`: the process mutex is.
+    void hear_wishes(bool process_held) noexcept {
+        if (block.fault->wishes.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            grant_wishes(process_held);
+    }
+    void grant_wishes(bool process_held) noexcept;
     /// In mode `strict`.
     void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
     /// With send_lock; true if the peer is still to be found.

@@ -226,7 +226,7 @@ void clear(QueuePair& qp) noexcept {
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
     qp.block.fault->send.store(0, std::memory_order_relaxed);
     qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);
-    qp.block.fault->established.store(0, std::memory_order_relaxed);
+    qp.block.fault->wishes.store(0, std::memory_order_relaxed);
     qp.established_told.store(false, std::memory_order_relaxed);
     qp.draining = false;
     qp.block.control->destination.store(0, std::memory_order_relaxed);

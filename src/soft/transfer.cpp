@@ -18,27 +18,12 @@ namespace {
 /// The kernel moves at most this much per call (MAX_RW_COUNT); pieces keep the tail apart.
 constexpr std::size_t largest_piece = std::size_t{1} << 30;
 
-CopyResult denied(pid_t pid, int error) noexcept {
-    static std::atomic<bool> said{false};
-    if (!said.exchange(true, std::memory_order_relaxed)) {
-        try {
-            base::log(base::LogLevel::error, "soft",
-                      "cannot copy from or to the memory of process {}: {}. Register memory of a "
-                      "memfd sealed with F_SEAL_SHRINK, or allow it: same user, "
-                      "kernel.yama.ptrace_scope=0, in a container --cap-add=SYS_PTRACE",
-                      pid, base::describe_errno(error));
-        } catch (const std::exception&) {  // a message less
-        }
-    }
-    return CopyResult::denied;
-}
-
-CopyResult result_of(int error, pid_t pid) noexcept {
+CopyResult result_of(int error) noexcept {
     switch (error) {
         case ESRCH: return CopyResult::peer_gone;
         case EPERM:
         case EACCES:
-        case ENOSYS: return denied(pid, error);
+        case ENOSYS: return CopyResult::denied;
         default: return CopyResult::bad_address;
     }
 }
@@ -53,7 +38,7 @@ CopyResult read_remote(std::byte* to, std::uint64_t from, std::size_t bytes, pid
         const iovec remote{pointer_to(from), local.iov_len};
         const ssize_t moved = ::process_vm_readv(pid, &local, 1, &remote, 1, 0);
         base::count_system_call();
-        if (moved < 0) return result_of(errno, pid);
+        if (moved < 0) return result_of(errno);
         if (moved == 0) return CopyResult::bad_address;
         to += moved;
         from += static_cast<std::uint64_t>(moved);
@@ -79,7 +64,7 @@ CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t byt
         const ssize_t moved =
             ::process_vm_writev(pid, local + first, count, remote + first, count, 0);
         base::count_system_call();
-        if (moved < 0) return result_of(errno, pid);
+        if (moved < 0) return result_of(errno);
         if (moved == 0) return CopyResult::bad_address;
         to += static_cast<std::uint64_t>(moved);
         from += moved;
@@ -105,6 +90,20 @@ CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
 
 }  // namespace
 
+void tell_copies_denied(pid_t pid) noexcept {
+    static std::atomic<bool> said{false};
+    if (said.exchange(true, std::memory_order_relaxed)) return;
+    try {
+        base::log(base::LogLevel::error, "soft",
+                  "cannot copy from or to the memory of process {}: the system refuses it, and the "
+                  "process does not do it for us. Register memory of a memfd sealed with "
+                  "F_SEAL_SHRINK, or allow it: same user, kernel.yama.ptrace_scope=0, in a "
+                  "container --cap-add=SYS_PTRACE",
+                  pid);
+    } catch (const std::exception&) {  // a message less
+    }
+}
+
 CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
                     PeerNode& peer) noexcept {
     if (to.direct != nullptr && from.direct != nullptr) {
@@ -114,6 +113,7 @@ CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
     if (bytes == 0 || to.pid == nowhere) return CopyResult::ok;
     if (from.pid == nowhere) return write_zeros(to, bytes, peer);
     if (!peer.same_process()) return CopyResult::peer_gone;
+    if (peer.copies_refused()) return CopyResult::denied;
     if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, from.pid);
     if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, to.pid);
     return CopyResult::bad_address;

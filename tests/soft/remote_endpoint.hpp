@@ -15,7 +15,8 @@ namespace millrace::test {
 
 class RemoteEndpoint {
   public:
-    /// `flags`: "events", "private" (memory that cannot be mapped).
+    /// `flags`: "events", "private" (memory that cannot be mapped), "withheld" (it may not copy
+    /// from and to other processes).
     explicit RemoteEndpoint(std::vector<std::string> flags = {})
         : child{ChildProcess::start("soft_endpoint", std::move(flags))} {
         std::istringstream line{child.read_line().value_or("")};

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "remote_endpoint.hpp"
+#include "support/withheld_copies.hpp"
 
 namespace millrace::test {
 namespace {
@@ -37,6 +38,7 @@ MILLRACE_CHILD(soft_endpoint) {
     if (has("unprivileged")) {
         if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 77;
     }
+    if (has("withheld") && !withhold_copies()) return 77;
     EndpointOptions options;
     options.events = has("events");
     options.shared_memory = !has("private");
@@ -71,6 +73,9 @@ MILLRACE_CHILD(soft_endpoint) {
             say(std::to_string(end.send(a, b, c)));
         } else if (verb == "write") {  // id offset length address key
             say(std::to_string(end.write(a, b, c, d, static_cast<std::uint32_t>(e))));
+        } else if (verb == "read") {  // id offset length address key
+            say(std::to_string(end.post(IBV_WR_RDMA_READ, a, {end.sge(b, c)}, IBV_SEND_SIGNALED, d,
+                                        static_cast<std::uint32_t>(e))));
         } else if (verb == "add") {  // times address key: fetch-and-adds of 1, one after the other
             std::uint64_t good = 0;
             for (std::uint64_t i = 0; i < a; ++i) {
@@ -114,6 +119,21 @@ MILLRACE_CHILD(soft_endpoint) {
                 while (end.poll_once()) {
                 }
             }
+        } else if (verb == "write_until_error") {  // length address key
+            say("writing");
+            std::optional<ibv_wc> wc;
+            do {
+                if (end.write(1, 0, a, b, static_cast<std::uint32_t>(c)) != 0) break;
+                wc = end.complete();
+            } while (wc && wc->status == IBV_WC_SUCCESS);
+            say(wc ? std::to_string(wc->status) : "none");
+        } else if (verb == "unmap") {  // leaves nothing where the buffer was
+            say(mmap(end.memory, options.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                     -1, 0) == end.memory
+                    ? "0"
+                    : "failed");
+        } else if (verb == "reset") {
+            say(std::to_string(end.to_state(IBV_QPS_RESET)));
         } else if (verb == "undumpable") {
             say(std::to_string(prctl(PR_SET_DUMPABLE, 0)));
         } else if (verb == "dereg") {

@@ -2,9 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "support/child_process.hpp"
+#include "support/withheld_copies.hpp"
 
 int main(int argc, char** argv) {
+    if (std::getenv(millrace::test::withhold_copies_setting) != nullptr &&
+        !millrace::test::withhold_copies()) {
+        std::perror("withhold copies");
+        return 1;
+    }
     if (const auto code = millrace::test::run_as_child(argc, argv)) return *code;
     testing::InitGoogleMock(&argc, argv);
     return RUN_ALL_TESTS();

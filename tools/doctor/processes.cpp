@@ -63,7 +63,8 @@ Finding process_vm() {
         finding.verdict = Verdict::warn;
         finding.means = fmt::format(
             "process_vm_readv: {}. Millrace's own rings are mapped and need it not; unmodified "
-            "programs on the soft device, whose buffers are private memory, do",
+            "programs on the soft device, whose buffers are private memory, get a thread that "
+            "copies for their peers: slower, and not for UD",
             base::describe_errno(error));
         finding.remedy = "sysctl kernel.yama.ptrace_scope=0; in a container, add CAP_SYS_PTRACE";
     } else if (scope != "none" && scope != "0" && ::geteuid() == 0) {

@@ -1,0 +1,16 @@
+// Whether the operating system lets processes copy from and to each other's memory
+// (process_vm_readv and process_vm_writev: ptrace rights, seccomp filters). Called when nodes meet.
+#pragma once
+
+#include <sys/types.h>
+
+namespace millrace::soft {
+
+/// May this process copy from the memory of process `pid`? Asks the kernel; copies nothing.
+[[nodiscard]] bool may_copy(pid_t pid) noexcept;
+
+/// Is it likely that processes of our user, which ask at some other time, may not copy ours? Not
+/// dumpable, or Yama lets only ancestors look into a process.
+[[nodiscard]] bool others_may_not_copy() noexcept;
+
+}  // namespace millrace::soft

@@ -1,0 +1,330 @@
+// Implementation of copy_service.hpp.
+#include "copy_service.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+
+#include "block_layout.hpp"
+#include "context.hpp"
+#include "copy_rights.hpp"
+#include "fences.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/system_calls.hpp"
+#include "millrace/base/wait.hpp"
+#include "queue_pair.hpp"
+#include "region_facts.hpp"
+#include "shared_futex.hpp"
+
+namespace millrace::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// After an answer, for so many looks the next question is awaited awake.
+constexpr int looks_awake = 50;
+/// It is woken when something is asked for. A peer that scribbles on the page with the bell might
+/// take that from the others: then they wait for so long.
+constexpr auto longest_sleep = 100ms;
+
+[[nodiscard]] CopyQuestion read_once(const CopyQuestion& question) noexcept {
+    return {load_once(question.queue_pair), load_once(question.purpose), load_once(question.key),
+            load_once(question.receive),    load_once(question.address), load_once(question.bytes)};
+}
+
+/// Is [address, address + bytes) within [begin, begin + length)?
+[[nodiscard]] bool within(std::uint64_t address, std::uint64_t bytes, std::uint64_t begin,
+                          std::uint64_t length) noexcept {
+    const std::uint64_t offset = address - begin;
+    return offset <= length && bytes <= length - offset;
+}
+
+[[nodiscard]] std::uint32_t needed_access(CopyPurpose purpose) noexcept {
+    switch (purpose) {
+        case CopyPurpose::write: return IBV_ACCESS_REMOTE_WRITE;
+        case CopyPurpose::read: return IBV_ACCESS_REMOTE_READ;
+        default: return IBV_ACCESS_REMOTE_ATOMIC;
+    }
+}
+
+}  // namespace
+
+bool CopyService::likely_needed(PeerNode& peer) noexcept {
+    return !peer.is_self() &&
+           (peer.copies_refused() || peer.cannot_copy() || others_may_not_copy());
+}
+
+void CopyService::stop() noexcept {
+    if (thread_ == nullptr) return;
+    if (process_ != getpid()) {
+        static_cast<void>(thread_.release());  // made by fork: the thread is the parent's
+        return;
+    }
+    stop_.store(true, std::memory_order_release);
+    CopyBell& bell = node_.copy_bell();
+    bell.rung.fetch_add(1, std::memory_order_release);
+    wake_sleepers(bell.rung);
+    thread_->join();
+    thread_.reset();
+}
+
+// --- who is served ------------------------------------------------------------------------------
+
+void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
+    const std::lock_guard guard{mutex_};
+    const auto known = std::find_if(served_.begin(), served_.end(),
+                                    [&](const Served& one) { return one.qp == &qp; });
+    if (at_once) asked_for_ = true;
+    if (known != served_.end() || qp.peer == nullptr) {
+        start();
+        return;
+    }
+    try {
+        const NodeIdentity& identity = qp.peer->identity();
+        auto found = std::find_if(boxes_.begin(), boxes_.end(),
+                                  [&](const auto& box) { return box->peer == identity; });
+        if (found == boxes_.end()) {
+            boxes_.reserve(boxes_.size() + 1);
+            served_.reserve(served_.size() + 1);
+            const auto block = node_.allocate_block(copy_box_size);
+            if (!block) {
+                base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}",
+                          qp.peer->pid(), base::describe_errno(errno));
+                return;
+            }
+            auto box = std::make_shared<Box>(node_, *block, identity);
+            const FilePlace place = node_.place_of(*block);
+            box->file = place.file;
+            box->offset = place.offset;
+            found = boxes_.insert(boxes_.end(), std::move(box));
+        }
+        served_.push_back({&qp, *found});
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}",
+                  qp.peer->pid(), error.what());
+        return;
+    }
+    const std::shared_ptr<Box>& box = served_.back().box;
+    ++box->users;
+    start();
+    qp.block.news->copy_box.store(make_copy_box_word(box->block.generation, box->block.index),
+                                  std::memory_order_release);
+}
+
+void CopyService::forget(QueuePair& qp) noexcept {
+    if (!node_.usable()) return;  // made by fork: the thread may hold the mutex for ever
+    std::shared_ptr<Box> box;     // ends without the mutex
+    const std::lock_guard guard{mutex_};
+    const auto known = std::find_if(served_.begin(), served_.end(),
+                                    [&](const Served& one) { return one.qp == &qp; });
+    if (known == served_.end()) return;
+    qp.block.news->copy_box.store(0, std::memory_order_release);
+    box = std::move(known->box);
+    served_.erase(known);
+    if (qp.broken.load(std::memory_order_relaxed)) box->quarantine = true;
+    if (--box->users == 0) std::erase(boxes_, box);
+}
+
+void CopyService::need_thread() noexcept {
+    if (!node_.usable()) return;
+    const std::lock_guard guard{mutex_};
+    private_memory_ = true;
+    start();
+}
+
+void CopyService::start() noexcept {
+    if (thread_ != nullptr || boxes_.empty() || !(private_memory_ || asked_for_)) return;
+    process_ = getpid();
+    // The program's signals are not this thread's.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        thread_ = std::make_unique<std::thread>([this] { run(); });
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "no thread to serve copies to peers: {}",
+                  error.what());
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// --- the thread ---------------------------------------------------------------------------------
+
+void CopyService::run() noexcept {
+    pthread_setname_np(pthread_self(), "millrace-copy");
+    CopyBell& bell = node_.copy_bell();
+    int awake = 0;
+    while (!stop_.load(std::memory_order_acquire)) {
+        const std::uint32_t seen = bell.rung.load(std::memory_order_acquire);
+        if (look()) {
+            awake = looks_awake;
+            continue;
+        }
+        if (awake > 0) {
+            --awake;
+            base::pause();
+            continue;
+        }
+        bell.sleeps.store(1, std::memory_order_relaxed);
+        full_fence();  // the asker rings, fences, and looks whether we sleep
+        if (!stop_.load(std::memory_order_acquire)) sleep_on(bell.rung, seen, longest_sleep);
+        bell.sleeps.store(0, std::memory_order_relaxed);
+    }
+}
+
+void CopyService::work_begins() noexcept {
+    working_.store(working_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    full_fence();
+}
+
+void CopyService::work_ends() noexcept {
+    working_.store(working_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+bool CopyService::look() noexcept {
+    bool any = false;
+    for (std::size_t next = 0;; ++next) {
+        std::shared_ptr<Box> box;
+        CopyQuestion question{};
+        CopyOutcome outcome = CopyOutcome::nothing;
+        {
+            const std::lock_guard guard{mutex_};
+            const auto posted = [](const auto& one) {
+                return one->shared().state.load(std::memory_order_relaxed) == copy_posted;
+            };
+            if (next >= boxes_.size()) return any;
+            const auto found = std::find_if(boxes_.begin() + static_cast<std::ptrdiff_t>(next),
+                                            boxes_.end(), posted);
+            if (found == boxes_.end()) return any;
+            next = static_cast<std::size_t>(found - boxes_.begin());
+            box = *found;
+            // Before the first look at any right: whoever takes one back waits for this.
+            work_begins();
+            std::uint32_t expected = copy_posted;
+            if (!box->shared().state.compare_exchange_strong(expected, copy_taken,
+                                                             std::memory_order_acq_rel)) {
+                work_ends();  // it was taken back
+                continue;
+            }
+            question = read_once(box->shared().question);
+            outcome = check(*box, question);
+        }
+        if (outcome == CopyOutcome::ok) outcome = copy(*box, question);
+        CopyBox& shared = box->shared();
+        shared.outcome.store(static_cast<std::uint32_t>(outcome), std::memory_order_relaxed);
+        work_ends();
+        shared.state.store(copy_done, std::memory_order_seq_cst);
+        if (shared.waiting.load(std::memory_order_seq_cst) != 0) wake_sleepers(shared.state);
+        any = true;
+    }
+}
+
+// --- rights -------------------------------------------------------------------------------------
+
+CopyOutcome CopyService::check(const Box& box, const CopyQuestion& question) noexcept {
+    if (question.bytes == 0 || question.bytes > largest_copy ||
+        question.purpose > static_cast<std::uint32_t>(CopyPurpose::receive)) {
+        return CopyOutcome::refused;
+    }
+    const auto served = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
+        return one.box.get() == &box && one.qp->memory.index == question.queue_pair;
+    });
+    if (served == served_.end()) return CopyOutcome::not_connected;
+    QueuePair& qp = *served->qp;
+    const std::uint64_t state = qp.state_word.load(std::memory_order_acquire) & state_mask;
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return CopyOutcome::not_connected;
+    const bool right = question.purpose == static_cast<std::uint32_t>(CopyPurpose::receive)
+                           ? was_posted(qp, question)
+                           : may_use(qp, question);
+    return right ? CopyOutcome::ok : CopyOutcome::refused;
+}
+
+bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noexcept {
+    const auto purpose = static_cast<CopyPurpose>(question.purpose);
+    const std::uint32_t needed = needed_access(purpose);
+    if ((qp.theirs.granted_access() & needed) == 0) return false;
+    if (needed == IBV_ACCESS_REMOTE_ATOMIC && (question.bytes != sizeof(std::uint64_t) ||
+                                               question.address % sizeof(std::uint64_t) != 0)) {
+        return false;
+    }
+    const RegionEntry* const entry = node_.local_region(question.key);
+    const auto facts = entry != nullptr ? read_region(*entry, question.key) : std::nullopt;
+    if (!facts || (facts->access & needed) == 0 ||
+        static_cast<RegionKind>(facts->kind) == RegionKind::nothing) {
+        return false;
+    }
+    if ((facts->pd & pd_is_queue_pair) != 0) {  // a window of one queue pair
+        if ((facts->pd & 0xfff) != qp.memory.index) return false;
+        const std::uint64_t word =
+            qp.block.windows[slot_of_window_pd(facts->pd)].load(std::memory_order_acquire);
+        if (!is_word_of_window(word, question.key)) return false;
+    } else if (facts->pd != static_cast<ProtectionDomain*>(qp.pd)->number) {
+        return false;
+    }
+    return within(question.address, question.bytes, facts->address, facts->length);
+}
+
+bool CopyService::was_posted(QueuePair& qp, const CopyQuestion& question) const noexcept {
+    PostedPieces posted;
+    if (qp.pool != nullptr) {
+        if (!qp.pool->posted(question.receive, posted)) return false;
+    } else {
+        const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
+        const std::uint32_t tail = qp.receive_tail.load(std::memory_order_acquire);
+        if (question.receive - head >= tail - head) return false;
+        const ReceiveEntry* const entry = qp.as_posted.receive_entry(question.receive);
+        posted.count = std::min(load_once(entry->sges), qp.receive_sges);
+        const auto* const words = reinterpret_cast<const std::uint64_t*>(entry + 1);
+        for (std::uint32_t i = 0; i < posted.count; ++i) {
+            posted.sges[i] = std::bit_cast<ibv_sge>(
+                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
+        }
+    }
+    for (std::uint32_t i = 0; i < posted.count; ++i) {
+        const ibv_sge& sge = posted.sges[i];
+        const RegionEntry* const entry = node_.local_region(sge.lkey);
+        const auto facts = entry != nullptr ? read_region(*entry, sge.lkey) : std::nullopt;
+        if (!facts || facts->pd != static_cast<ProtectionDomain*>(qp.pd)->number ||
+            (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0 ||
+            static_cast<RegionKind>(facts->kind) == RegionKind::nothing ||
+            !within(sge.addr, sge.length, facts->iova, facts->length)) {
+            continue;
+        }
+        const std::uint64_t begin = facts->address + (sge.addr - facts->iova);
+        if (within(question.address, question.bytes, begin, sge.length)) return true;
+    }
+    return false;
+}
+
+CopyOutcome CopyService::copy(const Box& box, const CopyQuestion& question) noexcept {
+    const bool in = copies_in(static_cast<CopyPurpose>(question.purpose));
+    std::uint64_t address = question.address;
+    std::uint64_t offset = box.offset + copy_bytes_offset;
+    std::uint64_t left = question.bytes;
+    while (left > 0) {
+        // The last word, up to the last 8-byte boundary, in a vector of its own: it lands last.
+        const std::uint64_t end = address + left;
+        const std::uint64_t tail = std::min(left, end - ((end - 1) & ~std::uint64_t{7}));
+        auto* const memory = reinterpret_cast<std::byte*>(address);
+        const iovec pieces[2] = {{memory, left - tail}, {memory + (left - tail), tail}};
+        const std::size_t first = left == tail ? 1 : 0;
+        base::count_system_call();
+        const long moved = ::syscall(in ? SYS_preadv : SYS_pwritev, box.file, pieces + first,
+                                     2 - first, static_cast<long>(offset), 0L);
+        if (moved <= 0) return CopyOutcome::unmapped;
+        address += static_cast<std::uint64_t>(moved);
+        offset += static_cast<std::uint64_t>(moved);
+        left -= static_cast<std::uint64_t>(moved);
+    }
+    return CopyOutcome::ok;
+}
+
+}  // namespace millrace::soft

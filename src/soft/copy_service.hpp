@@ -1,0 +1,101 @@
+// The serving side of the copy service: a thread of this process that copies for peers what the
+// operating system does not let them copy from and to its memory themselves. Owned by the process;
+// there is no thread as long as there is neither such a peer nor memory that has to be copied.
+// docs/soft-device.md, "The copy service".
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "copy_box_layout.hpp"
+#include "fabric.hpp"
+
+namespace millrace::soft {
+
+struct QueuePair;
+
+class CopyService {
+  public:
+    explicit CopyService(Node& node) noexcept : node_{node} {}
+    ~CopyService() { stop(); }
+    CopyService(const CopyService&) = delete;
+    CopyService& operator=(const CopyService&) = delete;
+
+    /// Whether the peer of a queue pair that is being connected is to be served from the beginning:
+    /// it cannot know that we sleep.
+    [[nodiscard]] static bool likely_needed(PeerNode& peer) noexcept;
+
+    /// From here to `forget`, the peer that `qp` is connected to may ask. Nothing if it may
+    /// already. With the process mutex. `at_once`: it has asked for it.
+    void serve(QueuePair& qp, bool at_once) noexcept;
+    /// With the process mutex. The peer's executors are out.
+    void forget(QueuePair& qp) noexcept;
+    /// Ends the thread. Before the queue pairs that were never forgotten end.
+    void stop() noexcept;
+    /// Memory was registered that peers have to copy.
+    void need_thread() noexcept;
+
+    /// Odd while the thread checks or copies. Whoever takes a right back waits for it, as for the
+    /// hazards of executors: until it is not what it was.
+    [[nodiscard]] std::uint64_t working() const noexcept {
+        return working_.load(std::memory_order_acquire);
+    }
+    [[nodiscard]] bool out(std::uint64_t seen) const noexcept {
+        return (seen & 1) == 0 || working() != seen;
+    }
+
+  private:
+    struct Box {
+        Box(Node& owner, const Block& memory, const NodeIdentity& asker) noexcept
+            : node{owner}, block{memory}, peer{asker} {}
+        ~Box() { node.free_block(block, quarantine); }
+        Box(const Box&) = delete;
+        Box& operator=(const Box&) = delete;
+        [[nodiscard]] CopyBox& shared() const noexcept {
+            return *reinterpret_cast<CopyBox*>(block.memory);
+        }
+        Node& node;
+        Block block;
+        NodeIdentity peer;
+        int file = -1;  ///< of the node memory, and where the block lies in it
+        std::uint64_t offset = 0;
+        std::size_t users = 0;
+        bool quarantine = false;
+    };
+    struct Served {
+        QueuePair* qp;
+        std::shared_ptr<Box> box;
+    };
+
+    void start() noexcept;
+    void run() noexcept;
+    void work_begins() noexcept;
+    void work_ends() noexcept;
+    /// True: something was asked for.
+    [[nodiscard]] bool look() noexcept;
+    [[nodiscard]] CopyOutcome answer(const Box& box, const CopyQuestion& question) noexcept;
+    /// Has the peer of the box, through that queue pair, this right? With the mutex.
+    [[nodiscard]] CopyOutcome check(const Box& box, const CopyQuestion& question) noexcept;
+    [[nodiscard]] bool may_use(QueuePair& qp, const CopyQuestion& question) const noexcept;
+    [[nodiscard]] bool was_posted(QueuePair& qp, const CopyQuestion& question) const noexcept;
+    [[nodiscard]] static CopyOutcome copy(const Box& box, const CopyQuestion& question) noexcept;
+
+    Node& node_;
+    std::mutex mutex_;  ///< a leaf, but for those of receive pools
+    std::vector<Served> served_;
+    std::vector<std::shared_ptr<Box>> boxes_;
+    bool private_memory_ = false;
+    bool asked_for_ = false;
+    std::unique_ptr<std::thread> thread_;
+    int process_ = 0;
+    std::atomic<std::uint64_t> working_{0};
+    std::atomic<bool> stop_{false};
+};
+
+}  // namespace millrace::soft

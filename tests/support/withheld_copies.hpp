@@ -1,0 +1,13 @@
+// Takes from this process, and from all that it starts, the right to copy from and to other
+// processes' memory, as a container's filter or Yama does it.
+#pragma once
+
+namespace millrace::test {
+
+/// False: the kernel has no filters here. Cannot be taken back.
+[[nodiscard]] bool withhold_copies() noexcept;
+
+/// The environment variable that makes every test program begin with it.
+inline constexpr const char* withhold_copies_setting = "MILLRACE_TEST_WITHHOLD_COPIES";
+
+}  // namespace millrace::test
