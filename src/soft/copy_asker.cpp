@@ -11,6 +11,7 @@
 #include "copy_in_order.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
 #include "shared_futex.hpp"
 
@@ -65,8 +66,15 @@ bool CopyAsker::map(PeerNode& peer, int file, std::uint64_t word) noexcept {
 }
 
 CopyResult CopyAsker::ask(PeerNode& peer, int file, const AskedCopy& wanted) noexcept {
-    const std::unique_lock guard{mutex_, patience};
-    if (!guard || !map(peer, file, wanted.box)) return CopyResult::busy;
+    // Other threads of this process ask, too; with a large message for some time.
+    base::NapParker parker;
+    const auto locked = [&] { return mutex_.try_lock(); };
+    if (base::wait_until(locked, base::Deadline::after(patience), base::WaitPolicy{}, parker) !=
+        base::Status::ok) {
+        return CopyResult::busy;
+    }
+    const std::lock_guard guard{mutex_, std::adopt_lock};
+    if (!map(peer, file, wanted.box)) return CopyResult::busy;
     for (std::size_t done = 0; done < wanted.bytes;) {
         const std::size_t part = std::min(wanted.bytes - done, largest_copy);
         const CopyResult result = ask_for(peer, wanted, done, part);

@@ -31,7 +31,7 @@ class CopyAsker {
                                      std::size_t bytes) noexcept;
     [[nodiscard]] CopyResult await(PeerNode& peer) noexcept;
 
-    std::timed_mutex mutex_;  ///< guards what follows
+    std::mutex mutex_;  ///< guards what follows
     std::uint64_t word_ = 0;
     Block block_;
     Mapping bell_page_;
