@@ -17,6 +17,7 @@
 #include "fences.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
@@ -214,6 +215,7 @@ bool CopyService::look() noexcept {
                 work_ends();  // it was taken back
                 continue;
             }
+            base::heard_from_peers();
             question = read_once(box->shared().question);
             outcome = check(*box, question);
         }
@@ -221,6 +223,7 @@ bool CopyService::look() noexcept {
         CopyBox& shared = box->shared();
         shared.outcome.store(static_cast<std::uint32_t>(outcome), std::memory_order_relaxed);
         work_ends();
+        base::telling_peers();
         shared.state.store(copy_done, std::memory_order_seq_cst);
         if (shared.waiting.load(std::memory_order_seq_cst) != 0) wake_sleepers(shared.state);
         any = true;
