@@ -108,6 +108,7 @@ void Executor::disconnect() noexcept {
     }
     receiver_word_ = no_word;
     sender_word_ = no_word;
+    claimed_ = 0;
     rung_send_ = RungEpoch{};
     rung_receive_ = RungEpoch{};
     node_ = nullptr;
@@ -436,6 +437,11 @@ bool Executor::receive_available(std::uint32_t& position) noexcept {
 /// From a shared receive queue: as late as possible, because nothing but a completion or a fault
 /// gives it back.
 bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept {
+    if (claimed_ != 0) [[unlikely]] {  // by a request that the receiver's owner did not copy yet
+        slot = &receiver_.end.pool.slot(claimed_ - 1);
+        position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+        return true;
+    }
     const ClaimedReceive claimed =
         receiver_.end.pool.claim_or_wait(index_of_qpn(receiver_.end.qpn), node_->number());
     if (claimed.slot == nullptr) return false;
@@ -772,8 +778,6 @@ Progress Executor::attempt(const Request& request) noexcept {
                                        remote_count, part)
                        : copy_by_owner(right, remote.data(), remote_count, local.data(),
                                        local_count, part);
-        // Its pool's receive is claimed, and cannot be given back from here.
-        if (pooled && result == CopyResult::busy) result = CopyResult::no_answer;
     }
     if (result != CopyResult::ok) {
         if constexpr (in_steps) reason_ = {ReasonKind::unmapped};
