@@ -75,6 +75,7 @@ CopyResult Executor::copy_word(const Request& request, CopyPurpose purpose, cons
 
 /// The peer does not serve us. If that was to be foreseen it may not know yet.
 CopyResult Executor::call_for_copies() noexcept {
+    if (!receiver_ready()) return CopyResult::busy;  // it has just gone: nobody is to be told
     std::atomic<std::uint32_t>& wishes = receiver_.end.block.fault->wishes;
     if ((wishes.fetch_or(wish_copies, std::memory_order_release) & wish_copies) == 0) {
         tell_copies_denied(peer_->pid());
