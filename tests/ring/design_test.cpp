@@ -145,6 +145,10 @@ TEST(Slot, HoldsPayloadPaddingAndMark) {
     EXPECT_EQ(slot_bytes_of(56, 8), 64U);
     EXPECT_EQ(slot_bytes_of(64, 8), 72U);
     EXPECT_EQ(slot_bytes_of(64, 64), 128U);
+    EXPECT_EQ(slot_bytes_of(4088, 8), 4096U);
+    EXPECT_EQ(slot_bytes_of(4096, 8), 4160U);  // a cache line of its own
+    EXPECT_EQ(slot_bytes_of(4096, 8, false), 4096U);
+    EXPECT_EQ(slot_bytes_of(5000, 256), 5120U);
     EXPECT_EQ(frame_bytes(0), 16U);
     EXPECT_EQ(frame_bytes(1), 24U);
     EXPECT_EQ(frame_bytes(8), 24U);

@@ -16,12 +16,16 @@
 namespace millrace::ring {
 
 /// The ring bytes that one fixed-size item takes: payload, padding, and a mark where items are
-/// marked.
+/// marked. Large items each begin at a cache line of their own, which costs them 1.4 % of ring at
+/// most: across lines, every fourth store of a copy goes to two of them.
 [[nodiscard]] constexpr std::uint64_t slot_bytes_of(std::uint64_t item_size,
                                                     std::uint64_t item_alignment,
                                                     bool marked = true) noexcept {
+    constexpr std::uint64_t large = 4096;
+    constexpr std::uint64_t cache_line = 64;
+    const std::uint64_t boundary = item_size >= large ? cache_line : 8;
     return round_up(round_up(item_size, 8) + (marked ? mark_bytes : 0),
-                    item_alignment > 8 ? item_alignment : 8);
+                    item_alignment > boundary ? item_alignment : boundary);
 }
 
 /// Which end of a ring this is.
