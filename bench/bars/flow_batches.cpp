@@ -36,7 +36,7 @@ Summary to_socket(const RoundOptions& options_of_rounds) {
 
 const BarRegistration fixed_batches{
     {.group = "flow",
-     .name = "8 B items in fixed batches of 16 to the ideal ring published every 16",
+     .name = "8 B items in fixed batches of 16, in place, to the ideal ring published every 16",
      .limit = 0.3,
      .sense = Sense::at_least,
      .unit = "x",
@@ -46,6 +46,7 @@ const BarRegistration fixed_batches{
                      [] {
                          auto queue = options<8>();
                          queue.batch = 16;
+                         queue.in_place = true;
                          return flow_batch_rate<8, fixed, 16>(queue, 8'000'000);
                      },
                      "items/s"});

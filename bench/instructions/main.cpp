@@ -125,9 +125,12 @@ void flow_queue() {
     }
 }
 
-void flow_batches() {
+void flow_batches(bool in_place) {
     constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
-    flow::Options options{.capacity = 16384, .endpoint = connect::Endpoint::open(), .batch = 16};
+    flow::Options options{.capacity = 16384,
+                          .endpoint = connect::Endpoint::open(),
+                          .batch = 16,
+                          .in_place = in_place};
     auto listener = flow::Listener::listen("127.0.0.1:0", options);
     const auto address = listener.address();
     auto [producer, consumer] =
@@ -182,7 +185,9 @@ int run(std::string_view operation) {
     } else if (operation == "flow-design-2") {
         flow_queue<ring::design_2>();
     } else if (operation == "flow-batches") {
-        flow_batches();
+        flow_batches(false);
+    } else if (operation == "flow-batches-in-place") {
+        flow_batches(true);
     } else if (operation == "message") {
         message_channel();
     } else if (operation == "verbs") {
@@ -190,7 +195,8 @@ int run(std::string_view operation) {
     } else {
         std::fprintf(stderr,
                      "usage: millrace-instructions "
-                     "flow-design-1|flow-design-2|flow-batches|message|verbs\n");
+                     "flow-design-1|flow-design-2|flow-batches|flow-batches-in-place|"
+                     "message|verbs\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

@@ -68,6 +68,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .batch = options.batch,
             .completions = options.completions,
             .own_transfer_queue = options.own_transfer_queue,
+            .in_place = options.in_place,
             .initial_position = options.initial_position};
 }
 
@@ -253,6 +254,9 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
             : "passive: the producer's items are moved within its calls");
     if (role == ring::Role::producer && options.completions == ring::Completions::events) {
         text += "completions: by events, each request signaled: a system call for each look\n";
+    }
+    if (terms.in_place) {
+        text += "in place: its ring is the consumer's, and the device has nothing to copy\n";
     }
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);
     return text + link.explain();

@@ -57,19 +57,24 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     if (options.completions == Completions::events) window_.use_events(link_.channel());
     const std::uint64_t size = terms_.ring_bytes;
     auto& domain = link_.protection_domain();
-    ring_memory_ =
-        domain.allocate(size + mark_bytes, D.data == DataFlow::pull ? verbs::Access::remote_read
-                                                                    : verbs::Access::none);
+    const auto allocate_ring = [&] {
+        ring_memory_ =
+            domain.allocate(size + mark_bytes, D.data == DataFlow::pull ? verbs::Access::remote_read
+                                                                        : verbs::Access::none);
+        ring_ = ring_memory_.data();
+    };
+    if (!options.in_place) allocate_ring();
     page_memory_ =
         domain.allocate(sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
     auto& page = *reinterpret_cast<Page*>(page_memory_.data());
-    ring_ = ring_memory_.data();
 
     slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = intransit_ = transferred_ = covered_ = room_end_ = terms_.initial;
     quarter_ = std::max<std::uint64_t>(size / 4, 1);
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
     if (batching_ == Batching::dynamic) quarter_ = 1;  // the end of each transfer is waited for
+    holds_marks_ =
+        D.data == DataFlow::pull && batching_ != Batching::none && design.mover == Mover::passive;
     page.wake.progress.store(terms_.initial);
     page.credit.store(PositionWord::pack(terms_.initial));
     page.transfer.store(PositionWord::pack(terms_.initial));
@@ -86,7 +91,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     }
     const Places theirs =
         exchange_places(link_,
-                        {.ring = ring_memory_.remote(),
+                        {.ring = options.in_place ? verbs::RemoteAddress{} : ring_memory_.remote(),
                          .page = page_memory_.remote(offsetof(Page, wake)),
                          .credit = page_memory_.remote(offsetof(Page, credit)),
                          .transfer = page_memory_.remote(offsetof(Page, transfer)),
@@ -96,7 +101,10 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     if constexpr (D.data == DataFlow::push2) {
         mover_ = Push2{window_, ring_memory_, terms_.chunk_bytes};
     } else {
-        mover_ = Push1{window_, ring_memory_, theirs.ring};
+        if (options.in_place) go_in_place(theirs.ring);
+        if (!terms_.in_place && options.in_place) allocate_ring();
+        mover_ = Push1{window_, terms_.in_place ? peer_ring_region_ : ring_memory_.region(),
+                       theirs.ring};
         mover_.set_zeros(size);
     }
     if constexpr (D.transfer == TransferNotification::push) {
@@ -127,6 +135,20 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
                                 page_memory_.slice(offsetof(Page, landing), sizeof(std::uint64_t))};
     }
     if (design.mover == Mover::active) start_mover();
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Sender<D>::go_in_place(verbs::RemoteAddress ring) {
+    // Where marks are held back by a WRITE of their own, they must not lie there before.
+    if (!terms_.in_order) return;
+    peer_ring_ = link_.queue_pair().map_remote(ring, terms_.ring_bytes);
+    if (peer_ring_ == nullptr) return;
+    peer_ring_region_ = link_.protection_domain().register_memory(
+        {peer_ring_.get(), terms_.ring_bytes}, verbs::Access::none);
+    ring_ = peer_ring_.get();
+    terms_.in_place = true;
+    holds_marks_ = batching_ != Batching::none;
 }
 
 template <Design D>

@@ -34,7 +34,7 @@ Status Sender<D>::push_failed(Status status) noexcept {
 template <Design D>
     requires(check_design<D>())
 bool Sender<D>::may_gather(Status& status) noexcept {
-    if (way_ != Way::straight && way_ != Way::weighed) return false;
+    if (terms_.in_place || (way_ != Way::straight && way_ != Way::weighed)) return false;
     // What waits for its batch goes first.
     if (produced_ != intransit_) {
         status = push();
@@ -76,6 +76,7 @@ Status Sender<D>::push_behind() noexcept {
     if (ended_ != Status::ok) return ended_;
     if constexpr (D.data != DataFlow::push1) return push_unit_runs();
     const std::uint64_t size = terms_.ring_bytes;
+    show_held_mark();
     bool refreshed = false;
     while (laid() != intransit_) {
         if (behind_offset_ == size) behind_offset_ = 0;

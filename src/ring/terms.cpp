@@ -198,6 +198,13 @@ void check(const RingOptions& options, Design design) {
                    "choose smaller batches or a larger ring");
         }
     }
+    if (options.in_place &&
+        (design.data != DataFlow::push1 || design.mover != Mover::passive || slot == 0)) {
+        refuse(slot == 0 ? "frames in place" : fmt::format("{} in place", to_string(design)),
+               "only items of one size, of push1 data and without a mover, are laid where the "
+               "consumer reads them",
+               "choose such a design, or leave in_place false");
+    }
     if (!(options.refresh_above >= 0 && options.refresh_above <= 1)) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
                "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");

@@ -361,7 +361,7 @@ CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t 
     if (to.direct != nullptr && from.direct != nullptr) [[likely]] {
         // Overlap is the program's mistake, or a region written onto itself: both have to end.
         if (to.direct < from.direct + bytes && from.direct < to.direct + bytes) [[unlikely]] {
-            __builtin_memmove(to.direct, from.direct, bytes);
+            if (to.direct != from.direct) __builtin_memmove(to.direct, from.direct, bytes);
         } else {
             copy_in_order(to.direct, from.direct, bytes);
         }

@@ -169,10 +169,12 @@ class Executor {
             from = source.read_from + at;
         }
         std::byte* const target_bytes = target.write_to + to;
-        // Overlap: the copy is not for it.
-        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]]
-            return false;
-        copy_in_order(target_bytes, from, length);
+        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]] {
+            // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
+            if (target_bytes != from) return false;
+        } else {
+            copy_in_order(target_bytes, from, length);
+        }
         if (target_bytes == stream_end_) {
             if (length <= largest_fetched_ahead) {
                 fetch_lines_ahead(target_bytes, length);

@@ -118,10 +118,16 @@ class PeerNode {
     [[nodiscard]] std::optional<Reach> reach(const RegionEntry& entry, std::uint32_t key,
                                              bool writable);
 
-    /// Takes the mappings of regions that are no longer registered out of the cache. They are
-    /// still mapped: the caller destroys them when every executor of this process that may have
-    /// checked such a key before this call has finished its copy.
-    [[nodiscard]] virtual std::vector<Mapping> retire_stale() = 0;
+    /// The same memory for the program itself, to be written: mapped as long as the pointer lives,
+    /// whatever the owner does. Null: it cannot be mapped.
+    [[nodiscard]] virtual std::shared_ptr<std::byte> map(const RegionFacts& facts,
+                                                         std::uint32_t key) = 0;
+
+    /// Takes the mappings of regions that are no longer registered out of the cache, to the end of
+    /// `retired`. They are still mapped: the caller drops them when every executor of this process
+    /// that may have checked such a key before this call has finished its copy. May throw
+    /// std::bad_alloc, with nothing done.
+    virtual void retire_stale(std::vector<std::shared_ptr<void>>& retired) = 0;
 
     /// Opens the write end of the bell pipe with that descriptor number in the peer: a descriptor
     /// of ours (shared with whoever has it already), or nullptr. A system call each time, to see

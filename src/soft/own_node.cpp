@@ -2,7 +2,10 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "bells.hpp"
 #include "peer_node.hpp"
@@ -44,9 +47,38 @@ class OwnNode final : public PeerNode {
             (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0)) {
             return std::nullopt;
         }
-        return Reach{reinterpret_cast<std::byte*>(facts.address), 0, 0};
+        const auto mapped = mapped_.find(key);
+        return Reach{mapped != mapped_.end() ? mapped->second.get()
+                                             : reinterpret_cast<std::byte*>(facts.address),
+                     0, 0};
     }
-    std::vector<Mapping> retire_stale() override { return {}; }
+    /// Not where it lies already: whoever registered it may unmap that. From then on, executors
+    /// reach it at the new place, too.
+    std::shared_ptr<std::byte> map(const RegionFacts& facts, std::uint32_t key) override {
+#if defined(__SANITIZE_THREAD__)
+        return nullptr;  // a second address would hide who synchronises with whom
+#endif
+        const std::scoped_lock lock{regions_->mutex()};
+        if (regions_->valid(key) == nullptr || !is_shared_and_writable(facts)) return nullptr;
+        if (const auto known = mapped_.find(key); known != mapped_.end()) return known->second;
+        std::size_t skip = 0;
+        Mapping mapping = map_region(pid(), facts, true, skip);
+        if (!mapping) return nullptr;
+        const auto shared = std::make_shared<Mapping>(std::move(mapping));
+        return mapped_[key] = std::shared_ptr<std::byte>{shared, shared->memory() + skip};
+    }
+    void retire_stale(std::vector<std::shared_ptr<void>>& retired) override {
+        const std::scoped_lock lock{regions_->mutex()};
+        retired.reserve(retired.size() + mapped_.size());
+        for (auto mapped = mapped_.begin(); mapped != mapped_.end();) {
+            if (regions_->valid(mapped->first) != nullptr) {
+                ++mapped;
+            } else {
+                retired.push_back(std::move(mapped->second));
+                mapped = mapped_.erase(mapped);
+            }
+        }
+    }
 
     std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
         const std::scoped_lock lock{mutex_};
@@ -66,6 +98,8 @@ class OwnNode final : public PeerNode {
     const std::shared_ptr<NodeMemory> memory_;
     const std::shared_ptr<RegionTable> regions_;
     const std::shared_ptr<const std::atomic<bool>> usable_;
+    /// By key; guarded by the regions' mutex.
+    std::map<std::uint32_t, std::shared_ptr<std::byte>> mapped_;
     std::mutex mutex_;
     Bells bells_;
 };

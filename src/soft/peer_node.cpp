@@ -13,6 +13,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -20,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <string>
@@ -78,24 +80,6 @@ Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, in
     }
     return Descriptor{
         ::open(fmt::format("/proc/self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
-}
-
-/// Maps what the entry describes from the first byte's page on; `skip`: where in that the first
-/// byte is. Empty: it is not (any longer) what the entry says.
-Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
-    const Descriptor file = open_file_of(pid, static_cast<int>(facts.descriptor), facts.device,
-                                         facts.inode, writable ? O_RDWR : O_RDONLY);
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0) return {};
-    const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    if (facts.file_offset > size || size - facts.file_offset < facts.length) return {};
-    const std::uint64_t unit = mapping_unit(file.get());
-    const std::uint64_t begin = facts.file_offset / unit * unit;
-    skip = facts.file_offset - begin;
-    const std::uint64_t bytes = (skip + facts.length + unit - 1) / unit * unit;
-    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
 }
 
 class ProcessNode final : public RemoteNode {
@@ -167,19 +151,30 @@ class ProcessNode final : public RemoteNode {
         std::size_t skip = 0;
         Mapping mapping = map_region(pid_, facts, writable, skip);
         if (!mapping) return by_process;
+        auto shared = std::make_shared<Mapping>(std::move(mapping));
         if (known != mapped_.end()) {
             stale_.push_back(std::move(known->second.mapping));
             mapped_.erase(known);
         }
         const auto [added, fresh] = mapped_.emplace(
-            std::pair{key, writable}, MappedRegion{std::move(mapping), skip, facts.device,
+            std::pair{key, writable}, MappedRegion{std::move(shared), skip, facts.device,
                                                    facts.inode, facts.file_offset, facts.length});
         return Reach{added->second.first_byte(), 0, 0};
     }
 
-    std::vector<Mapping> retire_stale() override {
+    std::shared_ptr<std::byte> map(const RegionFacts& facts, std::uint32_t key) override {
+        if (!is_shared_and_writable(facts) || !reach(facts, key, true)) return nullptr;
         const std::scoped_lock lock{mutex_};
-        std::vector<Mapping> retired = std::exchange(stale_, {});
+        const auto known = mapped_.find({key, true});
+        if (known == mapped_.end() || !known->second.is_of(facts)) return nullptr;
+        return {known->second.mapping, known->second.first_byte()};
+    }
+
+    void retire_stale(std::vector<std::shared_ptr<void>>& retired) override {
+        const std::scoped_lock lock{mutex_};
+        retired.reserve(retired.size() + stale_.size() + mapped_.size());
+        std::move(stale_.begin(), stale_.end(), std::back_inserter(retired));
+        stale_.clear();
         for (auto mapped = mapped_.begin(); mapped != mapped_.end();) {
             const std::uint32_t key = mapped->first.first;
             if (region(key)->key_word.load(std::memory_order_acquire) == key_word_of(key)) {
@@ -189,7 +184,6 @@ class ProcessNode final : public RemoteNode {
                 mapped = mapped_.erase(mapped);
             }
         }
-        return retired;
     }
 
     std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
@@ -243,13 +237,13 @@ class ProcessNode final : public RemoteNode {
     }
 
     struct MappedRegion {
-        Mapping mapping;
+        std::shared_ptr<Mapping> mapping;
         std::size_t skip;
         std::uint64_t device;
         std::uint64_t inode;
         std::uint64_t file_offset;
         std::uint64_t length;
-        [[nodiscard]] std::byte* first_byte() const noexcept { return mapping.memory() + skip; }
+        [[nodiscard]] std::byte* first_byte() const noexcept { return mapping->memory() + skip; }
         /// Generations come round after 255 registrations of an index: then the key is not enough.
         [[nodiscard]] bool is_of(const RegionFacts& facts) const noexcept {
             return device == facts.device && inode == facts.inode &&
@@ -282,7 +276,7 @@ class ProcessNode final : public RemoteNode {
 
     std::mutex mutex_;
     std::map<std::pair<std::uint32_t, bool>, MappedRegion> mapped_;  ///< by key and writable
-    std::vector<Mapping> stale_;
+    std::vector<std::shared_ptr<Mapping>> stale_;
     Bells bells_;
 };
 
@@ -359,6 +353,22 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
 }
 
 }  // namespace
+
+Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
+    const Descriptor file = open_file_of(pid, static_cast<int>(facts.descriptor), facts.device,
+                                         facts.inode, writable ? O_RDWR : O_RDONLY);
+    struct stat status {};
+    if (!file || ::fstat(file.get(), &status) != 0) return {};
+    const int seals = ::fcntl(file.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
+    const auto size = static_cast<std::uint64_t>(status.st_size);
+    if (facts.file_offset > size || size - facts.file_offset < facts.length) return {};
+    const std::uint64_t unit = mapping_unit(file.get());
+    const std::uint64_t begin = facts.file_offset / unit * unit;
+    skip = facts.file_offset - begin;
+    const std::uint64_t bytes = (skip + facts.length + unit - 1) / unit * unit;
+    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
+}
 
 std::optional<Reach> PeerNode::reach(const RegionEntry& entry, std::uint32_t key, bool writable) {
     const auto facts = read_region(entry, key);

@@ -9,6 +9,7 @@
 #include "fabric.hpp"
 #include "liveness.hpp"
 #include "node_memory.hpp"
+#include "region_facts.hpp"
 #include "region_table.hpp"
 
 namespace millrace::soft {
@@ -21,6 +22,17 @@ class RemoteNode : public PeerNode {
     /// In a child after fork: close what would make the peer believe that its parent lives.
     virtual void abandon() noexcept = 0;
 };
+
+/// Whether a peer may map it to write to it.
+[[nodiscard]] inline bool is_shared_and_writable(const RegionFacts& facts) noexcept {
+    return static_cast<RegionKind>(facts.kind) == RegionKind::shared_file &&
+           (facts.access & IBV_ACCESS_LOCAL_WRITE) != 0;
+}
+
+/// Maps what the entry describes from the first byte's page on; `skip`: where in that the first
+/// byte is. Empty: it is not (any longer) what the entry says.
+[[nodiscard]] Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable,
+                                 std::size_t& skip);
 
 /// What PeerNode::members finds in a group table that its owner may be changing.
 void find_members(const GroupEntry* table, std::uint32_t node,

@@ -119,24 +119,13 @@ void Process::collect(std::uint64_t now) noexcept {
 void Process::retire_mappings() {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : queue_pairs_) {
-        if (qp->peer != nullptr && !qp->peer->is_self()) peers.push_back(qp->peer.get());
+        if (qp->peer != nullptr) peers.push_back(qp->peer.get());
     }
     const auto targets = datagram_targets_.all();
-    for (const auto& target : targets) {
-        if (!target->peer().is_self()) peers.push_back(&target->peer());
-    }
+    for (const auto& target : targets) peers.push_back(&target->peer());
     std::sort(peers.begin(), peers.end());
     peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    for (PeerNode* peer : peers) {
-        std::vector<Mapping> stale = peer->retire_stale();
-        try {
-            retired_mappings_.insert(retired_mappings_.end(),
-                                     std::make_move_iterator(stale.begin()),
-                                     std::make_move_iterator(stale.end()));
-        } catch (const std::bad_alloc&) {
-            for (Mapping& mapping : stale) static_cast<void>(mapping.release());  // stay mapped
-        }
-    }
+    for (PeerNode* peer : peers) peer->retire_stale(retired_mappings_);
 }
 
 void Process::publish_before_sleep() noexcept {

@@ -123,7 +123,7 @@ class Process {
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
     std::atomic<std::uint64_t> last_collection_{0};
-    std::vector<Mapping> retired_mappings_;  ///< executors may still know them
+    std::vector<std::shared_ptr<void>> retired_mappings_;  ///< executors may still know them
     std::atomic<std::uint64_t> last_publication_{0};
     std::uint64_t publish_interval_;
     std::atomic<std::uint64_t> publication_cost_{0};  ///< ticks that the last one took

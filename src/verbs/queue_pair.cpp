@@ -156,4 +156,10 @@ bool QueuePair::writes_in_order() const noexcept {
     return path_->query_qp_data_in_order(raw_, IBV_WR_RDMA_WRITE, 0) == 1;
 }
 
+std::shared_ptr<std::byte> QueuePair::map_remote(RemoteAddress at,
+                                                 std::size_t length) const noexcept {
+    if (path_->map_remote == nullptr) return nullptr;
+    return path_->map_remote(raw_, at.address, at.rkey, length);
+}
+
 }  // namespace millrace::verbs

@@ -90,6 +90,41 @@ TEST(QueuePair, ReadsThePeersMemory) {
     EXPECT_EQ(std::memcmp(pair.a.memory.data(), pair.b.memory.data() + 64, 3000), 0);
 }
 
+TEST(QueuePair, MapsMemoryOfThePeerWhereTheDeviceCan) {
+    std::shared_ptr<std::byte> place;
+    {
+        Loopback loop;
+        auto& writer = loop.a.queue_pair;
+        auto& target = loop.b.memory;
+        place = writer.map_remote(target.remote(16), 1000);
+        if (place == nullptr) GTEST_SKIP() << "not this device, or not in this mode";
+        EXPECT_EQ(writer.map_remote(target.remote(16), target.size()), nullptr);  // beyond its end
+        EXPECT_EQ(writer.map_remote({target.remote().address, target.remote().rkey ^ 1}, 8),
+                  nullptr);
+        auto read_only = loop.domain.allocate(64, Access::remote_read);
+        EXPECT_EQ(writer.map_remote(read_only.remote(), 8), nullptr);
+        std::vector<std::byte> plain(64);  // not of a file that can be shared
+        auto region = loop.domain.register_memory(plain, Access::remote_write);
+        EXPECT_EQ(writer.map_remote(region.remote(), 8), nullptr);
+
+        std::memset(place.get(), 0x5a, 1000);
+        EXPECT_EQ(target.data()[16], std::byte{0x5a});
+        EXPECT_EQ(target.data()[1015], std::byte{0x5a});
+        EXPECT_EQ(target.data()[1016], std::byte{0});
+        // A WRITE from there to where it belongs changes nothing, and completes.
+        auto own = loop.domain.register_memory({place.get(), 1000}, Access::none);
+        const ibv_sge slice = own.slice(0, 1000);
+        ASSERT_EQ(writer.post(Write{
+                      .from = {&slice, 1}, .to = target.remote(16), .flags = SendFlags::signaled}),
+                  0);
+        EXPECT_TRUE(next(loop.a.sends).ok());
+        EXPECT_EQ(target.data()[1015], std::byte{0x5a});
+    }
+    // Whatever became of its owner.
+    place.get()[999] = std::byte{1};
+    EXPECT_EQ(place.get()[0], std::byte{0x5a});
+}
+
 TEST(QueuePair, SendsIntoPostedReceives) {
     Loopback pair;
     fill(pair.a.memory, 9);

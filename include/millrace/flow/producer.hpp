@@ -254,25 +254,31 @@ class Producer : public detail::ProducerEnd<D>,
     /// As many of `items` as there is room for; one at least, whose place is reserved.
     std::uint64_t lay(std::span<const T> items) noexcept {
         auto& sender = *this->sender_;
-        // Nothing of the sender in the loop: every store to the ring might change it.
         const std::uint64_t count = std::min<std::uint64_t>(items.size(), sender.room() / slot);
-        std::byte* at = sender.at();
-        std::uint64_t mark = ring::slot_mark(sender.position(), sender.terms().initial);
-        for (std::uint64_t i = 0; i < count; ++i) {
-            std::memcpy(at, &items[i], sizeof(T));
-            if constexpr (ring::has_marks(D)) {
-                if (D.data == ring::DataFlow::pull && i == 0) {
-                    sender.lay_mark(at + slot - ring::mark_bytes, mark);
-                } else {
-                    ring::store_word(at + slot - ring::mark_bytes, mark);
-                }
-            }
-            at += slot;
-            mark += slot;
-        }
+        std::byte* const first = sender.at();
+        const std::uint64_t mark = ring::slot_mark(sender.position(), sender.terms().initial);
+        std::memcpy(first, items.data(), sizeof(T));
+        lay_behind(first + slot, items.data() + 1, count - 1, mark + slot);
+        // Whoever looks on comes here first.
+        if constexpr (ring::has_marks(D)) sender.lay_mark(first + slot - ring::mark_bytes, mark);
         sender.append(count * slot);
         this->count(count);
         return count;
+    }
+    /// Items that nobody looks for yet: neither they nor their marks need be in order.
+    static void lay_behind(std::byte* __restrict at, const T* __restrict items, std::uint64_t count,
+                           [[maybe_unused]] std::uint64_t mark) noexcept {
+#pragma GCC unroll 4
+        for (std::uint64_t i = 0; i < count; ++i) {
+            std::memcpy(at + i * slot, items + i, sizeof(T));
+            if constexpr (D.data == ring::DataFlow::pull && ring::has_marks(D)) {
+                // A consumer READs ahead of what it was told.
+                ring::store_word(at + i * slot + slot - ring::mark_bytes, mark + i * slot);
+            } else if constexpr (ring::has_marks(D)) {
+                const std::uint64_t own = mark + i * slot;
+                std::memcpy(at + i * slot + slot - ring::mark_bytes, &own, sizeof own);
+            }
+        }
     }
     bool claimed_ = false;
 };

@@ -24,11 +24,11 @@ class Push1 {
   public:
     Push1() noexcept = default;
     /// `source` and `target` are rings of one size.
-    Push1(SendWindow& window, const verbs::RegisteredBuffer& source,
+    Push1(SendWindow& window, const verbs::MemoryRegion& source,
           verbs::RemoteAddress target) noexcept
         : window_{&window},
           source_{reinterpret_cast<std::uint64_t>(source.data())},
-          local_key_{source.region().lkey()},
+          local_key_{source.lkey()},
           target_{target} {}
 
     /// Posts the `bytes` at `offset`. `ok`, `full` (nothing was posted) or `peer_lost`.

@@ -124,11 +124,12 @@ class Sender {
         if (bytes < gather_) return base::Status::ok;
         return push_straight(bytes);
     }
-    /// Over pull, the consumer sees an item by its mark: so the first mark of a batch is laid when
-    /// the batch is sent. `at`: the word that shows an item, and lies in the one just reserved.
+    /// Over pull, and where items are laid in place, the consumer sees an item by its mark: so the
+    /// first mark of a batch is laid when the batch is sent. `at`: the word that shows an item, and
+    /// lies in the one just reserved.
     void lay_mark(std::byte* at, std::uint64_t word) noexcept {
-        if constexpr (D.data == DataFlow::pull) {
-            if (batching_ != Batching::none && way_ != Way::moved && produced_ == intransit_) {
+        if constexpr (may_hold_marks) {
+            if (holds_marks_ && produced_ == intransit_) [[unlikely]] {
                 held_at_ = at;
                 held_ = word;
                 return;
@@ -136,6 +137,8 @@ class Sender {
         }
         store_word(at, word);
     }
+    static constexpr bool may_hold_marks =
+        D.data == DataFlow::pull || (D.data == DataFlow::push1 && has_marks(D));
 
     // ---- items that lie elsewhere
 
@@ -240,6 +243,7 @@ class Sender {
     [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
     base::Status push_straight(std::uint64_t bytes) noexcept {
         if constexpr (D.data != DataFlow::push1) return push_unit_runs();
+        if constexpr (may_hold_marks) show_held_mark();
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
         const base::Status status = run(offset_ - bytes, bytes, produced_, signal_for(produced_));
@@ -277,8 +281,11 @@ class Sender {
         if (way_ != Way::moved) set_room(0);
     }
     void show_held_mark() noexcept {
-        if (held_at_ != nullptr) store_word(std::exchange(held_at_, nullptr), held_);
+        if (held_at_ != nullptr) [[unlikely]]
+            store_word(std::exchange(held_at_, nullptr), held_);
     }
+    /// Lays items where the consumer reads them, if it can.
+    void go_in_place(verbs::RemoteAddress ring);
     [[gnu::noinline]] base::Status push_behind() noexcept;
     [[gnu::noinline]] base::Status push_failed(base::Status status) noexcept;
     base::Status service() noexcept;
@@ -315,13 +322,14 @@ class Sender {
             return mover_.run(offset, bytes, signal);
         }
     }
-    /// How far the consumer can be: over pull it may find an item by its mark before push().
+    /// How far the consumer can be: over pull, and in place, it may find an item by its mark before
+    /// push().
     [[nodiscard]] std::uint64_t reachable() const noexcept {
         if constexpr (D.data == DataFlow::pull) {
             // And before the mover sees it: at most a ring beyond what is known to be pulled.
             return way_ == Way::moved ? transferred_ + terms_.ring_bytes : produced_;
         }
-        return intransit_;
+        return terms_.in_place ? produced_ : intransit_;
     }
     /// Tells the consumer how far it may go, where that is not in the data.
     base::Status tell() noexcept {
@@ -347,7 +355,7 @@ class Sender {
         return used >= terms_.window_bytes ? 0 : terms_.window_bytes - used;
     }
     [[nodiscard]] std::uint64_t own_room() const noexcept {
-        if constexpr (D.data == DataFlow::pull) return peer_room();
+        if (D.data == DataFlow::pull || terms_.in_place) return peer_room();
         return terms_.ring_bytes - (produced_ - transferred_);
     }
 
@@ -363,6 +371,7 @@ class Sender {
     Way way_ = Way::behind;
     Batching batching_ = Batching::none;
     base::Status ended_ = base::Status::ok;
+    bool holds_marks_ = false;
     bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
     bool waiting_ = false;  ///< in a wait that has come to its sleeper
 
@@ -370,6 +379,8 @@ class Sender {
     std::shared_ptr<connect::Endpoint> endpoint_;
     Terms terms_;
     verbs::RegisteredBuffer ring_memory_;
+    std::shared_ptr<std::byte> peer_ring_;  ///< in place: mapped here
+    verbs::MemoryRegion peer_ring_region_;
     verbs::RegisteredBuffer page_memory_;
     connect::Link link_;
     SendWindow window_;

@@ -22,8 +22,7 @@ namespace millrace::ring {
                                                     std::uint64_t item_alignment,
                                                     bool marked = true) noexcept {
     constexpr std::uint64_t large = 4096;
-    constexpr std::uint64_t cache_line = 64;
-    const std::uint64_t boundary = item_size >= large ? cache_line : 8;
+    const std::uint64_t boundary = item_size >= large ? 64 : 8;
     return round_up(round_up(item_size, 8) + (marked ? mark_bytes : 0),
                     item_alignment > boundary ? item_alignment : boundary);
 }
@@ -64,6 +63,11 @@ struct RingOptions {
     /// arrived, because nothing orders two queue pairs. What either end asks for holds for both.
     /// Work 000, section 6.1.
     bool own_transfer_queue = false;
+    /// Producer of items over push1 data without a mover: lays items where the consumer reads them,
+    /// if the device can show it that memory (verbs::QueuePair::map_remote). Requests are the same,
+    /// but the device has nothing to copy, and the two rings are one: it holds half as much. Where
+    /// the device cannot, the producer has a ring of its own as ever.
+    bool in_place = false;
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;
@@ -86,6 +90,7 @@ struct Terms {
     bool in_order = false;            ///< a run of items may be one WRITE: the device keeps the
                                       ///< order of its bytes, or the design does not need it
     bool own_transfer_queue = false;  ///< the counter of transfer push has a queue pair of its own
+    bool in_place = false;            ///< of the producer's: its ring is the consumer's
     bool far_fences = false;          ///< whoever sleeps makes the fences of whoever publishes
     std::uint64_t chunk_bytes = 0;    ///< push2: the transfer size; else 0
     std::uint64_t window_bytes = 0;   ///< what may lie at the consumer unconsumed

@@ -10,7 +10,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -80,6 +82,15 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept;
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) noexcept;
 int destroy_qp(ibv_qp* qp) noexcept;
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags) noexcept;
+
+/// Not of libibverbs: `length` bytes of the peer's memory at `address`, of its region `rkey` as a
+/// WRITE of `qp` would reach it, mapped into this process for as long as the pointer lives,
+/// whatever becomes of the owner. A WRITE from there to where it belongs has nothing to copy. The
+/// owner may look at (and change) the bytes at any time. Null: not in this mode, `qp` is not
+/// connected, the memory is not shared or not to be written.
+[[nodiscard]] std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address,
+                                                    std::uint32_t rkey,
+                                                    std::size_t length) noexcept;
 
 /// At most 32768 receives; IBV_SRQ_MAX_WR is not supported (no SRQ_RESIZE).
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 
 namespace millrace::verbs {
@@ -53,6 +54,9 @@ struct ControlPath {
     void (*ack_async_event)(ibv_async_event* event);
     /// 0 where the system's library is older than the call: order is then not guaranteed.
     int (*query_qp_data_in_order)(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
+    /// Of the soft device (soft/device.hpp); null for others.
+    std::shared_ptr<std::byte> (*map_remote)(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
+                                             std::size_t length) noexcept;
 };
 
 /// The soft device's control path. Always there.

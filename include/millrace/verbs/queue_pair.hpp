@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "millrace/verbs/completion_queue.hpp"
@@ -75,6 +77,13 @@ class QueuePair {
     [[nodiscard]] const ibv_qp_cap& capacity() const noexcept { return capacity_; }
     /// True if the bytes of one WRITE become visible in increasing address order at the peer.
     [[nodiscard]] bool writes_in_order() const noexcept;
+    /// Where a WRITE to `at` stores, `length` bytes, mapped into this process to be written
+    /// directly, for as long as the pointer lives. A WRITE from there to `at` then has nothing to
+    /// copy. The peer sees the bytes at once, and may change them. Null where the device cannot:
+    /// all but the soft device in mode `fast`, to memory that it shares (a `Buffer`), once the
+    /// queue pair is connected. For set-up: it makes system calls.
+    [[nodiscard]] std::shared_ptr<std::byte> map_remote(RemoteAddress at,
+                                                        std::size_t length) const noexcept;
 
     /// Posts one work request: 0, ENOMEM (no slot: poll completions first), EINVAL (illegal for
     /// this queue pair or its state). Never blocks, never throws.
