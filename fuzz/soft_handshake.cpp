@@ -14,6 +14,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <memory>
 #include <vector>
 
 #include "fabric.hpp"
@@ -147,7 +148,8 @@ void use(PeerNode& peer, Input& input) {
         case 6: static_cast<void>(peer.bell(static_cast<int>(input.below(64)))); break;
         default:
             peer.announce_membership();
-            static_cast<void>(peer.retire_stale());
+            std::vector<std::shared_ptr<void>> retired;
+            peer.retire_stale(retired);
             static_cast<void>(peer.same_process());
             break;
     }

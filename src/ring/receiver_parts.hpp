@@ -150,8 +150,8 @@ Status Receiver<D>::look() noexcept {
     }
     connect::PeerState peer = link_.peer();
     if (peer == connect::PeerState::alive) {
-        if constexpr (looks_at_marks && D.data == DataFlow::push1) return Status::empty;
-        // Who needs the queue pair to get items gets none over a broken one.
+        // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
+        // for it and post nothing that would tell it.
         if (!window_.broken() && !pool_.broken()) return Status::empty;
         peer = link_.peer_now();
         if (peer == connect::PeerState::alive) peer = connect::PeerState::lost;

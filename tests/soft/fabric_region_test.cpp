@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <sstream>
 #include <vector>
 
@@ -366,15 +367,18 @@ TEST(RegionReach, IsRefusedForAStaleKey) {
     const auto reach = owner.peer->reach(*owner.entry, owner.key, true);
     ASSERT_TRUE(reach);
     EXPECT_FALSE(owner.peer->reach(*owner.entry, owner.key + 1, false)) << "another generation";
-    EXPECT_TRUE(owner.peer->retire_stale().empty());
+    std::vector<std::shared_ptr<void>> retired;
+    owner.peer->retire_stale(retired);
+    EXPECT_TRUE(retired.empty());
     owner.process.write_line("drop");
     ASSERT_EQ(owner.process.read_line(), "dropped");
     EXPECT_FALSE(owner.peer->reach(*owner.entry, owner.key, true));
     EXPECT_EQ(owner.entry->key_word.load(), 0u);
-    const auto retired = owner.peer->retire_stale();
+    owner.peer->retire_stale(retired);
     ASSERT_EQ(retired.size(), 1u);
     EXPECT_EQ(reach->direct[0], std::byte{0}) << "still mapped, until the caller lets go";
-    EXPECT_TRUE(owner.peer->retire_stale().empty());
+    owner.peer->retire_stale(retired);
+    EXPECT_EQ(retired.size(), 1u);
     EXPECT_EQ(owner.peer->region(regions_per_node << 8 | 1), nullptr) << "beyond the table";
 }
 
