@@ -150,8 +150,8 @@ Status Receiver<D>::look() noexcept {
     }
     connect::PeerState peer = link_.peer();
     if (peer == connect::PeerState::alive) {
-        // Over a broken queue pair nothing comes any more, and no credit goes: the producer may wait
-        // for it and post nothing that would tell it.
+        // Over a broken queue pair nothing comes any more, and no credit goes: the producer may
+        // wait for it and post nothing that would tell it.
         if (!window_.broken() && !pool_.broken()) return Status::empty;
         peer = link_.peer_now();
         if (peer == connect::PeerState::alive) peer = connect::PeerState::lost;

@@ -147,8 +147,8 @@ class AnyEnds {
     /// What docs/flow.md says of the counters, of bytes of ring, holds at every instant:
     ///   consumed <= intransit <= produced, transferred <= intransit,
     ///   produced - transferred <= S, intransit - consumed <= S, what is known of it included.
-    /// Over pull data, and in place, the consumer may take what the producer has not told of yet, and
-    /// both rings are one, whose space is free when it is consumed.
+    /// Over pull data, and in place, the consumer may take what the producer has not told of yet,
+    /// and both rings are one, whose space is free when it is consumed.
     void check_counters() {
         const std::uint64_t consumed =
             consumer->stats().ring.bytes;  // at most, until the next look
@@ -159,7 +159,9 @@ class AnyEnds {
         EXPECT_LE(at_producer.intransit, at_producer.bytes);
         EXPECT_LE(at_producer.transferred, told);
         EXPECT_LE(at_producer.credited, told);
-        if (!in_place) EXPECT_LE(at_producer.bytes - at_producer.transferred, ring_bytes());
+        if (!in_place) {
+            EXPECT_LE(at_producer.bytes - at_producer.transferred, ring_bytes());
+        }
         EXPECT_LE(told - at_producer.credited, ring_bytes());
         if (!pulls) {
             EXPECT_LE(at_producer.credited, consumer->stats().ring.bytes);

@@ -40,19 +40,23 @@ INSTANTIATE_TEST_SUITE_P(Batching, InPlace,
                          [](const auto& way) { return std::string{name_of(way.param)}; });
 
 TEST_P(InPlace, KeepsOrderWhereTheRingWraps) {
-    at_every_point(keeps_order_where_the_ring_wraps<Numbered>);
+    at_every_point([](ring::Design design) { keeps_order_where_the_ring_wraps<Numbered>(design); });
 }
 TEST_P(InPlace, SaysFullAndGoesOn) {
     at_every_point([](ring::Design design) { says_full_and_goes_on<Numbered>(design, 1); });
 }
 TEST_P(InPlace, KeepsOrderWhereItsCountersWrap) {
-    at_every_point(keeps_order_where_counters_wrap<Numbered>);
+    at_every_point([](ring::Design design) { keeps_order_where_counters_wrap<Numbered>(design); });
 }
-TEST_P(InPlace, SleepsAndWakes) { at_every_point(sleeps_and_wakes<Numbered>); }
+TEST_P(InPlace, SleepsAndWakes) {
+    at_every_point([](ring::Design design) { sleeps_and_wakes<Numbered>(design); });
+}
 TEST_P(InPlace, LetsTheConsumerDrainAfterTheProducerClosed) {
-    at_every_point(drains_after_close<Numbered>);
+    at_every_point([](ring::Design design) { drains_after_close<Numbered>(design); });
 }
-TEST_P(InPlace, TellsOfLossAndOfClose) { at_every_point(tells_of_loss_and_of_close<Numbered>); }
+TEST_P(InPlace, TellsOfLossAndOfClose) {
+    at_every_point([](ring::Design design) { tells_of_loss_and_of_close<Numbered>(design); });
+}
 
 constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
 
