@@ -20,6 +20,7 @@ base::Status Sender<D>::push() noexcept {
     if (batching_ == Batching::dynamic) gather_ = 0;
     if (way_ == Way::behind) return push_behind();
     const std::uint64_t bytes = produced_ - intransit_;
+    show_held_mark();
     return bytes == 0 ? tell() : push_straight(bytes);
 }
 

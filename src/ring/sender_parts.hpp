@@ -392,7 +392,8 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     }
     if (D.data != DataFlow::push2 && terms_.in_order &&
         (way_ != Way::behind || produced_ == intransit_) && peer_room() >= bytes) {
-        way_ = batching_ == Batching::dynamic ? Way::weighed : Way::straight;
+        // Where a mark may be held back, push() lays it.
+        way_ = batching_ == Batching::dynamic || holds_marks_ ? Way::weighed : Way::straight;
         set_room(std::max(bytes, std::min({own_room(), peer_room(), size - offset_,
                                            space_.look_after(in_use())})));
     } else {

@@ -127,8 +127,22 @@ constexpr std::chrono::seconds perftest_patience{90};
 
 class Perftest : public testing::TestWithParam<Command> {};
 
+/// Before it prints, perftest compares two clocks, and gives up where others had its processor
+/// meanwhile. That says nothing about the device: then once more.
+auto run_perftest(const Command& command) {
+    auto pair = run_pair(command, Loading::library_path, perftest_patience);
+    for (int more = 5; more > 0; --more) {
+        const auto gave_up = [](const auto& side) {
+            return side.output.find("Correlation coefficient") != std::string::npos;
+        };
+        if (!gave_up(pair.client) && !gave_up(pair.server)) break;
+        pair = run_pair(command, Loading::library_path, perftest_patience);
+    }
+    return pair;
+}
+
 TEST_P(Perftest, EndsWellOnBothSidesAndPrintsAResult) {
-    const auto pair = run_pair(GetParam(), Loading::library_path, perftest_patience);
+    const auto pair = run_perftest(GetParam());
     ASSERT_TRUE(pair.success()) << pair;
     EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
     for (const auto* output : {&pair.client.output, &pair.server.output}) {

@@ -243,7 +243,6 @@ class Sender {
     [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
     base::Status push_straight(std::uint64_t bytes) noexcept {
         if constexpr (D.data != DataFlow::push1) return push_unit_runs();
-        if constexpr (may_hold_marks) show_held_mark();
         // Published before it is sent: a sleeping peer that finds it published waits for it.
         const bool wake = bell_.publish(produced_);
         const base::Status status = run(offset_ - bytes, bytes, produced_, signal_for(produced_));
