@@ -241,7 +241,7 @@ class RemappedPerftest : public Perftest {
 };
 
 TEST_P(RemappedPerftest, EndsWellOnBothSides) {
-    const auto pair = run_pair(GetParam(), Loading::library_path, perftest_patience);
+    const auto pair = run_perftest(GetParam());
     ASSERT_TRUE(pair.success()) << pair;
     EXPECT_THAT(pair.client.output, HasSubstr("#bytes")) << pair;
 }
