@@ -16,6 +16,7 @@
 #include "limits/socket_ends.hpp"
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
+#include "millrace/base/deadline.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/link.hpp"
 #include "queue_ends.hpp"
@@ -58,12 +59,17 @@ void put(Pair& pair, ProducingEnd& end, std::uint32_t number) {
     });
     require(status, "an item to and fro");
 }
-/// False: the other end closed.
-bool take(Pair& pair, ConsumingEnd& end, std::uint32_t number) {
+/// False: the other end closed. A passive producer sends, and tells, in its calls alone: what its
+/// last one could not do yet, on a link, `own` does while the answer is waited for.
+bool take(Pair& pair, ConsumingEnd& end, ProducingEnd& own, std::uint32_t number) {
+    constexpr int looks_before_help = 32;  // where requests complete at once, the answer is there
     base::Status status;
+    int looks = 0;
     pair.spin_until([&] {
         status = end.try_take(number);
-        return status != base::Status::empty;
+        if (status != base::Status::empty) return true;
+        if (++looks % looks_before_help == 0) (void)own.flush(base::Deadline::now());
+        return false;
     });
     require(status == base::Status::ok || status == base::Status::closed, "an item to and fro");
     return status == base::Status::ok;
@@ -154,7 +160,7 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
             pair.meet();
             const double half = median_half(chosen, handshakes, [&](std::uint32_t number) {
                 put(pair, *there, number);
-                require(take(pair, *back, number), "an item that comes back");
+                require(take(pair, *back, *there, number), "an item that comes back");
             });
             require(there->close(patience_of(chosen)), "the end");
             pair.meet();
@@ -167,7 +173,7 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
             const auto back = makers.connect_producer(chosen.design, address, options_of(chosen),
                                                       patience_of(chosen));
             pair.meet();
-            for (std::uint32_t number = 0; take(pair, *there, number); ++number) {
+            for (std::uint32_t number = 0; take(pair, *there, *back, number); ++number) {
                 put(pair, *back, number);
             }
             pair.meet();
