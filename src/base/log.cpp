@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -27,6 +26,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/signals.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {
@@ -157,14 +157,7 @@ Queue* started_queue() {
         return true;
     }();
     static_cast<void>(hooked);
-    // The thread inherits a mask that blocks all: signals belong to the program's own threads.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    struct Restore {
-        sigset_t* mask;
-        ~Restore() { pthread_sigmask(SIG_SETMASK, mask, nullptr); }
-    } restore{&before};
+    const SignalsBlocked blocked;
     auto* made = new Queue;
     queue.store(made, std::memory_order_release);
     return made;

@@ -2,7 +2,6 @@
 #include "copy_service.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
@@ -143,18 +143,13 @@ void CopyService::need_thread() noexcept {
 void CopyService::start() noexcept {
     if (thread_ != nullptr || boxes_.empty() || !(private_memory_ || asked_for_)) return;
     process_ = getpid();
-    // The program's signals are not this thread's.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const base::SignalsBlocked blocked;
     try {
         thread_ = std::make_unique<std::thread>([this] { run(); });
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "no thread to serve copies to peers: {}",
                   error.what());
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // --- the thread ---------------------------------------------------------------------------------

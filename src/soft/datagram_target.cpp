@@ -34,15 +34,6 @@ class SenderScope {
     std::uint64_t odd_;
 };
 
-[[nodiscard]] Reach advance(Reach reach, std::uint64_t bytes) noexcept {
-    if (reach.direct != nullptr) {
-        reach.direct += bytes;
-    } else {
-        reach.remote += bytes;
-    }
-    return reach;
-}
-
 [[nodiscard]] std::size_t sender_table_offset(const Geometry& geometry) noexcept {
     return geometry.block_size();  // page aligned
 }

@@ -23,16 +23,6 @@ namespace {
 /// What a cache slot points to while it holds nothing: never valid.
 const std::atomic<std::uint64_t> no_region{0};
 
-[[nodiscard]] Reach advance(const Reach& reach, std::uint64_t bytes) noexcept {
-    Reach moved = reach;
-    if (moved.direct != nullptr) {
-        moved.direct += bytes;
-    } else {
-        moved.remote += bytes;
-    }
-    return moved;
-}
-
 [[nodiscard]] std::uint64_t address_of(const Reach& reach) noexcept {
     return reach.direct != nullptr ? reinterpret_cast<std::uint64_t>(reach.direct) : reach.remote;
 }
@@ -373,30 +363,10 @@ CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t 
 
 CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* from,
                           std::uint32_t from_count, std::uint64_t total) noexcept {
-    std::uint32_t t = 0;
-    std::uint32_t f = 0;
-    std::uint64_t to_done = 0;
-    std::uint64_t from_done = 0;
-    while (total > 0 && t < to_count && f < from_count) {
-        std::uint64_t bytes = to[t].length - to_done;
-        if (from[f].length - from_done < bytes) bytes = from[f].length - from_done;
-        if (total < bytes) bytes = total;
-        const CopyResult result =
-            copy_one(advance(to[t].at, to_done), advance(from[f].at, from_done), bytes);
-        if (result != CopyResult::ok) return result;
-        total -= bytes;
-        to_done += bytes;
-        from_done += bytes;
-        if (to_done == to[t].length) {
-            ++t;
-            to_done = 0;
-        }
-        if (from_done == from[f].length) {
-            ++f;
-            from_done = 0;
-        }
-    }
-    return CopyResult::ok;
+    return for_each_run(to, to_count, from, from_count, total,
+                        [this](const Reach& there, const Reach& here, std::uint64_t bytes) {
+                            return copy_one(there, here, bytes);
+                        });
 }
 
 void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,

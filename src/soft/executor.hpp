@@ -317,6 +317,37 @@ class Executor {
                                   Piece* pieces, std::uint32_t& count,
                                   std::uint64_t& total) noexcept;
     [[nodiscard]] bool claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept;
+    /// Calls `copy_run` for each run of bytes that lies in one piece at both ends, in order, with
+    /// where it lies and how long it is; until one fails or `total` bytes are done.
+    template <class CopyRun>
+    [[nodiscard]] static CopyResult for_each_run(const Piece* to, std::uint32_t to_count,
+                                                 const Piece* from, std::uint32_t from_count,
+                                                 std::uint64_t total, CopyRun&& copy_run) noexcept {
+        std::uint32_t t = 0;
+        std::uint32_t f = 0;
+        std::uint64_t to_done = 0;
+        std::uint64_t from_done = 0;
+        while (total > 0 && t < to_count && f < from_count) {
+            std::uint64_t bytes = to[t].length - to_done;
+            if (from[f].length - from_done < bytes) bytes = from[f].length - from_done;
+            if (total < bytes) bytes = total;
+            const CopyResult result =
+                copy_run(advance(to[t].at, to_done), advance(from[f].at, from_done), bytes);
+            if (result != CopyResult::ok) return result;
+            total -= bytes;
+            to_done += bytes;
+            from_done += bytes;
+            if (to_done == to[t].length) {
+                ++t;
+                to_done = 0;
+            }
+            if (from_done == from[f].length) {
+                ++f;
+                from_done = 0;
+            }
+        }
+        return CopyResult::ok;
+    }
     [[nodiscard]] CopyResult copy(const Piece* to, std::uint32_t to_count, const Piece* from,
                                   std::uint32_t from_count, std::uint64_t total) noexcept;
     [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,

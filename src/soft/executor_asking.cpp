@@ -1,7 +1,5 @@
 // The executor's part that asks the peer to copy, where the operating system does not let this
 // process copy from and to the peer's memory itself. docs/soft-device.md, "The copy service".
-#include <algorithm>
-#include <array>
 
 #include "executor.hpp"
 
@@ -18,45 +16,18 @@ CopyResult Executor::copy_by_owner(const AskedCopy& right, const Piece* to, std:
     wanted.queue_pair = index_of_qpn(receiver_.end.qpn);
     if (wanted.box == 0) return call_for_copies();
     const bool in = copies_in(wanted.purpose);
-    std::uint32_t t = 0;
-    std::uint32_t f = 0;
-    std::uint64_t to_done = 0;
-    std::uint64_t from_done = 0;
-    while (total > 0 && t < to_count && f < from_count) {
-        const std::uint64_t bytes =
-            std::min({to[t].length - to_done, from[f].length - from_done, total});
-        const Piece& theirs = in ? to[t] : from[f];
-        const Piece& ours = in ? from[f] : to[t];
-        const std::uint64_t theirs_done = in ? to_done : from_done;
-        const std::uint64_t ours_done = in ? from_done : to_done;
-        CopyResult result = CopyResult::ok;
-        if (theirs.at.direct != nullptr || theirs.at.pid == nowhere) {
-            Reach there = theirs.at;
-            if (there.direct != nullptr) there.direct += theirs_done;
-            Reach here = ours.at;
-            if (here.direct != nullptr) here.direct += ours_done;
-            result = in ? copy_one(there, here, bytes) : copy_one(here, there, bytes);
-        } else {
-            counters_->add(Count::asked_copy);
-            wanted.address = theirs.at.remote + theirs_done;
-            wanted.local = ours.at.direct != nullptr ? ours.at.direct + ours_done : nullptr;
-            wanted.bytes = bytes;
-            result = peer_->ask_for_copy(wanted);
-        }
-        if (result != CopyResult::ok) return result;
-        total -= bytes;
-        to_done += bytes;
-        from_done += bytes;
-        if (to_done == to[t].length) {
-            ++t;
-            to_done = 0;
-        }
-        if (from_done == from[f].length) {
-            ++f;
-            from_done = 0;
-        }
-    }
-    return CopyResult::ok;
+    return for_each_run(to, to_count, from, from_count, total,
+                        [&](const Reach& there, const Reach& here, std::uint64_t bytes) {
+                            const Reach& theirs = in ? there : here;
+                            if (theirs.direct != nullptr || theirs.pid == nowhere) {
+                                return copy_one(there, here, bytes);
+                            }
+                            counters_->add(Count::asked_copy);
+                            wanted.address = theirs.remote;
+                            wanted.local = in ? here.direct : there.direct;
+                            wanted.bytes = bytes;
+                            return peer_->ask_for_copy(wanted);
+                        });
 }
 
 /// One half of an atomic on memory that this process does not map.

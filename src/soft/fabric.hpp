@@ -47,6 +47,15 @@ struct Reach {
     std::uint64_t remote = 0;     ///< else: this address in process `pid`, by process_vm_*
     pid_t pid = 0;
 };
+/// The same memory from so many bytes on.
+[[nodiscard]] inline Reach advance(Reach reach, std::uint64_t bytes) noexcept {
+    if (reach.direct != nullptr) {
+        reach.direct += bytes;
+    } else {
+        reach.remote += bytes;
+    }
+    return reach;
+}
 
 /// How a copy between two ranges ended.
 enum class CopyResult {

@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include "link_member.hpp"
 #include "link_time.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
@@ -66,19 +66,13 @@ void LinkEngine::add(QueuePair& qp) {
     queues_.push_back(&qp);
     if (thread_ != nullptr) return;
     process_ = getpid();
-    // The program's signals are not the engine's.
-    sigset_t all;
-    sigset_t before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const base::SignalsBlocked blocked;
     try {
         thread_ = std::make_unique<std::thread>([this] { run(); });
     } catch (...) {
-        pthread_sigmask(SIG_SETMASK, &before, nullptr);
         queues_.pop_back();
         throw;
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void LinkEngine::remove(QueuePair& qp) noexcept {

@@ -83,15 +83,17 @@ struct Kind<Bytes> {
     static std::uint64_t capacity(std::uint64_t items) { return 160 + 64 * (items - 1); }
 };
 
-/// Whether the producers of AnyEnds lay items in place. For a fixture to set.
-inline bool in_place = false;
+template <class Producer>
+[[nodiscard]] bool is_in_place(const Producer& producer) {
+    return producer.explain().find("in place") != std::string::npos;
+}
 
 /// Both ends of a queue of any design, in this process.
 template <class T>
 class AnyEnds {
   public:
     explicit AnyEnds(ring::Design design, Options options)
-        : AnyEnds{design, of_producer(options), with_endpoint(options)} {}
+        : AnyEnds{design, with_endpoint(options), with_endpoint(options)} {}
     AnyEnds(ring::Design design, const Options& producer_options, const Options& consumer_options) {
         Listener listener = Listener::listen(unique_address(), consumer_options);
         const std::string address = listener.address().to_string();
@@ -109,6 +111,7 @@ class AnyEnds {
             ADD_FAILURE() << error.what();
         }
         other.join();
+        in_place_ = producer && is_in_place(*producer);
     }
     /// Enqueues the item of a number, while calls of the passive consumer return the space that it
     /// owes: nobody else does, where both ends share a thread.
@@ -154,12 +157,12 @@ class AnyEnds {
             consumer->stats().ring.bytes;  // at most, until the next look
         const auto at_producer = producer->stats().ring;
         const bool pulls = producer->design().data == ring::DataFlow::pull;
-        const std::uint64_t told = pulls || in_place ? at_producer.bytes : at_producer.intransit;
+        const std::uint64_t told = pulls || in_place_ ? at_producer.bytes : at_producer.intransit;
         EXPECT_LE(consumed, told);
         EXPECT_LE(at_producer.intransit, at_producer.bytes);
         EXPECT_LE(at_producer.transferred, told);
         EXPECT_LE(at_producer.credited, told);
-        if (!in_place) {
+        if (!in_place_) {
             EXPECT_LE(at_producer.bytes - at_producer.transferred, ring_bytes());
         }
         EXPECT_LE(told - at_producer.credited, ring_bytes());
@@ -178,10 +181,7 @@ class AnyEnds {
                                                           alignof(detail::Taken<T>),
                                                           ring::has_marks(producer->design()));
     }
-    [[nodiscard]] static Options of_producer(Options options) {
-        options.in_place = in_place;
-        return with_endpoint(options);
-    }
+    bool in_place_ = false;
     std::deque<std::uint64_t> early_;  ///< what put() found, for take()
 };
 
@@ -195,6 +195,22 @@ class AnyEnds {
 }
 
 class EveryDesign : public testing::TestWithParam<ring::Design> {};
+
+/// Points with transfer push, on a queue pair of its own.
+class EveryOwnQueue : public EveryDesign {
+  protected:
+    [[nodiscard]] static Options asked() {
+        Options options;
+        options.own_transfer_queue = true;
+        return options;
+    }
+    /// Passive, and with the mover.
+    template <class Test>
+    static void both_ways(Test&& test) {
+        test(GetParam());
+        test(with(GetParam(), ring::Batching::dynamic, ring::Mover::active));
+    }
+};
 
 /// How the flows of a design are run. Its tests go through all points, one after the other.
 struct RunAs {

@@ -103,20 +103,7 @@ TEST_P(EveryWayOfItems, TellsOfLossAndOfClose) {
 }
 
 // Transfer push on a queue pair of its own.
-class EveryOwnQueueOfItems : public EveryDesign {
-  protected:
-    [[nodiscard]] static Options asked() {
-        Options options;
-        options.own_transfer_queue = true;
-        return options;
-    }
-    /// Passive, and with the mover.
-    template <class Test>
-    static void both_ways(Test&& test) {
-        test(GetParam());
-        test(with(GetParam(), ring::Batching::dynamic, ring::Mover::active));
-    }
-};
+class EveryOwnQueueOfItems : public EveryOwnQueue {};
 INSTANTIATE_TEST_SUITE_P(Points, EveryOwnQueueOfItems, testing::ValuesIn(every_pushed_transfer()),
                          [](const auto& point) { return name_of_point(point.param); });
 

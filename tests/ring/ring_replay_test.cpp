@@ -88,6 +88,16 @@ class Ring {
         ++consumed;
         return true;
     }
+    /// Takes everything that was put, what is stranded included.
+    void take_all() {
+        while (consumed != produced) {
+            ASSERT_TRUE(soon([&] {
+                (void)flush_once();
+                (void)receiver->idle();
+                return take();
+            })) << consumed;
+        }
+    }
     /// Calls of both ends, until `done`. On a device that completes at once nothing that is not
     /// done after some calls ever will be.
     template <class Done>
@@ -132,13 +142,7 @@ TYPED_TEST(RingReplay, ItemsBeyondBothRingsAreRefusedAndNoneIsOverwritten) {
             const SenderCounts counts = ring.sender->counts();
             EXPECT_LE(counts.intransit, (ring.consumed + size) * slot);
             EXPECT_LE(counts.bytes - counts.transferred, size * slot);
-            while (ring.consumed != ring.produced) {
-                ASSERT_TRUE(ring.soon([&] {
-                    (void)ring.flush_once();
-                    (void)ring.receiver->idle();
-                    return ring.take();
-                })) << ring.consumed;
-            }
+            ASSERT_NO_FATAL_FAILURE(ring.take_all());
         }
     }
 }
@@ -231,13 +235,7 @@ TYPED_TEST(RingReplay, NoGoodbyeIsSaidBeforeAllIsInTheConsumersRing) {
 TYPED_TEST(RingReplay, AFlushSendsWhatWasStranded) {
     Ring<TypeParam::value> ring{2};
     ASSERT_NO_FATAL_FAILURE(ring.fill());
-    while (ring.consumed != ring.produced) {
-        ASSERT_TRUE(ring.soon([&] {
-            (void)ring.flush_once();
-            (void)ring.receiver->idle();
-            return ring.take();
-        })) << ring.consumed;
-    }
+    ASSERT_NO_FATAL_FAILURE(ring.take_all());
 }
 
 // not_offered_again
