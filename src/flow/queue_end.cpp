@@ -163,7 +163,11 @@ std::string transfer_cost(ring::Design design, const ring::Terms& terms) {
                        : "the producer WRITEs 8 bytes behind each batch, at most one such WRITE "
                          "in flight";
         case TransferNotification::pull:
-            return "the consumer READs 8 bytes when less than a tenth of the ring is left to take";
+            return design.mover == ring::Mover::active
+                       ? "the mover of the consumer's process READs 8 bytes when less than a tenth "
+                         "of the ring is left to take: no dequeue waits for it"
+                       : "the consumer READs 8 bytes when less than a tenth of the ring is left to "
+                         "take";
         case TransferNotification::event: return "completions of the receives, no request";
         case TransferNotification::immediate: return "travels with the data, no request";
     }

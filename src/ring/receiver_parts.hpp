@@ -92,11 +92,16 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     if constexpr (D.transfer == TransferNotification::push) {
         transfer_ = TransferView<D.transfer>{all.transfer, terms_.initial};
     } else if constexpr (D.transfer == TransferNotification::pull) {
-        transfer_ = TransferView<D.transfer>{
-            window_,
-            CounterPull{window_, theirs.transfer,
-                        page_memory_.slice(offsetof(Page, transfer_landing), 8)},
-            terms_.initial};
+        const ibv_sge landing = page_memory_.slice(offsetof(Page, transfer_landing), 8);
+        if (design.mover == Mover::active) {
+            transfer_ = TransferView<D.transfer>{
+                std::make_unique<MovedPull>(link_, theirs.transfer, landing,
+                                            PositionWord::pack(terms_.initial)),
+                terms_.initial};
+        } else {
+            transfer_ = TransferView<D.transfer>{
+                window_, CounterPull{window_, theirs.transfer, landing}, terms_.initial};
+        }
     } else if constexpr (D.transfer == TransferNotification::immediate) {
         transfer_ = TransferView<D.transfer>{pool_, terms_.initial};
     }
@@ -303,6 +308,10 @@ void Receiver<D>::close() noexcept {
 template <Design D>
     requires(check_design<D>())
 ReceiverCounts Receiver<D>::counts() const noexcept {
+    std::uint64_t elsewhere = 0;
+    if constexpr (D.transfer == TransferNotification::pull) {
+        elsewhere = transfer_.posted_elsewhere();
+    }
     return {.bytes = consumed_ - terms_.initial,
             .credit_writes = space_.posted(),
             .credit_stores = credit_stores_,
@@ -310,7 +319,7 @@ ReceiverCounts Receiver<D>::counts() const noexcept {
             .data_reads = puller_.runs(),
             .receives = pool_.posted(),
             .events = bell_.rung(),
-            .work_requests = window_.posted(),
+            .work_requests = window_.posted() + elsewhere,
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken()};
 }

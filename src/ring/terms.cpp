@@ -344,8 +344,10 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           "transfer's bytes, and this one does not promise it",
                           "choose another transfer notification, such as event"};
     }
-    // One counter is in flight at most.
-    if (terms.own_transfer_queue) link.open_second_queue(16, deadline);
+    // One counter is in flight at most: what is pushed, or what the consumer's mover pulls.
+    const bool pulled_by_mover =
+        design.transfer == TransferNotification::pull && design.mover == Mover::active;
+    if (terms.own_transfer_queue || pulled_by_mover) link.open_second_queue(16, deadline);
     return terms;
 }
 

@@ -335,6 +335,25 @@ TEST_P(RequestsOf, AFullQueueAreThoseOfRuns) {
     }
 }
 
+// Nor does the one that dequeues, where the mover of its process pulls the counter.
+TEST_P(RequestsOf, AMoverThatPullsTheCounterAreNoneOfTheDequeuingThread) {
+    const ring::Design design = GetParam();
+    if (design.transfer != ring::TransferNotification::pull) return;
+    if (design.data == ring::DataFlow::pull || design.space != ring::SpaceNotification::pull) {
+        return;  // it pulls the data themselves, or returns credit
+    }
+    open(with(design, ring::Batching::none, ring::Mover::active), {});
+    consumers().posts.watched = std::this_thread::get_id();
+    for (std::uint64_t i = 0; i < items; ++i) {
+        ASSERT_EQ(ends_->put(i), Status::ok);
+        if (i % 40 != 39) continue;
+        for (std::uint64_t taken = i - 39; taken <= i; ++taken) ASSERT_EQ(ends_->take(), taken);
+    }
+    EXPECT_EQ(consumers().posts.by_watched, 0U);
+    EXPECT_GT(consumers().posts.read, 0U);
+    EXPECT_NE(ends_->consumer->explain().find("no dequeue waits for it"), std::string::npos);
+}
+
 // With an active mover, the thread that enqueues posts nothing.
 TEST_P(RequestsOf, AMoverAreNoneOfTheCallingThread) {
     const ring::Design design = GetParam();

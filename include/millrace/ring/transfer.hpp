@@ -8,11 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/status.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/moved_pull.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -132,15 +135,22 @@ class TransferView<TransferNotification::push> {
 };
 
 /// Pull: a READ of the producer's line, at most one in flight; prefetch() below the threshold, and
-/// look() when nothing is left.
+/// look() when nothing is left. With a mover, it is that which READs; who looks never waits.
 template <>
 class TransferView<TransferNotification::pull> {
   public:
     TransferView() noexcept = default;
     TransferView(SendWindow& window, CounterPull pull, std::uint64_t initial) noexcept
         : window_{&window}, pull_{pull}, position_{initial} {}
+    TransferView(std::unique_ptr<MovedPull> moved, std::uint64_t initial) noexcept
+        : moved_{std::move(moved)}, position_{initial} {}
     [[nodiscard]] std::uint64_t position() const noexcept { return position_.value(); }
     Claim look(std::uint64_t limit) noexcept {
+        if (moved_ != nullptr) {
+            const Claim claim = position_.take(moved_->word(), limit);
+            if (claim == Claim::nothing_new) moved_->want();
+            return claim;
+        }
         if (pull_.pending()) {
             (void)window_->reap();
             if (!pull_.poll()) return Claim::nothing_new;
@@ -152,11 +162,18 @@ class TransferView<TransferNotification::pull> {
         return pull_.poll() ? position_.take(pull_.value(), limit) : Claim::nothing_new;
     }
     void prefetch() noexcept { (void)pull_.start(); }
-    [[nodiscard]] std::uint64_t posted() const noexcept { return pull_.posted(); }
+    [[nodiscard]] std::uint64_t posted() const noexcept {
+        return moved_ != nullptr ? moved_->posted() : pull_.posted();
+    }
+    /// Of these, on the mover's queue pair.
+    [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept {
+        return moved_ != nullptr ? moved_->posted() : 0;
+    }
 
   private:
     SendWindow* window_ = nullptr;
     CounterPull pull_;
+    std::unique_ptr<MovedPull> moved_;
     PeerPosition position_;
 };
 
