@@ -17,14 +17,14 @@ MovedPull::MovedPull(connect::Link& link, verbs::RemoteAddress source, ibv_sge l
 MovedPull::~MovedPull() { mover_->remove(*this); }
 
 bool MovedPull::take() noexcept {
-    (void)window_.reap();
+    if (window_.reap() != base::Status::ok) broken_.store(true, std::memory_order_relaxed);
     if (!pull_.poll() || pull_.value() == word_.load(std::memory_order_relaxed)) return false;
     word_.store(pull_.value(), std::memory_order_release);
     return true;
 }
 
 MovedFlow::Next MovedPull::move() noexcept {
-    if (window_.broken()) return Next::idle;  // the socket tells the consumer
+    if (window_.broken()) return Next::idle;
     bool newer = false;
     if (pull_.pending()) {
         newer = take();
@@ -35,6 +35,8 @@ MovedFlow::Next MovedPull::move() noexcept {
         if (pull_.start() == base::Status::ok) {
             posted_.store(pull_.posted(), std::memory_order_relaxed);
             newer = take() || newer;
+        } else if (window_.broken()) {
+            broken_.store(true, std::memory_order_relaxed);
         }
         if (pull_.pending() && !newer) return Next::waiting;
     }

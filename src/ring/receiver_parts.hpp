@@ -157,7 +157,11 @@ Status Receiver<D>::look() noexcept {
     if (peer == connect::PeerState::alive) {
         // Over a broken queue pair nothing comes any more, and no credit goes: the producer may
         // wait for it and post nothing that would tell it.
-        if (!window_.broken() && !pool_.broken()) return Status::empty;
+        bool broken = window_.broken() || pool_.broken();
+        if constexpr (D.transfer == TransferNotification::pull) {
+            broken = broken || transfer_.broken();
+        }
+        if (!broken) return Status::empty;
         peer = link_.peer_now();
         if (peer == connect::PeerState::alive) peer = connect::PeerState::lost;
     }

@@ -6,6 +6,7 @@
 //                calling thread                  the mover's thread
 //   wanted       sets, and notifies the mover    takes
 //   word         loads                           stores, when a READ has brought another one
+//   broken       loads                           stores, when a READ has failed
 //   all else     -                               reads and writes
 #pragma once
 
@@ -43,6 +44,8 @@ class MovedPull final : public MovedFlow {
         wanted_.store(true, std::memory_order_seq_cst);
         mover_->notify();
     }
+    /// True once a READ has failed: the counter will not go on.
+    [[nodiscard]] bool broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
     /// READs that were posted. From any thread.
     [[nodiscard]] std::uint64_t posted() const noexcept {
         return posted_.load(std::memory_order_relaxed);
@@ -60,6 +63,7 @@ class MovedPull final : public MovedFlow {
     CounterPull pull_;
     std::shared_ptr<DataMover> mover_;
     std::atomic<std::uint64_t> posted_{0};
+    std::atomic<bool> broken_{false};
     alignas(cache_line) std::atomic<bool> wanted_{false};
     alignas(cache_line) std::atomic<std::uint64_t> word_;
 };

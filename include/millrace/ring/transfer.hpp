@@ -165,6 +165,8 @@ class TransferView<TransferNotification::pull> {
     [[nodiscard]] std::uint64_t posted() const noexcept {
         return moved_ != nullptr ? moved_->posted() : pull_.posted();
     }
+    /// True: the mover's queue pair is broken.
+    [[nodiscard]] bool broken() const noexcept { return moved_ != nullptr && moved_->broken(); }
     /// Of these, on the mover's queue pair.
     [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept {
         return moved_ != nullptr ? moved_->posted() : 0;
