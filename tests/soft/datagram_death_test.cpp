@@ -109,7 +109,8 @@ TEST(DatagramDeath, OfASenderThatStoppedInTheMiddleOfASendEndsTheWait) {
 
 TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
     int held = 0;
-    for (int round = 0; round < 60 && held < 2; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; held < 2 && !patience.expired(); ++round) {
         SCOPED_TRACE(round);
         StationOptions options;
         options.shared_memory = false;
@@ -152,7 +153,8 @@ TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
 
 TEST(DatagramFence, AStoppedSenderDoesNotHoldUpTheOthers) {
     int held = 0;
-    for (int round = 0; round < 60 && held < 2; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; held < 2 && !patience.expired(); ++round) {
         SCOPED_TRACE(round);
         StationOptions options;
         options.shared_memory = false;
@@ -211,7 +213,8 @@ TEST(DatagramFence, AStoppedSenderDoesNotHoldUpTheOthers) {
 }
 
 TEST(DatagramFence, DestroyingTheQueuePairOfAStoppedSenderDoesNotHandOutItsMemory) {
-    for (int round = 0; round < 60; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; !patience.expired(); ++round) {
         StationOptions options;
         options.shared_memory = false;
         Station station{options};

@@ -155,7 +155,8 @@ TEST(Death, OfAStoppedPeerInTheMiddleOfACopyEndsTheWait) {
 // known to have let go.
 TEST(Fence, KeepsMemoryThatAStoppedExecutorMayStillWriteTo) {
     int held = 0;
-    for (int round = 0; round < 20 && held < 2; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; held < 2 && !patience.expired(); ++round) {
         SCOPED_TRACE(round);
         EndpointOptions options;
         options.bytes = 16 << 20;
@@ -195,7 +196,9 @@ TEST(Fence, KeepsMemoryThatAStoppedExecutorMayStillWriteTo) {
 }
 
 TEST(Fence, DestroyingAQueuePairOfAStoppedExecutorDoesNotHandOutItsMemory) {
-    for (int round = 0; round < 10; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; !patience.expired(); ++round) {
+        SCOPED_TRACE(round);
         EndpointOptions options;
         options.bytes = 16 << 20;
         RemotePair pair{options};

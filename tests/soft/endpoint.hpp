@@ -17,9 +17,16 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/deadline.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::test {
+
+/// How long a test tries again that needs a coincidence, such as a peer that is stopped in the
+/// middle of a copy. Where processors are rare, sixty rounds may pass without one.
+inline base::Deadline patience_for_a_coincidence() {
+    return base::Deadline::after(std::chrono::seconds{40});
+}
 
 struct EndpointOptions {
     ibv_qp_type type = IBV_QPT_RC;
