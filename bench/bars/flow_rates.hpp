@@ -77,13 +77,8 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
         });
 }
 
-/// How long a consumer of batches that has caught up lets its producer work undisturbed: some 6 us,
-/// in which less than an eighth of a ring of 256 KiB is filled. Looking at once, it takes each
-/// cache line away from the producer that is about to write to it.
-inline constexpr int patience_of_batches = 128;
-
 /// The same by calls for `Batch` items at once: they are written into an array and enqueued, and
-/// dequeued into one and read, up to 64 at once. The consumer is patient.
+/// dequeued into one and read, up to 64 at once.
 template <std::size_t Size, ring::Design D, std::uint64_t Batch>
 double flow_batch_rate(const flow::Options& options, std::uint64_t items) {
     using Item = BarItem<Size>;
@@ -136,9 +131,6 @@ double flow_batch_rate(const flow::Options& options, std::uint64_t items) {
                     all &= item.holds(++number);
                 }
                 require(all, "the items of a flow queue");
-                if (result.count != taken.size()) {
-                    for (int i = 0; i < patience_of_batches; ++i) base::pause();
-                }
             }
             pair.meet();
         });

@@ -144,14 +144,14 @@ Judgement consumer_is_oblivious(const View& view) {
     }
     if (!found) return std::nullopt;
     return Verdict{
-        requests == 0 && calls < 0.001,
+        requests < 0.001 && calls < 0.001,
         fmt::format("at most {:.4f} requests and {:.4f} system calls per item", requests, calls)};
 }
 
 Judgement twice_a_raw_write(const View& view) {
     const auto ratio = view.ratio("basic", "raw write", Quantity::transfer_us, 4, 64);
     if (!ratio) return std::nullopt;
-    return Verdict{*ratio >= 1 && *ratio <= 2.5, fmt::format("{:.2f} times", *ratio)};
+    return Verdict{*ratio >= 1.8 && *ratio <= 2.5, fmt::format("{:.2f} times", *ratio)};
 }
 
 }  // namespace
@@ -248,7 +248,11 @@ const std::vector<Finding>& all_findings() {
          "less than 1 request (it wakes a producer that sleeps) and 1 system call per 1000 items",
          consumer_is_oblivious},
         {"6.4.1", "6.12", "An item takes a little more than twice as long as a raw RDMA write",
-         "median ratio up to 64 B between 1 and 2.5", twice_a_raw_write},
+         "median ratio up to 64 B between 1.8 and 2.5", twice_a_raw_write,
+         "an item is one WRITE, mark included, and enqueue and dequeue add less to it than the way "
+         "between two cores takes",
+         "an item is one WRITE, mark included, and the link's latency outweighs what enqueue and "
+         "dequeue add"},
         {"6.4.1", "6.12", "An item takes about half as long through the queue as over a socket",
          "median ratio up to 64 B of socket to queue at least 1.5",
          ratio_within("socket", "basic", Quantity::transfer_us, 1.5, any, 4, 64)},
