@@ -172,6 +172,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::gone:
         case Progress::owners:
         case Progress::busy:
+        case Progress::held:
         case Progress::failed: return false;
     }
     return false;

@@ -54,6 +54,7 @@ enum class Progress : std::uint8_t {
     busy,        ///< somebody holds the lock that an atomic needs
     failed,      ///< see `Executor::failure`
     not_due,     ///< in flight, as a whole or in part
+    held,        ///< the other side executes just now
 };
 
 /// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.

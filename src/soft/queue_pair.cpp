@@ -420,7 +420,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
             std::uint32_t free = run_free;
             if (!pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst)) {
-                return Progress::no_peer;  // the holder looks again after releasing it
+                return Progress::held;  // the holder looks again after releasing it
             }
         }
         for (;;) {
@@ -489,7 +489,7 @@ void QueuePair::run_own_pending() noexcept {
         }
         return;
     }
-    const Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
+    Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
         if (strict()) tell_failure(*this, own.failure(), own.reason());
         begin_send_error(own.failure());
@@ -512,7 +512,22 @@ void QueuePair::run_own_pending() noexcept {
         stall = Progress::done;
         return;
     }
-    if (link != nullptr && progress != Progress::done) link->stalled(head);
+    // Both sides look when something is due, so they meet often, and one of them does it. Who holds
+    // it for long may be stopped: then it is as if it were not there.
+    bool brief = false;
+    if (progress == Progress::held) {
+        const auto now = base::Clock::now();
+        if (held_head != head || held_since == base::Clock::time_point{}) {
+            held_head = head;
+            held_since = now;
+        }
+        brief = now - held_since < 1ms;
+        if (brief && stall != Progress::done && stalled_head == head) return;
+        progress = Progress::no_peer;
+    } else {
+        held_since = {};
+    }
+    if (link != nullptr && progress != Progress::done && !brief) link->stalled(head);
     if (progress != Progress::done && (stall != progress || stalled_head != head)) {
         if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
         stall = progress;

@@ -124,6 +124,8 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t stalled_head = 0;  ///< pending head that the clock below belongs to
     Progress stall = Progress::done;
     base::Clock::time_point stalled_since{};
+    std::uint32_t held_head = 0;  ///< the same for what the peer was found executing
+    base::Clock::time_point held_since{};
     std::uint32_t alarm = 0;  ///< channel's `alarms` for which its timer is set
     bool alarm_set = false;
     base::Clock::time_point next_connect{};
