@@ -2,11 +2,13 @@
 // protocols of ring/ that drive both ends in turn.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,6 +27,18 @@ namespace millrace::ring {
 inline std::shared_ptr<connect::Endpoint> endpoint() {
     static const auto shared = connect::Endpoint::open();
     return shared;
+}
+
+/// How long a test waits for what must come. With a mistake planted (tests/mutants) it does not, so
+/// that the end comes sooner.
+[[nodiscard]] inline std::chrono::seconds patience() {
+    const char* const fault = std::getenv("MILLRACE_TEST_FAULT");
+    return std::chrono::seconds{fault == nullptr || *fault == '\0' ? 40 : 5};
+}
+
+/// Nothing that is not done when a call returns ever will be by itself.
+[[nodiscard]] inline bool completes_at_once() {
+    return endpoint()->describe().find(", fast") != std::string::npos;
 }
 
 /// Two connected links in this process.
@@ -65,7 +79,7 @@ struct Links {
             status = window.reap();
             return status != base::Status::ok || window.done(window.posted());
         },
-        base::Deadline::after(std::chrono::seconds{20}), {}, parker);
+        base::Deadline::after(patience()), {}, parker);
     return waited == base::Status::ok ? status : waited;
 }
 
@@ -98,5 +112,19 @@ struct Pair {
         sleeper.connect_to(links.far_memory.remote(), far_fences);
     }
 };
+
+/// One turn of a wait in which nothing becomes ready.
+inline void turn(Pair& pair) {
+    pair.sleeper.prepare();
+    pair.sleeper.park(std::chrono::milliseconds{1});
+    pair.sleeper.retract();
+}
+
+/// Turns until the announcement stands, and its READ has found no news.
+inline void fall_asleep(Pair& pair) {
+    const base::Deadline deadline = base::Deadline::after(patience());
+    while (!pair.sleeper.waits_for_bell() && !deadline.expired()) turn(pair);
+    ASSERT_TRUE(pair.sleeper.waits_for_bell());
+}
 
 }  // namespace millrace::ring

@@ -6,18 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
 #include <thread>
 
-#include <unistd.h>
-
-#include "millrace/connect/link.hpp"
-#include "millrace/ring/receiver.hpp"
-#include "millrace/ring/sender.hpp"
-#include "millrace/ring/watermark.hpp"
-#include "ring/links.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/ring/design.hpp"
+#include "ring/ring_of_numbers.hpp"
 
 namespace millrace::ring {
 namespace {
@@ -25,101 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
-
-constexpr std::uint64_t slot = slot_bytes_of(8, 8);
-
-/// A ring of `capacity` numbers between two links in this process.
-template <Design D>
-class Ring {
-  public:
-    explicit Ring(std::uint64_t capacity, std::uint32_t credit_parts = 8) {
-        const RingOptions options{.capacity = capacity,
-                                  .item_size = 8,
-                                  .item_alignment = 8,
-                                  .credit_parts = credit_parts};
-        static std::atomic<int> number{0};
-        auto link = link_options("ring replay");
-        link.endpoint = endpoint();
-        auto listener = connect::Listener::listen(
-            connect::Address::parse("unix:@millrace-ring-replay-" + std::to_string(getpid()) + "-" +
-                                    std::to_string(++number)),
-            link);
-        const Deadline patience = Deadline::after(20s);
-        std::thread other{[&] {
-            sender.emplace(endpoint(), connect::connect(listener.address(), link, patience), D,
-                           options, patience);
-        }};
-        receiver.emplace(endpoint(), listener.accept(patience), D, options, patience);
-        other.join();
-    }
-
-    /// Lays the next number, without sending it.
-    Status lay() {
-        const Status status = sender->reserve(slot);
-        if (status != Status::ok) return status;
-        store_word(sender->at(), produced);
-        sender->lay_mark(sender->at() + slot - mark_bytes,
-                         slot_mark(sender->position(), sender->terms().initial));
-        sender->append(slot);
-        ++produced;
-        return Status::ok;
-    }
-    Status put() {
-        const Status status = lay();
-        return status == Status::ok ? sender->send() : status;
-    }
-    /// Puts until both rings are full.
-    void fill() {
-        while (put() == Status::ok) ASSERT_LE(produced - consumed, 10 * capacity());
-    }
-    /// Puts until both rings are full, as nobody takes anything.
-    void fill_both() {
-        ASSERT_TRUE(soon([&] {
-            while (put() == Status::ok) {
-            }
-            return produced - consumed == 2 * capacity();
-        }));
-    }
-    /// The next number has come; it is taken, and is the right one.
-    [[nodiscard]] bool take() {
-        if (!receiver->has_slot(slot)) return false;
-        EXPECT_EQ(load_word(receiver->slot()), consumed);
-        receiver->release_slot(slot);
-        ++consumed;
-        return true;
-    }
-    /// Takes everything that was put, what is stranded included.
-    void take_all() {
-        while (consumed != produced) {
-            ASSERT_TRUE(soon([&] {
-                (void)flush_once();
-                (void)receiver->idle();
-                return take();
-            })) << consumed;
-        }
-    }
-    /// Calls of both ends, until `done`. On a device that completes at once nothing that is not
-    /// done after some calls ever will be.
-    template <class Done>
-    [[nodiscard]] bool soon(Done&& done) {
-        const bool at_once = endpoint()->describe().find(", fast") != std::string::npos;
-        const Deadline deadline = Deadline::after(10s);
-        for (int calls = 0; at_once ? calls < 500 : !deadline.expired(); ++calls) {
-            if (done()) return true;
-            std::this_thread::sleep_for(50us);
-        }
-        return false;
-    }
-    [[nodiscard]] Status flush_once() {
-        return sender->flush(Deadline::now(), base::WaitPolicy::polling());
-    }
-    [[nodiscard]] std::uint64_t capacity() const { return sender->terms().capacity(); }
-
-    std::optional<Sender<D>> sender;
-    std::optional<Receiver<D>> receiver;
-    std::uint64_t produced = 0;
-    std::uint64_t consumed = 0;
-};
 
 template <class D>
 class RingReplay : public testing::Test {};
@@ -215,7 +115,7 @@ TYPED_TEST(RingReplay, AMarkIsNotThereBeforeItsItem) {
             }));
         }
         ASSERT_EQ(ring.sender->send(), Status::ok);
-        const Deadline deadline = Deadline::after(20s);
+        const Deadline deadline = Deadline::after(patience());
         while (ring.consumed != ring.produced) {
             ASSERT_FALSE(deadline.expired()) << ring.consumed;
             if (!ring.take()) (void)ring.flush_once();
@@ -262,7 +162,8 @@ TYPED_TEST(RingReplay, ClosedIsAnsweredWhenAllWasTakenAndNotBefore) {
     ASSERT_EQ(ring.receiver->idle(), Status::empty);
     ASSERT_FALSE(ring.receiver->has_slot(slot));
     ASSERT_EQ(ring.put(), Status::ok);
-    ASSERT_EQ(ring.sender->close(Deadline::after(20s), base::WaitPolicy::polling()), Status::ok);
+    ASSERT_EQ(ring.sender->close(Deadline::after(patience()), base::WaitPolicy::polling()),
+              Status::ok);
     // The looks for the peer are paced by the clock; after these it has seen the goodbye.
     std::this_thread::sleep_for(80ms);
     for (int i = 0; i < 3; ++i) {
@@ -276,7 +177,8 @@ TYPED_TEST(RingReplay, ClosedIsAnsweredWhenAllWasTakenAndNotBefore) {
 // space_not_rung: nothing makes the threads of a busy machine meet, so again until they have met.
 TYPED_TEST(RingReplay, AProducerThatSleepsIsRungForWhenSpaceReturns) {
     Ring<TypeParam::value> ring{1};
-    for (int round = 0; round < 30 && ring.receiver->counts().events == 0; ++round) {
+    const Deadline deadline = Deadline::after(patience());
+    while (ring.receiver->counts().events == 0 && !deadline.expired()) {
         ASSERT_NO_FATAL_FAILURE(ring.fill());
         std::atomic<bool> is_over{false};
         std::thread asleep{[&] {
@@ -286,7 +188,7 @@ TYPED_TEST(RingReplay, AProducerThatSleepsIsRungForWhenSpaceReturns) {
                     status = ring.put();
                     return status != Status::full;
                 },
-                Deadline::after(20s), base::WaitPolicy::blocking());
+                Deadline::after(patience()), base::WaitPolicy::blocking());
             EXPECT_EQ(waited, Status::ok);
             EXPECT_EQ(status, Status::ok);
             is_over = true;

@@ -14,20 +14,6 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 
-/// One turn of a wait in which nothing becomes ready.
-void turn(Pair& pair) {
-    pair.sleeper.prepare();
-    pair.sleeper.park(1ms);
-    pair.sleeper.retract();
-}
-
-/// Turns until the announcement stands, and its READ has found no news.
-void fall_asleep(Pair& pair) {
-    const Deadline deadline = Deadline::after(20s);
-    while (!pair.sleeper.waits_for_bell() && !deadline.expired()) turn(pair);
-    ASSERT_TRUE(pair.sleeper.waits_for_bell());
-}
-
 /// Publishes `number` while the sleeper is about to sleep, and rings.
 void wake_up(Pair& pair, std::uint64_t number) {
     const std::uint64_t before = pair.sleeper.woken();
@@ -44,7 +30,7 @@ void wake_up(Pair& pair, std::uint64_t number) {
 TEST(WakeUpReplay, NewsFromBeforeTheAnnouncementIsFoundByTheRead) {
     Pair pair;
     ASSERT_FALSE(pair.bell.publish(7)) << "nobody has announced anything";
-    const Deadline deadline = Deadline::after(2s);
+    const Deadline deadline = Deadline::after(patience());
     while (pair.sleeper.news_found == 0 && !deadline.expired()) {
         turn(pair);
         ASSERT_FALSE(pair.sleeper.waits_for_bell()) << "for an event that nobody will send";
@@ -58,7 +44,7 @@ TEST(WakeUpReplay, EveryAnnouncementHasAReadOfItsOwn) {
     wake_up(pair, 1);
     // Published between the two announcements, so nobody is rung for.
     if (pair.bell.publish(2)) GTEST_SKIP() << "it was quicker than this test and announced again";
-    const Deadline deadline = Deadline::after(2s);
+    const Deadline deadline = Deadline::after(patience());
     while (pair.sleeper.news_found == 0 && !deadline.expired()) {
         turn(pair);
         ASSERT_FALSE(pair.sleeper.waits_for_bell()) << "for an event that nobody will send";

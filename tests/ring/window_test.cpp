@@ -40,6 +40,21 @@ TEST(SendWindow, SignalsAtLeastEveryHalfQueueOfRequests) {
     }
 }
 
+TEST(SendWindow, SignalsOneOfEveryInterval) {
+    Links links{64};
+    SendWindow window{*links.near};
+    ibv_sge slice;
+    const verbs::Write write = write_of(links, slice);
+    for (int round = 0; round < 3; ++round) {
+        std::uint32_t signaled = 0;
+        for (std::uint32_t i = 0; i < window.signal_interval(); ++i) {
+            ASSERT_EQ(window.post(write), Status::ok);
+            signaled += window.last_is_signaled() ? 1 : 0;
+        }
+        ASSERT_EQ(signaled, 1U);
+    }
+}
+
 TEST(SendWindow, NeverPostsMoreThanTheQueueHoldsAndGoesOnForEver) {
     for (const std::uint32_t slots : {1U, 2U, 7U, 16U}) {
         Links links{slots};
@@ -47,7 +62,7 @@ TEST(SendWindow, NeverPostsMoreThanTheQueueHoldsAndGoesOnForEver) {
         ibv_sge slice;
         const verbs::Write write = write_of(links, slice);
         std::uint64_t posted = 0;
-        const Deadline deadline = Deadline::after(20s);
+        const Deadline deadline = Deadline::after(patience());
         while (posted < 50 * window.slots() && !deadline.expired()) {
             const Status status = window.post(write);
             ASSERT_TRUE(status == Status::ok || status == Status::full) << window.failure();
@@ -136,8 +151,8 @@ TEST(Counter, KeepsOnePushInFlightAndLosesNoValueThatIsOfferedAgain) {
         ASSERT_LE(window.posted() - window.completed(), 1U);
     }
     base::NapParker parker;
-    ASSERT_EQ(base::wait_until([&] { return push.offer(1000) == Status::ok; }, Deadline::after(20s),
-                               {}, parker),
+    ASSERT_EQ(base::wait_until([&] { return push.offer(1000) == Status::ok; },
+                               Deadline::after(patience()), {}, parker),
               Status::ok);
     ASSERT_EQ(settle(window), Status::ok);
     EXPECT_EQ(mirror.load(), 1000U);
@@ -177,13 +192,13 @@ void wake_with_every_number(Pair& pair) {
             const bool wake = pair.bell.publish(number);
             base::NapParker parker;
             EXPECT_EQ(base::wait_until([&] { return data.offer(number) == Status::ok; },
-                                       Deadline::after(20s), {}, parker),
+                                       Deadline::after(patience()), {}, parker),
                       Status::ok);
             if (wake) {
                 EXPECT_EQ(pair.bell.ring(), Status::ok);
             }
             // Waits for the answer, so that every number finds a sleeper, or one falling asleep.
-            const Deadline deadline = Deadline::after(20s);
+            const Deadline deadline = Deadline::after(patience());
             while (taken.load() != number && !deadline.expired()) base::pause();
             ASSERT_EQ(taken.load(), number) << "the sleeper was not woken";
             random = random * 6364136223846793005 + 1442695040888963407;
@@ -245,7 +260,7 @@ TEST(WakeUp, DoesNotSleepOnNewsThatCameBeforeItsFlag) {
     Pair pair;
     EXPECT_FALSE(pair.bell.publish(7));  // nobody sleeps yet: no event will come
     // The READ behind the flag finds it: from then on every park only naps.
-    const Deadline deadline = Deadline::after(20s);
+    const Deadline deadline = Deadline::after(patience());
     while (pair.sleeper.news_found == 0 && !deadline.expired()) {
         pair.sleeper.prepare();
         pair.sleeper.park(10ms);
