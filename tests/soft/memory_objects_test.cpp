@@ -88,7 +88,9 @@ TEST(Reregistration, LeavesTheRegionAsItWasWhenItIsRefused) {
 
 TEST(Reregistration, WhileAStoppedPeerMayBeCopyingLeavesNothingValid) {
     bool hit = false;
-    for (int round = 0; round < 20 && !hit; ++round) {
+    const base::Deadline patience = patience_for_a_coincidence();
+    for (int round = 0; !hit && !patience.expired(); ++round) {
+        SCOPED_TRACE(round);
         // A peer that is stopped in the middle of a copy. Most of its time it is.
         EndpointOptions large;
         large.bytes = 1 << 20;
