@@ -1,5 +1,7 @@
 // Streams of items through flow queues, and over a socket. See measure_flow.hpp.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/soft/link_facts.hpp"
 #include "queue_ends.hpp"
 
 namespace millrace::bench {
@@ -32,11 +35,17 @@ struct ConsumerReport {
     std::uint64_t calls;
 };
 
-/// One lap of the ring makes its memory known to both processes; where the link would take long for
-/// it, less must do.
+/// One lap of the ring makes its memory known to both processes: without it, whoever posts finds
+/// page after page. Where the link would take much longer for it than for the run, less must do.
 std::uint64_t warm_up_items(const FlowCase& chosen) {
-    const std::uint64_t most = (chosen.mode == "fast" ? 512U : 32U) << 20;
-    return std::clamp<std::uint64_t>(most / chosen.item_bytes, 1, chosen.capacity);
+    constexpr double least = 32U << 20;
+    constexpr double most = 512U << 20;
+    const std::uint64_t rate = soft::link_facts(chosen.mode).bits_per_second;
+    const double seconds = 1.5 * std::chrono::duration<double>{chosen.limit}.count();
+    const double bytes =
+        rate == 0 ? most : std::clamp(seconds * static_cast<double>(rate) / 8, least, most);
+    return std::clamp<std::uint64_t>(static_cast<std::uint64_t>(bytes) / chosen.item_bytes, 1,
+                                     chosen.capacity);
 }
 
 PairOptions pair_options(const FlowCase& chosen) {
