@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 
 namespace millrace::ring {
@@ -47,7 +48,9 @@ std::shared_ptr<DataMover> DataMover::of_this_process() {
     return mover;
 }
 
-DataMover::DataMover() : thread_{[this] { run(); }} {
+DataMover::DataMover() {
+    const base::SignalsBlocked blocked;
+    thread_ = std::thread{[this] { run(); }};
     (void)pthread_setname_np(thread_.native_handle(), "millrace-mover");
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -96,6 +97,25 @@ TEST(DataMover, SleepsWhileThereIsNothingToMove) {
         ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::ok);
         EXPECT_EQ(number, i);
     }
+}
+
+TEST(DataMover, LeavesSignalsToTheProgramsThreads) {
+    Ends<std::uint64_t, moved> ends{{}};
+    int seen = 0;
+    for (const auto& task : std::filesystem::directory_iterator{"/proc/self/task"}) {
+        std::ifstream status{task.path() / "status"};
+        std::string name;
+        for (std::string line; std::getline(status, line);) {
+            if (line.starts_with("Name:")) name = line.substr(line.find_last_of('\t') + 1);
+            if (name != "millrace-mover" || !line.starts_with("SigBlk:")) continue;
+            const std::uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+            for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM}) {
+                EXPECT_NE(blocked & (std::uint64_t{1} << (signal - 1)), 0U) << signal;
+            }
+            ++seen;
+        }
+    }
+    EXPECT_EQ(seen, 1);
 }
 
 TEST(DataMover, TellsTheProducerThatItsConsumerIsGone) {
