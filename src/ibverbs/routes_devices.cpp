@@ -94,6 +94,7 @@ int ibv_close_device(ibv_context* context) {
 }
 
 ibv_context* ibv_import_device(int command_descriptor) {
+    if (soft::owns_descriptor(command_descriptor)) return soft::import_device(command_descriptor);
     system_devices_only = true;
     ibv_context* context = system_ibv_import_device(command_descriptor);
     system_devices_only = false;

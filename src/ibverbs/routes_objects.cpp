@@ -20,12 +20,12 @@ int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
-    if (soft::owns(context)) return refuse_pointer();
-    return system_ibv_import_pd(context, handle);
+    return soft::owns(context) ? soft::import_pd(context, handle)
+                               : system_ibv_import_pd(context, handle);
 }
 
 void ibv_unimport_pd(ibv_pd* pd) {
-    if (!soft::owns(pd->context)) system_ibv_unimport_pd(pd);
+    soft::owns(pd->context) ? soft::unimport_pd(pd) : system_ibv_unimport_pd(pd);
 }
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
@@ -66,21 +66,20 @@ int ibv_dereg_mr(ibv_mr* mr) {
 }
 
 ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
-    if (soft::owns(pd->context)) return refuse_pointer();
-    return system_ibv_import_mr(pd, handle);
+    return soft::owns(pd->context) ? soft::import_mr(pd, handle) : system_ibv_import_mr(pd, handle);
 }
 
 void ibv_unimport_mr(ibv_mr* mr) {
-    if (!soft::owns(mr->context)) system_ibv_unimport_mr(mr);
+    soft::owns(mr->context) ? soft::unimport_mr(mr) : system_ibv_unimport_mr(mr);
 }
 
 ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
-    if (soft::owns(context)) return refuse_pointer();
-    return system_ibv_import_dm(context, handle);
+    return soft::owns(context) ? soft::import_dm(context, handle)
+                               : system_ibv_import_dm(context, handle);
 }
 
 void ibv_unimport_dm(ibv_dm* dm) {
-    if (!soft::owns(dm->context)) system_ibv_unimport_dm(dm);
+    soft::owns(dm->context) ? soft::unimport_dm(dm) : system_ibv_unimport_dm(dm);
 }
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {

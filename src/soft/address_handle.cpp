@@ -9,6 +9,7 @@
 #include <new>
 
 #include "context.hpp"
+#include "domains.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -20,7 +21,7 @@ constexpr std::uint8_t ib_transport = 0x1b;  ///< IBTA: next header of a GRH bef
 }  // namespace
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
-    if (attributes->port_num != 1 || attributes->sl > 15 ||
+    if (!usable(pd) || attributes->port_num != 1 || attributes->sl > 15 ||
         (attributes->is_global != 0 && attributes->grh.sgid_index != 0)) {
         errno = EINVAL;
         return nullptr;
@@ -49,7 +50,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
     } else {
         ah->reaches_host = attributes->dlid == own_lid;
     }
-    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    enter(pd);
     context_of(pd->context)->users.fetch_add(1);
     return ah;
 }
@@ -82,7 +83,7 @@ ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh,
 int destroy_ah(ibv_ah* public_ah) noexcept {
     auto* const ah = static_cast<AddressHandle*>(public_ah);
     Context* const owner = context_of(ah->context);
-    static_cast<ProtectionDomain*>(ah->pd)->users.fetch_sub(1);
+    leave(ah->pd);
     delete ah;
     release(owner);
     return 0;

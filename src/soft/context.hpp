@@ -9,9 +9,12 @@
 #include <memory>
 
 #include "asynchronous_events.hpp"
+#include "descriptor.hpp"
 #include "link.hpp"
 #include "mode.hpp"
+#include "opened_device.hpp"
 #include "process.hpp"
+#include "registration.hpp"
 #include "tracing.hpp"
 
 namespace millrace::soft {
@@ -20,9 +23,12 @@ struct ThreadDomain : ibv_td {
     std::atomic<int> users{0};
 };
 
+/// A handle of a protection domain; ibv_import_pd makes further ones.
 struct ProtectionDomain : ibv_pd {
-    std::uint32_t number = 0;
-    std::atomic<int> users{0};
+    std::uint32_t number = 0;  ///< the domain's
+    std::shared_ptr<Domain> domain;
+    /// Who needs this handle: the program, until it gives it back, and each object made with it.
+    std::atomic<int> holders{1};
     /// Of a parent domain: the protection domain that it stands for, whose number it has.
     ProtectionDomain* parent_of = nullptr;
     ThreadDomain* thread_domain = nullptr;
@@ -30,22 +36,16 @@ struct ProtectionDomain : ibv_pd {
     [[nodiscard]] bool single_threaded() const noexcept { return thread_domain != nullptr; }
 };
 
-struct DeviceMemory;
-class RemappedMemory;
-
+/// A handle of a registration; ibv_import_mr makes further ones, without address.
 struct MemoryRegion : ibv_mr {
-    std::uint64_t registration = 0;
-    std::uint64_t iova = 0;
-    std::uint32_t access = 0;
-    DeviceMemory* device_memory = nullptr;  ///< what it is a region of, if it is
-    bool plain = true;                      ///< of the program's memory
-    std::shared_ptr<RemappedMemory> remapped;
-    bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
+    std::shared_ptr<Registration> registration;
 };
 
 struct Context : verbs_context {
+    std::shared_ptr<OpenedDevice> opened;  ///< with the contexts imported from it, and from which
     std::shared_ptr<Process> process;
     Mode mode;                   ///< chosen when it was opened
+    Descriptor command;          ///< cmd_fd, until it is closed
     std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
     /// Who needs it: the program that opened it, until it closes it, and every object made from
     /// it. A program may close first (perftest does): what it left then works on until it is
@@ -59,6 +59,11 @@ struct Context : verbs_context {
     // Ours always is a verbs_context (verbs_get_ctx would ask).
     auto* const bytes = reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context);
     return static_cast<Context*>(reinterpret_cast<verbs_context*>(bytes));
+}
+
+/// Both were opened at once: one is imported from the other, or they are the same.
+[[nodiscard]] inline bool opened_together(ibv_context* one, ibv_context* other) noexcept {
+    return context_of(one)->opened == context_of(other)->opened;
 }
 
 /// One user less; the last one takes the context with it.

@@ -25,6 +25,8 @@ class Descriptor {
 
     [[nodiscard]] int get() const noexcept { return number_; }
     explicit operator bool() const noexcept { return number_ >= 0; }
+    /// Gives up ownership: the caller closes.
+    int release() noexcept { return std::exchange(number_, -1); }
     void close() noexcept {
         if (number_ >= 0) ::close(std::exchange(number_, -1));
     }

@@ -107,17 +107,21 @@ void check_mode(std::string_view mode) { static_cast<void>(parse_mode(mode)); }
 __be64 get_device_guid(ibv_device*) noexcept { return guid(); }
 int get_device_index(ibv_device*) noexcept { return 0; }
 
-ibv_context* open_or_throw(ibv_device* device) {
+namespace {
+
+/// A context of an opened device. Takes `command` over if it succeeds.
+[[nodiscard]] ibv_context* make_context(std::shared_ptr<OpenedDevice> opened, Descriptor& command) {
     auto context = std::make_unique<Context>();
-    context->mode = mode_of_environment();
-    context->process = Process::current();
+    context->opened = std::move(opened);
+    context->mode = context->opened->mode;
+    context->process = context->opened->process;
+    context->link = context->opened->link;
     context->events =
         std::make_unique<AsynchronousEvents>(context->process->node().liveness_descriptor());
     context->process->add(*context->events);
-    if (context->mode.scheduled()) context->link = Link::open(context->mode);
     ibv_context& plain = context->context;
-    plain.device = device;
-    plain.cmd_fd = -1;
+    plain.device = &devices().soft0;
+    plain.cmd_fd = command.get();
     plain.async_fd = context->events->descriptor();
     plain.num_comp_vectors = 1;
     pthread_mutex_init(&plain.mutex, nullptr);
@@ -145,16 +149,15 @@ ibv_context* open_or_throw(ibv_device* device) {
     context->reg_dm_mr = reg_dm_mr;
     context->alloc_null_mr = alloc_null_mr;
     Tracing::install(*context);
+    context->command = std::move(command);
     return &context.release()->context;
 }
 
-ibv_context* open_device(ibv_device* device) noexcept {
-    if (!owns(device)) {
-        errno = ENODEV;
-        return nullptr;
-    }
+/// Null with errno instead of what `make` throws.
+template <class Make>
+[[nodiscard]] ibv_context* made_or_errno(const Make& make) noexcept {
     try {
-        return open_or_throw(device);
+        return make();
     } catch (const base::Error& error) {
         // An errno value says too little.
         base::log(base::LogLevel::error, "soft", "{}", error.what());
@@ -169,11 +172,50 @@ ibv_context* open_device(ibv_device* device) noexcept {
     return nullptr;
 }
 
+}  // namespace
+
+ibv_context* open_or_throw(ibv_device*) {
+    auto opened = OpenedDevice::open();
+    Descriptor command = opened->descriptor();
+    return make_context(std::move(opened), command);
+}
+
+ibv_context* open_device(ibv_device* device) noexcept {
+    if (!owns(device)) {
+        errno = ENODEV;
+        return nullptr;
+    }
+    return made_or_errno([device] { return open_or_throw(device); });
+}
+
+bool owns_descriptor(int command_descriptor) noexcept {
+    return OpenedDevice::behind(command_descriptor) != nullptr;
+}
+
+ibv_context* import_device(int command_descriptor) noexcept {
+    return made_or_errno([command_descriptor]() -> ibv_context* {
+        auto opened = OpenedDevice::behind(command_descriptor);
+        if (opened == nullptr) {
+            errno = EINVAL;
+            return nullptr;
+        }
+        Descriptor command{command_descriptor};
+        try {
+            return make_context(std::move(opened), command);
+        } catch (...) {
+            command.release();  // it stays the program's
+            throw;
+        }
+    });
+}
+
 int close_device(ibv_context* public_context) noexcept {
     Context* const context = context_of(public_context);
     if (context->tracing != nullptr) context->tracing->closes();
     // Events of what is left have no reader any more.
     public_context->async_fd = -1;
+    public_context->cmd_fd = -1;
+    context->command.close();
     context->events->close();
     release(context);
     return 0;

@@ -10,30 +10,50 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "context.hpp"
 #include "layout.hpp"
+#include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
 namespace {
 
-[[nodiscard]] bool within(const DeviceMemory& memory, std::uint64_t offset,
+[[nodiscard]] bool within(const DeviceBytes& memory, std::uint64_t offset,
                           std::size_t length) noexcept {
     return offset <= memory.length && length <= memory.length - offset;
 }
 
 int copy_to(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) noexcept {
-    const auto& memory = *static_cast<DeviceMemory*>(to);
+    const DeviceBytes& memory = *static_cast<DeviceMemory*>(to)->bytes;
     if (!within(memory, offset, length)) return EINVAL;
-    std::memcpy(memory.memory + offset, from, length);
+    std::memcpy(memory.mapping.memory() + offset, from, length);
     return 0;
 }
 
 int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) noexcept {
-    const auto& memory = *static_cast<DeviceMemory*>(from);
+    const DeviceBytes& memory = *static_cast<DeviceMemory*>(from)->bytes;
     if (!within(memory, offset, length)) return EINVAL;
-    std::memcpy(to, memory.memory + offset, length);
+    std::memcpy(to, memory.mapping.memory() + offset, length);
     return 0;
+}
+
+/// A handle of them, in `context`. Null with errno.
+[[nodiscard]] ibv_dm* make_handle(ibv_context* context,
+                                  std::shared_ptr<DeviceBytes> bytes) noexcept {
+    auto* const made = new (std::nothrow) DeviceMemory{};
+    if (made == nullptr) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    made->context = context;
+    made->handle = bytes->handle;
+    made->memcpy_to_dm = copy_to;
+    made->memcpy_from_dm = copy_from;
+    made->bytes = std::move(bytes);
+    made->owner = context_of(context);
+    made->owner->users.fetch_add(1);
+    return made;
 }
 
 }  // namespace
@@ -45,39 +65,54 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
         errno = EINVAL;
         return nullptr;
     }
-    std::unique_ptr<DeviceMemory> made{new (std::nothrow) DeviceMemory{}};
-    if (made == nullptr) {
+    OpenedDevice& opened = *context_of(context)->opened;
+    try {
+        auto bytes = std::make_shared<DeviceBytes>();
+        const std::size_t whole = (attributes->length + page_size - 1) / page_size * page_size;
+        bytes->file =
+            Descriptor{::memfd_create("millrace-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+        const int file = bytes->file.get();
+        // Allocated here, where a lack of memory is an error and not a signal later.
+        if (file < 0 || ::ftruncate(file, static_cast<off_t>(whole)) != 0 ||
+            ::fallocate(file, 0, 0, static_cast<off_t>(whole)) != 0 ||
+            ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+            return nullptr;
+        }
+        bytes->mapping = Mapping{file, 0, whole, PROT_READ | PROT_WRITE};
+        if (!bytes->mapping) return nullptr;
+        bytes->length = attributes->length;
+        opened.add(bytes);
+        ibv_dm* const made = make_handle(context, bytes);
+        if (made == nullptr) opened.forget(*bytes);
+        return made;
+    } catch (const std::bad_alloc&) {
         errno = ENOMEM;
         return nullptr;
     }
-    const std::size_t bytes = (attributes->length + page_size - 1) / page_size * page_size;
-    made->file =
-        Descriptor{::memfd_create("millrace-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    // Allocated here, where a lack of memory is an error and not a signal later.
-    if (!made->file || ::ftruncate(made->file.get(), static_cast<off_t>(bytes)) != 0 ||
-        ::fallocate(made->file.get(), 0, 0, static_cast<off_t>(bytes)) != 0 ||
-        ::fcntl(made->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        return nullptr;
-    }
-    made->mapping = Mapping{made->file.get(), 0, bytes, PROT_READ | PROT_WRITE};
-    if (!made->mapping) return nullptr;
-    made->context = context;
-    made->memcpy_to_dm = copy_to;
-    made->memcpy_from_dm = copy_from;
-    made->memory = made->mapping.memory();
-    made->length = attributes->length;
-    made->owner = context_of(context);
-    made->owner->users.fetch_add(1);
-    return made.release();
 }
 
-int free_dm(ibv_dm* public_memory) noexcept {
-    auto* memory = static_cast<DeviceMemory*>(public_memory);
-    if (memory->users.load() != 0) return EBUSY;
+int free_dm(ibv_dm* memory) noexcept {
+    DeviceBytes& bytes = *static_cast<DeviceMemory*>(memory)->bytes;
+    if (const int error = bytes.users.end(); error != 0) return error;
+    context_of(memory->context)->opened->forget(bytes);
+    unimport_dm(memory);
+    return 0;
+}
+
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
+    auto bytes = context_of(context)->opened->device_memory(handle);
+    if (bytes == nullptr) {
+        errno = ENOENT;
+        return nullptr;
+    }
+    return make_handle(context, std::move(bytes));
+}
+
+void unimport_dm(ibv_dm* public_memory) noexcept {
+    auto* const memory = static_cast<DeviceMemory*>(public_memory);
     Context* const owner = memory->owner;
     delete memory;
     release(owner);
-    return 0;
 }
 
 }  // namespace millrace::soft

@@ -4,11 +4,11 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 
-#include "descriptor.hpp"
-#include "mapping.hpp"
+#include "registration.hpp"
 
 namespace millrace::soft {
 
@@ -16,13 +16,10 @@ struct Context;
 
 inline constexpr std::size_t max_device_memory = std::size_t{64} << 20;  ///< per allocation
 
+/// A handle of device memory; ibv_import_dm makes further ones.
 struct DeviceMemory : ibv_dm {
     Context* owner = nullptr;
-    Descriptor file;  ///< open, so that peers can map it
-    Mapping mapping;
-    std::byte* memory = nullptr;
-    std::size_t length = 0;
-    std::atomic<int> users{0};  ///< regions of it
+    std::shared_ptr<DeviceBytes> bytes;
 };
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept;

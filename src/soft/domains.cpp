@@ -1,37 +1,101 @@
-// Protection domains, thread domains and parent domains.
+// Protection domains and their handles, thread domains and parent domains.
 #include "domains.hpp"
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "context.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
 
-ibv_pd* alloc_pd(ibv_context* context) noexcept {
-    auto* pd = new (std::nothrow) ProtectionDomain{};
+namespace {
+
+/// A handle of the domain, in `context`. Null with errno.
+[[nodiscard]] ProtectionDomain* make_handle(ibv_context* context,
+                                            std::shared_ptr<Domain> domain) noexcept {
+    auto* const pd = new (std::nothrow) ProtectionDomain{};
     if (pd == nullptr) {
         errno = ENOMEM;
         return nullptr;
     }
-    Context* const owner = context_of(context);
     pd->context = context;
-    pd->number = owner->process->new_pd();
-    pd->handle = pd->number;
-    owner->users.fetch_add(1);
+    pd->domain = std::move(domain);
+    pd->number = pd->domain->number;
+    pd->handle = pd->domain->handle;
+    context_of(context)->users.fetch_add(1);
     return pd;
 }
 
-int dealloc_pd(ibv_pd* public_pd) noexcept {
-    auto* pd = static_cast<ProtectionDomain*>(public_pd);
-    if (pd->users.load() != 0) return EBUSY;
-    if (pd->parent_of != nullptr) pd->parent_of->users.fetch_sub(1);
-    if (pd->thread_domain != nullptr) pd->thread_domain->users.fetch_sub(1);
-    release(context_of(pd->context));
+}  // namespace
+
+void hold(ibv_pd* pd) noexcept { static_cast<ProtectionDomain*>(pd)->holders.fetch_add(1); }
+
+void drop(ibv_pd* public_pd) noexcept {
+    auto* const pd = static_cast<ProtectionDomain*>(public_pd);
+    if (pd->holders.fetch_sub(1) != 1) return;
+    Context* const owner = context_of(pd->context);
     delete pd;
+    release(owner);
+}
+
+void enter(ibv_pd* pd) noexcept {
+    static_cast<ProtectionDomain*>(pd)->domain->users.enter();
+    hold(pd);
+}
+
+void leave(ibv_pd* pd) noexcept {
+    static_cast<ProtectionDomain*>(pd)->domain->users.leave();
+    drop(pd);
+}
+
+bool usable(const ibv_pd* pd) noexcept {
+    return !static_cast<const ProtectionDomain*>(pd)->domain->users.ended();
+}
+
+ibv_pd* alloc_pd(ibv_context* context) noexcept {
+    OpenedDevice& opened = *context_of(context)->opened;
+    try {
+        auto domain = opened.add_domain();
+        ProtectionDomain* const pd = make_handle(context, domain);
+        if (pd == nullptr) opened.forget(*domain);
+        return pd;
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+}
+
+ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
+    auto domain = context_of(context)->opened->domain(handle);
+    if (domain == nullptr) {
+        errno = ENOENT;
+        return nullptr;
+    }
+    return make_handle(context, std::move(domain));
+}
+
+int dealloc_pd(ibv_pd* public_pd) noexcept {
+    auto* const pd = static_cast<ProtectionDomain*>(public_pd);
+    if (const int error = pd->domain->users.end(); error != 0) return error;
+    if (pd->parent_of != nullptr) {
+        leave(pd->parent_of);
+        if (pd->thread_domain != nullptr) pd->thread_domain->users.fetch_sub(1);
+    } else {
+        context_of(pd->context)->opened->forget(*pd->domain);
+    }
+    drop(pd);
     return 0;
+}
+
+void unimport_pd(ibv_pd* public_pd) noexcept {
+    auto* const pd = static_cast<ProtectionDomain*>(public_pd);
+    // A parent domain has no other handle, and so would keep what it stands for for ever.
+    if (pd->parent_of != nullptr && dealloc_pd(pd) == 0) return;
+    drop(pd);
 }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
@@ -66,24 +130,29 @@ ibv_pd* alloc_parent_domain(ibv_context* context,
     }
     auto* const pd = static_cast<ProtectionDomain*>(attributes->pd);
     auto* const thread = static_cast<ThreadDomain*>(attributes->td);
-    if (pd == nullptr || pd->context != context || pd->parent_of != nullptr ||
+    if (pd == nullptr || !opened_together(pd->context, context) || pd->parent_of != nullptr ||
         (thread != nullptr && thread->context != context)) {
         errno = EINVAL;
         return nullptr;
     }
-    auto* const parent = new (std::nothrow) ProtectionDomain{};
-    if (parent == nullptr) {
-        errno = ENOMEM;
+    if (!usable(pd)) {
+        errno = EINVAL;
         return nullptr;
     }
-    parent->context = context;
-    parent->number = pd->number;  // what is made from it protects as the protection domain does
-    parent->handle = pd->handle;
+    ProtectionDomain* parent = nullptr;
+    try {
+        auto domain = std::make_shared<Domain>();
+        domain->number = pd->number;  // what is made from it protects as the protection domain does
+        domain->handle = pd->handle;
+        parent = make_handle(context, std::move(domain));
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+    }
+    if (parent == nullptr) return nullptr;
     parent->parent_of = pd;
     parent->thread_domain = thread;
-    pd->users.fetch_add(1);
+    enter(pd);
     if (thread != nullptr) thread->users.fetch_add(1);
-    context_of(context)->users.fetch_add(1);
     return parent;
 }
 

@@ -10,7 +10,7 @@
 namespace millrace::soft {
 
 struct MemoryWindow;
-struct MemoryRegion;
+struct Registration;
 
 struct LocalOperation {
     ibv_wr_opcode opcode = IBV_WR_LOCAL_INV;  ///< or IBV_WR_BIND_MW
@@ -18,7 +18,7 @@ struct LocalOperation {
     std::uint32_t slot = 0;
     std::uint32_t key = 0;  ///< to be invalidated, or the window's new one
     MemoryWindow* window = nullptr;
-    MemoryRegion* region = nullptr;  ///< null: the window is to show nothing
+    Registration* region = nullptr;  ///< null: the window is to show nothing
     std::uint64_t address = 0;
     std::uint64_t length = 0;
     std::uint32_t access = 0;

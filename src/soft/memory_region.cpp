@@ -1,11 +1,14 @@
 // Memory regions of the soft device. docs/soft-device.md, "Fences".
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "context.hpp"
 #include "control_calls.hpp"
 #include "device_memory.hpp"
+#include "domains.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
 #include "remapped_memory.hpp"
@@ -14,14 +17,21 @@ namespace millrace::soft {
 
 namespace {
 
-/// Brings a registration into the form that the program sees.
-void describe(MemoryRegion& region, const LocalRegion& made, std::uint64_t registration) noexcept {
-    region.handle = made.key >> 8;
-    region.lkey = made.key;
-    region.rkey = made.key;
-    region.iova = made.iova;
-    region.access = made.access;
-    region.registration = registration;
+/// A registration as the program sees it.
+void describe(MemoryRegion& region) noexcept {
+    const Registration& registration = *region.registration;
+    region.handle = index_of_key(registration.key);
+    region.lkey = registration.key;
+    region.rkey = registration.key;
+}
+
+/// Brings what the node made into the registration.
+void take_over(Registration& registration, const LocalRegion& made, Process& process) noexcept {
+    registration.key = made.key;
+    registration.iova = made.iova;
+    registration.length = made.length;
+    registration.access = made.access;
+    registration.number = process.next_registration();
 }
 
 /// Peers that may not copy it themselves are to be served from now on.
@@ -32,34 +42,67 @@ void tell_copies(Process& process, std::uint32_t key) noexcept {
     }
 }
 
+/// Ends what nobody knows of yet.
+void give_back(Process& process, std::uint32_t key) noexcept {
+    if (key == 0) return;
+    process.node().invalidate_region(key);
+    process.node().release_region(key, false);
+}
+
+/// A handle of the registration. Null with errno.
+[[nodiscard]] MemoryRegion* make_handle(ibv_pd* pd,
+                                        std::shared_ptr<Registration> registration) noexcept {
+    auto* const region = new (std::nothrow) MemoryRegion{};
+    if (region == nullptr) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    region->context = pd->context;
+    region->pd = pd;
+    region->registration = std::move(registration);
+    region->length = region->registration->length;
+    describe(*region);
+    hold(pd);
+    context_of(pd->context)->users.fetch_add(1);
+    return region;
+}
+
 /// Makes a region of what `add` registers; nullptr with errno.
 template <class Add>
 [[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
-    std::unique_ptr<MemoryRegion> region{new (std::nothrow) MemoryRegion{}};
-    if (region == nullptr) {
+    if (!usable(pd)) {
+        errno = EINVAL;
+        return nullptr;
+    }
+    try {
+        auto registration = std::make_shared<Registration>();
+        registration->domain = static_cast<ProtectionDomain*>(pd)->domain;
+        LocalRegion made;
+        if (const int error = add(process.node(), registration->domain->number, made); error != 0) {
+            errno = error;
+            return nullptr;
+        }
+        take_over(*registration, made, process);
+        MemoryRegion* region = make_handle(pd, registration);
+        try {
+            if (region != nullptr) owner->opened->add(region->handle, registration);
+        } catch (const std::bad_alloc&) {
+            unimport_mr(std::exchange(region, nullptr));
+            errno = ENOMEM;
+        }
+        if (region == nullptr) {
+            give_back(process, made.key);
+            return nullptr;
+        }
+        registration->domain->users.enter();
+        tell_copies(process, made.key);
+        return region;
+    } catch (const std::exception&) {
         errno = ENOMEM;
         return nullptr;
     }
-    LocalRegion made;
-    int error = 0;
-    try {
-        error = add(process.node(), static_cast<ProtectionDomain*>(pd)->number, made);
-    } catch (const std::exception&) {
-        error = ENOMEM;
-    }
-    if (error != 0) {
-        errno = error;
-        return nullptr;
-    }
-    region->context = pd->context;
-    region->pd = pd;
-    describe(*region, made, process.next_registration());
-    tell_copies(process, made.key);
-    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
-    owner->users.fetch_add(1);
-    return region.release();
 }
 
 /// Where it is asked for and can be done.
@@ -89,8 +132,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint
         });
     if (region == nullptr) return nullptr;
     region->addr = address;
-    region->length = length;
-    region->remapped = std::move(remapped);
+    region->registration->remapped = std::move(remapped);
     return region;
 }
 
@@ -100,111 +142,140 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
             return node.add_nothing(number, made);
         });
     if (region == nullptr) return nullptr;
-    region->addr = nullptr;
-    region->length = ~std::size_t{0};
-    region->plain = false;
+    region->registration->plain = false;
     return region;
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::size_t length,
                   unsigned access) noexcept {
-    auto* memory = static_cast<DeviceMemory*>(public_memory);
-    if (memory->context != pd->context || (access & IBV_ACCESS_ZERO_BASED) == 0 ||
-        offset > memory->length || length > memory->length - offset) {
+    const auto& memory = static_cast<DeviceMemory*>(public_memory)->bytes;
+    if (!opened_together(public_memory->context, pd->context) || memory->users.ended() ||
+        (access & IBV_ACCESS_ZERO_BASED) == 0 || offset > memory->length ||
+        length > memory->length - offset) {
         errno = EINVAL;
         return nullptr;
     }
-    ibv_mr* const made = reg_mr(pd, memory->memory + offset, length, 0, access);
+    ibv_mr* const made = reg_mr(pd, memory->mapping.memory() + offset, length, 0, access);
     if (made == nullptr) return nullptr;
     auto* region = static_cast<MemoryRegion*>(made);
     region->addr = nullptr;  // it has none that a program may use
-    region->plain = false;
-    region->device_memory = memory;
-    memory->users.fetch_add(1);
+    region->registration->plain = false;
+    region->registration->device_memory = memory;
+    memory->users.enter();
     return region;
+}
+
+ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
+    auto registration = context_of(pd->context)->opened->registration(handle);
+    if (registration == nullptr) {
+        errno = ENOENT;
+        return nullptr;
+    }
+    return make_handle(pd, std::move(registration));
+}
+
+void unimport_mr(ibv_mr* mr) noexcept {
+    auto* const region = static_cast<MemoryRegion*>(mr);
+    ibv_pd* const pd = region->pd;
+    Context* const owner = context_of(region->context);
+    delete region;
+    drop(pd);
+    release(owner);
 }
 
 int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_t length,
              unsigned access) noexcept {
     auto* region = static_cast<MemoryRegion*>(public_mr);
+    Registration& registration = *region->registration;
     const bool new_place = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     const bool new_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-    if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || region->invalid ||
-        !region->plain || (new_place && (address == nullptr || length == 0)) ||
-        (new_pd && (pd == nullptr || pd->context != region->context))) {
+    if (registration.ended) return refuse_rereg(ENOENT);
+    if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || registration.invalid ||
+        !registration.plain || (new_place && (address == nullptr || length == 0)) ||
+        (new_pd &&
+         (pd == nullptr || !usable(pd) || !opened_together(pd->context, region->context)))) {
         return refuse_rereg(EINVAL);
     }
-    if (!new_place) {
-        address = region->addr;
-        length = region->length;
+    Context* const owner = context_of(region->context);
+    Process& process = *owner->process;
+    const auto domain = new_pd ? static_cast<ProtectionDomain*>(pd)->domain : registration.domain;
+    std::uint64_t iova = registration.iova;
+    if (new_place) {
+        iova = reinterpret_cast<std::uintptr_t>(address);
+    } else {
+        // An imported handle has no address: the table has.
+        const RegionEntry* const entry = process.node().local_region(registration.key);
+        if (entry == nullptr) return refuse_rereg(EINVAL);
+        address = reinterpret_cast<void*>(entry->address);
+        length = registration.length;
     }
-    if (!new_pd) pd = region->pd;
-    if (!new_access) access = region->access;
-    std::uint64_t iova = region->iova;
-    if (new_place) iova = reinterpret_cast<std::uintptr_t>(address);
+    if (!new_access) access = registration.access;
     if ((access & IBV_ACCESS_ZERO_BASED) != 0) iova = 0;
-    Process& process = *context_of(region->context)->process;
-    if (process.windows().any_on(*region)) return refuse_rereg(EBUSY);
-    auto remapped = new_place ? remap(address, length) : region->remapped;
+    if (process.windows().any_on(registration)) return refuse_rereg(EBUSY);
+    auto remapped = new_place ? remap(address, length) : registration.remapped;
     // The new one first: where it cannot be made, the old one is as it was.
     LocalRegion made;
     try {
-        const int error = process.node().add_region(
-            address, length, iova, access, static_cast<ProtectionDomain*>(pd)->number, made);
+        const int error =
+            process.node().add_region(address, length, iova, access, domain->number, made);
         if (error != 0) return refuse_rereg(error);
+        owner->opened->add(index_of_key(made.key), region->registration);
     } catch (const std::exception&) {
+        give_back(process, made.key);
         return refuse_rereg(ENOMEM);
     }
-    process.node().invalidate_region(region->lkey);
+    owner->opened->forget(index_of_key(registration.key), registration);
     bool free = false;
     try {
-        free = process.fence_region(region->registration);
+        free = end_registration(process, registration);
     } catch (const std::exception&) {  // as if one were still in it
     }
     if (!free) {
         // As a device's failure in the middle: neither the old one nor the new one is valid, and
         // dereg_mr is what can be done with it.
-        process.node().invalidate_region(made.key);
-        process.node().release_region(made.key, false);
-        region->invalid = true;
+        owner->opened->forget(index_of_key(made.key), registration);
+        give_back(process, made.key);
         base::log_line(base::LogLevel::warn, "soft",
                        "re-register memory: a stopped process may still be copying from or to it; "
                        "the memory must not be reused until ibv_dereg_mr succeeds");
         errno = EBUSY;
         return IBV_REREG_MR_ERR_CMD;
     }
-    process.node().release_region(region->lkey, false);
-    static_cast<ProtectionDomain*>(region->pd)->users.fetch_sub(1);
-    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
-    region->pd = pd;
-    region->addr = address;
+    registration.invalid = registration.ended = false;
+    registration.domain = domain;
+    domain->users.enter();
+    registration.remapped = std::move(remapped);
+    take_over(registration, made, process);
+    if (new_pd) {
+        hold(pd);
+        drop(std::exchange(region->pd, pd));
+    }
+    if (new_place) region->addr = address;
     region->length = length;
-    region->remapped = std::move(remapped);
-    describe(*region, made, process.next_registration());
+    describe(*region);
     tell_copies(process, made.key);
     return 0;
 }
 
 int deregister_memory(ibv_mr* public_mr) noexcept {
-    auto* region = static_cast<MemoryRegion*>(public_mr);
-    Context* const owner = context_of(region->context);
-    Process& process = *owner->process;
-    const bool again = region->invalid;
-    if (!again && process.windows().any_on(*region)) {
+    auto* const region = static_cast<MemoryRegion*>(public_mr);
+    Registration& registration = *region->registration;
+    if (registration.ended) return ENOENT;
+    Context& owner = *context_of(region->context);
+    Process& process = *owner.process;
+    const bool again = registration.invalid;
+    if (!again && process.windows().any_on(registration)) {
         base::log_line(
             base::LogLevel::warn, "soft",
             "deregister memory: memory windows are bound to it; invalidate or free them first");
         return EBUSY;
     }
-    if (!again) {
-        if (owner->mode.kind == ModeKind::strict) process.tell_of_requests_with(region->lkey);
-        process.node().invalidate_region(region->lkey);
-    }
-    region->invalid = true;
+    if (!again && owner.mode.kind == ModeKind::strict) process.tell_of_requests_with(registration.key);
+    owner.opened->forget(index_of_key(registration.key), registration);
     bool free = false;
     try {
-        free = process.fence_region(region->registration);
+        free = end_registration(process, registration);
     } catch (const std::bad_alloc&) {
         return ENOMEM;  // still invalid: to be asked again
     }
@@ -215,11 +286,7 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
                   region->length, region->addr);
         return EBUSY;
     }
-    process.node().release_region(region->lkey, false);
-    static_cast<ProtectionDomain*>(region->pd)->users.fetch_sub(1);
-    if (region->device_memory != nullptr) region->device_memory->users.fetch_sub(1);
-    release(owner);
-    delete region;
+    unimport_mr(region);
     return 0;
 }
 

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <new>
 
+#include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "queue_pair.hpp"
@@ -31,8 +32,9 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 /// specification's rules for "Bind Memory Window".
 [[nodiscard]] bool may_bind(const QueuePair& qp, const LocalOperation& operation) noexcept {
     const MemoryWindow& window = *operation.window;
-    const MemoryRegion& region = *operation.region;
-    if (!same_domain(window.pd, qp.pd) || !same_domain(region.pd, qp.pd) || region.invalid) {
+    const Registration& region = *operation.region;
+    if (!same_domain(window.pd, qp.pd) || region.invalid ||
+        region.domain->number != static_cast<const ProtectionDomain*>(qp.pd)->number) {
         return false;
     }
     if (index_of_key(operation.key) != index_of_key(window.rkey)) return false;
@@ -79,7 +81,9 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
     operation.key = wr.bind_mw.rkey;
     operation.window = static_cast<MemoryWindow*>(wr.bind_mw.mw);
-    operation.region = static_cast<MemoryRegion*>(info.mr);
+    if (info.mr != nullptr) {
+        operation.region = static_cast<MemoryRegion*>(info.mr)->registration.get();
+    }
     operation.address = info.addr;
     operation.length = info.length;
     operation.access = info.mw_access_flags;
@@ -90,7 +94,7 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
 // -----------------------------------------------------------------------------------------
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
-    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
+    if (!usable(pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) {
         errno = EINVAL;
         return nullptr;
     }
@@ -109,7 +113,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
         window->type = type;
         window->owner = owner;
         process.windows().add(*window);
-        static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+        enter(pd);
         owner->users.fetch_add(1);
         return window.release();
     } catch (const std::exception&) {
@@ -143,7 +147,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
     }
     process.windows().remove(*window);
     process.node().release_window(window->rkey);
-    static_cast<ProtectionDomain*>(window->pd)->users.fetch_sub(1);
+    leave(window->pd);
     delete window;
     release(owner);
     return 0;
@@ -157,7 +161,9 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
         return EINVAL;
     }
     if (info.mr != nullptr &&
-        (!same_domain(info.mr->pd, qp->pd) || info.mr->context != qp->context)) {
+        (static_cast<const MemoryRegion*>(info.mr)->registration->domain->number !=
+             static_cast<const ProtectionDomain*>(qp->pd)->number ||
+         !opened_together(info.mr->context, qp->context))) {
         return EINVAL;
     }
     if (window->waiting.load() != 0) return EBUSY;
@@ -207,7 +213,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
         const std::lock_guard guard{process.windows().mutex()};
         if (operation.region != nullptr) {
             if (!may_bind(*this, operation)) return failed(IBV_WC_MW_BIND_ERR);
-            const RegionEntry* const parent = process.node().local_region(operation.region->lkey);
+            const RegionEntry* const parent = process.node().local_region(operation.region->key);
             if (parent == nullptr) return failed(IBV_WC_MW_BIND_ERR);
             WindowFacts facts;
             facts.address = operation.address;

@@ -18,9 +18,9 @@ struct QueuePair;
 /// What is not const is guarded by the mutex of the process's `Windows`.
 struct MemoryWindow : ibv_mw {
     Context* owner = nullptr;
-    MemoryRegion* region = nullptr;  ///< what it was bound to last
-    std::uint32_t bound_key = 0;     ///< 0: never bound, or unbound by us
-    QueuePair* qp = nullptr;         ///< type 2: whose block has its slot
+    const Registration* region = nullptr;  ///< what it was bound to last
+    std::uint32_t bound_key = 0;           ///< 0: never bound, or unbound by us
+    QueuePair* qp = nullptr;               ///< type 2: whose block has its slot
     int slot = -1;
     std::uint64_t registration = 0;
     std::atomic<int> waiting{0};  ///< requests in send queues that name it

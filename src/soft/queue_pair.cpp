@@ -10,6 +10,7 @@
 
 #include "completion_channel.hpp"
 #include "control_calls.hpp"
+#include "domains.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
@@ -752,7 +753,8 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         return nullptr;
     };
     const ibv_qp_cap& cap = attributes->cap;
-    if (attributes->send_cq == nullptr || attributes->recv_cq == nullptr) return refuse(EINVAL);
+    if (!usable(pd) || attributes->send_cq == nullptr || attributes->recv_cq == nullptr)
+        return refuse(EINVAL);
     if (attributes->send_cq->context != pd->context ||
         attributes->recv_cq->context != pd->context) {
         return refuse(EINVAL);  // objects of two contexts have nothing to do with each other
@@ -937,7 +939,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     qp->attributes.cap = attributes->cap;
     pthread_mutex_init(&qp->mutex, nullptr);
     pthread_cond_init(&qp->cond, nullptr);
-    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    enter(pd);
     owner->users.fetch_add(1);
     return qp.release();
 }
@@ -966,7 +968,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     owner->process->windows().leave(*qp);
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
-    static_cast<ProtectionDomain*>(qp->pd)->users.fetch_sub(1);
+    leave(qp->pd);
     const auto process = owner->process;
     if (!out) {
         // A stopped executor never let go: its connection, block and number are never used again.

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "context.hpp"
+#include "domains.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -15,7 +16,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
         return nullptr;
     };
     const ibv_srq_attr& asked = attributes->attr;
-    if (asked.max_wr == 0 || asked.max_wr > max_queue_entries || asked.max_sge > max_sges) {
+    if (!usable(pd) || asked.max_wr == 0 || asked.max_wr > max_queue_entries ||
+        asked.max_sge > max_sges) {
         return refuse(EINVAL);
     }
     Context* const owner = context_of(pd->context);
@@ -39,7 +41,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
     srq->owner = owner;
     pthread_mutex_init(&srq->mutex, nullptr);
     pthread_cond_init(&srq->cond, nullptr);
-    static_cast<ProtectionDomain*>(pd)->users.fetch_add(1);
+    enter(pd);
     owner->users.fetch_add(1);
     attributes->attr.max_wr = srq->pool->entries();
     attributes->attr.max_sge = srq->pool->sges();
@@ -74,7 +76,7 @@ int destroy_srq(ibv_srq* public_srq) noexcept {
     pthread_cond_destroy(&srq->cond);
     pthread_mutex_destroy(&srq->mutex);
     srq->pool->give_back();
-    static_cast<ProtectionDomain*>(srq->pd)->users.fetch_sub(1);
+    leave(srq->pd);
     Context* const owner = srq->owner;
     delete srq;
     release(owner);

@@ -20,7 +20,7 @@ void Windows::remove(MemoryWindow& window) noexcept {
     by_index_.erase(index_of_key(window.rkey));
 }
 
-bool Windows::any_on(const MemoryRegion& region) noexcept {
+bool Windows::any_on(const Registration& region) noexcept {
     const std::lock_guard guard{mutex_};
     for (const auto& [index, window] : by_index_) {
         if (window->region == &region && window->bound()) return true;

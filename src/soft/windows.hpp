@@ -10,7 +10,7 @@
 
 namespace millrace::soft {
 
-struct MemoryRegion;
+struct Registration;
 struct MemoryWindow;
 struct QueuePair;
 
@@ -19,7 +19,7 @@ class Windows {
     void add(MemoryWindow& window);
     void remove(MemoryWindow& window) noexcept;
     /// Is a window bound to it?
-    [[nodiscard]] bool any_on(const MemoryRegion& region) noexcept;
+    [[nodiscard]] bool any_on(const Registration& region) noexcept;
     /// Unbinds what is bound through the queue pair, which ends or is reset.
     void leave(QueuePair& qp) noexcept;
 

@@ -233,6 +233,13 @@ TEST(Pyverbs, WalksStatesAndErrors) {
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
 
+TEST(Pyverbs, ImportsWhatItHasMade) {
+    const auto outcome =
+        run_on_soft_device({"/usr/bin/python3", MILLRACE_UNMODIFIED_FOLDER "/imports.py", "soft0"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
+}
+
 /// With the program's own memory made shared.
 class RemappedPerftest : public Perftest {
   protected:

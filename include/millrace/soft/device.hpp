@@ -40,6 +40,13 @@ ibv_context* open_device(ibv_device* device) noexcept;
 /// open_device for callers who can take more than an errno value: throws base::Error, with the
 /// cause and a remedy. Precondition: owns(device).
 [[nodiscard]] ibv_context* open_or_throw(ibv_device* device);
+/// A context of the device that was opened with the context whose cmd_fd `command_descriptor`
+/// duplicates; it belongs to that context from then on. The two share their protection domains,
+/// regions and device memory, by import_*; queues and events are each one's own. NULL with EINVAL:
+/// no such descriptor; it stays the caller's.
+ibv_context* import_device(int command_descriptor) noexcept;
+/// True if `import_device` knows it.
+[[nodiscard]] bool owns_descriptor(int command_descriptor) noexcept;
 int close_device(ibv_context* context) noexcept;
 int query_device(ibv_context* context, ibv_device_attr* attributes) noexcept;
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) noexcept;
@@ -49,7 +56,14 @@ int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t inde
 int query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* pkey) noexcept;
 
 ibv_pd* alloc_pd(ibv_context* context) noexcept;
+/// ENOENT: it was deallocated through another of its handles; only `unimport_pd` is left then.
 int dealloc_pd(ibv_pd* pd) noexcept;
+/// Another handle of the protection domain that is ibv_pd::handle `handle` in `context` or where
+/// that was imported from; NULL with ENOENT. Objects made with either are of one domain.
+ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept;
+/// Gives the handle back and leaves the domain as it is. Objects made with the handle may outlive
+/// it.
+void unimport_pd(ibv_pd* pd) noexcept;
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                unsigned access) noexcept;
 /// As ibv_rereg_mr: on success the region has new keys. IBV_REREG_MR_ERR_INPUT: it is as it was;
@@ -63,7 +77,18 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* memory, std::uint64_t offset, std::size_t 
                   unsigned access) noexcept;
 /// Returns EBUSY, with the region already invalid for new requests, if a stopped executor was
 /// still copying after a second: its memory must then never be reused (see "Fences").
+/// ENOENT: it was deregistered through another of its handles; only `unimport_mr` is left then.
 int dereg_mr(ibv_mr* mr) noexcept;
+/// Another handle of the region that is ibv_mr::handle `handle` where `pd` is: the same keys and
+/// length, no address. It protects as the original does, whatever `pd`. NULL with ENOENT. (After
+/// rereg_mr through another handle, this one's keys are no longer true.)
+ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept;
+/// Gives the handle back and leaves the region as it is. A region without handles ends with the
+/// last context of the opened device.
+void unimport_mr(ibv_mr* mr) noexcept;
+/// Another handle of device memory; likewise.
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept;
+void unimport_dm(ibv_dm* memory) noexcept;
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept;
 int destroy_comp_channel(ibv_comp_channel* channel) noexcept;

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -150,20 +151,16 @@ void memory(Objects& my) {
     MAY_REFUSE(ibv_advise_mr, my.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1);
     if (ibv_mr* shared = MAKES(ibv_reg_dmabuf_mr, my.pd, 0, 4096, 0, 0, access))
         ibv_dereg_mr(shared);
-    // Where importing is refused, giving back what was not imported has to do no harm.
-    ibv_mr no_region{};
-    ibv_pd no_domain{};
-    ibv_dm no_memory{};
-    no_region.context = no_domain.context = no_memory.context = my.context;
-    ibv_mr* const region = MAKES(ibv_import_mr, my.pd, 1);
-    RETURNS(ibv_unimport_mr, region != nullptr ? region : &no_region);
-    ibv_pd* const domain = MAKES(ibv_import_pd, my.context, 1);
-    RETURNS(ibv_unimport_pd, domain != nullptr ? domain : &no_domain);
-    ibv_dm* const imported = MAKES(ibv_import_dm, my.context, 1);
-    RETURNS(ibv_unimport_dm, imported != nullptr ? imported : &no_memory);
+    ibv_context* const twin = ibv_import_device(dup(my.context->cmd_fd));
     errno = 0;
-    ibv_context* const again = ibv_import_device(-1);  // of no device: any error will do
-    works("ibv_import_device", again == nullptr && errno != 0);
+    ibv_context* const no_device = ibv_import_device(-1);
+    works("ibv_import_device", twin != nullptr && no_device == nullptr && errno != 0);
+    ibv_pd* const domain = ibv_import_pd(twin, my.pd->handle);
+    WORKS(ibv_import_pd, domain != nullptr && domain->handle == my.pd->handle);
+    ibv_mr* const region = ibv_import_mr(domain, my.mr->handle);
+    WORKS(ibv_import_mr, region != nullptr && region->rkey == my.mr->rkey);
+    RETURNS(ibv_unimport_mr, region);
+    RETURNS(ibv_unimport_pd, domain);
 
     ibv_alloc_dm_attr wanted{};
     wanted.length = 4096;
@@ -176,11 +173,17 @@ void memory(Objects& my) {
         other = MAKES(ibv_reg_dm_mr, my.pd, device_memory, 0, 4096,
                       IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
         if (other != nullptr) ibv_dereg_mr(other);
+        ibv_dm* const imported = ibv_import_dm(twin, device_memory->handle);
+        WORKS(ibv_import_dm,
+              imported != nullptr && ibv_memcpy_from_dm(buffer, imported, 0, 8) == 0);
+        RETURNS(ibv_unimport_dm, imported);
         MAY_REFUSE(ibv_free_dm, device_memory);
     } else {
         MAKES(ibv_reg_dm_mr, my.pd, &none, 0, 4096, access);
         MAY_REFUSE(ibv_free_dm, &none);
     }
+
+    works("ibv_close_device", ibv_close_device(twin) == 0);
 
     ibv_td_init_attr nothing{};
     ibv_td* const thread = MAKES(ibv_alloc_td, my.context, &nothing);
