@@ -189,12 +189,14 @@ ibv_context* open_device(ibv_device* device) noexcept {
 }
 
 bool owns_descriptor(int command_descriptor) noexcept {
-    return OpenedDevice::behind(command_descriptor) != nullptr;
+    return OpenedDevice::behind(command_descriptor) != nullptr ||
+           read_device_facts(command_descriptor).has_value();
 }
 
 ibv_context* import_device(int command_descriptor) noexcept {
     return made_or_errno([command_descriptor]() -> ibv_context* {
         auto opened = OpenedDevice::behind(command_descriptor);
+        if (opened == nullptr) opened = OpenedDevice::borrow(command_descriptor);
         if (opened == nullptr) {
             errno = EINVAL;
             return nullptr;

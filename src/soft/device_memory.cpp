@@ -100,12 +100,14 @@ int free_dm(ibv_dm* memory) noexcept {
 }
 
 ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
-    auto bytes = context_of(context)->opened->device_memory(handle);
-    if (bytes == nullptr) {
+    try {
+        auto bytes = context_of(context)->opened->device_memory(handle);
+        if (bytes != nullptr) return make_handle(context, std::move(bytes));
         errno = ENOENT;
-        return nullptr;
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
     }
-    return make_handle(context, std::move(bytes));
+    return nullptr;
 }
 
 void unimport_dm(ibv_dm* public_memory) noexcept {

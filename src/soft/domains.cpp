@@ -70,12 +70,14 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
 }
 
 ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
-    auto domain = context_of(context)->opened->domain(handle);
-    if (domain == nullptr) {
+    try {
+        auto domain = context_of(context)->opened->domain(handle);
+        if (domain != nullptr) return make_handle(context, std::move(domain));
         errno = ENOENT;
-        return nullptr;
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
     }
-    return make_handle(context, std::move(domain));
+    return nullptr;
 }
 
 int dealloc_pd(ibv_pd* public_pd) noexcept {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "context.hpp"
@@ -20,7 +21,7 @@ namespace {
 /// A registration as the program sees it.
 void describe(MemoryRegion& region) noexcept {
     const Registration& registration = *region.registration;
-    region.handle = index_of_key(registration.key);
+    region.handle = registration.handle;
     region.lkey = registration.key;
     region.rkey = registration.key;
 }
@@ -67,42 +68,80 @@ void give_back(Process& process, std::uint32_t key) noexcept {
     return region;
 }
 
-/// Makes a region of what `add` registers; nullptr with errno.
+/// Makes a region of what `add` registers in the domain; nullptr with errno. `borrowed`: of another
+/// process's region with that handle.
 template <class Add>
-[[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
+[[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const std::shared_ptr<Domain>& domain,
+                                        std::optional<std::uint32_t> borrowed, const Add& add) {
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
+    auto registration = std::make_shared<Registration>();
+    registration->domain = domain;
+    LocalRegion made;
+    if (const int error = add(process.node(), domain->number, made); error != 0) {
+        errno = error;
+        return nullptr;
+    }
+    take_over(*registration, made, process);
+    MemoryRegion* region = nullptr;
+    try {
+        if (borrowed) {
+            registration->borrowed = true;
+            registration->handle = *borrowed;
+        } else {
+            owner->opened->add(made.key, registration);
+        }
+        region = make_handle(pd, registration);
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+    }
+    if (region == nullptr) {
+        owner->opened->forget(made.key, *registration);
+        give_back(process, made.key);
+        return nullptr;
+    }
+    domain->users.enter();
+    tell_copies(process, made.key);
+    return region;
+}
+
+/// The same for the program's own; no exceptions.
+template <class Add>
+[[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
     if (!usable(pd)) {
         errno = EINVAL;
         return nullptr;
     }
     try {
-        auto registration = std::make_shared<Registration>();
-        registration->domain = static_cast<ProtectionDomain*>(pd)->domain;
-        LocalRegion made;
-        if (const int error = add(process.node(), registration->domain->number, made); error != 0) {
-            errno = error;
-            return nullptr;
-        }
-        take_over(*registration, made, process);
-        MemoryRegion* region = make_handle(pd, registration);
-        try {
-            if (region != nullptr) owner->opened->add(region->handle, registration);
-        } catch (const std::bad_alloc&) {
-            unimport_mr(std::exchange(region, nullptr));
-            errno = ENOMEM;
-        }
-        if (region == nullptr) {
-            give_back(process, made.key);
-            return nullptr;
-        }
-        registration->domain->users.enter();
-        tell_copies(process, made.key);
-        return region;
+        return make_region(pd, static_cast<ProtectionDomain*>(pd)->domain, std::nullopt, add);
     } catch (const std::exception&) {
         errno = ENOMEM;
         return nullptr;
     }
+}
+
+/// A region over the memory of another process's. Nullptr with errno.
+[[nodiscard]] MemoryRegion* borrow_region(ibv_pd* pd, std::uint32_t handle) {
+    OpenedDevice& opened = *context_of(pd->context)->opened;
+    LentRegion lent;
+    int error = opened.lender()->region(handle, lent);
+    const auto domain = error == 0 ? opened.domain(lent.domain) : nullptr;
+    if (domain == nullptr) {
+        errno = error != 0 ? error : ENOENT;
+        return nullptr;
+    }
+    MemoryRegion* const region = make_region(
+        pd, domain, handle, [&lent](Node& node, std::uint32_t number, LocalRegion& made) {
+            if (!lent.mapping) return node.add_nothing(number, made);
+            return node.add_region(lent.mapping.memory() + lent.skip, lent.facts.length,
+                                   lent.facts.iova, lent.facts.access, number, made);
+        });
+    if (region == nullptr) return nullptr;
+    Registration& registration = *region->registration;
+    registration.plain = false;
+    registration.file = std::move(lent.file);
+    registration.mapping = std::move(lent.mapping);
+    return region;
 }
 
 /// Where it is asked for and can be done.
@@ -166,18 +205,36 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::
 }
 
 ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
-    auto registration = context_of(pd->context)->opened->registration(handle);
-    if (registration == nullptr) {
+    OpenedDevice& opened = *context_of(pd->context)->opened;
+    if (auto registration = opened.registration(handle)) {
+        return make_handle(pd, std::move(registration));
+    }
+    if (opened.lender() == nullptr) {
         errno = ENOENT;
         return nullptr;
     }
-    return make_handle(pd, std::move(registration));
+    try {
+        return borrow_region(pd, handle);
+    } catch (const std::exception&) {
+        errno = ENOMEM;
+        return nullptr;
+    }
 }
 
 void unimport_mr(ibv_mr* mr) noexcept {
     auto* const region = static_cast<MemoryRegion*>(mr);
     ibv_pd* const pd = region->pd;
     Context* const owner = context_of(region->context);
+    if (const auto& registration = region->registration;
+        registration->borrowed && !registration->ended) {
+        bool free = false;
+        try {
+            free = !owner->process->windows().any_on(*registration) &&
+                   end_registration(*owner->process, *registration);
+        } catch (const std::bad_alloc&) {
+        }
+        if (!free) owner->opened->keep(registration);  // somebody is, or may be, in it
+    }
     delete region;
     drop(pd);
     release(owner);
@@ -220,12 +277,12 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
         const int error =
             process.node().add_region(address, length, iova, access, domain->number, made);
         if (error != 0) return refuse_rereg(error);
-        owner->opened->add(index_of_key(made.key), region->registration);
+        owner->opened->add(made.key, region->registration);
     } catch (const std::exception&) {
         give_back(process, made.key);
         return refuse_rereg(ENOMEM);
     }
-    owner->opened->forget(index_of_key(registration.key), registration);
+    owner->opened->forget(registration.key, registration);
     bool free = false;
     try {
         free = end_registration(process, registration);
@@ -234,7 +291,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     if (!free) {
         // As a device's failure in the middle: neither the old one nor the new one is valid, and
         // dereg_mr is what can be done with it.
-        owner->opened->forget(index_of_key(made.key), registration);
+        owner->opened->forget(made.key, registration);
         give_back(process, made.key);
         base::log_line(base::LogLevel::warn, "soft",
                        "re-register memory: a stopped process may still be copying from or to it; "
@@ -271,8 +328,9 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
             "deregister memory: memory windows are bound to it; invalidate or free them first");
         return EBUSY;
     }
-    if (!again && owner.mode.kind == ModeKind::strict) process.tell_of_requests_with(registration.key);
-    owner.opened->forget(index_of_key(registration.key), registration);
+    if (!again && owner.mode.kind == ModeKind::strict)
+        process.tell_of_requests_with(registration.key);
+    owner.opened->forget(registration.key, registration);
     bool free = false;
     try {
         free = end_registration(process, registration);

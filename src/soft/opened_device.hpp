@@ -10,10 +10,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "descriptor.hpp"
+#include "device_file.hpp"
+#include "lender.hpp"
 #include "link.hpp"
 #include "mode.hpp"
 #include "process.hpp"
@@ -25,10 +28,14 @@ class OpenedDevice {
   public:
     /// Opens the device anew, as the environment says. Throws base::Error.
     [[nodiscard]] static std::shared_ptr<OpenedDevice> open();
-    /// What a duplicate of a context's cmd_fd leads to. Null: to none of this process.
+    /// What a duplicate of a context's cmd_fd leads to. Null: to none that this process opened, or
+    /// imported.
     [[nodiscard]] static std::shared_ptr<OpenedDevice> behind(int descriptor) noexcept;
+    /// Imports the one of another process that it leads to. Null: it leads to none. Throws
+    /// base::Error if that process is not to be found.
+    [[nodiscard]] static std::shared_ptr<OpenedDevice> borrow(int descriptor);
 
-    OpenedDevice(std::shared_ptr<Process> owner, const Mode& chosen);
+    OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen);
     /// Deregisters what no handle is left of, as a device does that nobody has open any more.
     ~OpenedDevice();
     OpenedDevice(const OpenedDevice&) = delete;
@@ -37,17 +44,24 @@ class OpenedDevice {
     /// A descriptor of its own for another context.
     [[nodiscard]] Descriptor descriptor() const;
 
-    // Each adds under a new handle (a registration: the index of its key), finds, or forgets. What
-    // is not there (any longer) is found as null. Adding may throw std::bad_alloc.
+    // Each adds under a new handle, finds, or forgets. What is not there (any longer) is found as
+    // null. Adding may throw std::bad_alloc. Of another process's device, all handles there are
+    // found, but its regions (`lender`); what is added here has handles that there are not.
     [[nodiscard]] std::shared_ptr<Domain> add_domain();
-    [[nodiscard]] std::shared_ptr<Domain> domain(std::uint32_t handle) noexcept;
+    [[nodiscard]] std::shared_ptr<Domain> domain(std::uint32_t handle);
     void forget(const Domain& domain) noexcept;
     void add(const std::shared_ptr<DeviceBytes>& memory);
-    [[nodiscard]] std::shared_ptr<DeviceBytes> device_memory(std::uint32_t handle) noexcept;
+    [[nodiscard]] std::shared_ptr<DeviceBytes> device_memory(std::uint32_t handle);
     void forget(const DeviceBytes& memory) noexcept;
-    void add(std::uint32_t handle, const std::shared_ptr<Registration>& registration);
+    /// Its handle comes from the index of its key.
+    void add(std::uint32_t key, const std::shared_ptr<Registration>& registration);
+    /// One that has no handle, and that stays until nobody has the device open.
+    void keep(const std::shared_ptr<Registration>& registration) noexcept;
     [[nodiscard]] std::shared_ptr<Registration> registration(std::uint32_t handle) noexcept;
-    void forget(std::uint32_t handle, const Registration& registration) noexcept;
+    void forget(std::uint32_t key, const Registration& registration) noexcept;
+
+    /// Null: this process opened it.
+    [[nodiscard]] const Lender* lender() const noexcept { return lender_.get(); }
 
     const std::shared_ptr<Process> process;
     const Mode mode;                   ///< chosen when it was opened
@@ -60,17 +74,30 @@ class OpenedDevice {
         std::map<std::uint32_t, std::shared_ptr<Object>> objects;
         std::vector<std::uint32_t> free;
         std::uint32_t last = 0;
+        std::uint32_t end = ~0U;  ///< of what handles there can be
 
         void add(const std::shared_ptr<Object>& object);
         [[nodiscard]] std::shared_ptr<Object> find(std::uint32_t handle) const noexcept;
         void forget(std::uint32_t handle) noexcept;
     };
 
-    Descriptor file_;
+    [[nodiscard]] int file() const noexcept {
+        return own_file_ ? own_file_->descriptor().get() : file_.get();
+    }
+    /// With the mutex.
+    [[nodiscard]] std::shared_ptr<Domain> borrow_domain(std::uint32_t handle);
+    [[nodiscard]] std::shared_ptr<DeviceBytes> borrow_memory(std::uint32_t handle) const;
+
+    std::optional<DeviceFile> own_file_;
+    Descriptor file_;  ///< of another process's device
+    std::unique_ptr<Lender> lender_;
+    std::uint32_t first_handle_ = 0;  ///< regions': so much is added to the index
     std::mutex mutex_;
     Table<Domain> domains_;
     Table<DeviceBytes> memories_;
     std::map<std::uint32_t, std::shared_ptr<Registration>> registrations_;
+    std::map<std::uint32_t, std::shared_ptr<Domain>> borrowed_;  ///< by the handle over there
+    std::vector<std::shared_ptr<Registration>> kept_;
 };
 
 /// Makes the registration invalid and waits, at most a second, until nobody copies from or to its

@@ -38,6 +38,7 @@ class Users {
 struct Domain {
     std::uint32_t number = 0;  ///< in region tables and in blocks
     std::uint32_t handle = 0;
+    std::uint32_t origin = 0;  ///< of another process's: its number there
     Users users;
 };
 
@@ -50,7 +51,8 @@ struct DeviceBytes {
 };
 
 struct Registration {
-    std::uint32_t key = 0;     ///< its index is the handle
+    std::uint32_t handle = 0;
+    std::uint32_t key = 0;
     std::uint64_t number = 0;  ///< of Process::next_registration
     std::uint64_t iova = 0;
     std::uint64_t length = 0;
@@ -59,8 +61,11 @@ struct Registration {
     std::shared_ptr<DeviceBytes> device_memory;  ///< what it is a region of, if it is; entered
     bool plain = true;                           ///< of the program's memory
     std::shared_ptr<RemappedMemory> remapped;
-    bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
-    bool ended = false;    ///< deregistered, perhaps through another handle
+    Descriptor file;  ///< of another process's region: what its memory is, and where that is here
+    Mapping mapping;
+    bool borrowed = false;  ///< from another process: it ends with its one handle
+    bool invalid = false;   ///< dereg_mr has begun and answered EBUSY
+    bool ended = false;     ///< deregistered, perhaps through another handle
 };
 
 }  // namespace millrace::soft

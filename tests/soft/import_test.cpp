@@ -127,7 +127,7 @@ TEST(Import, RefusesADescriptorWhoseDeviceIsClosed) {
     EXPECT_EQ(soft::close_device(context), 0);
     errno = 0;
     EXPECT_EQ(soft::import_device(descriptor), nullptr);
-    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(errno, ENODEV);
     close(descriptor);
 }
 

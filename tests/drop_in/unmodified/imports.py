@@ -1,12 +1,14 @@
 """Imported devices, protection domains, regions and device memory through pyverbs: an unmodified
 Python program on a verbs device.
 
-Usage: imports.py DEVICE. Ends with status 0 when every step did what the manual pages of
+Usage: imports.py DEVICE [DESCRIPTOR HANDLE: of device memory, as the process that this one starts].
+Ends with status 0 when every step did what the manual pages of
 ibv_import_device, ibv_import_pd, ibv_import_mr and ibv_import_dm say. It knows nothing of the soft
 device; programs_test.cpp runs it on that.
 """
 import errno
 import os
+import subprocess
 import sys
 import time
 
@@ -131,9 +133,23 @@ def device_memory(context):
     check(memory.copy_from_dm(16, 13) == b'on the device', 'one memory by two handles')
     twin.unimport()
     check(memory.copy_from_dm(16, 13) == b'on the device', 'and it stays')
+    descriptor = os.dup(context.cmd_fd)
+    subprocess.run([sys.executable, sys.argv[0], sys.argv[1], str(descriptor), str(memory.handle)],
+                   pass_fds=[descriptor], check=True, timeout=60)
+    check(memory.copy_from_dm(64, 15) == b'another process', 'another process has imported it')
+
+
+def other_process(descriptor, handle):
+    memory = DM(Context(cmd_fd=descriptor), handle=handle)
+    check(memory.copy_from_dm(16, 13) == b'on the device', 'it holds what it held')
+    memory.copy_to_dm(64, b'another process', 15)
+    memory.unimport()
 
 
 def main():
+    if len(sys.argv) == 4:
+        other_process(int(sys.argv[2]), int(sys.argv[3]))
+        return
     context = Context(name=sys.argv[1])
     for part in (names, transfers, device_memory):
         part(context)
