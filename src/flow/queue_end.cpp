@@ -9,6 +9,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/device_limits.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -24,6 +25,9 @@ connect::LinkOptions link_options(Options& options) {
                           "choose a number in that range"};
     }
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::open();
+    const verbs::Context& device = options.endpoint->context();
+    ring::check_pool(options.receive_pool,
+                     static_cast<std::uint32_t>(device.attributes().max_qp_wr), device.name());
     connect::LinkOptions link = ring::link_options("flow queue", options.receive_pool);
     link.endpoint = options.endpoint;
     link.max_send_slices = std::max(link.max_send_slices, 2 * options.gather);

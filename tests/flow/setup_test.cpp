@@ -9,6 +9,7 @@
 
 #include "flow/ends.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/ring/device_limits.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -36,7 +37,7 @@ std::string refusal_of(const Options& connecting, const Options& listening) {
     std::thread other{[&] {
         try {
             (void)Connecting::connect(listener.address(), with_endpoint(connecting),
-                                      Deadline::after(20s));
+                                      Deadline::after(40s));
             ADD_FAILURE() << "connected";
         } catch (const base::Error& error) {
             EXPECT_EQ(error.code(), base::ErrorCode::refused) << error.what();
@@ -63,7 +64,7 @@ std::string refusal_of(const Options& connecting, const Options& listening) {
 template <class Listening>
 std::string own_refusal_of(const Options& options) {
     try {
-        (void)Listening::listen(unique_address(), with_endpoint(options), Deadline::after(20s));
+        (void)Listening::listen(unique_address(), with_endpoint(options), Deadline::after(40s));
     } catch (const base::Error& error) {
         EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << error.what();
         return error.what();
@@ -147,7 +148,7 @@ TEST(FlowQueueSetup, RefusesACapacityOfZeroAtEitherEnd) {
     EXPECT_NE(bytes.find("a ring of 0 bytes"), std::string::npos) << bytes;
     // A connecting end says so before it looks for a listener.
     try {
-        (void)Producer<Item>::connect(unique_address(), with_endpoint(none), Deadline::after(20s));
+        (void)Producer<Item>::connect(unique_address(), with_endpoint(none), Deadline::after(40s));
         ADD_FAILURE() << "connected";
     } catch (const base::Error& error) {
         EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << error.what();
@@ -158,15 +159,15 @@ TEST(FlowQueueSetup, AcceptsTheNextPeerAfterOneThatDoesNotFit) {
     const std::string address = unique_address();
     std::optional<Consumer<Item>> consumer;
     std::thread listening{[&] {
-        consumer.emplace(Consumer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        consumer.emplace(Consumer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
-    EXPECT_THROW((void)Producer<Other>::connect(address, with_endpoint({}), Deadline::after(20s)),
+    EXPECT_THROW((void)Producer<Other>::connect(address, with_endpoint({}), Deadline::after(40s)),
                  base::Error);
-    auto producer = Producer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
+    auto producer = Producer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
     listening.join();
     ASSERT_EQ(producer.try_enqueue(Item{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
     Item item{};
-    ASSERT_EQ(consumer->dequeue(item, Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(consumer->dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[0], 1U);
 }
 
@@ -186,13 +187,13 @@ TEST(FlowQueueSetup, LetsTheProducerListenToo) {
     const std::string address = unique_address();
     std::optional<Producer<Item>> producer;
     std::thread other{[&] {
-        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
-    auto consumer = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
+    auto consumer = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
     other.join();
     ASSERT_EQ(producer->try_enqueue(Item{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
     Item item{};
-    ASSERT_EQ(consumer.dequeue(item, Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[7], 8U);
 }
 
@@ -200,9 +201,9 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
     const std::string address = unique_address();
     std::optional<Producer<Item>> producer;
     std::thread other{[&] {
-        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(20s)));
+        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
-    auto first = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(20s));
+    auto first = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
     other.join();
     try {
         (void)Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(200ms));
@@ -215,7 +216,7 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
     }
     ASSERT_EQ(producer->try_enqueue(Item{}), Status::ok);
     Item item{};
-    EXPECT_EQ(first.dequeue(item, Deadline::after(20s)), Status::ok);
+    EXPECT_EQ(first.dequeue(item, Deadline::after(40s)), Status::ok);
 }
 
 TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
@@ -235,14 +236,14 @@ void explains_its_wake_ups(bool consumer_is_rung) {
     }
     std::uint64_t item = 0;
     for (std::uint64_t i = 0; i < 32; ++i) {
-        ASSERT_EQ(ends.consumer().dequeue(item, Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(ends.consumer().dequeue(item, Deadline::after(40s)), Status::ok);
     }
     for (int sleep = 1; sleep <= 5; ++sleep) {
         std::thread asleep{
-            [&] { EXPECT_EQ(ends.consumer().dequeue(item, Deadline::after(20s)), Status::ok); }};
+            [&] { EXPECT_EQ(ends.consumer().dequeue(item, Deadline::after(40s)), Status::ok); }};
         std::this_thread::sleep_for(5ms);
-        EXPECT_EQ(ends.producer().enqueue(item, Deadline::after(20s)), Status::ok);
-        EXPECT_EQ(ends.producer().flush(Deadline::after(20s)), Status::ok);
+        EXPECT_EQ(ends.producer().enqueue(item, Deadline::after(40s)), Status::ok);
+        EXPECT_EQ(ends.producer().flush(Deadline::after(40s)), Status::ok);
         asleep.join();
         EXPECT_LE(ends.producer().stats().ring.events, static_cast<std::uint64_t>(sleep));
     }
@@ -296,9 +297,38 @@ TEST(FlowQueueSetup, RefusesAPoolBeyondTheRingOrTheDevice) {
         {.capacity = 100, .receive_pool = 101}, {.capacity = 100, .receive_pool = 101});
     EXPECT_NE(beyond_the_ring.find("101 receives, the ring room for 100"), std::string::npos)
         << beyond_the_ring;
-    const std::string beyond_all = own_refusal_of<Pooled>(Options{.receive_pool = 100'000});
-    EXPECT_NE(beyond_all.find("the pool must have 1 to 16384 receives"), std::string::npos)
-        << beyond_all;
+    const std::string beyond_all = own_refusal_of<Pooled>(Options{.receive_pool = 16'385});
+    EXPECT_NE(beyond_all.find("1 to 16384 receives"), std::string::npos) << beyond_all;
+    const auto limit =
+        static_cast<std::uint32_t>(with_endpoint({}).endpoint->context().attributes().max_qp_wr);
+    const std::string beyond_device = own_refusal_of<Pooled>(Options{.receive_pool = limit + 1});
+    EXPECT_NE(beyond_device.find(" has at most " + std::to_string(limit)), std::string::npos)
+        << beyond_device;
+    // A device that allows less than a ring may have.
+    ring::check_pool(1024, 1024, "mlx_test");
+    try {
+        ring::check_pool(1025, 1024, "mlx_test");
+        ADD_FAILURE() << "accepted";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+        EXPECT_EQ(error.object(), "a pool of 1025 receives on mlx_test");
+        EXPECT_NE(error.cause().find("at most 1024"), std::string::npos) << error.what();
+    }
+}
+
+TEST(FlowQueueSetup, TakesTheLargestPool) {
+    constexpr ring::Design design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                  ring::SpaceNotification::push};
+    constexpr std::uint32_t most = ring::RingOptions::max_pool;
+    Ends<Item, design> ends{Options{.capacity = most, .receive_pool = most}};
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        ASSERT_EQ(ends.producer().try_enqueue(Item{{i}}), Status::ok);
+    }
+    for (std::uint64_t i = 0; i < 100; ++i) {
+        Item item;
+        ASSERT_EQ(ends.take(item), Status::ok);
+        EXPECT_EQ(item.number[0], i);
+    }
 }
 
 }  // namespace
