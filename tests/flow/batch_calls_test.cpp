@@ -62,7 +62,7 @@ TYPED_TEST(FlowQueueByBatchCalls, KeepsOrderForBatchesOfAnySizeWhereRingAndCount
     std::uniform_int_distribution<std::size_t> size{1, 15};
     std::uint64_t put = 0;
     std::uint64_t taken = 0;
-    const Deadline deadline = Deadline::after(20s);
+    const Deadline deadline = Deadline::after(40s);
     while (taken < items && !deadline.expired()) {
         std::vector<Note> batch;
         for (std::size_t i = size(random); i != 0 && put + batch.size() < items; --i) {

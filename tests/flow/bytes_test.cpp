@@ -48,7 +48,7 @@ TYPED_TEST(ByteQueue, CarriesEverySizeUpToTheLargest) {
         ASSERT_EQ(most, ends.consumer().max_size());
         for (std::uint64_t size = 0; size <= most; ++size) {
             const Frame frame = make_frame(size, size);
-            ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(20s)), Status::ok);
+            ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(40s)), Status::ok);
             Frame out;
             ASSERT_EQ(ends.take(out), Status::ok);
             ASSERT_EQ(out, frame);
@@ -63,14 +63,14 @@ TYPED_TEST(ByteQueue, CarriesTheLargestFrameFromEveryOffset) {
             const std::uint64_t most = ends.producer().max_size();
             for (std::uint64_t i = 0; i < 3 * first; ++i) {
                 const Frame frame = make_frame(i % (most + 1), i);
-                ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(20s)), Status::ok);
+                ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(40s)), Status::ok);
                 Frame out;
                 ASSERT_EQ(ends.take(out), Status::ok);
                 ASSERT_EQ(out, frame);
             }
             for (std::uint64_t i = 0; i < 6; ++i) {
                 const Frame frame = make_frame(most, i + 1000);
-                ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(20s)), Status::ok);
+                ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(40s)), Status::ok);
                 Frame out;
                 ASSERT_EQ(ends.take(out), Status::ok);
                 ASSERT_EQ(out, frame);
@@ -96,7 +96,7 @@ TYPED_TEST(ByteQueue, KeepsAFrameThatIsTooLargeForTheCallersBuffer) {
     ASSERT_EQ(ends.producer().try_enqueue(frame), Status::ok);
     std::vector<std::byte> small(49);
     std::size_t size = 0;
-    EXPECT_EQ(ends.consumer().dequeue(small, size, Deadline::after(20s)), Status::too_large);
+    EXPECT_EQ(ends.consumer().dequeue(small, size, Deadline::after(40s)), Status::too_large);
     EXPECT_EQ(size, 50U);
     std::vector<std::byte> enough(64);
     ASSERT_EQ(ends.consumer().try_dequeue(enough, size), Status::ok);
@@ -108,7 +108,7 @@ TYPED_TEST(ByteQueue, SendsOnlyTheCommittedPartOfAClaim) {
     Ends<Bytes, TypeParam::value> ends{Options{.capacity = 200}};
     for (std::uint64_t i = 0; i < 40; ++i) {
         std::span<std::byte> place;
-        ASSERT_EQ(ends.producer().claim(80, place, Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(ends.producer().claim(80, place, Deadline::after(40s)), Status::ok);
         ASSERT_EQ(place.size(), 80U);
         const Frame frame = make_frame(i * 2, i);
         if (!frame.empty()) std::memcpy(place.data(), frame.data(), frame.size());
@@ -129,7 +129,7 @@ TYPED_TEST(ByteQueue, IsNotMisledByPayloadThatLooksLikeItsOwnWords) {
         const std::size_t size = (i * 40) % 176;
         const Frame frame(echo.begin(),
                           echo.begin() + static_cast<std::ptrdiff_t>(std::min(size, echo.size())));
-        ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(ends.producer().enqueue(frame, Deadline::after(40s)), Status::ok);
         std::span<const std::byte> item;
         ASSERT_EQ(ends.peek(item), Status::ok);
         ASSERT_EQ(Frame(item.begin(), item.end()), frame);
@@ -227,13 +227,13 @@ TYPED_TEST(ByteQueue, DrainsAndCloses) {
     Ends<Bytes, TypeParam::value> ends{Options{.capacity = 1000}};
     ASSERT_EQ(ends.producer().try_enqueue(make_frame(100, 1)), Status::ok);
     ASSERT_EQ(ends.producer().try_enqueue(Frame{}), Status::ok);
-    ASSERT_EQ(ends.producer().close(Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(ends.producer().close(Deadline::after(40s)), Status::ok);
     Frame out;
-    ASSERT_EQ(ends.consumer().dequeue(out, Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(ends.consumer().dequeue(out, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(out, make_frame(100, 1));
-    ASSERT_EQ(ends.consumer().dequeue(out, Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(ends.consumer().dequeue(out, Deadline::after(40s)), Status::ok);
     EXPECT_TRUE(out.empty());
-    EXPECT_EQ(ends.consumer().dequeue(out, Deadline::after(20s)), Status::closed);
+    EXPECT_EQ(ends.consumer().dequeue(out, Deadline::after(40s)), Status::closed);
     EXPECT_EQ(ends.producer().stats().payload_bytes, 100U);
     EXPECT_EQ(ends.consumer().stats().payload_bytes, 100U);
 }

@@ -67,7 +67,7 @@ TEST_P(EveryDesignOfItems, GathersWhatLiesElsewhereOrSaysThatItCannot) {
         ASSERT_EQ(in.status, Status::ok);
         ASSERT_EQ(in.count, 3U);
         for (std::uint64_t i = first; i < first + 3; ++i) ASSERT_EQ(ends.take(), i);
-        ASSERT_EQ(ends.producer->flush(Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);
         ASSERT_EQ(ends.producer->released(), first + 3);
     }
 }

@@ -43,9 +43,9 @@ class Ends {
         Listener listener = Listener::listen(unique_address(), with_endpoint(consumer_options));
         std::thread other{[&] {
             producer_.emplace(Producer<T, D>::connect(
-                listener.address(), with_endpoint(producer_options), base::Deadline::after(20s)));
+                listener.address(), with_endpoint(producer_options), base::Deadline::after(40s)));
         }};
-        consumer_.emplace(Consumer<T, D>::accept(listener, base::Deadline::after(20s)));
+        consumer_.emplace(Consumer<T, D>::accept(listener, base::Deadline::after(40s)));
         other.join();
     }
 
@@ -76,7 +76,7 @@ class Ends {
     template <class Try>
     base::Status until_there(Try&& try_once) {
         using namespace std::chrono_literals;
-        const base::Deadline deadline = base::Deadline::after(20s);
+        const base::Deadline deadline = base::Deadline::after(40s);
         for (;;) {
             const base::Status status = try_once();
             if (status != base::Status::empty || deadline.expired()) return status;

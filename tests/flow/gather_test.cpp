@@ -138,7 +138,7 @@ TYPED_TEST(GatheringProducer, KeepsOrderAndContentWhileItsMemoryIsUsedAgain) {
             ++taken;
         }
     }
-    EXPECT_EQ(producer.flush(Deadline::after(20s)), Status::ok);
+    EXPECT_EQ(producer.flush(Deadline::after(40s)), Status::ok);
     EXPECT_EQ(producer.released(), items);
     EXPECT_EQ(producer.stats().items, items);
 }
@@ -195,7 +195,7 @@ TEST_F(Gathering, DoesNotReadAnItemAgainOnceItIsReleased) {
     std::uint64_t number = 0;
     for (int round = 0; round < 40; ++round) {
         put(number, gather);
-        ASSERT_EQ(ends_.producer().flush(Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(ends_.producer().flush(Deadline::after(40s)), Status::ok);
         ASSERT_EQ(ends_.producer().released(), number + gather);
         for (std::uint64_t i = number; i < number + gather; ++i) places_[i] = Odd{};
         take(number, gather);
@@ -238,7 +238,7 @@ TEST(GatheringSetup, RefusesMoreThanTheDeviceHasSlicesFor) {
     if (!most.endpoint->context().is_soft()) GTEST_SKIP() << "30 slices are the soft device's";
     try {
         const Listener listener = Listener::listen(unique_address(), with_endpoint({}));
-        (void)Producer<Odd>::connect(listener.address(), most, Deadline::after(10s));
+        (void)Producer<Odd>::connect(listener.address(), most, Deadline::after(40s));
         ADD_FAILURE() << "a queue pair with more slices than the device has";
     } catch (const base::Error& error) {
         EXPECT_NE(std::string_view{error.what()}.find("slices per work request"),

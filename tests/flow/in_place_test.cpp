@@ -107,7 +107,7 @@ TEST(FlowInPlace, ShowsNothingOfABatchThatIsNotSent) {
     }
     ASSERT_EQ(ends.producer().try_enqueue(Kind<Numbered>::make(80)), Status::ok);
     ASSERT_EQ(ends.consumer().try_dequeue(item), Status::empty);
-    ASSERT_EQ(ends.producer().flush(Deadline::after(20s)), Status::ok);
+    ASSERT_EQ(ends.producer().flush(Deadline::after(40s)), Status::ok);
     EXPECT_EQ(ends.consumer().try_dequeue(item), Status::ok);
 }
 
@@ -119,7 +119,7 @@ TEST(FlowInPlace, MayBeWrittenWhenTheConsumerIsGone) {
     *place = Kind<Numbered>::make(0);
     Status status = ends.producer().commit();
     for (std::uint64_t i = 1; i < 20 && status == Status::ok; ++i) {
-        status = ends.producer().enqueue(Kind<Numbered>::make(i), Deadline::after(20s));
+        status = ends.producer().enqueue(Kind<Numbered>::make(i), Deadline::after(40s));
     }
     EXPECT_EQ(status, Status::peer_lost);
 }
@@ -168,14 +168,14 @@ TEST(FlowInPlace, IsRefusedWhereItCannotBe) {
 MILLRACE_CHILD(in_place_producer) {
     const auto named = ring::parse_design(arguments[1]);
     auto producer = AnyProducer<Numbered>::connect(
-        named.design, arguments[0], {.capacity = 100, .in_place = true}, Deadline::after(20s));
+        named.design, arguments[0], {.capacity = 100, .in_place = true}, Deadline::after(40s));
     say("connected");
     const std::uint64_t count = std::stoull(arguments[2]);
     Status status = Status::ok;
     for (std::uint64_t i = 0; i < count && status == Status::ok; ++i) {
-        status = producer.enqueue(Kind<Numbered>::make(i), Deadline::after(20s));
+        status = producer.enqueue(Kind<Numbered>::make(i), Deadline::after(40s));
     }
-    if (status == Status::ok) status = producer.close(Deadline::after(20s));
+    if (status == Status::ok) status = producer.close(Deadline::after(40s));
     say(std::string{name_of(status)});
     return 0;
 }
@@ -186,7 +186,7 @@ class InPlaceBetweenProcesses : public testing::TestWithParam<const char*> {
     static std::uint64_t take_all(AnyConsumer<Numbered>& consumer, Status& last) {
         std::uint64_t taken = 0;
         Numbered item;
-        while ((last = consumer.dequeue(item, Deadline::after(20s))) == Status::ok) {
+        while ((last = consumer.dequeue(item, Deadline::after(40s))) == Status::ok) {
             if (Kind<Numbered>::number_of(item) != taken) {
                 ADD_FAILURE() << "wrong item at " << taken;
                 break;
@@ -212,7 +212,7 @@ TEST_P(InPlaceBetweenProcesses, DeliversEveryItemInOrder) {
     auto listener = Listener::listen(address, with_endpoint({}));
     ChildProcess child = ChildProcess::start("in_place_producer", {address, GetParam(), "20000"});
     auto consumer = AnyConsumer<Numbered>::accept(ring::parse_design(GetParam()).design, listener,
-                                                  Deadline::after(20s));
+                                                  Deadline::after(40s));
     Status last = Status::ok;
     EXPECT_EQ(take_all(consumer, last), 20000U);
     EXPECT_EQ(last, Status::closed);
@@ -228,16 +228,16 @@ TEST_P(InPlaceBetweenProcesses, SurvivesAKillOfItsProducer) {
         ChildProcess child =
             ChildProcess::start("in_place_producer", {address, GetParam(), "1000000000"});
         auto consumer = AnyConsumer<Numbered>::accept(ring::parse_design(GetParam()).design,
-                                                      listener, Deadline::after(20s));
+                                                      listener, Deadline::after(40s));
         Numbered item;
         std::uint64_t taken = 0;
         for (; taken < 500U * static_cast<std::uint64_t>(round); ++taken) {
-            ASSERT_EQ(consumer.dequeue(item, Deadline::after(20s)), Status::ok);
+            ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
             ASSERT_EQ(Kind<Numbered>::number_of(item), taken);
         }
         child.kill();
         Status status;
-        while ((status = consumer.dequeue(item, Deadline::after(20s))) == Status::ok) {
+        while ((status = consumer.dequeue(item, Deadline::after(40s))) == Status::ok) {
             ASSERT_EQ(Kind<Numbered>::number_of(item), taken++);
         }
         EXPECT_EQ(status, Status::peer_lost);

@@ -36,10 +36,10 @@ class Liar {
         connect::LinkOptions options = ring::link_options("flow queue");
         options.endpoint = test::with_endpoint({}).endpoint;
         link_.emplace(
-            connect::connect(connect::Address::parse(address), options, Deadline::after(20s)));
+            connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
         const ring::Terms terms = ring::agree(
             *link_, ring::Role::consumer, D,
-            {.capacity = capacity, .item_size = 8, .item_alignment = 8}, Deadline::after(20s));
+            {.capacity = capacity, .item_size = 8, .item_alignment = 8}, Deadline::after(40s));
         auto& domain = link_->protection_domain();
         ring_ = domain.allocate(terms.ring_bytes, verbs::Access::remote_write);
         page_ = domain.allocate(sizeof(ring::WakeUpPage),
@@ -51,7 +51,7 @@ class Liar {
                                                            .credit = {},
                                                            .transfer = {},
                                                            .taken = {}},
-                                                          Deadline::after(20s));
+                                                          Deadline::after(40s));
         window_.emplace(*link_);
         credit_ = ring::CounterPush{*window_, theirs.credit};
     }
@@ -61,7 +61,7 @@ class Liar {
         if (D.space == ring::SpaceNotification::pull) return;
         base::NapParker nap;
         ASSERT_EQ(base::wait_until([&] { return credit_.offer(word) == Status::ok; },
-                                   Deadline::after(20s), {}, nap),
+                                   Deadline::after(40s), {}, nap),
                   Status::ok);
     }
 
@@ -86,7 +86,7 @@ class FlowQueueLiar : public ::testing::Test {
             Listener::listen(test::unique_address(), test::with_endpoint({.capacity = capacity}));
         const std::string address = listener.address().to_string();
         std::thread other{[&] { liar.emplace(address); }};
-        producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(20s)));
+        producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(40s)));
         other.join();
     }
     /// Enqueues until it does not go on.
@@ -110,10 +110,10 @@ TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
     EXPECT_EQ(this->sent, 2 * capacity) << "nothing was consumed, and both rings are full";
     // The first ring was sent, the second waits here.
     this->liar->claim(PositionWord::pack((capacity + 1) * slot));
-    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(20s)), Status::peer_lost);
+    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::peer_lost);
     EXPECT_EQ(this->producer->try_enqueue(1), Status::peer_lost);
-    EXPECT_EQ(this->producer->flush(Deadline::after(20s)), Status::peer_lost);
-    EXPECT_EQ(this->producer->close(Deadline::after(20s)), Status::peer_lost);
+    EXPECT_EQ(this->producer->flush(Deadline::after(40s)), Status::peer_lost);
+    EXPECT_EQ(this->producer->close(Deadline::after(40s)), Status::peer_lost);
     const std::string text = this->producer->explain();
     EXPECT_NE(text.find("claims to have consumed more than the 128 bytes"), std::string::npos)
         << text;
@@ -144,7 +144,7 @@ TYPED_TEST(FlowQueueLiar, AHalfWrittenWordIsPassedOverUntilItIsWhole) {
         ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out) << units;
     }
     this->liar->claim(PositionWord::pack(slot));
-    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(20s)), Status::ok);
+    EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::ok);
     ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out);
 }
 

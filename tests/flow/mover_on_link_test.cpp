@@ -31,9 +31,9 @@ class DataMoverOnALink : public testing::Test {
         Listener listener = Listener::listen(test::unique_address(), options);
         std::thread other{[&] {
             producer_.emplace(Producer<std::uint64_t, moved>::connect(listener.address(), options,
-                                                                      Deadline::after(20s)));
+                                                                      Deadline::after(40s)));
         }};
-        consumer_.emplace(Consumer<std::uint64_t, moved>::accept(listener, Deadline::after(20s)));
+        consumer_.emplace(Consumer<std::uint64_t, moved>::accept(listener, Deadline::after(40s)));
         other.join();
     }
     void put(std::uint64_t count) {
@@ -42,14 +42,14 @@ class DataMoverOnALink : public testing::Test {
     void take_all() {
         for (std::uint64_t i = 0; i < put_; ++i) {
             std::uint64_t number = put_;
-            ASSERT_EQ(consumer_->dequeue(number, Deadline::after(20s)), Status::ok) << i;
+            ASSERT_EQ(consumer_->dequeue(number, Deadline::after(40s)), Status::ok) << i;
             ASSERT_EQ(number, i);
         }
     }
     [[nodiscard]] std::uint64_t writes() { return producer_->stats().ring.data_writes; }
     [[nodiscard]] bool wait_for_writes(std::uint64_t count) {
         base::NapParker parker;
-        return base::wait_until([&] { return writes() >= count; }, Deadline::after(20s),
+        return base::wait_until([&] { return writes() >= count; }, Deadline::after(40s),
                                 base::WaitPolicy{}, parker) == Status::ok;
     }
 
@@ -86,15 +86,15 @@ TEST_F(DataMoverOnALink, GoesOnForManyLapsOfTheRing) {
     std::thread other{[&] {
         for (std::uint64_t i = 0; i < laps * capacity; ++i) {
             std::uint64_t number = 0;
-            ASSERT_EQ(consumer_->dequeue(number, Deadline::after(20s)), Status::ok) << i;
+            ASSERT_EQ(consumer_->dequeue(number, Deadline::after(40s)), Status::ok) << i;
             ASSERT_EQ(number, i);
         }
     }};
     for (std::uint64_t i = 0; i < laps * capacity; ++i) {
-        EXPECT_EQ(producer_->enqueue(i, Deadline::after(20s)), Status::ok);
+        EXPECT_EQ(producer_->enqueue(i, Deadline::after(40s)), Status::ok);
         if (HasFailure()) break;
     }
-    EXPECT_EQ(producer_->flush(Deadline::after(20s)), Status::ok);
+    EXPECT_EQ(producer_->flush(Deadline::after(40s)), Status::ok);
     other.join();
     // Far fewer than items, and pieces are never larger than an eighth of a ring.
     EXPECT_GE(writes(), laps * 8);

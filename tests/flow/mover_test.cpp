@@ -41,7 +41,7 @@ int movers() {
 template <class Done>
 bool soon(Done&& done) {
     base::NapParker parker;
-    return base::wait_until(done, Deadline::after(20s), base::WaitPolicy{}, parker) == Status::ok;
+    return base::wait_until(done, Deadline::after(40s), base::WaitPolicy{}, parker) == Status::ok;
 }
 
 TEST(DataMover, LivesAsLongAsAQueueThatNeedsItAndIsOneForAll) {
@@ -54,8 +54,8 @@ TEST(DataMover, LivesAsLongAsAQueueThatNeedsItAndIsOneForAll) {
         EXPECT_TRUE(soon([] { return movers() == 1; }));
         std::uint64_t number = 0;
         for (Ends<std::uint64_t, moved>* ends : {&one, &other}) {
-            ASSERT_EQ(ends->producer().enqueue(7, Deadline::after(10s)), Status::ok);
-            ASSERT_EQ(ends->consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+            ASSERT_EQ(ends->producer().enqueue(7, Deadline::after(40s)), Status::ok);
+            ASSERT_EQ(ends->consumer().dequeue(number, Deadline::after(40s)), Status::ok);
             EXPECT_EQ(number, 7U);
         }
         EXPECT_EQ(movers(), 1);
@@ -81,7 +81,7 @@ TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
     Ends<std::uint64_t, moved> active{{.capacity = capacity}};
     fill(active);
     for (std::uint64_t i = 0; i < 2 * capacity; ++i) {
-        ASSERT_EQ(active.consumer().dequeue(number, Deadline::after(10s)), Status::ok) << i;
+        ASSERT_EQ(active.consumer().dequeue(number, Deadline::after(40s)), Status::ok) << i;
         EXPECT_EQ(number, i);
     }
 }
@@ -94,7 +94,7 @@ TEST(DataMover, SleepsWhileThereIsNothingToMove) {
         const std::uint64_t before = mover->sleeps();
         EXPECT_TRUE(soon([&] { return mover->sleeps() > before; }));
         ASSERT_EQ(ends.producer().try_enqueue(i), Status::ok);
-        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::ok);
         EXPECT_EQ(number, i);
     }
 }
@@ -124,10 +124,10 @@ TEST(DataMover, TellsTheProducerThatItsConsumerIsGone) {
     ends->consumer().close();
     Status status = Status::ok;
     for (int i = 0; i < 100 && status == Status::ok; ++i) {
-        status = ends->producer().enqueue(1, Deadline::after(10s));
+        status = ends->producer().enqueue(1, Deadline::after(40s));
     }
     EXPECT_EQ(status, Status::closed);
-    EXPECT_EQ(ends->producer().close(Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends->producer().close(Deadline::after(40s)), Status::closed);
 }
 
 TEST(DataMover, IsNamedByExplain) {
@@ -144,17 +144,17 @@ TEST(DataMover, StopsWithItsQueueClosedInGoodOrder) {
     for (std::uint64_t i = 0; i < 5; ++i) {
         ASSERT_EQ(ends.producer().try_enqueue(i), Status::ok);
     }
-    ASSERT_EQ(ends.producer().close(Deadline::after(10s)), Status::ok);
+    ASSERT_EQ(ends.producer().close(Deadline::after(40s)), Status::ok);
     EXPECT_EQ(ends.producer().try_enqueue(9), Status::closed);
-    EXPECT_EQ(ends.producer().flush(Deadline::after(10s)), Status::closed);
-    EXPECT_EQ(ends.producer().close(Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends.producer().flush(Deadline::after(40s)), Status::closed);
+    EXPECT_EQ(ends.producer().close(Deadline::after(40s)), Status::closed);
     EXPECT_EQ(ends.producer().stats().items, 5U);
     std::uint64_t number = 0;
     for (std::uint64_t i = 0; i < 5; ++i) {
-        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::ok);
+        ASSERT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::ok);
         EXPECT_EQ(number, i);
     }
-    EXPECT_EQ(ends.consumer().dequeue(number, Deadline::after(10s)), Status::closed);
+    EXPECT_EQ(ends.consumer().dequeue(number, Deadline::after(40s)), Status::closed);
 }
 
 }  // namespace

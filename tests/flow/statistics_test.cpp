@@ -39,17 +39,17 @@ constexpr std::uint64_t items = 5000;
 
 MILLRACE_CHILD(flow_watched_producer) {
     auto producer =
-        Producer<std::uint64_t>::connect(arguments[0], {.name = "watched"}, Deadline::after(20s));
+        Producer<std::uint64_t>::connect(arguments[0], {.name = "watched"}, Deadline::after(40s));
     for (std::uint64_t i = 0; i < items; ++i) {
-        if (producer.enqueue(i, Deadline::after(20s)) != Status::ok) return 1;
+        if (producer.enqueue(i, Deadline::after(40s)) != Status::ok) return 1;
     }
-    if (producer.flush(Deadline::after(20s)) != Status::ok) return 2;
+    if (producer.flush(Deadline::after(40s)) != Status::ok) return 2;
     say("flushed");
     if (!hear()) return 3;
     // The other way round: the consumer's page, read from here.
     auto consumer = page_of(std::stoi(arguments[1]), "flow consumer watched");
     say(std::to_string(consumer["items"]) + " " + std::to_string(consumer["payload_bytes"]));
-    return producer.close(Deadline::after(20s)) == Status::ok ? 0 : 4;
+    return producer.close(Deadline::after(40s)) == Status::ok ? 0 : 4;
 }
 
 TEST(FlowStatistics, AreReadByOtherProcesses) {
@@ -57,13 +57,13 @@ TEST(FlowStatistics, AreReadByOtherProcesses) {
     ChildProcess child =
         ChildProcess::start("flow_watched_producer", {address, std::to_string(getpid())});
     auto consumer =
-        Consumer<std::uint64_t>::listen(address, {.name = "watched"}, Deadline::after(20s));
+        Consumer<std::uint64_t>::listen(address, {.name = "watched"}, Deadline::after(40s));
     std::uint64_t item = 0;
     for (std::uint64_t i = 0; i < items; ++i) {
-        ASSERT_EQ(consumer.dequeue(item, Deadline::after(20s)), Status::ok);
+        ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
         ASSERT_EQ(item, i);
     }
-    ASSERT_EQ(child.read_line(20s), "flushed");
+    ASSERT_EQ(child.read_line(60s), "flushed");
     auto producer = page_of(child.pid(), "flow producer watched");
     EXPECT_EQ(producer["items"], items);
     EXPECT_EQ(producer["payload_bytes"], items * sizeof(std::uint64_t));
@@ -76,8 +76,8 @@ TEST(FlowStatistics, AreReadByOtherProcesses) {
     EXPECT_LE(producer["credited_bytes"], ring_bytes);
     (void)consumer.stats();  // shows what there is to this instant
     child.write_line("read mine");
-    EXPECT_EQ(child.read_line(20s), std::to_string(items) + " " + std::to_string(items * 8));
-    EXPECT_EQ(consumer.dequeue(item, Deadline::after(20s)), Status::closed);
+    EXPECT_EQ(child.read_line(60s), std::to_string(items) + " " + std::to_string(items * 8));
+    EXPECT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::closed);
     EXPECT_TRUE(child.wait().success());
 }
 
