@@ -55,6 +55,7 @@ MILLRACE_CHILD(importer) {
     end.qp = soft::create_qp(pd, &init);
     if (end.qp == nullptr) return 1;
     say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(mr == nullptr ? 0 : mr->rkey));
+    std::vector<ibv_mr*> others;
     while (const auto line = hear()) {
         std::istringstream words{*line};
         std::string verb;
@@ -77,11 +78,13 @@ MILLRACE_CHILD(importer) {
         } else if (verb == "again") {  // the same handles: the same domain, the same bytes
             ibv_pd* const twin = soft::import_pd(context, number(1));
             ibv_mr* const second = soft::import_mr(twin, number(2));
+            others.push_back(second);
             say(std::to_string(second->rkey));
             soft::unimport_pd(twin);
         } else if (verb == "own") {  // a region of its own, in the imported domain
             auto* const memory = static_cast<std::byte*>(map_shareable(4096));
             ibv_mr* const own = soft::reg_mr(pd, memory, 4096, 0, all_access);
+            others.push_back(own);
             say(std::to_string(own->rkey));
         } else if (verb == "device_memory") {  // handle
             errno = 0;
@@ -108,6 +111,7 @@ MILLRACE_CHILD(importer) {
         }
     }
     if (mr != nullptr) soft::unimport_mr(mr);
+    for (ibv_mr* const other : others) soft::dereg_mr(other);
     soft::destroy_qp(std::exchange(end.qp, nullptr));
     soft::destroy_cq(std::exchange(end.cq, other_cq));
     soft::unimport_pd(pd);
@@ -215,9 +219,10 @@ TEST(ImportBetweenProcesses, KeepsARegionToItsOwnDomain) {
     ibv_pd* const elsewhere = soft::alloc_pd(loan.end.context);
     ibv_mr* const mr = soft::reg_mr(elsewhere, loan.end.memory, 64, 0, all_access);
     ASSERT_NE(mr, nullptr);
-    EXPECT_EQ(loan.ask("import_mr " + std::to_string(mr->handle)), "0");
+    const std::string import = "import_mr " + std::to_string(mr->handle);
+    EXPECT_EQ(loan.ask(import), "0");
     EXPECT_EQ(soft::dereg_mr(mr), 0);
-    EXPECT_EQ(loan.ask("import_mr " + std::to_string(mr->handle)), std::to_string(ENOENT));
+    EXPECT_EQ(loan.ask(import), std::to_string(ENOENT));
     EXPECT_EQ(loan.ask("import_pd " + std::to_string(elsewhere->handle)), "0");
     const std::uint32_t gone = elsewhere->handle;
     EXPECT_EQ(soft::dealloc_pd(elsewhere), 0);
