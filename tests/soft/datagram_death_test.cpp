@@ -215,6 +215,7 @@ TEST(DatagramFence, AStoppedSenderDoesNotHoldUpTheOthers) {
 TEST(DatagramFence, DestroyingTheQueuePairOfAStoppedSenderDoesNotHandOutItsMemory) {
     const base::Deadline patience = patience_for_a_coincidence();
     for (int round = 0; !patience.expired(); ++round) {
+        SCOPED_TRACE(round);
         StationOptions options;
         options.shared_memory = false;
         Station station{options};
