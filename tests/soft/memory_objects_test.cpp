@@ -210,8 +210,9 @@ TEST(DeviceMemory, RefusesWhatItDoesNotHold) {
         << "it has no address to be based on";
     EXPECT_EQ(ibv_free_dm(memory), 0);
     ibv_device_attr_ex device{};
-    verbs_context* const extended = verbs_get_ctx_op(end.context, query_device_ex);
+    verbs_context* const extended = verbs_get_ctx(end.context);
     ASSERT_NE(extended, nullptr);
+    ASSERT_NE(extended->query_device_ex, nullptr);
     ASSERT_EQ(extended->query_device_ex(end.context, nullptr, &device, sizeof device), 0);
     EXPECT_GE(device.max_dm_size, 64U);
 }

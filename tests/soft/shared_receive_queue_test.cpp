@@ -73,7 +73,8 @@ TEST(SharedReceiveQueue, TellsWhatItIsAndRefusesWhatItCannotBe) {
     init.attr.max_wr = 1U << 20;
     EXPECT_EQ(soft::create_srq(station.pd, &init), nullptr);
     // XRC: verbs.h answers EOPNOTSUPP where this entry is not there.
-    EXPECT_EQ(verbs_get_ctx_op(station.context, create_srq_ex), nullptr);
+    ASSERT_NE(verbs_get_ctx(station.context), nullptr);
+    EXPECT_EQ(verbs_get_ctx(station.context)->create_srq_ex, nullptr);
 }
 
 TEST(SharedReceiveQueue, ServesAllItsQueuePairsInTheOrderOfTheReceives) {
