@@ -13,6 +13,7 @@
 #include "block_layout.hpp"
 #include "context.hpp"
 #include "copy_rights.hpp"
+#include "datagram.hpp"
 #include "fences.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -78,6 +79,24 @@ void CopyService::stop() noexcept {
 
 // --- who is served ------------------------------------------------------------------------------
 
+template <class Match>
+bool CopyService::dismiss(Match&& match) noexcept {
+    Served ended{};  // without the mutex
+    const std::lock_guard guard{mutex_};
+    const auto found = std::find_if(served_.begin(), served_.end(), match);
+    if (found == served_.end()) return false;
+    ended = std::move(*found);
+    served_.erase(found);
+    // The sender's number may be another process's by now, which then asks again.
+    std::atomic<std::uint64_t>& word =
+        ended.sender != nullptr ? ended.qp->datagram->senders().copy_box(ended.sender->number())
+                                : ended.qp->block.news->copy_box;
+    word.store(0, std::memory_order_release);
+    if (ended.qp->broken.load(std::memory_order_relaxed)) ended.box->quarantine = true;
+    if (--ended.box->users == 0) std::erase(boxes_, ended.box);
+    return true;
+}
+
 void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
     const std::lock_guard guard{mutex_};
     const auto known = std::find_if(served_.begin(), served_.end(),
@@ -87,8 +106,36 @@ void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
         start();
         return;
     }
+    const std::uint64_t word = admit(qp, *qp.peer, nullptr);
+    if (word != 0) qp.block.news->copy_box.store(word, std::memory_order_release);
+}
+
+void CopyService::serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept {
+    // Senders come and go while the queue pair stays.
+    while (
+        dismiss([](const Served& one) { return one.sender != nullptr && !one.sender->alive(); })) {
+    }
+    const std::lock_guard guard{mutex_};
+    const auto known = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
+        return one.qp == &qp && one.box->peer == sender->identity();
+    });
+    asked_for_ = true;
+    const std::uint32_t number = sender->number();
+    std::uint64_t word = 0;
+    if (known != served_.end()) {
+        word = make_copy_box_word(known->box->block.generation, known->box->block.index);
+        start();
+    } else {
+        PeerNode& peer = *sender;
+        word = admit(qp, peer, std::move(sender));
+    }
+    qp.datagram->senders().copy_box(number).store(word, std::memory_order_release);
+}
+
+std::uint64_t CopyService::admit(QueuePair& qp, PeerNode& peer,
+                                 std::shared_ptr<PeerNode> sender) noexcept {
     try {
-        const NodeIdentity& identity = qp.peer->identity();
+        const NodeIdentity& identity = peer.identity();
         auto found = std::find_if(boxes_.begin(), boxes_.end(),
                                   [&](const auto& box) { return box->peer == identity; });
         if (found == boxes_.end()) {
@@ -97,8 +144,8 @@ void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
             const auto block = node_.allocate_block(copy_box_size);
             if (!block) {
                 base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}",
-                          qp.peer->pid(), base::describe_errno(errno));
-                return;
+                          peer.pid(), base::describe_errno(errno));
+                return 0;
             }
             auto box = std::make_shared<Box>(node_, *block, identity);
             const FilePlace place = node_.place_of(*block);
@@ -106,31 +153,22 @@ void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
             box->offset = place.offset;
             found = boxes_.insert(boxes_.end(), std::move(box));
         }
-        served_.push_back({&qp, *found});
+        served_.push_back({&qp, *found, std::move(sender)});
     } catch (const std::exception& error) {
-        base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}",
-                  qp.peer->pid(), error.what());
-        return;
+        base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}", peer.pid(),
+                  error.what());
+        return 0;
     }
-    const std::shared_ptr<Box>& box = served_.back().box;
-    ++box->users;
+    Box& box = *served_.back().box;
+    ++box.users;
     start();
-    qp.block.news->copy_box.store(make_copy_box_word(box->block.generation, box->block.index),
-                                  std::memory_order_release);
+    return make_copy_box_word(box.block.generation, box.block.index);
 }
 
 void CopyService::forget(QueuePair& qp) noexcept {
     if (!node_.usable()) return;  // made by fork: the thread may hold the mutex for ever
-    std::shared_ptr<Box> box;     // ends without the mutex
-    const std::lock_guard guard{mutex_};
-    const auto known = std::find_if(served_.begin(), served_.end(),
-                                    [&](const Served& one) { return one.qp == &qp; });
-    if (known == served_.end()) return;
-    qp.block.news->copy_box.store(0, std::memory_order_release);
-    box = std::move(known->box);
-    served_.erase(known);
-    if (qp.broken.load(std::memory_order_relaxed)) box->quarantine = true;
-    if (--box->users == 0) std::erase(boxes_, box);
+    while (dismiss([&](const Served& one) { return one.qp == &qp; })) {
+    }
 }
 
 void CopyService::need_thread() noexcept {
@@ -241,7 +279,7 @@ CopyOutcome CopyService::check(const Box& box, const CopyQuestion& question) noe
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return CopyOutcome::not_connected;
     const bool right = question.purpose == static_cast<std::uint32_t>(CopyPurpose::receive)
                            ? was_posted(qp, question)
-                           : may_use(qp, question);
+                           : qp.datagram == nullptr && may_use(qp, question);
     return right ? CopyOutcome::ok : CopyOutcome::refused;
 }
 

@@ -34,7 +34,9 @@ class CopyService {
     /// From here to `forget`, the peer that `qp` is connected to may ask. Nothing if it may
     /// already. With the process mutex. `at_once`: it has asked for it.
     void serve(QueuePair& qp, bool at_once) noexcept;
-    /// With the process mutex. The peer's executors are out.
+    /// The same for a sender of datagrams to `qp`, which wants it.
+    void serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept;
+    /// With the process mutex. The peers' executors are out.
     void forget(QueuePair& qp) noexcept;
     /// Ends the thread. Before the queue pairs that were never forgotten end.
     void stop() noexcept;
@@ -71,8 +73,16 @@ class CopyService {
     struct Served {
         QueuePair* qp;
         std::shared_ptr<Box> box;
+        std::shared_ptr<PeerNode>
+            sender;  ///< of datagrams; null: the peer that `qp` is connected to
     };
 
+    /// Serves the peer through `qp`: the word that names its box. 0: it cannot be served (logged).
+    [[nodiscard]] std::uint64_t admit(QueuePair& qp, PeerNode& peer,
+                                      std::shared_ptr<PeerNode> sender) noexcept;
+    /// Ends one of those that `match`; false: there is none.
+    template <class Match>
+    bool dismiss(Match&& match) noexcept;
     void start() noexcept;
     void run() noexcept;
     void work_begins() noexcept;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,7 +25,8 @@ inline constexpr std::uint32_t datagram_mtu = 4096;
 
 /// At the end of a UD queue pair's block, page aligned: a bitmap of the node numbers that have
 /// attached themselves, then a cache line per node number. Written by the senders' processes, each
-/// its own bit (set only) and line.
+/// its own bit (set only) and line; but for the word that names the sender's copy box, which the
+/// owner writes.
 class SenderTable {
   public:
     static constexpr std::size_t lines_offset = page_size;
@@ -38,6 +40,15 @@ class SenderTable {
     [[nodiscard]] std::atomic<std::uint64_t>& word(std::uint32_t node) const noexcept {
         return *reinterpret_cast<std::atomic<std::uint64_t>*>(
             memory_ + lines_offset + std::size_t{node & 0xfff} * cache_line);
+    }
+    /// The copy box of a sender that may not copy to the owner's memory (make_copy_box_word). 0: it
+    /// has none.
+    [[nodiscard]] std::atomic<std::uint64_t>& copy_box(std::uint32_t node) const noexcept {
+        return *(&word(node) + 1);
+    }
+    /// Not 0: that sender wants one.
+    [[nodiscard]] std::atomic<std::uint64_t>& wants_box(std::uint32_t node) const noexcept {
+        return *(&word(node) + 2);
     }
     [[nodiscard]] std::atomic<std::uint64_t>& bits(std::uint32_t index) const noexcept {
         return reinterpret_cast<std::atomic<std::uint64_t>*>(memory_)[index];
@@ -55,6 +66,19 @@ class SenderTable {
 
     /// By a sender's process, before it executes on the queue pair for the first time.
     void enter(std::uint32_t node, const NodeIdentity& identity) const noexcept;
+    /// By the owner: calls `serve(node)` for each sender that wants a copy box since the last call.
+    template <class Serve>
+    void for_each_wish(Serve&& serve) const noexcept {
+        for (std::uint32_t index = 0; index < bit_words; ++index) {
+            std::uint64_t bits = this->bits(index).load(std::memory_order_acquire);
+            for (; bits != 0; bits &= bits - 1) {
+                const std::uint32_t node =
+                    index * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
+                if (wants_box(node).load(std::memory_order_relaxed) == 0) continue;
+                if (wants_box(node).exchange(0, std::memory_order_acquire) != 0) serve(node);
+            }
+        }
+    }
 
   private:
     std::byte* memory_ = nullptr;

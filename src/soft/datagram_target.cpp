@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 
 #include "fences.hpp"
+#include "millrace/base/deadline.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/wait.hpp"
 #include "region_facts.hpp"
 
 namespace millrace::soft {
@@ -33,6 +36,10 @@ class SenderScope {
     std::atomic<std::uint64_t>& word_;
     std::uint64_t odd_;
 };
+
+/// How long a datagram waits for its receiver to serve copies; and where it did not.
+constexpr std::chrono::milliseconds patience_for_a_box{250};
+constexpr std::chrono::milliseconds patience_after_none{2};
 
 [[nodiscard]] std::size_t sender_table_offset(const Geometry& geometry) noexcept {
     return geometry.block_size();  // page aligned
@@ -76,9 +83,9 @@ bool DatagramTarget::map(std::uint32_t index) {
     index_ = index;
     who_ = static_cast<std::uint32_t>(
         make_state_word(block_->generation, index, 0, IBV_QPS_RESET) >> 32);
-    const SenderTable table{block_->memory + sender_table_offset(*geometry)};
-    table.enter(node_.number(), node_.identity());
-    hazard_ = &table.word(node_.number());
+    senders_ = SenderTable{block_->memory + sender_table_offset(*geometry)};
+    senders_.enter(node_.number(), node_.identity());
+    hazard_ = &senders_.word(node_.number());
     return true;
 }
 
@@ -138,7 +145,7 @@ bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* piece
 }
 
 CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMessage::Piece* pieces,
-                               std::uint32_t count) noexcept {
+                               std::uint32_t count, std::uint32_t receive) noexcept {
     std::uint32_t piece = 0;
     std::uint64_t used = 0;  // of that piece
     const auto store = [&](const Reach& from, std::uint64_t bytes) {
@@ -153,7 +160,9 @@ CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMes
                     [[unlikely]] {
                     std::memmove(to.direct, source.direct, part);
                 } else {
-                    const CopyResult result = transfer(to, source, part, *peer_);
+                    CopyResult result = transfer(to, source, part, *peer_);
+                    if (result == CopyResult::denied) [[unlikely]]
+                        result = put_by_owner(to, source, part, receive);
                     if (result != CopyResult::ok) return result;
                 }
             }
@@ -175,6 +184,40 @@ CopyResult DatagramTarget::put(const DatagramMessage& message, const DatagramMes
         result = store(message.pieces[i].at, message.pieces[i].length);
     }
     return result;
+}
+
+CopyResult DatagramTarget::put_by_owner(const Reach& to, const Reach& from, std::uint64_t bytes,
+                                        std::uint32_t receive) noexcept {
+    peer_->note_copies_refused();
+    if (!has_box()) return CopyResult::denied;
+    AskedCopy wanted;
+    wanted.box = senders_.copy_box(node_.number()).load(std::memory_order_acquire);
+    wanted.queue_pair = index_;
+    wanted.purpose = CopyPurpose::receive;
+    wanted.receive = receive;
+    wanted.address = to.remote;
+    wanted.local = from.direct;
+    wanted.bytes = bytes;
+    return peer_->ask_for_copy(wanted);
+}
+
+bool DatagramTarget::has_box() noexcept {
+    std::atomic<std::uint64_t>& box = senders_.copy_box(node_.number());
+    if (box.load(std::memory_order_acquire) != 0) return true;
+    // It hears of it when it next looks after the queue pair, as pollers do.
+    senders_.wants_box(node_.number()).store(1, std::memory_order_release);
+    view_.fault->wishes.fetch_or(wish_copies, std::memory_order_release);
+    ring_bell(
+        bell_async_.descriptor(*peer_, view_.control->bell_async.load(std::memory_order_relaxed)));
+    ring_bell(bell_receive_.descriptor(
+        *peer_, view_.control->bell_receive.load(std::memory_order_relaxed)));
+    base::NapParker parker;
+    const auto served = [&] { return box.load(std::memory_order_acquire) != 0; };
+    const auto patience = asked_in_vain_ ? patience_after_none : patience_for_a_box;
+    const bool has = base::wait_until(served, base::Deadline::after(patience), base::WaitPolicy{},
+                                      parker) == base::Status::ok;
+    asked_in_vain_ = !has;
+    return has;
 }
 
 void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage& message,
@@ -222,8 +265,10 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
         // What was read is what was posted if it is still to be had now.
         if (!pool_.take(next, index_, node_.number())) continue;
         CopyResult result = CopyResult::bad_address;
-        if (known) result = put(message, pieces.data(), count);
+        if (known) result = put(message, pieces.data(), count, next.number);
         if (result == CopyResult::peer_gone) return Result::stale;
+        // Its owner, asked, does not copy now: lost, and the owner offers the receive again.
+        if (result == CopyResult::busy) return Result::dropped;
         if (result == CopyResult::denied) tell_copies_denied(peer_->pid());
         arrive(next, message,
                message.flags | (result == CopyResult::ok ? 0U : unsigned{completion_protection}));

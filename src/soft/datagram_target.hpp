@@ -75,8 +75,13 @@ class DatagramTarget {
     [[nodiscard]] bool find(std::uint32_t key, std::uint64_t address, std::uint64_t length,
                             Reach& reach) noexcept;
     [[nodiscard]] CopyResult put(const DatagramMessage& message,
-                                 const DatagramMessage::Piece* pieces,
-                                 std::uint32_t count) noexcept;
+                                 const DatagramMessage::Piece* pieces, std::uint32_t count,
+                                 std::uint32_t receive) noexcept;
+    /// Where only the owner may copy.
+    [[nodiscard]] CopyResult put_by_owner(const Reach& to, const Reach& from, std::uint64_t bytes,
+                                          std::uint32_t receive) noexcept;
+    /// True if the owner serves us copies; waits for that, if it never did.
+    [[nodiscard]] bool has_box() noexcept;
     void arrive(const ClaimedReceive& receive, const DatagramMessage& message,
                 std::uint32_t flags) noexcept;
 
@@ -86,6 +91,7 @@ class DatagramTarget {
     std::optional<Block> pool_block_;
     BlockView view_;
     PoolView pool_;
+    SenderTable senders_;
     std::atomic<std::uint64_t>* hazard_ = nullptr;
     std::uint32_t index_ = 0;
     std::uint32_t who_ = 0;  ///< the upper half of its state word
@@ -96,6 +102,7 @@ class DatagramTarget {
     PeerBell bell_receive_;
     PeerBell bell_async_;
     RungEpoch rung_;
+    bool asked_in_vain_ = false;  ///< for a copy box
 };
 
 /// The targets of a process, so that its queue pairs share them.

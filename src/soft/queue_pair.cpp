@@ -676,6 +676,20 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
         block.fault->wishes.fetch_or(wish_copies, std::memory_order_relaxed);  // next time
         return;
     }
+    if (datagram != nullptr) {
+        Node& node = owner->process->node();
+        datagram->senders().for_each_wish([&](std::uint32_t number) {
+            try {
+                auto sender = node.peer(number);
+                if (sender == nullptr || sender->is_self()) return;
+                owner->process->copies().serve_sender(*this, std::move(sender));
+            } catch (const std::exception& error) {
+                base::log(base::LogLevel::warn, "soft", "cannot serve copies to node {}: {}",
+                          number, error.what());
+            }
+        });
+        return;
+    }
     if (peer != nullptr && !peer->is_self()) owner->process->copies().serve(*this, true);
 }
 
