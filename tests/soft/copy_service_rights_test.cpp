@@ -16,11 +16,13 @@
 #include "context.hpp"
 #include "copy_box_layout.hpp"
 #include "copy_service.hpp"
+#include "datagram.hpp"
 #include "endpoint.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
+#include "station.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -232,6 +234,52 @@ TEST_F(CopyServiceRights, OnlyWhatWasPostedIsReceivedInto) {
     question.receive = first_position;
     EXPECT_EQ(ask(question), CopyOutcome::ok);
     EXPECT_TRUE(untouched_but(1000, 100));
+}
+
+TEST_F(CopyServiceRights, ASenderOfDatagramsFillsPostedReceivesAndNothingElse) {
+    test::StationOptions options;
+    options.shared_memory = false;
+    test::Station station{options};
+    std::memset(station.memory, static_cast<int>(untouched), station.options.bytes);
+    ibv_qp* const public_qp = station.datagram();
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    ASSERT_EQ(station.receive(public_qp, 1, 4096, 256), 0);
+    CopyQuestion question = good_;
+    question.queue_pair = qp.memory.index;
+    question.purpose = static_cast<std::uint32_t>(CopyPurpose::receive);
+    question.receive = 0;
+    question.address = reinterpret_cast<std::uint64_t>(station.memory) + 4096;
+    question.bytes = 256;
+    EXPECT_EQ(ask(question), CopyOutcome::not_connected) << "it has not said that it sends there";
+    {
+        const std::lock_guard guard{process().queue_pairs_mutex()};
+        process().copies().serve_sender(qp, peer_);
+    }
+    const std::uint64_t word = qp.datagram->senders().copy_box(peer_->number()).load();
+    EXPECT_EQ(word, make_copy_box_word(block_.generation, block_.index)) << "one for each node";
+    EXPECT_EQ(ask(question), CopyOutcome::ok);
+    EXPECT_EQ(station.memory[4096], forged);
+    EXPECT_EQ(station.memory[4096 + 255], forged);
+    EXPECT_EQ(station.memory[4096 + 256], untouched);
+    const auto refused = [&](auto change) {
+        CopyQuestion other = question;
+        change(other);
+        return ask(other) == CopyOutcome::refused;
+    };
+    EXPECT_TRUE(refused([](CopyQuestion& other) { ++other.bytes; }));
+    EXPECT_TRUE(refused([](CopyQuestion& other) { --other.address; }));
+    EXPECT_TRUE(refused([](CopyQuestion& other) { other.receive = 1; }));
+    for (const auto purpose : {CopyPurpose::write, CopyPurpose::read, CopyPurpose::atomic_write}) {
+        EXPECT_TRUE(refused([&](CopyQuestion& other) {
+            other.purpose = static_cast<std::uint32_t>(purpose);
+            other.key = station.mr->rkey;
+            other.bytes = 8;
+        }));
+    }
+    EXPECT_EQ(test::Station::to_state(public_qp, IBV_QPS_RESET, 0), 0);
+    EXPECT_EQ(ask(question), CopyOutcome::not_connected);
+    EXPECT_EQ(qp.datagram->senders().copy_box(peer_->number()).load(), 0U);
+    EXPECT_EQ(ask(good_), CopyOutcome::ok) << "what it may elsewhere stays";
 }
 
 TEST_F(CopyServiceRights, EndWithTheQueuePairsState) {
