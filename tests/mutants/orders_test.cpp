@@ -169,6 +169,9 @@ TEST_F(Orders, AConsumerOffersItsCreditAgainBeforeItSleeps) {
     while (!owes) {
         ASSERT_FALSE(deadline.expired()) << "no credit was ever refused because of another";
         Ring<design_2> ring{64, 1024};
+        // The first look is due at once; where all items are there before they are taken, it would
+        // be the one before the sleep.
+        ASSERT_EQ(ring.receiver->idle(), Status::empty);
         std::uint64_t writes = 0;
         for (int i = 0; i < 20; ++i) ASSERT_EQ(ring.put(), Status::ok);
         while (ring.consumed != ring.produced) {
