@@ -2,6 +2,7 @@
 #include "millrace/ring/device_limits.hpp"
 
 #include <fmt/format.h>
+#include <cstdint>
 
 #include "millrace/base/error.hpp"
 
