@@ -136,8 +136,7 @@ void converse(Input& input) {
 }  // namespace millrace::fuzz
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
+    millrace::fuzz::use_own_fabric();
     millrace::fuzz::make_world();
     return 0;
 }

@@ -6,20 +6,19 @@
 
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <string>
 
+#include "fuzz/target.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::fuzz {
 
 inline constexpr unsigned most_steps = 120;
 
-/// Of the soft device, quiet unless MILLRACE_LOG says something else.
+/// Of the soft device.
 [[nodiscard]] inline std::shared_ptr<connect::Endpoint> open_on_own_fabric() {
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
+    use_own_fabric();
     return connect::Endpoint::open("soft0");
 }
 

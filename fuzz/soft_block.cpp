@@ -12,7 +12,6 @@
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <string>
 #include <vector>
 
 #include "fuzz/input.hpp"
@@ -638,8 +637,7 @@ void make_world() {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
     using namespace millrace;
     fuzz::be_a_peer_if_asked();
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
+    fuzz::use_own_fabric();
     fuzz::make_world();
     return 0;
 }

@@ -7,7 +7,6 @@
 // should.
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,7 +16,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <string>
 
 #include "context.hpp"
 #include "copy_box_layout.hpp"
@@ -438,9 +436,8 @@ void make_world() {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
     using namespace millrace;
     fuzz::be_a_peer_if_asked();
-    ::setenv("MILLRACE_FABRIC", ("fuzz-" + std::to_string(::getpid())).c_str(), 1);
+    fuzz::use_own_fabric();
     ::unsetenv("MILLRACE_REMAP");
-    if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
     fuzz::make_world();
     return 0;
 }

@@ -1,8 +1,9 @@
 // Limits of devices, see the header.
 #include "millrace/ring/device_limits.hpp"
 
-#include <fmt/format.h>
 #include <cstdint>
+
+#include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
 

@@ -73,8 +73,8 @@ class CopyService {
     struct Served {
         QueuePair* qp;
         std::shared_ptr<Box> box;
-        std::shared_ptr<PeerNode>
-            sender;  ///< of datagrams; null: the peer that `qp` is connected to
+        /// Of datagrams; null: it is the peer that `qp` is connected to.
+        std::shared_ptr<PeerNode> sender;
     };
 
     /// Serves the peer through `qp`: the word that names its box. 0: it cannot be served (logged).

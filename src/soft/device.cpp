@@ -11,6 +11,7 @@
 #include "block_layout.hpp"
 #include "completion_queue.hpp"
 #include "context.hpp"
+#include "device_file.hpp"
 #include "device_memory.hpp"
 #include "domains.hpp"
 #include "memory_window.hpp"
@@ -243,7 +244,7 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_cqe = 4 << 20;
     attributes->max_mr = static_cast<int>(regions_per_node);
     attributes->max_mw = static_cast<int>(regions_per_node);
-    attributes->max_pd = 65536;
+    attributes->max_pd = domain_handles - 1;
     attributes->max_qp_rd_atom = max_reads;
     attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_init_rd_atom = max_reads;
