@@ -9,10 +9,15 @@ if(MILLRACE_FUZZ)
   set(MILLRACE_SANITIZE "address,undefined")
 endif()
 
+option(MILLRACE_PRECOMPILE
+  "Precompile what many files include; OFF shows which file forgets an include" ON)
+
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  # Without these ccache leaves files with a precompiled header to the compiler.
+  set(ccache ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache})
+  set(CMAKE_C_COMPILER_LAUNCHER ${ccache})
 endif()
 
 add_library(millrace_options INTERFACE)
@@ -30,7 +35,24 @@ endif()
 if(MILLRACE_FUZZ)
   target_compile_options(millrace_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
+if(MILLRACE_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(millrace_options INTERFACE -fpch-preprocess)
+endif()
 install(TARGETS millrace_options EXPORT millrace)
+
+# millrace_precompile(TARGET [headers...]): the standard headers that most files name, and those.
+function(millrace_precompile target)
+  if(MILLRACE_PRECOMPILE)
+    target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <cstddef>
+      <cstdint> <cstring> <functional> <memory> <mutex> <optional> <span> <string> <string_view>
+      <utility> <vector> ${ARGN})
+  endif()
+endfunction()
+
+# millrace_compiled_quickly(FILES...): not worth the optimiser's time: arguments, tables, reports.
+function(millrace_compiled_quickly)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
+endfunction()
 
 # millrace_floor(NAME LINK targets... [PRIVATE_LINK targets...])
 # include/millrace/NAME is public, src/NAME private; the target is millrace::NAME.
@@ -52,6 +74,10 @@ function(millrace_floor name)
   target_link_libraries(millrace_${name}
     PUBLIC ${ARG_LINK}
     PRIVATE $<BUILD_INTERFACE:millrace_options> ${ARG_PRIVATE_LINK})
+  list(LENGTH sources count)
+  if(count GREATER 4)
+    millrace_precompile(millrace_${name} <fmt/format.h>)
+  endif()
   install(TARGETS millrace_${name} EXPORT millrace ARCHIVE DESTINATION lib)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
     DESTINATION include/millrace FILES_MATCHING PATTERN "*.hpp")

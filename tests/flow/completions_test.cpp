@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
 #include "millrace/base/system_calls.hpp"
-#include "millrace/flow/any.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/every_design.hpp"
 
@@ -27,8 +27,8 @@ Deadline patience() { return Deadline::after(60s); }
 
 class CompletionEvents : public testing::TestWithParam<ring::Design> {
   protected:
-    using Producer = AnyProducer<std::uint64_t>;
-    using Consumer = AnyConsumer<std::uint64_t>;
+    using Producer = AnyProducer<test::Numbered>;
+    using Consumer = AnyConsumer<test::Numbered>;
 
     void join_ends(ring::Design design, const Options& options) {
         Options of_consumer = options;
@@ -47,13 +47,14 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
         std::uint64_t taken = 0;
         Status last = Status::ok;
         std::thread reader{[&] {
-            std::uint64_t item = 0;
-            while ((last = consumer_->dequeue(item, patience())) == Status::ok && item == taken) {
+            test::Numbered item;
+            while ((last = consumer_->dequeue(item, patience())) == Status::ok &&
+                   item.number == taken) {
                 ++taken;
             }
         }};
         for (std::uint64_t n = 0; n < count; ++n) {
-            if (producer_->enqueue(n, patience()) != Status::ok) break;
+            if (producer_->enqueue({n}, patience()) != Status::ok) break;
         }
         EXPECT_EQ(producer_->close(patience()), Status::ok);
         reader.join();
@@ -105,7 +106,7 @@ struct CompletionsOfDesign1 : CompletionEvents {
         join_ends(ring::design_1, {.capacity = 4096, .completions = completions});
         const std::uint64_t before = base::system_calls_of_this_thread();
         for (std::uint64_t n = 0; n < items; ++n) {
-            EXPECT_EQ(producer_->try_enqueue(n), Status::ok);
+            EXPECT_EQ(producer_->try_enqueue({n}), Status::ok);
         }
         return static_cast<double>(base::system_calls_of_this_thread() - before) / items;
     }

@@ -17,8 +17,8 @@
 #include <tuple>
 #include <vector>
 
+#include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
-#include "millrace/flow/any.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/terms.hpp"
 
@@ -39,11 +39,6 @@ using base::Status;
     return std::string{name_of(design.data)} + "_" + std::string{name_of(design.transfer)} + "_" +
            std::string{name_of(design.space)};
 }
-
-struct Numbered {
-    std::uint64_t number = 0;
-    std::uint32_t body[5] = {};
-};
 
 /// How a test makes the item of a number, and which number an item has (~0: it is damaged).
 template <class T>

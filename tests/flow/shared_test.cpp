@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
-#include "millrace/flow/any.hpp"
 #include "millrace/flow/shared.hpp"
 
 namespace millrace::flow {

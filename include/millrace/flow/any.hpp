@@ -7,7 +7,9 @@
 //
 // Each call costs a virtual call more than Producer and Consumer of a fixed design; what travels is
 // the same, and either end of a queue may be the one or the other. Including this file makes the
-// ends of every design for every item type it is used with, which takes the compiler a while.
+// ends of every design for every item type it is used with, which takes the compiler a while. Where
+// several files use one item type, one of them can say `template class AnyProducer<Item>;` and the
+// others `extern template class AnyProducer<Item>;`.
 #pragma once
 
 #include "millrace/flow/any_consumer.hpp"

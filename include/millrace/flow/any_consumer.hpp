@@ -71,23 +71,14 @@ class AnyConsumer {
 
   public:
     [[nodiscard]] static AnyConsumer connect(ring::Design design, std::string_view address,
-                                             Options options, const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Consumer<T, D>::connect_as(design, connect::Address::parse(address),
-                                              std::move(options), deadline);
-        });
-    }
+                                             Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyConsumer listen(ring::Design design, std::string_view address,
                                             Options options, const base::Deadline& deadline) {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
     }
     [[nodiscard]] static AnyConsumer accept(ring::Design design, Listener& listener,
-                                            const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Consumer<T, D>::accept_as(design, listener, deadline);
-        });
-    }
+                                            const base::Deadline& deadline);
 
     [[nodiscard]] ring::Design design() const noexcept { return design_; }
     base::Status try_dequeue(detail::Taken<T>& item) { return end_->try_dequeue(item); }
@@ -121,5 +112,22 @@ class AnyConsumer {
     ring::Design design_;
     std::unique_ptr<Interface> end_;
 };
+
+// Not inline, as those of AnyProducer.
+template <class T>
+AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, std::string_view address,
+                                       Options options, const base::Deadline& deadline) {
+    return make(design, [&]<ring::Design D>() {
+        return Consumer<T, D>::connect_as(design, connect::Address::parse(address),
+                                          std::move(options), deadline);
+    });
+}
+template <class T>
+AnyConsumer<T> AnyConsumer<T>::accept(ring::Design design, Listener& listener,
+                                      const base::Deadline& deadline) {
+    return make(design, [&]<ring::Design D>() {
+        return Consumer<T, D>::accept_as(design, listener, deadline);
+    });
+}
 
 }  // namespace millrace::flow

@@ -160,23 +160,14 @@ class AnyProducer {
     using Item = std::remove_cvref_t<detail::Given<T>>;
 
     [[nodiscard]] static AnyProducer connect(ring::Design design, std::string_view address,
-                                             Options options, const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Producer<T, D>::connect_as(design, connect::Address::parse(address),
-                                              std::move(options), deadline);
-        });
-    }
+                                             Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyProducer listen(ring::Design design, std::string_view address,
                                             Options options, const base::Deadline& deadline) {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
     }
     [[nodiscard]] static AnyProducer accept(ring::Design design, Listener& listener,
-                                            const base::Deadline& deadline) {
-        return make(design, [&]<ring::Design D>() {
-            return Producer<T, D>::accept_as(design, listener, deadline);
-        });
-    }
+                                            const base::Deadline& deadline);
 
     [[nodiscard]] ring::Design design() const noexcept { return design_; }
     base::Status try_enqueue(detail::Given<T> item) { return end_->try_enqueue(item); }
@@ -262,5 +253,23 @@ class AnyProducer {
     ring::Design design_;
     std::unique_ptr<Abstract> end_;
 };
+
+// Not inline, so that `extern template class AnyProducer<Item>` compiles the ends of all designs in
+// one file only.
+template <class T>
+AnyProducer<T> AnyProducer<T>::connect(ring::Design design, std::string_view address,
+                                       Options options, const base::Deadline& deadline) {
+    return make(design, [&]<ring::Design D>() {
+        return Producer<T, D>::connect_as(design, connect::Address::parse(address),
+                                          std::move(options), deadline);
+    });
+}
+template <class T>
+AnyProducer<T> AnyProducer<T>::accept(ring::Design design, Listener& listener,
+                                      const base::Deadline& deadline) {
+    return make(design, [&]<ring::Design D>() {
+        return Producer<T, D>::accept_as(design, listener, deadline);
+    });
+}
 
 }  // namespace millrace::flow

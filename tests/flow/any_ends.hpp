@@ -1,0 +1,25 @@
+// Ends of any design for the items that several tests use. They are compiled once each, in
+// any_numbered.cpp and any_bytes.cpp: 33 designs take the compiler a while.
+#pragma once
+
+#include <cstdint>
+
+#include "millrace/flow/any.hpp"
+
+namespace millrace::flow {
+
+namespace test {
+
+struct Numbered {
+    std::uint64_t number = 0;
+    std::uint32_t body[5] = {};
+};
+
+}  // namespace test
+
+extern template class AnyProducer<test::Numbered>;
+extern template class AnyConsumer<test::Numbered>;
+extern template class AnyProducer<Bytes>;
+extern template class AnyConsumer<Bytes>;
+
+}  // namespace millrace::flow
