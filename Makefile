@@ -41,7 +41,7 @@ help: ## this list
 	@echo "JOBS=N sets how many compilers run at once, ARGS='...' is passed on by demo and bench."
 
 build: ## build everything, optimised: build/release/bin/millrace
-	@$(install_packages) build
+	@$(install_packages) build bench
 	@$(call configure,release)
 	@$(call compile,release)
 
@@ -50,6 +50,8 @@ demo: ## install what is missing, build, and show two processes exchanging files
 	@$(call configure,release)
 	@$(call compile,release) --target bin/millrace
 	build/release/bin/millrace demo $(ARGS)
+	@echo "Next: build/release/bin/millrace --help shows what else it does; docs/flow.md shows how a"
+	@echo "program uses it; make build builds the rest, for millrace bench bars and your own measurements."
 
 test: ## build and run all tests; SANITIZE=address,undefined or SANITIZE=thread for those builds
 	@$(install_packages) build test
@@ -88,7 +90,7 @@ test-long-build:
 	    cmake --build --preset $(PRESET) --parallel $(JOBS)
 
 bench: ## every bar: measured, limit, ok or short (ARGS='--only foundation')
-	@$(install_packages) build
+	@$(install_packages) build bench
 	@$(call configure,release)
 	@$(call compile,release)
 	build/release/bin/millrace bench bars $(ARGS)

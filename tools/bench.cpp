@@ -1,116 +1,45 @@
-// See bench.hpp. What is measured stands in bench/bars and bench/limits.
+// See bench.hpp.
 #include "bench.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "flow/run_flow.hpp"
-#include "framework/bars.hpp"
-#include "limits/run_limits.hpp"
-#include "link/run_link.hpp"
+#include "millrace/base/error.hpp"
 
 namespace millrace::tools {
 namespace {
 
-/// `--json` alone writes to standard output.
-CLI::Option* add_json(CLI::App& command, std::string& json) {
-    return command
-        .add_option_function<std::string>(
-            "--json", [&json](const std::string& path) { json = path.empty() ? "-" : path; },
-            "Write JSON to this file; without a file, to standard output instead of the lines")
-        ->expected(0, 1);
-}
-
-void add_bars(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "bars",
-        "Check every promise about speed on this machine; exit status 0 if all hold,\n"
-        "1 if one does not, 2 if there is none");
-    auto options = std::make_shared<bench::BarOptions>();
-    command->add_option("--only", options->only, "Only the bars of this group")
-        ->check(CLI::IsMember(
-            std::vector<std::string>{std::begin(bench::bar_groups), std::end(bench::bar_groups)}));
-    command->add_option("--name", options->name, "Only the bars whose name contains this text");
-    add_json(*command, options->json);
-    command->add_option("--rounds", options->rounds, "Rounds that must count")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    command->add_flag("--figures", options->figures, "Also show what each contender took");
-    command->callback(
-        [options, &chosen] { chosen = [options] { return bench::run_bars(*options); }; });
-}
-
-void add_limits(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "limits", "Measure what two processes on this machine can do at best");
-    auto options = std::make_shared<bench::LimitOptions>();
-    command->add_flag("--brief", options->brief, "Fewer sizes and repetitions");
-    command->add_option("--only", options->only, "Only limits whose name contains this text");
-    add_json(*command, options->json);
-    command->add_option("--rounds", options->rounds, "Rounds that must count")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    command->callback(
-        [options, &chosen] { chosen = [options] { return bench::run_limits(*options); }; });
-}
-
-void add_link(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "link",
-        "Compare the soft device's mode shaped with its settings: one-way times and bandwidths;\n"
-        "exit status 0 if all with more than 10 us of latency are within 5 %, else 1");
-    auto options = std::make_shared<bench::LinkOptions>();
-    command->add_option("--mode", options->mode,
-                        "Only this mode, as in shaped:10g,latency=10us (docs/modes.md)");
-    command->add_flag("--brief", options->brief, "Fewer settings and repetitions");
-    add_json(*command, options->json);
-    command->callback(
-        [options, &chosen] { chosen = [options] { return bench::run_link(*options); }; });
-}
-
-void add_flow(CLI::App& parent, Action& chosen) {
-    auto* command = parent.add_subcommand(
-        "flow",
-        "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its\n"
-        "figures and tables beside its numbers and findings, and maps of all 33 points.\n"
-        "As in the work: --repeats 10 --limit 30. Exit status 1 if a point failed");
-    auto options = std::make_shared<bench::FlowOptions>();
-    command->add_option("--figure", options->figures,
-                        "Only these: 6.1 to 6.12, or map; may be given several times");
-    command->add_option_function<std::vector<std::string>>(
-        "--table",
-        [options](const std::vector<std::string>& tables) {
-            for (const auto& table : tables) options->figures.push_back("table " + table);
-        },
-        "Only these: 6.1, 6.2; may be given several times");
-    command->add_option("--mode", options->modes,
-                        "Only in these modes (docs/modes.md). Else fast, and shaped as the "
-                        "networks of the work: 10g or 40g, latency=1us");
-    add_json(*command, options->json);
-    command->add_option("--plots", options->plots, "Draw every figure into this folder");
-    command->add_option("--repeats", options->repeats, "Runs of each point")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
-    command->add_option("--limit", options->limit, "Seconds that a run measures at most")
-        ->check(CLI::Range(0.01, 600.0))
-        ->capture_default_str();
-    command->add_option("--items", options->items, "Items of a run, unless the time is over first")
-        ->capture_default_str();
-    command->add_flag("--quick", options->quick, "Few sizes, one short run of each");
-    command->callback(
-        [options, &chosen] { chosen = [options] { return bench::run_flow(*options); }; });
+/// Becomes the program of the measurements, which lies beside this one, built or installed.
+int become_bench(std::vector<std::string> arguments) {
+    const auto program =
+        std::filesystem::read_symlink("/proc/self/exe").parent_path() / "millrace-bench";
+    arguments.insert(arguments.begin(), program.string());
+    std::vector<char*> raw;
+    for (auto& argument : arguments) raw.push_back(argument.data());
+    raw.push_back(nullptr);
+    ::execv(raw[0], raw.data());
+    const int cause = errno;
+    throw base::Error{base::ErrorCode::not_found, "start the measurements", program.string(),
+                      cause == ENOENT ? "they are not built" : base::describe_errno(cause),
+                      "run make build"};
 }
 
 }  // namespace
 
 void add_bench(CLI::App& program, Action& chosen) {
-    auto* command = program.add_subcommand("bench", "Measure this machine, and Millrace on it");
-    command->require_subcommand(1);
-    add_bars(*command, chosen);
-    add_limits(*command, chosen);
-    add_link(*command, chosen);
-    add_flow(*command, chosen);
+    auto* command = program.add_subcommand(
+        "bench", "Measure this machine, and Millrace on it (see millrace bench --help)");
+    command->prefix_command();
+    command->set_help_flag();
+    command->callback([command, &chosen] {
+        chosen = [arguments = command->remaining()] { return become_bench(arguments); };
+    });
 }
 
 }  // namespace millrace::tools

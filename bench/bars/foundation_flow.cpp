@@ -8,7 +8,7 @@
 #include "framework/windows.hpp"
 #include "limits/limits.hpp"
 #include "limits/sockets.hpp"
-#include "meeting.hpp"
+#include "framework/meeting.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 

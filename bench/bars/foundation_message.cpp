@@ -9,7 +9,7 @@
 #include "framework/windows.hpp"
 #include "limits/hand_over.hpp"
 #include "limits/sockets.hpp"
-#include "meeting.hpp"
+#include "framework/meeting.hpp"
 #include "millrace/message/channel.hpp"
 
 namespace millrace::bench {

@@ -8,7 +8,7 @@
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "limits/cache_line.hpp"
-#include "meeting.hpp"
+#include "framework/meeting.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::bench {

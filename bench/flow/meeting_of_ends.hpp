@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "bars/meeting.hpp"
+#include "framework/meeting.hpp"
 #include "framework/pair.hpp"
 #include "measure_flow.hpp"
 #include "millrace/base/error.hpp"

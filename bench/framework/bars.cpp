@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/error.hpp"
 #include "report.hpp"
 
 namespace millrace::bench {
@@ -44,6 +45,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
     nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
     int found = 0;
     int kept = 0;
+    int unmeasured = 0;
     for (const auto& bar : bars) {
         if (!options.only.empty() && bar.group != options.only) continue;
         if (bar.name.find(options.name) == std::string::npos) continue;
@@ -64,8 +66,12 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
             figures = table_of(results);
             contenders = json_of(results);
         };
+        bool missing = false;  // what it needs is not on this machine
         try {
             measured = bar.measure(rounds);
+        } catch (const base::Error& error) {
+            missing = error.code() == base::ErrorCode::not_found;
+            failure = missing ? error.remedy() : error.what();
         } catch (const std::exception& error) {
             failure = error.what();
         }
@@ -73,15 +79,17 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         std::fflush(stderr);
         const bool good = failure.empty() && holds(bar, measured);
         kept += good ? 1 : 0;
+        unmeasured += missing ? 1 : 0;
+        const auto* verdict = good ? "ok" : missing ? "not measured" : "short";
         const auto* relation = bar.sense == Sense::at_most ? "at most" : "at least";
         if (lines && failure.empty()) {
             fmt::print("{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {} {}  {}\n",
                        bar.group, bar.name, humane(measured.median), bar.unit, humane(measured.low),
                        humane(measured.high), measured.rounds, measured.discarded, relation,
-                       humane(bar.limit), good ? "ok" : "short");
+                       humane(bar.limit), verdict);
         } else if (lines) {
-            fmt::print("{:<11} {:<64} not measured: {}  {} {}  short\n", bar.group, bar.name,
-                       failure, relation, humane(bar.limit));
+            fmt::print("{:<11} {:<64} cannot be measured: {}  {} {}  {}\n", bar.group, bar.name,
+                       failure, relation, humane(bar.limit), verdict);
         }
         if (lines && options.figures) fmt::print("{}\n", figures);
         std::fflush(stdout);
@@ -91,7 +99,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         entry["unit"] = bar.unit;
         entry["limit"] = bar.limit;
         entry["sense"] = relation;
-        entry["verdict"] = good ? "ok" : "short";
+        entry["verdict"] = verdict;
         if (!failure.empty()) entry["failure"] = failure;
         entry["rounds_of"] = std::move(contenders);
         document["bars"].push_back(std::move(entry));
@@ -103,8 +111,11 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
                    options.name.empty() ? "" : " whose name contains ", options.name);
         return 2;
     }
-    if (lines) fmt::print("{} of {} bars hold\n", kept, found);
-    return kept == found ? 0 : 1;
+    if (lines && unmeasured == 0) fmt::print("{} of {} bars hold\n", kept, found);
+    if (lines && unmeasured != 0) {
+        fmt::print("{} of {} bars hold, {} not measured\n", kept, found, unmeasured);
+    }
+    return kept + unmeasured == found && kept != 0 ? 0 : 1;
 }
 
 }  // namespace millrace::bench

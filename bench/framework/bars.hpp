@@ -15,7 +15,8 @@
 //             return rounds.run().ratio("ours", "ideal");
 //         }}};
 //
-// A bar that does not hold stays, and says `short`.
+// A bar that does not hold stays, and says `short`. One that throws Error (not_found) lacks something
+// on this machine: it says `not measured` and what to install.
 #pragma once
 
 #include <functional>
@@ -64,7 +65,8 @@ inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", 
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.
 /// Where standard error is a terminal, it shows what is being measured.
-/// Returns the exit status: 0 only if there was a bar and all hold; 2 for an unknown group.
+/// Returns the exit status: 0 only if a bar was measured and all that were hold; 2 for an unknown
+/// group.
 int run_bars(const BarOptions& options);
 /// The same for the bars that are given.
 int run_bars(const BarOptions& options, const std::vector<Bar>& bars);

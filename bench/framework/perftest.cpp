@@ -33,8 +33,18 @@ using base::Error;
 using base::ErrorCode;
 
 constexpr const char* attempt = "measure an unmodified perftest program";
-constexpr const char* remedy =
-    "install perftest; see whether millrace soft run -- ib_write_lat works";
+constexpr const char* remedy = "see whether millrace soft run -- ib_write_lat works";
+
+/// Throws Error (not_found) with what to install.
+void require_program(const std::string& name) {
+    const char* path = std::getenv("PATH");
+    std::istringstream folders{path == nullptr ? "/usr/bin" : path};
+    for (std::string folder; std::getline(folders, folder, ':');) {
+        if (::access((folder + '/' + name).c_str(), X_OK) == 0) return;
+    }
+    throw Error{ErrorCode::not_found, attempt, name, "there is no such program",
+                "install: perftest"};
+}
 
 /// The directory of the drop-in, beside this program's, built or installed.
 std::string drop_in_directory() {
@@ -42,7 +52,7 @@ std::string drop_in_directory() {
     const auto directory = program.parent_path().parent_path() / "lib" / "millrace";
     if (!std::filesystem::exists(directory / "libibverbs.so.1")) {
         throw Error{ErrorCode::not_found, attempt, directory.string(),
-                    "there is no libibverbs.so.1", "build the target millrace_ibverbs"};
+                    "there is no libibverbs.so.1", "run make build"};
     }
     return directory.string();
 }
@@ -157,6 +167,7 @@ class Program {
 }  // namespace
 
 std::vector<double> run_perftest(const Perftest& test) {
+    require_program(test.program);
     const auto port = free_port();
     const auto cores = two_cores();
     std::vector<std::string> command{test.program, "-d",

@@ -11,7 +11,7 @@
 #include <span>
 #include <thread>
 
-#include "bars/meeting.hpp"
+#include "framework/meeting.hpp"
 #include "framework/environment_scope.hpp"
 #include "framework/pair.hpp"
 #include "millrace/base/error.hpp"

@@ -293,6 +293,20 @@ TEST(RunBars, CallsABarThatCannotBeMeasuredShortAndSaysWhy) {
     EXPECT_THAT(text, HasSubstr("short\n"));
 }
 
+TEST(RunBars, CallsABarThatLacksAProgramNotMeasuredAndSaysWhatToInstall) {
+    auto lacking = bar_measuring(1, 2, Sense::at_most);
+    lacking.measure = [](const RoundOptions&) -> Summary {
+        throw base::Error{base::ErrorCode::not_found, "measure", "x", "there is no such program",
+                          "install: perftest"};
+    };
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_bars({}, {lacking, bar_measuring(1, 2, Sense::at_most)}), 0);
+    const auto text = testing::internal::GetCapturedStdout();
+    EXPECT_THAT(text, HasSubstr("install: perftest"));
+    EXPECT_THAT(text, HasSubstr("not measured\n"));
+    EXPECT_THAT(text, HasSubstr("1 of 2 bars hold, 1 not measured\n"));
+}
+
 TEST(RunBars, WritesWhatItMeasuredAsJson) {
     const auto path = std::filesystem::temp_directory_path() /
                       ("millrace-bars-" + std::to_string(getpid()) + ".json");

@@ -1,0 +1,140 @@
+// `millrace-bench`: the measurements, which `millrace bench` starts. A program of its own, so that
+// nobody who only wants the command has to build them.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flow/run_flow.hpp"
+#include "framework/bars.hpp"
+#include "limits/run_limits.hpp"
+#include "link/run_link.hpp"
+
+namespace millrace::bench {
+namespace {
+
+/// What was chosen; returns the exit status.
+using Action = std::function<int()>;
+
+/// `--json` alone writes to standard output.
+CLI::Option* add_json(CLI::App& command, std::string& json) {
+    return command
+        .add_option_function<std::string>(
+            "--json", [&json](const std::string& path) { json = path.empty() ? "-" : path; },
+            "Write JSON to this file; without a file, to standard output instead of the lines")
+        ->expected(0, 1);
+}
+
+void add_bars(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "bars",
+        "Check every promise about speed on this machine; exit status 0 if all hold,\n"
+        "1 if one does not, 2 if there is none");
+    auto options = std::make_shared<BarOptions>();
+    command->add_option("--only", options->only, "Only the bars of this group")
+        ->check(CLI::IsMember(
+            std::vector<std::string>{std::begin(bar_groups), std::end(bar_groups)}));
+    command->add_option("--name", options->name, "Only the bars whose name contains this text");
+    add_json(*command, options->json);
+    command->add_option("--rounds", options->rounds, "Rounds that must count")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_flag("--figures", options->figures, "Also show what each contender took");
+    command->callback(
+        [options, &chosen] { chosen = [options] { return run_bars(*options); }; });
+}
+
+void add_limits(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "limits", "Measure what two processes on this machine can do at best");
+    auto options = std::make_shared<LimitOptions>();
+    command->add_flag("--brief", options->brief, "Fewer sizes and repetitions");
+    command->add_option("--only", options->only, "Only limits whose name contains this text");
+    add_json(*command, options->json);
+    command->add_option("--rounds", options->rounds, "Rounds that must count")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->callback(
+        [options, &chosen] { chosen = [options] { return run_limits(*options); }; });
+}
+
+void add_link(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "link",
+        "Compare the soft device's mode shaped with its settings: one-way times and bandwidths;\n"
+        "exit status 0 if all with more than 10 us of latency are within 5 %, else 1");
+    auto options = std::make_shared<LinkOptions>();
+    command->add_option("--mode", options->mode,
+                        "Only this mode, as in shaped:10g,latency=10us (docs/modes.md)");
+    command->add_flag("--brief", options->brief, "Fewer settings and repetitions");
+    add_json(*command, options->json);
+    command->callback(
+        [options, &chosen] { chosen = [options] { return run_link(*options); }; });
+}
+
+void add_flow(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "flow",
+        "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its\n"
+        "figures and tables beside its numbers and findings, and maps of all 33 points.\n"
+        "As in the work: --repeats 10 --limit 30. Exit status 1 if a point failed");
+    auto options = std::make_shared<FlowOptions>();
+    command->add_option("--figure", options->figures,
+                        "Only these: 6.1 to 6.12, or map; may be given several times");
+    command->add_option_function<std::vector<std::string>>(
+        "--table",
+        [options](const std::vector<std::string>& tables) {
+            for (const auto& table : tables) options->figures.push_back("table " + table);
+        },
+        "Only these: 6.1, 6.2; may be given several times");
+    command->add_option("--mode", options->modes,
+                        "Only in these modes (docs/modes.md). Else fast, and shaped as the "
+                        "networks of the work: 10g or 40g, latency=1us");
+    add_json(*command, options->json);
+    command->add_option("--plots", options->plots, "Draw every figure into this folder");
+    command->add_option("--repeats", options->repeats, "Runs of each point")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    command->add_option("--limit", options->limit, "Seconds that a run measures at most")
+        ->check(CLI::Range(0.01, 600.0))
+        ->capture_default_str();
+    command->add_option("--items", options->items, "Items of a run, unless the time is over first")
+        ->capture_default_str();
+    command->add_flag("--quick", options->quick, "Few sizes, one short run of each");
+    command->callback(
+        [options, &chosen] { chosen = [options] { return run_flow(*options); }; });
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+    using namespace millrace::bench;
+    CLI::App program{"Measure this machine, and Millrace on it"};
+    program.name("millrace bench");
+    program.require_subcommand(1);
+    Action chosen;
+    add_bars(program, chosen);
+    add_limits(program, chosen);
+    add_link(program, chosen);
+    add_flow(program, chosen);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::Success& help) {
+        return program.exit(help);
+    } catch (const CLI::ParseError& error) {
+        (void)program.exit(error);
+        return 2;
+    }
+    try {
+        return chosen();
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "millrace bench: %s\n", error.what());
+        return 1;
+    }
+}
