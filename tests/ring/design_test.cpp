@@ -37,15 +37,9 @@ TEST(Design, HasThirtyThreePoints) {
     EXPECT_EQ(valid, 33);
 }
 
-TEST(Design, BuildsOnlyValidPoints) {
-    int built = 0;
-    for (const Design design : every_combination()) {
-        built += is_built(design) ? 1 : 0;
-        EXPECT_TRUE(is_valid(design) || !is_built(design));
-    }
-    EXPECT_EQ(built, 33);
-    EXPECT_TRUE(is_built(design_1));
-    EXPECT_TRUE(is_built(design_2));
+TEST(Design, OfSections51And52AreAmongThem) {
+    EXPECT_TRUE(is_valid(design_1));
+    EXPECT_TRUE(is_valid(design_2));
 }
 
 std::vector<Design> every_way() {

@@ -72,9 +72,6 @@ struct Design {
     return {design.data, design.transfer, design.space, batching, mover};
 }
 
-/// True if this library implements it today.
-[[nodiscard]] constexpr bool is_built(Design design) noexcept { return is_valid(design); }
-
 /// True if items carry the marks by which they are seen.
 [[nodiscard]] constexpr bool has_marks(Design design) noexcept {
     return design.transfer == TransferNotification::watermark;
@@ -98,8 +95,6 @@ consteval bool check_design() {
                   "event notifications are completions of receives: they need DataFlow::push2");
     static_assert(D.transfer != TransferNotification::immediate || D.data == DataFlow::push1,
                   "immediate data travels with a WRITE: it needs DataFlow::push1");
-    static_assert(!is_valid(D) || is_built(D),
-                  "this point of the design space is valid but not built yet: see docs/flow.md");
     return true;
 }
 
