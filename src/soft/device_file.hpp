@@ -1,6 +1,6 @@
 // The file behind a context's cmd_fd: what another process that is handed the descriptor has to
 // know to import from it. Written by opened_device.cpp through its mapping, which is the only one
-// that can write: the file is sealed. Read by borrowed_objects.cpp.
+// that can write: the file is sealed. Read by lender.cpp.
 //
 //     offset     content
 //     0          DeviceFacts
