@@ -9,25 +9,34 @@ namespace millrace::connect::detail {
 
 using base::ErrorCode;
 
-bool pass_over(const std::string& peer, const base::Error& error, std::string& last) {
+bool PassedOver::add(const std::string& peer, const base::Error& error) {
     const ErrorCode code = error.code();
     if (code != ErrorCode::refused && code != ErrorCode::protocol && code != ErrorCode::peer_lost &&
         code != ErrorCode::closed && code != ErrorCode::timed_out) {
         return false;
     }
     base::log(base::LogLevel::warn, "connect", "passed over {}: {}", peer, error.what());
-    last = error.what();
+    ++count_;
+    last_ = error;
     return true;
 }
 
-void end_wait(const base::Error& error, std::size_t passed_over, const std::string& last) {
-    if (passed_over == 0) throw error;
+void PassedOver::end(const base::Error& error) const {
+    if (count_ == 0) throw error;
     throw base::Error{
         error.code(), error.attempted(), error.object(),
-        fmt::format("{}, after {} that did not fit, the last of them so: {}", error.cause(),
-                    passed_over == 1 ? std::string{"a peer"} : fmt::format("{} peers", passed_over),
-                    last),
+        fmt::format("{}; before that, {}: {}", error.cause(),
+                    count_ == 1
+                        ? std::string{"one peer connected that did not fit"}
+                        : fmt::format("{} peers connected that did not fit, the last", count_),
+                    last_->what()),
         error.remedy()};
+}
+
+void PassedOver::end(const Listener& listener, const base::Deadline& deadline) const {
+    end(base::Error{deadline.cancelled() ? ErrorCode::cancelled : ErrorCode::timed_out,
+                    "accept a peer", listener.address().to_string(),
+                    deadline.cancelled() ? "it was cancelled" : "the time is over", ""});
 }
 
 }  // namespace millrace::connect::detail

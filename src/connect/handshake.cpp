@@ -295,8 +295,25 @@ base::Error Handshake::error(const Failure& failure) const {
                        failure.cause, failure.remedy};
 }
 
+bool Handshake::speaks() noexcept {
+    state_->look();
+    return !state_->exchanges.empty();
+}
+
 base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long) {
     Failure failure{code, {}, "is it stopped, busy, or something other than a Millrace program?"};
+    if (stage_ == Stage::done && !lives()) {
+        failure = {base::ErrorCode::peer_lost,
+                   fmt::format("the peer connected and left before it said what it wants ({})",
+                               state_->peer == PeerState::closed ? "it said goodbye"
+                                                                 : state_->lost_because),
+                   "see what the peer reports"};
+        return error(failure);
+    }
+    if (stage_ == Stage::done) {
+        failure.cause = fmt::format("the peer connected and did not say what it wants {}", how_long);
+        return error(failure);
+    }
     if (stage_ != Stage::hello) {
         failure.cause = fmt::format("the peer said hello but was not ready {}", how_long);
     } else if (state_->inbox.received() == 0) {

@@ -34,6 +34,10 @@ class Handshake {
     /// Goes as far as it can. True: done, take the link. Throws Error, after telling the peer.
     [[nodiscard]] bool step();
     [[nodiscard]] Link take() { return Link{std::move(state_)}; }
+    /// Once it is done: true if the peer has begun the first exchange. Looks at the socket.
+    [[nodiscard]] bool speaks() noexcept;
+    /// Once it is done: false if the last look found the peer gone, or what it said nonsense.
+    [[nodiscard]] bool lives() const noexcept { return state_->peer == PeerState::alive; }
     /// Tells the peer, and returns the error to throw: how far it came before the time was over.
     [[nodiscard]] base::Error give_up(base::ErrorCode code, const std::string& how_long);
 

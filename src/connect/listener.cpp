@@ -27,10 +27,18 @@ constexpr std::size_t most_handshakes = 64;
 constexpr std::chrono::nanoseconds patience = std::chrono::seconds{5};
 
 // A handshake and what is left of its time. The time runs while the listener serves it, not while
-// its owner does something else between two calls of accept.
+// its owner does something else between two calls of accept. Those that are complete get the same
+// time once more to begin their first exchange, where it is waited for.
 struct Pending {
     Handshake handshake;
     std::chrono::nanoseconds left = patience;
+};
+
+/// Which peer ends a wait.
+enum class Wanted {
+    connected,  ///< whose handshake is complete
+    speaking,   ///< … and who has begun the first exchange
+    next,       ///< the next one: a failed handshake ends the wait, too
 };
 
 }  // namespace
@@ -40,17 +48,24 @@ struct Listener::State {
     LinkOptions options;
     std::shared_ptr<Endpoint> endpoint;
     std::vector<Pending> pending;
-    std::deque<Link> ready;
+    std::deque<Pending> ready;  ///< handshakes that are complete
     Clock::time_point last_round = Clock::now();
 
     ~State() { unlink_own(listening); }
 
-    /// Waits for news until the deadline (at most 50 ms), and handles them. The errors of failed
-    /// handshakes are added to `failures`.
-    void round(const base::Deadline& deadline, std::vector<base::Error>& failures);
+    /// Waits for news until the deadline (at most 50 ms), and handles them. What ended handshakes,
+    /// and with them peers, is added to `failures`.
+    void round(const base::Deadline& deadline, Wanted wanted, std::vector<base::Error>& failures);
     void take_new_peers(std::vector<base::Error>& failures);
-    /// Throws what ends the wait; logs failures, or throws the first if `strict`.
-    [[nodiscard]] Link wait(const base::Deadline& deadline, bool strict);
+    /// The first of those that are ready and wanted.
+    [[nodiscard]] std::optional<Link> take_ready(Wanted wanted, std::vector<base::Error>& failures);
+    /// Throws what ends the wait; logs failures, or throws the first if the next peer is wanted.
+    [[nodiscard]] Link wait(const base::Deadline& deadline, Wanted wanted);
+    [[nodiscard]] base::Error over(const base::Deadline& deadline, std::size_t failed,
+                                   const std::optional<base::Error>& last) const;
+    [[nodiscard]] bool has_room() const noexcept {
+        return pending.size() + ready.size() < most_handshakes;
+    }
 };
 
 Listener::Listener(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -68,11 +83,18 @@ Listener Listener::listen(const Address& address, LinkOptions options) {
 }
 
 const Address& Listener::address() const noexcept { return state_->listening.address; }
-Link Listener::accept(const base::Deadline& deadline) { return state_->wait(deadline, false); }
-Link Listener::accept_one(const base::Deadline& deadline) { return state_->wait(deadline, true); }
+Link Listener::accept(const base::Deadline& deadline) {
+    return state_->wait(deadline, Wanted::connected);
+}
+Link Listener::accept_speaking(const base::Deadline& deadline) {
+    return state_->wait(deadline, Wanted::speaking);
+}
+Link Listener::accept_one(const base::Deadline& deadline) {
+    return state_->wait(deadline, Wanted::next);
+}
 
 void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
-    while (pending.size() < most_handshakes) {
+    while (has_room()) {
         Descriptor socket{
             accept4(listening.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         if (!socket.valid()) {
@@ -98,29 +120,33 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
     }
 }
 
-void Listener::State::round(const base::Deadline& deadline, std::vector<base::Error>& failures) {
+void Listener::State::round(const base::Deadline& deadline, Wanted wanted,
+                            std::vector<base::Error>& failures) {
     std::vector<pollfd> entries;
-    entries.reserve(pending.size() + 1);
+    entries.reserve(pending.size() + ready.size() + 1);
     for (const Pending& one : pending) {
         entries.push_back({one.handshake.socket(), one.handshake.events(), 0});
     }
+    // Whoever waits for any link would have taken these.
+    for (const Pending& one : ready) entries.push_back({one.handshake.socket(), POLLIN, 0});
     // When the house is full, new peers wait in the backlog until somebody's time is over.
-    if (pending.size() < most_handshakes) {
-        entries.push_back({listening.socket.get(), POLLIN, 0});
-    }
+    if (has_room()) entries.push_back({listening.socket.get(), POLLIN, 0});
     poll_for(entries, deadline);
 
     const auto now = Clock::now();
     const auto passed =
         std::min<std::chrono::nanoseconds>(now - last_round, std::chrono::milliseconds{100});
     last_round = now;
+    if (wanted == Wanted::speaking) {
+        for (Pending& one : ready) one.left -= passed;
+    }
     std::vector<Pending> unfinished;
     for (std::size_t i = 0; i < pending.size(); ++i) {
         Pending& one = pending[i];
         one.left -= passed;
         try {
             if (entries[i].revents != 0 && one.handshake.step()) {
-                ready.push_back(one.handshake.take());
+                ready.push_back({std::move(one.handshake)});
             } else if (one.left.count() <= 0) {
                 failures.push_back(one.handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
             } else {
@@ -134,30 +160,66 @@ void Listener::State::round(const base::Deadline& deadline, std::vector<base::Er
     take_new_peers(failures);
 }
 
-Link Listener::State::wait(const base::Deadline& deadline, bool strict) {
-    for (;;) {
-        if (!ready.empty()) {
-            Link link = std::move(ready.front());
-            ready.pop_front();
+std::optional<Link> Listener::State::take_ready(Wanted wanted, std::vector<base::Error>& failures) {
+    for (auto one = ready.begin(); one != ready.end();) {
+        if (wanted != Wanted::speaking || one->handshake.speaks()) {
+            Link link = one->handshake.take();
+            ready.erase(one);
             return link;
         }
+        if (!one->handshake.lives() || one->left.count() <= 0) {
+            failures.push_back(one->handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
+            one = ready.erase(one);
+        } else {
+            ++one;
+        }
+    }
+    return std::nullopt;
+}
+
+base::Error Listener::State::over(const base::Deadline& deadline, std::size_t failed,
+                                  const std::optional<base::Error>& last) const {
+    const std::string object =
+        fmt::format("{}, service '{}'", listening.address.to_string(), options.service);
+    if (deadline.cancelled()) {
+        return {base::ErrorCode::cancelled, "accept a peer", object, "it was cancelled", ""};
+    }
+    std::string cause = "nobody connected in time";
+    std::string remedy = "check that the peer connects to this address";
+    if (last.has_value()) {
+        cause = fmt::format("{}: {} ({}): {}",
+                            failed == 1 ? std::string{"the one peer that came did not get in"}
+                                        : fmt::format("none of {} peers got in; the last", failed),
+                            "cannot " + last->attempted(), last->object(), last->cause());
+        remedy = last->remedy();
+    } else if (!pending.empty() || !ready.empty()) {
+        cause = fmt::format("{} still in the handshake",
+                            pending.size() + ready.size() == 1
+                                ? std::string{"one peer was"}
+                                : fmt::format("{} peers were", pending.size() + ready.size()));
+        remedy = "call accept again: it goes on where this call ended";
+    }
+    return {base::ErrorCode::timed_out, "accept a peer", object, std::move(cause),
+            std::move(remedy)};
+}
+
+Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {
+    std::size_t failed = 0;
+    std::optional<base::Error> last;
+    for (bool first = true;; first = false) {
         std::vector<base::Error> failures;
-        round(deadline, failures);
+        // A peer that is there is taken without a look at the others.
+        if (!first) round(deadline, wanted, failures);
+        std::optional<Link> link = take_ready(wanted, failures);
         for (const base::Error& error : failures) {
             base::log(base::LogLevel::warn, "connect", "{}", error.what());
         }
-        if (strict && !failures.empty()) throw failures.front();
-        if (!ready.empty()) continue;
-        if (deadline.cancelled() || deadline.expired()) {
-            throw base::Error(
-                deadline.cancelled() ? base::ErrorCode::cancelled : base::ErrorCode::timed_out,
-                "accept a peer",
-                fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
-                deadline.cancelled() ? "it was cancelled"
-                : pending.empty()
-                    ? "nobody connected in time"
-                    : fmt::format("{} peers were still in their handshake", pending.size()),
-                deadline.cancelled() ? "" : "check that the peer connects to this address");
+        if (wanted == Wanted::next && !failures.empty()) throw failures.front();
+        if (link.has_value()) return std::move(*link);
+        failed += failures.size();
+        if (!failures.empty()) last = failures.back();
+        if (!first && (deadline.cancelled() || deadline.expired())) {
+            throw over(deadline, failed, last);
         }
     }
 }

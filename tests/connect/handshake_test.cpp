@@ -310,6 +310,38 @@ MILLRACE_CHILD(say_hello_and_leave) {
     return 0;
 }
 
+TEST(Accept, KeepsAPeerThatHasNotYetSpokenForTheNextCall) {
+    Listener listener = Listener::listen(fresh_address());
+    auto connecting =
+        std::async(std::launch::async, [&] { return connect(listener.address(), {}, soon()); });
+    const auto none_in = [&](std::chrono::milliseconds time) {
+        return error_of([&] { (void)listener.accept_speaking(within(time)); });
+    };
+    while (connecting.wait_for(0s) != std::future_status::ready) {
+        EXPECT_EQ(none_in(1ms).code(), ErrorCode::timed_out);
+    }
+    EXPECT_THAT(none_in(10ms).what(), HasSubstr("one peer was still in the handshake"));
+    Link link = connecting.get();
+    auto answer =
+        std::async(std::launch::async, [&] { return link.exchange(bytes("mine"), soon()); });
+    Link accepted = listener.accept_speaking(soon());
+    EXPECT_EQ(test::text(accepted.exchange(bytes("theirs"), base::Deadline::now())), "mine");
+    EXPECT_EQ(test::text(answer.get()), "theirs");
+}
+
+TEST(Accept, PassesOverAPeerThatLeavesBeforeItSpeaks) {
+    Listener listener = Listener::listen(fresh_address());
+    auto connecting =
+        std::async(std::launch::async, [&] { (void)connect(listener.address(), {}, soon()); });
+    std::string what;
+    const bool found = test::eventually([&] {
+        what = error_of([&] { (void)listener.accept_speaking(within(1ms)); }).what();
+        return what.find("left before it said what it wants") != std::string::npos;
+    });
+    connecting.get();
+    EXPECT_TRUE(found) << what;
+}
+
 TEST(Accept, ServesManyPeersThatComeAtOnce) {
     constexpr int count = 16;
     Listener listener = Listener::listen(fresh_address());

@@ -56,7 +56,7 @@ std::string refusal_of(const Options& connecting, const Options& listening) {
         }
     }
     other.join();
-    EXPECT_NE(text.find("after a peer that did not fit"), std::string::npos) << text;
+    EXPECT_NE(text.find("one peer connected that did not fit"), std::string::npos) << text;
     return told;
 }
 
@@ -169,6 +169,38 @@ TEST(FlowQueueSetup, AcceptsTheNextPeerAfterOneThatDoesNotFit) {
     Item item{};
     ASSERT_EQ(consumer->dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[0], 1U);
+}
+
+TEST(FlowQueueSetup, LosesNoPeerToAcceptsThatDoNotWait) {
+    constexpr std::uint64_t count = 12;
+    Listener listener = Listener::listen(unique_address(), with_endpoint({}));
+    std::vector<Producer<Item>> producers;
+    std::thread other{[&] {
+        for (std::uint64_t n = 0; n < count; ++n) {
+            producers.push_back(
+                Producer<Item>::connect(listener.address(), with_endpoint({}), Deadline::after(40s)));
+            EXPECT_EQ(producers.back().enqueue(Item{{n}}, Deadline::after(40s)), base::Status::ok);
+        }
+    }};
+    std::vector<Consumer<Item>> consumers;
+    base::NapParker naps;
+    (void)base::wait_until(
+        [&] {
+            try {
+                consumers.push_back(Consumer<Item>::accept(listener, Deadline::now()));
+            } catch (const base::Error& error) {
+                EXPECT_EQ(error.code(), base::ErrorCode::timed_out) << error.what();
+            }
+            return consumers.size() == count;
+        },
+        Deadline::after(40s), base::WaitPolicy::blocking(), naps);
+    other.join();
+    ASSERT_EQ(consumers.size(), count);
+    for (std::uint64_t n = 0; n < count; ++n) {
+        Item item{};
+        EXPECT_EQ(consumers[n].dequeue(item, Deadline::after(40s)), base::Status::ok);
+        EXPECT_EQ(item.number[0], n);
+    }
 }
 
 TEST(FlowQueueSetup, TakesTheSmallerOfTwoCapacities) {

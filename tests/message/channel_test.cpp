@@ -793,6 +793,44 @@ MILLRACE_CHILD(caller) {
     return channel.close(patience()) == Status::ok ? 0 : 3;
 }
 
+TEST(ChannelSetup, NoPeerIsLostToAcceptsThatDoNotWait) {
+    constexpr std::size_t count = 30;
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"));
+    ChildProcess callers = ChildProcess::start(
+        "many_callers", {listener.address().to_string(), std::to_string(count)});
+    std::vector<Channel> channels;
+    base::NapParker naps;
+    (void)base::wait_until(
+        [&] {
+            try {
+                channels.push_back(listener.accept(Deadline::now()));
+            } catch (const base::Error& error) {
+                EXPECT_EQ(error.code(), base::ErrorCode::timed_out) << error.what();
+            }
+            return channels.size() == count;
+        },
+        patience(), base::WaitPolicy::blocking(), naps);
+    ASSERT_EQ(channels.size(), count);
+    for (Channel& channel : channels) {
+        Bytes message;
+        EXPECT_EQ(channel.receive(message, patience()), Status::ok);
+        EXPECT_EQ(message, pattern(10, 1));
+    }
+    ASSERT_TRUE(callers.write_line("go"));
+    EXPECT_TRUE(callers.wait().success());
+}
+
+// Connects argument 1 channels one after the other, says something in each, and keeps them.
+MILLRACE_CHILD(many_callers) {
+    std::vector<Channel> channels;
+    for (unsigned long n = std::stoul(arguments[1]); n != 0; --n) {
+        channels.push_back(
+            message::connect(connect::Address::parse(arguments[0]), {}, patience()));
+        if (channels.back().send(pattern(10, 1), patience()) != Status::ok) return 2;
+    }
+    return hear() ? 0 : 3;
+}
+
 // --- both ends in one process, any interleaving
 
 TEST(ChannelInOneProcess, TheRoomOfASkipReturnsWithTheLookThatPassesOverIt) {

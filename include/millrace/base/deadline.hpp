@@ -50,6 +50,13 @@ class Deadline {
         return copy;
     }
 
+    /// Another time, with the same cancellation.
+    [[nodiscard]] Deadline moved_to(Clock::time_point point) const noexcept {
+        Deadline copy = *this;
+        copy.point_ = point;
+        return copy;
+    }
+
     [[nodiscard]] bool expired() const noexcept {
         if (point_ == Clock::time_point::max()) return false;
         if (point_ == Clock::time_point::min()) return true;

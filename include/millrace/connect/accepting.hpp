@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,16 +14,26 @@
 
 namespace millrace::connect {
 
-/// How long one peer may take for what follows the handshake, while the others wait.
+/// How long one peer may take for what follows its first word, while the others wait.
 inline constexpr std::chrono::seconds setup_patience{5};
 
 namespace detail {
 
-/// Logs a failure that is the peer's own and remembers it. False: it concerns every peer.
-[[nodiscard]] bool pass_over(const std::string& peer, const base::Error& error, std::string& last);
-/// `error`, that ended the wait, with what was passed over before.
-[[noreturn]] void end_wait(const base::Error& error, std::size_t passed_over,
-                           const std::string& last);
+/// The peers that one wait passed over.
+class PassedOver {
+  public:
+    /// Logs a failure that is the peer's own and remembers it. False: it concerns every peer.
+    [[nodiscard]] bool add(const std::string& peer, const base::Error& error);
+    [[nodiscard]] bool any() const noexcept { return count_ != 0; }
+    /// What ended the wait, with what was passed over before.
+    [[noreturn]] void end(const base::Error& error) const;
+    /// The time was over when the last of them failed.
+    [[noreturn]] void end(const Listener& listener, const base::Deadline& deadline) const;
+
+  private:
+    std::size_t count_ = 0;
+    std::optional<base::Error> last_;
+};
 
 }  // namespace detail
 
@@ -30,16 +41,20 @@ namespace detail {
 /// that. Where it throws an Error of the codes refused, protocol, peer_lost, closed or timed_out,
 /// the peer is logged and passed over. Throws what Listener::accept and `set_up` otherwise throw;
 /// if the time is over, the error names the last peer that was passed over.
+///
+/// No peer is lost to a short deadline: one that has not yet said its first word stays with the
+/// listener, and one that has gets the set-up patience, whatever is left of the deadline. So the
+/// call may return later than its deadline by as long as that peer takes for its further words, if
+/// it has any to say: 5 s if it is stopped among them.
 template <class SetUp>
 [[nodiscard]] auto accept_until_set_up(Listener& listener, const base::Deadline& deadline,
                                        SetUp&& set_up) {
-    std::size_t passed_over = 0;
-    std::string last;
+    detail::PassedOver passed_over;
     const auto next = [&] {
         try {
-            return listener.accept(deadline);
+            return listener.accept_speaking(deadline);
         } catch (const base::Error& error) {
-            detail::end_wait(error, passed_over, last);
+            passed_over.end(error);
         }
     };
     for (;;) {
@@ -47,11 +62,11 @@ template <class SetUp>
         const std::string peer = link.peer_name();
         try {
             return set_up(std::move(link),
-                          deadline.no_later_than(base::Clock::now() + setup_patience));
+                          deadline.moved_to(base::Clock::now() + setup_patience));
         } catch (const base::Error& error) {
-            if (!detail::pass_over(peer, error, last)) throw;
-            ++passed_over;
+            if (!passed_over.add(peer, error)) throw;
         }
+        if (deadline.expired() || deadline.cancelled()) passed_over.end(listener, deadline);
     }
 }
 

@@ -152,8 +152,12 @@ class Listener {
     [[nodiscard]] const Address& address() const noexcept;
     /// The next peer whose handshake succeeds. Peers that fail theirs (garbage, another version,
     /// silence for 5 s, a close in the middle) are logged, told if possible, and do not end the
-    /// wait. Throws Error (timed_out, cancelled).
+    /// wait. A peer that is in the middle of its handshake when the wait ends stays: the next call
+    /// goes on with it, so slices may be as short as one likes. Throws Error (timed_out, cancelled).
     [[nodiscard]] Link accept(const base::Deadline& deadline);
+    /// As accept, but the next peer that has also begun its first exchange, so that one's own
+    /// exchange need not wait. Peers that keep silent for 5 s behind the handshake are passed over.
+    [[nodiscard]] Link accept_speaking(const base::Deadline& deadline);
     /// As accept, but a failed handshake is thrown instead of passed over.
     [[nodiscard]] Link accept_one(const base::Deadline& deadline);
 
