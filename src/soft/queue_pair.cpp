@@ -171,7 +171,7 @@ bool QueuePair::forget_regions() noexcept {
     send_lock.unlock();
     if (!run_lock.try_lock()) return false;
     theirs.forget_regions();
-    run_lock.unlock();
+    if (run_lock.unlock()) run_peer_pending();
     return true;
 }
 
@@ -419,9 +419,15 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         {
             const HazardScope scope{hazard, asymmetric};
             if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
-            std::uint32_t free = run_free;
-            if (!pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst)) {
-                return Progress::held;  // the holder looks again after releasing it
+            const auto take = [&] {
+                std::uint32_t free = run_free;
+                return pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst);
+            };
+            if (!take()) {
+                // The holder looks again after releasing it. That it sees what we have published is
+                // sure only from here on: a compare-and-swap that fails need be no fence.
+                full_fence();
+                if (!take()) return Progress::held;
             }
         }
         for (;;) {
@@ -539,14 +545,15 @@ void QueuePair::run_own_pending() noexcept {
 }
 
 void QueuePair::run_peer_pending() noexcept {
-    if (!run_lock.try_lock()) return;
-    if (theirs.connected() && (link == nullptr || peer_is_due())) {
-        const Progress progress =
-            run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
-        static_cast<void>(progress);
-        if (link != nullptr) static_cast<void>(peer_is_due());
-    }
-    run_lock.unlock();
+    do {
+        if (!run_lock.try_lock_or_tell()) return;
+        if (theirs.connected() && (link == nullptr || peer_is_due())) {
+            const Progress progress =
+                run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
+            static_cast<void>(progress);
+            if (link != nullptr) static_cast<void>(peer_is_due());
+        }
+    } while (run_lock.unlock());
 }
 
 bool QueuePair::take_landed() noexcept {
@@ -562,7 +569,7 @@ bool QueuePair::take_landed() noexcept {
         theirs.set_hurry(false);
     }
     const bool done = !landed();
-    run_lock.unlock();
+    static_cast<void>(run_lock.unlock());  // who came meanwhile is too late: it goes to ERROR
     return done;
 }
 
@@ -637,15 +644,24 @@ void QueuePair::service() noexcept {
     send_lock.unlock();
     if (!look_for_peer) return;
     // It was not there when we went to RTR. Rare: look again every now and then.
-    const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
-    if (!process) return;
-    const std::lock_guard send_guard{send_lock};
-    const std::lock_guard run_guard{run_lock};
-    const auto now = base::Clock::now();
-    if (peer != nullptr || now < next_connect || state < IBV_QPS_RTR || state > IBV_QPS_SQD) return;
-    next_connect = now + 1ms;
-    connect();
-    if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    bool run_again = false;
+    {
+        const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
+        if (!process) return;
+        const std::lock_guard send_guard{send_lock};
+        const ErrandPause run_pause{run_lock, run_again};
+        const auto now = base::Clock::now();
+        if (peer == nullptr && now >= next_connect && state >= IBV_QPS_RTR &&
+            state <= IBV_QPS_SQD) {
+            next_connect = now + 1ms;
+            connect();
+            if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+            run_again = peer != nullptr;
+        }
+    }
+    if (!run_again) return;
+    heavy_fence();  // as modify_qp does: the peer's requests may wait for nothing but this
+    run_peer_pending();
 }
 
 void QueuePair::catch_up() noexcept {

@@ -22,6 +22,7 @@
 #include "datagram.hpp"
 #include "datagram_flight.hpp"
 #include "datagram_send.hpp"
+#include "errand_lock.hpp"
 #include "executor.hpp"
 #include "link_queue.hpp"
 #include "local_operation.hpp"
@@ -93,7 +94,7 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
 
     // --- running the peer's pending sends; guarded by run_lock ---
-    alignas(cache_line) SpinLock run_lock;
+    alignas(cache_line) ErrandLock run_lock;
     Executor theirs;
     std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
     Counters run_counters;
@@ -205,7 +206,8 @@ struct QueuePair : ExtendableQueuePair {
 
     /// Runs our pending sends as far as they go. With send_lock.
     void run_own_pending() noexcept;
-    /// Runs the peer's pending sends as far as they go. Any thread, without locks.
+    /// Runs the peer's pending sends as far as they go, or tells the thread that runs them to look
+    /// again. Any thread, without locks.
     void run_peer_pending() noexcept;
     /// The same after a look whether there are any. What made it possible must be published and
     /// fenced.

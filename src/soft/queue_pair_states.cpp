@@ -262,7 +262,8 @@ int to_reset(QueuePair& qp) noexcept {
     std::unique_lock second_guard{second->lock, std::defer_lock};
     if (second != first) second_guard.lock();
     const std::lock_guard send_guard{qp.send_lock};
-    const std::lock_guard run_guard{qp.run_lock};
+    bool run_again = false;  // for nobody: it is connected no longer
+    const ErrandPause run_pause{qp.run_lock, run_again};
     const std::lock_guard receive_guard{qp.receive_lock};
     clear(qp);
     qp.broken.store(false, std::memory_order_relaxed);
@@ -299,10 +300,11 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     if (to == IBV_QPS_RESET) return to_reset(qp);
     if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
     if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);
+    bool run_again = to == IBV_QPS_RTR;
     {
         const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
         const std::lock_guard send_guard{qp.send_lock};
-        const std::lock_guard run_guard{qp.run_lock};
+        const ErrandPause run_pause{qp.run_lock, run_again};
         if (qp.state != from) return EINVAL;  // an error came in between
         remember(qp.attributes, *attributes, mask);
         publish(qp);
@@ -328,7 +330,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.finish_draining();
         }
     }
-    if (to == IBV_QPS_RTR) {
+    if (run_again) {
         // Published, then looked: a peer whose sends wait for us does it the other way round.
         heavy_fence();
         qp.run_peer_pending();

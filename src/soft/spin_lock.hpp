@@ -10,6 +10,16 @@
 
 namespace millrace::soft {
 
+/// Between two tries to take a lock that is held for bounded work; the first is number 0.
+inline void wait_for_lock(unsigned tries) noexcept {
+    if (tries < 100) {
+        base::pause();
+    } else {
+        sched_yield();
+        base::count_system_call();
+    }
+}
+
 class SpinLock {
   public:
     void lock() noexcept {
@@ -30,12 +40,7 @@ class SpinLock {
                 !locked_.exchange(true, std::memory_order_acquire)) {
                 return;
             }
-            if (tries < 100) {
-                base::pause();
-            } else {
-                sched_yield();
-                base::count_system_call();
-            }
+            wait_for_lock(tries);
         }
     }
     std::atomic<bool> locked_{false};

@@ -96,6 +96,55 @@ TEST(Threads, SendAndReceiveOnBothEndsAtOnce) {
     EXPECT_EQ(failures, 0);
 }
 
+// Two sends wait, and two threads post a receive for each at the same time: whoever finds the other
+// at work on them must not rely on its looking again when it no longer does. Nobody polls, and the
+// sender would wait for ever.
+TEST(Threads, RunAllOfAPeersWaitingSendsWhenTwoPostReceivesAtOnce) {
+    Pair pair;
+    const std::uint64_t rounds = times_for_each_thread();
+    std::atomic<std::uint64_t> round{0};
+    std::atomic<std::uint64_t> posted{0};
+    const auto pause = [](std::uint64_t times) {
+        for (std::atomic<std::uint64_t> left{times}; left.load() > 0;) left.fetch_sub(1);
+    };
+    std::jthread second{[&](const std::stop_token& stop) {
+        for (std::uint64_t seen = 0; !stop.stop_requested();) {
+            if (round.load() == seen) continue;
+            ++seen;
+            pause(seen % 32);
+            static_cast<void>(pair.right.receive(seen, 64, 8));
+            posted = seen;
+        }
+    }};
+    const auto arrived = [&](std::size_t offset) {
+        return std::atomic_ref{pair.right.word(offset)}.load() != 0;
+    };
+    const base::Deadline end = patience_for_a_coincidence();
+    std::uint64_t done = 0;
+    for (bool lost = false; done < rounds && !lost && !end.expired(); ++done) {
+        pair.right.word(0) = pair.right.word(64) = 0;
+        for (int i = 0; i < 2; ++i) {
+            std::uint64_t one = 1;
+            ASSERT_EQ(
+                pair.left.post(IBV_WR_SEND, done, {{reinterpret_cast<std::uint64_t>(&one), 8, 0}},
+                               IBV_SEND_SIGNALED | IBV_SEND_INLINE),
+                0);
+        }
+        round = done + 1;
+        pause(done / 32 % 32);
+        ASSERT_EQ(pair.right.receive(done, 0, 8), 0);
+        while (posted != done + 1) std::this_thread::yield();
+        const base::Deadline until = base::Deadline::after(std::chrono::seconds{2});
+        while (!(arrived(0) && arrived(64)) && !until.expired()) std::this_thread::yield();
+        lost = !(arrived(0) && arrived(64));
+        EXPECT_FALSE(lost) << "in round " << done << ": a send waits, and its receive is posted";
+        for (int i = 0; i < 2 && !lost; ++i) {
+            ASSERT_TRUE(pair.left.complete());
+            ASSERT_TRUE(pair.right.complete());
+        }
+    }
+}
+
 TEST(Threads, ModifyToErrorWhileOthersPostAndPoll) {
     for (int round = 0; round < 50; ++round) {
         Pair pair;
