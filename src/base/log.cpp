@@ -27,6 +27,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/signals.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {
@@ -59,6 +60,7 @@ std::atomic<int> threshold{-1};
 
 /// Writes all of the text to standard error; what cannot be written is lost, as logs are.
 void write_out(std::string_view text) noexcept {
+    const Uncancelled held;
     while (!text.empty()) {
         const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
         if (written < 0 && errno == EINTR) continue;

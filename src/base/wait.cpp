@@ -3,9 +3,12 @@
 
 #include <ctime>
 
+#include "millrace/base/uncancelled.hpp"
+
 namespace millrace::base {
 
 void NapParker::park(std::chrono::nanoseconds limit) {
+    const Uncancelled held;
     constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds{1};
     const auto nap = std::min(nap_, limit);
     if (nap.count() <= 0) return;

@@ -10,6 +10,7 @@
 
 #include "context.hpp"
 #include "domains.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -81,6 +82,7 @@ ibv_ah* create_ah_from_wc(ibv_pd* pd, ibv_wc* completion, ibv_grh* grh,
 }
 
 int destroy_ah(ibv_ah* public_ah) noexcept {
+    const base::Uncancelled held;
     auto* const ah = static_cast<AddressHandle*>(public_ah);
     Context* const owner = context_of(ah->context);
     leave(ah->pd);

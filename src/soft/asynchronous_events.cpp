@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -13,9 +14,11 @@
 #include <new>
 
 #include "context.hpp"
+#include "event_wait.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "ringing.hpp"
 
@@ -103,17 +106,20 @@ void AsynchronousEvents::raise(const ibv_async_event& event) noexcept {
 }
 
 void AsynchronousEvents::show() noexcept {
+    const base::Uncancelled held;
     base::count_system_call();
     [[maybe_unused]] const int written = eventfd_write(queued_.get(), 1);
 }
 
 void AsynchronousEvents::hide() noexcept {
+    const base::Uncancelled held;
     eventfd_t count = 0;
     base::count_system_call();
     [[maybe_unused]] const int got = eventfd_read(queued_.get(), &count);
 }
 
 bool AsynchronousEvents::drain() noexcept {
+    const base::Uncancelled held;
     std::array<char, 512> bytes;
     bool found = false;
     for (;;) {
@@ -209,12 +215,13 @@ int get_async_event(ibv_context* public_context, ibv_async_event* event) {
     Context* const context = context_of(public_context);
     AsynchronousEvents& events = *context->events;
     Process& process = *context->process;
+    pthread_testcancel();  // an event that is there makes no difference
+    const base::Uncancelled held;
     for (;;) {
         // Drained before looking: what rings after this is seen by the next poll.
         bool look = events.drain();
         pollfd living{process.node().liveness_descriptor(), POLLIN, 0};
-        base::count_system_call();
-        if (poll(&living, 1, 0) > 0) {
+        if (look_for_news({&living, 1}) > 0) {
             process.look_now(base::ticks());
             look = true;
         }
@@ -224,10 +231,9 @@ int get_async_event(ibv_context* public_context, ibv_async_event* event) {
             errno = EAGAIN;
             return -1;
         }
-        // As libibverbs does: as long as it takes. A signal restarts the wait.
+        // As libibverbs does: as long as it takes.
         pollfd waiting{events.descriptor(), POLLIN, 0};
-        base::count_system_call();
-        if (poll(&waiting, 1, -1) < 0 && errno != EINTR) return -1;
+        if (wait_for_news({&waiting, 1}, held) < 0) return -1;
     }
 }
 

@@ -6,9 +6,12 @@
 
 #include <cstdio>
 
+#include "millrace/base/uncancelled.hpp"
+
 namespace millrace::soft {
 
 std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
+    const base::Uncancelled held;
     if (descriptor < 0) return nullptr;
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);

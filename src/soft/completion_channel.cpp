@@ -1,6 +1,8 @@
 #include "completion_channel.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -13,8 +15,10 @@
 
 #include "completion_queue.hpp"
 #include "context.hpp"
+#include "event_wait.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "ringing.hpp"
 
@@ -50,31 +54,26 @@ void close_all(CompletionChannel& channel) noexcept {
     }
 }
 
-/// Empties what makes the descriptor readable, waiting for it if asked to (a signal restarts the
-/// wait). Before events are looked for: what rings afterwards makes it readable again. How many
-/// sources had something; negative: it failed.
-[[nodiscard]] int take_news(CompletionChannel& channel, bool wait) noexcept {
-    std::array<epoll_event, 3> news;
-    int count = 0;
-    do {
-        count = epoll_wait(channel.fd, news.data(), static_cast<int>(news.size()), wait ? -1 : 0);
-        base::count_system_call();
-    } while (count < 0 && errno == EINTR);
-    for (int i = 0; i < count; ++i) {
-        const int source = news[static_cast<std::size_t>(i)].data.fd;
-        if (source == channel.bell_read) {
-            drain(source);
-        } else if (source == channel.timer) {
-            std::uint64_t expirations = 0;
-            if (read(source, &expirations, sizeof expirations) > 0) {
-                channel.alarms.fetch_add(1, std::memory_order_relaxed);
-            }
-            base::count_system_call();
-        } else {
-            channel.owner->process->look_now(base::ticks());
+/// What makes the channel's descriptor readable.
+[[nodiscard]] std::array<pollfd, 3> sources_of(const CompletionChannel& channel) noexcept {
+    const int liveness = channel.owner->process->node().liveness_descriptor();
+    return {pollfd{channel.bell_read, POLLIN, 0}, pollfd{channel.timer, POLLIN, 0},
+            pollfd{liveness, POLLIN, 0}};
+}
+
+/// Empties those that have something. Before events are looked for: what rings afterwards makes
+/// the descriptor readable again.
+void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources) noexcept {
+    const auto& [bell, timer, liveness] = sources;
+    if (bell.revents != 0) drain(bell.fd);
+    if (timer.revents != 0) {
+        std::uint64_t expirations = 0;
+        if (read(timer.fd, &expirations, sizeof expirations) > 0) {
+            channel.alarms.fetch_add(1, std::memory_order_relaxed);
         }
+        base::count_system_call();
     }
-    return count;
+    if (liveness.revents != 0) channel.owner->process->look_now(base::ticks());
 }
 
 /// Does the program want to wait in here?
@@ -145,6 +144,7 @@ void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
 }
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
+    const base::Uncancelled held;
     Context* const owner = context_of(context);
     auto* channel = new (std::nothrow) CompletionChannel{};
     if (channel == nullptr) {
@@ -182,6 +182,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
 }
 
 int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
+    const base::Uncancelled held;
     auto* channel = static_cast<CompletionChannel*>(public_channel);
     {
         const std::lock_guard guard{channel->mutex};
@@ -194,12 +195,18 @@ int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
     return 0;
 }
 
-int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_context) noexcept {
+// Not noexcept: programs cancel the thread that waits here (pthread_cancel unwinds it).
+int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_context) {
     auto* channel = static_cast<CompletionChannel*>(public_channel);
     Process& process = *channel->owner->process;
-    int news = take_news(*channel, false);
-    CompletionQueue* cq = news < 0 ? nullptr : next_event(*channel);
-    if (news >= 0 && cq == nullptr) {
+    pthread_testcancel();  // an event that is there makes no difference
+    const base::Uncancelled held;
+    std::array<pollfd, 3> sources = sources_of(*channel);
+    int news = look_for_news(sources);
+    if (news < 0) return -1;
+    take_news(*channel, sources);
+    CompletionQueue* cq = next_event(*channel);
+    if (cq == nullptr) {
         if (!is_blocking(*channel)) {
             errno = EAGAIN;
             return -1;
@@ -208,12 +215,13 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
         if (news > 0) cq = empty_event(*channel);
     }
     // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
-    while (news >= 0 && cq == nullptr) {
+    while (cq == nullptr) {
         process.publish_before_sleep();
-        news = take_news(*channel, true);
+        news = wait_for_news(sources, held);
+        if (news < 0) return -1;
+        take_news(*channel, sources);
         cq = next_event(*channel);
     }
-    if (cq == nullptr) return -1;
     *queue = cq;
     *queue_context = cq->cq_context;
     return 0;
@@ -228,6 +236,7 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept {
 
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
                   int vector) noexcept {
+    const base::Uncancelled held;
     constexpr int max_entries = 4 << 20;
     if (entries < 1 || entries > max_entries || vector < 0 || vector >= context->num_comp_vectors) {
         errno = EINVAL;
@@ -276,6 +285,7 @@ int resize_cq(ibv_cq* public_queue, int entries) noexcept {
 }
 
 int destroy_cq(ibv_cq* public_queue) noexcept {
+    const base::Uncancelled held;
     auto* cq = static_cast<CompletionQueue*>(public_queue);
     {
         const std::lock_guard guard{cq->lock};

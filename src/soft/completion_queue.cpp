@@ -12,6 +12,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -279,8 +280,11 @@ template <class After>
         return 0;
     }
     cq.last_service = now;
-    cq.owner->process->tend(now);
-    cq.service_some();
+    {
+        const base::Uncancelled held;
+        cq.owner->process->tend(now);
+        cq.service_some();
+    }
     taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
     after(taken);
     // On few cores the processor that we hold may be the one that our peer needs.
@@ -329,6 +333,7 @@ int poll_with_stamp(CompletionQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexc
 int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
     auto& cq = *static_cast<CompletionQueue*>(queue);
     if (cq.soft_channel == nullptr) return 0;
+    const base::Uncancelled held;
     const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
     // Who arms is about to sleep.
     cq.owner->process->publish_before_sleep();

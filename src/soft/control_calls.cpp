@@ -4,11 +4,13 @@
 #include <cstdint>
 
 #include "context.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
+    const base::Uncancelled held;
     ibv_qp* const made = make_queue_pair(pd, attributes);
     if (Tracing* const tracing = context_of(pd->context)->tracing.get(); tracing != nullptr) {
         const int error = made == nullptr ? errno : 0;
@@ -19,6 +21,7 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
 }
 
 int destroy_qp(ibv_qp* qp) noexcept {
+    const base::Uncancelled held;
     Tracing* const tracing = context_of(qp->context)->tracing.get();
     if (tracing == nullptr) return end_queue_pair(qp);
     // Destroying the last object of a closed device takes the trace with it.
@@ -29,6 +32,7 @@ int destroy_qp(ibv_qp* qp) noexcept {
 }
 
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept {
+    const base::Uncancelled held;
     const int error = modify_queue_pair(qp, attributes, mask);
     if (Tracing* const tracing = context_of(qp->context)->tracing.get(); tracing != nullptr) {
         tracing->modified(qp, *attributes, mask, error);
@@ -38,6 +42,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) noexcept {
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova,
                unsigned access) noexcept {
+    const base::Uncancelled held;
     ibv_mr* const made = register_memory(pd, address, length, iova, access);
     if (Tracing* const tracing = context_of(pd->context)->tracing.get(); tracing != nullptr) {
         const int error = made == nullptr ? errno : 0;
@@ -48,6 +53,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 }
 
 int dereg_mr(ibv_mr* mr) noexcept {
+    const base::Uncancelled held;
     Tracing* const tracing = context_of(mr->context)->tracing.get();
     if (tracing == nullptr) return deregister_memory(mr);
     tracing->deregisters(*mr);

@@ -17,6 +17,7 @@
 #include "memory_window.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "queue_pair.hpp"
 #include "shared_receive_queue.hpp"
 
@@ -176,12 +177,14 @@ template <class Make>
 }  // namespace
 
 ibv_context* open_or_throw(ibv_device*) {
+    const base::Uncancelled held;
     auto opened = OpenedDevice::open();
     Descriptor command = opened->descriptor();
     return make_context(std::move(opened), command);
 }
 
 ibv_context* open_device(ibv_device* device) noexcept {
+    const base::Uncancelled held;
     if (!owns(device)) {
         errno = ENODEV;
         return nullptr;
@@ -190,11 +193,13 @@ ibv_context* open_device(ibv_device* device) noexcept {
 }
 
 bool owns_descriptor(int command_descriptor) noexcept {
+    const base::Uncancelled held;
     return OpenedDevice::behind(command_descriptor) != nullptr ||
            read_device_facts(command_descriptor).has_value();
 }
 
 ibv_context* import_device(int command_descriptor) noexcept {
+    const base::Uncancelled held;
     return made_or_errno([command_descriptor]() -> ibv_context* {
         auto opened = OpenedDevice::behind(command_descriptor);
         if (opened == nullptr) opened = OpenedDevice::borrow(command_descriptor);
@@ -213,6 +218,7 @@ ibv_context* import_device(int command_descriptor) noexcept {
 }
 
 int close_device(ibv_context* public_context) noexcept {
+    const base::Uncancelled held;
     Context* const context = context_of(public_context);
     if (context->tracing != nullptr) context->tracing->closes();
     // Events of what is left have no reader any more.

@@ -14,6 +14,7 @@
 
 #include "context.hpp"
 #include "layout.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -59,6 +60,7 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
 }  // namespace
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
+    const base::Uncancelled held;
     constexpr std::uint32_t largest_alignment = 12;  // of a page, as its logarithm
     if (attributes->comp_mask != 0 || attributes->length == 0 ||
         attributes->length > max_device_memory || attributes->log_align_req > largest_alignment) {
@@ -92,6 +94,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
 }
 
 int free_dm(ibv_dm* memory) noexcept {
+    const base::Uncancelled held;
     DeviceBytes& bytes = *static_cast<DeviceMemory*>(memory)->bytes;
     if (const int error = bytes.users.end(); error != 0) return error;
     context_of(memory->context)->opened->forget(bytes);
@@ -100,6 +103,7 @@ int free_dm(ibv_dm* memory) noexcept {
 }
 
 ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
+    const base::Uncancelled held;
     try {
         auto bytes = context_of(context)->opened->device_memory(handle);
         if (bytes != nullptr) return make_handle(context, std::move(bytes));
@@ -111,6 +115,7 @@ ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
 }
 
 void unimport_dm(ibv_dm* public_memory) noexcept {
+    const base::Uncancelled held;
     auto* const memory = static_cast<DeviceMemory*>(public_memory);
     Context* const owner = memory->owner;
     delete memory;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "context.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
@@ -57,6 +58,7 @@ bool usable(const ibv_pd* pd) noexcept {
 }
 
 ibv_pd* alloc_pd(ibv_context* context) noexcept {
+    const base::Uncancelled held;
     OpenedDevice& opened = *context_of(context)->opened;
     try {
         auto domain = opened.add_domain();
@@ -70,6 +72,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
 }
 
 ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
+    const base::Uncancelled held;
     try {
         auto domain = context_of(context)->opened->domain(handle);
         if (domain != nullptr) return make_handle(context, std::move(domain));
@@ -81,6 +84,7 @@ ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
 }
 
 int dealloc_pd(ibv_pd* public_pd) noexcept {
+    const base::Uncancelled held;
     auto* const pd = static_cast<ProtectionDomain*>(public_pd);
     if (const int error = pd->domain->users.end(); error != 0) return error;
     if (pd->parent_of != nullptr) {
@@ -94,6 +98,7 @@ int dealloc_pd(ibv_pd* public_pd) noexcept {
 }
 
 void unimport_pd(ibv_pd* public_pd) noexcept {
+    const base::Uncancelled held;
     auto* const pd = static_cast<ProtectionDomain*>(public_pd);
     // A parent domain has no other handle, and so would keep what it stands for for ever.
     if (pd->parent_of != nullptr && dealloc_pd(pd) == 0) return;
@@ -101,6 +106,7 @@ void unimport_pd(ibv_pd* public_pd) noexcept {
 }
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
+    const base::Uncancelled held;
     if (attributes->comp_mask != 0) {
         errno = EOPNOTSUPP;
         return nullptr;
@@ -116,6 +122,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
 }
 
 int dealloc_td(ibv_td* public_domain) noexcept {
+    const base::Uncancelled held;
     auto* domain = static_cast<ThreadDomain*>(public_domain);
     if (domain->users.load() != 0) return EBUSY;
     release(context_of(domain->context));

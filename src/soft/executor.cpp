@@ -13,6 +13,7 @@
 #include "link_time.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "receive_pool.hpp"
 #include "region_facts.hpp"
 #include "strict_plan.hpp"
@@ -48,6 +49,7 @@ constexpr std::int64_t longest_atomic = 20'000;
 
 /// False: the program has unmapped it (a device would go on with the pages that it has pinned).
 [[nodiscard]] bool is_mapped(const std::byte* memory, std::uint64_t bytes) noexcept {
+    const base::Uncancelled held;
     if (bytes == 0) return true;
     const auto begin = reinterpret_cast<std::uintptr_t>(memory) & ~(page_size - 1);
     const std::size_t length = reinterpret_cast<std::uintptr_t>(memory) + bytes - begin;
@@ -190,6 +192,7 @@ const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
 
 const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& slot,
                                                        std::uint32_t key, bool write) noexcept {
+    const base::Uncancelled held;
     slot.key = 0;
     slot.live = &no_region;
     const RegionEntry* entry = side.end.mine ? node_->local_region(key) : peer_->region(key);

@@ -8,10 +8,12 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 
 bool PeerLife::ask() noexcept {
+    const base::Uncancelled held;
     if (gone.load(std::memory_order_relaxed)) return false;
     pollfd signs[2] = {{connection.get(), POLLRDHUP, 0}, {process.get(), POLLIN, 0}};
     base::count_system_call();
@@ -60,6 +62,7 @@ void Liveness::remove(PeerLife& life) noexcept {
 }
 
 bool Liveness::check() noexcept {
+    const base::Uncancelled held;
     bool found = false;
     for (;;) {
         epoll_event events[32];

@@ -11,6 +11,7 @@
 #include "device_memory.hpp"
 #include "domains.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "remapped_memory.hpp"
 
@@ -176,6 +177,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
+    const base::Uncancelled held;
     MemoryRegion* const region =
         make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
             return node.add_nothing(number, made);
@@ -187,6 +189,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::size_t length,
                   unsigned access) noexcept {
+    const base::Uncancelled held;
     const auto& memory = static_cast<DeviceMemory*>(public_memory)->bytes;
     if (!opened_together(public_memory->context, pd->context) || memory->users.ended() ||
         (access & IBV_ACCESS_ZERO_BASED) == 0 || offset > memory->length ||
@@ -205,6 +208,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::
 }
 
 ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
+    const base::Uncancelled held;
     OpenedDevice& opened = *context_of(pd->context)->opened;
     if (auto registration = opened.registration(handle)) {
         return make_handle(pd, std::move(registration));
@@ -222,6 +226,7 @@ ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
 }
 
 void unimport_mr(ibv_mr* mr) noexcept {
+    const base::Uncancelled held;
     auto* const region = static_cast<MemoryRegion*>(mr);
     ibv_pd* const pd = region->pd;
     Context* const owner = context_of(region->context);
@@ -242,6 +247,7 @@ void unimport_mr(ibv_mr* mr) noexcept {
 
 int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_t length,
              unsigned access) noexcept {
+    const base::Uncancelled held;
     auto* region = static_cast<MemoryRegion*>(public_mr);
     Registration& registration = *region->registration;
     const bool new_place = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;

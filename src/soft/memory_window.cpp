@@ -10,6 +10,7 @@
 #include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -94,6 +95,7 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
 // -----------------------------------------------------------------------------------------
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
+    const base::Uncancelled held;
     if (!usable(pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) {
         errno = EINVAL;
         return nullptr;
@@ -123,6 +125,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
 }
 
 int dealloc_mw(ibv_mw* public_window) noexcept {
+    const base::Uncancelled held;
     auto* window = static_cast<MemoryWindow*>(public_window);
     if (window->waiting.load() != 0) return EBUSY;
     Context* const owner = window->owner;
@@ -154,6 +157,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
 }
 
 int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
+    const base::Uncancelled held;
     auto* window = static_cast<MemoryWindow*>(public_window);
     const ibv_mw_bind_info& info = bind->bind_info;
     // The header has looked at the type, and that there is a region where there is a length.

@@ -11,6 +11,7 @@
 #include "context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
 
@@ -79,6 +80,7 @@ bool in_any_group(Node& node, std::uint32_t index) noexcept {
 }
 
 int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    const base::Uncancelled held;
     auto& qp = *static_cast<QueuePair*>(public_qp);
     if (qp.datagram == nullptr || !is_multicast(*gid)) return EINVAL;
     Node& node = qp.owner->process->node();
@@ -100,6 +102,7 @@ int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept 
 }
 
 int detach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    const base::Uncancelled held;
     auto& qp = *static_cast<QueuePair*>(public_qp);
     Node& node = qp.owner->process->node();
     if (!node.usable()) return ENODEV;

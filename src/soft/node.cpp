@@ -18,6 +18,7 @@
 #include "liveness.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "node_memory.hpp"
 #include "peer_node.hpp"
 #include "region_table.hpp"
@@ -121,6 +122,7 @@ class LocalNode final : public Node {
     }
 
     std::shared_ptr<PeerNode> peer(std::uint32_t number) override {
+        const base::Uncancelled held;
         if (!usable()) {
             errno = ENODEV;
             return nullptr;
@@ -137,6 +139,7 @@ class LocalNode final : public Node {
     }
 
     std::vector<std::uint32_t> node_numbers() const override {
+        const base::Uncancelled held;
         return list_nodes(::geteuid(), fabric_);
     }
     GroupEntry* groups() noexcept override { return memory_->groups(); }

@@ -34,6 +34,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "process_identity.hpp"
 #include "region_facts.hpp"
 
@@ -139,6 +140,7 @@ class ProcessNode final : public RemoteNode {
 
     std::optional<Reach> reach(const RegionFacts& facts, std::uint32_t key,
                                bool writable) override {
+        const base::Uncancelled held;
         if (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0) return std::nullopt;
         const Reach by_process{nullptr, facts.address, pid_};
         if (static_cast<RegionKind>(facts.kind) != RegionKind::shared_file) return by_process;

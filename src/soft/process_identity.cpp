@@ -11,9 +11,12 @@
 #include <cstdio>
 #include <string_view>
 
+#include "millrace/base/uncancelled.hpp"
+
 namespace millrace::soft {
 
 std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
+    const base::Uncancelled held;
     char path[32];
     std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
     const Descriptor file{::open(path, O_RDONLY | O_CLOEXEC)};

@@ -11,6 +11,7 @@
 #include "control_calls.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
@@ -339,6 +340,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
 }
 
 int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) noexcept {
+    const base::Uncancelled held;
     auto& qp = *static_cast<QueuePair*>(public_qp);
     qp.service();
     const std::lock_guard modify{qp.modify_mutex};

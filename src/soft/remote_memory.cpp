@@ -9,6 +9,7 @@
 #include <new>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
 #include "region_facts.hpp"
@@ -17,6 +18,7 @@ namespace millrace::soft {
 
 std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
                                       std::size_t length) noexcept {
+    const base::Uncancelled held;
     auto& own = *static_cast<QueuePair*>(qp);
     std::shared_ptr<PeerNode> peer;
     std::uint32_t pd = 0;

@@ -4,10 +4,12 @@
 
 #include "fabric.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 
 void ring_bell(int descriptor) noexcept {
+    const base::Uncancelled held;
     if (descriptor < 0) return;
     const char byte = 1;
     [[maybe_unused]] const ssize_t written = write(descriptor, &byte, 1);

@@ -6,11 +6,13 @@
 
 #include "context.hpp"
 #include "domains.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
+    const base::Uncancelled held;
     const auto refuse = [](int error) -> ibv_srq* {
         errno = error;
         return nullptr;
@@ -49,6 +51,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
 }
 
 int modify_srq(ibv_srq* public_srq, ibv_srq_attr* attributes, int mask) noexcept {
+    const base::Uncancelled held;
     auto& srq = *static_cast<SharedReceiveQueue*>(public_srq);
     if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
     if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // as query_device says: no SRQ_RESIZE
@@ -70,6 +73,7 @@ int query_srq(ibv_srq* public_srq, ibv_srq_attr* attributes) noexcept {
 }
 
 int destroy_srq(ibv_srq* public_srq) noexcept {
+    const base::Uncancelled held;
     auto* const srq = static_cast<SharedReceiveQueue*>(public_srq);
     if (srq->pool->used()) return EBUSY;
     end_async_events(*public_srq);

@@ -17,6 +17,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "opcode.hpp"
 
 namespace millrace::soft {
@@ -155,6 +156,7 @@ Tracing& Tracing::of(ibv_context* context) noexcept { return *context_of(context
 
 template <class Fill>
 void Tracing::write(Fill&& fill) noexcept {
+    const base::Uncancelled held;
     try {
         Lines lines;
         fill(lines);

@@ -201,8 +201,8 @@ class Station {
         return ibv_post_send(qp, &wr, &bad);
     }
 
-    std::optional<ibv_wc> complete(std::chrono::milliseconds patience = std::chrono::seconds{10}) {
-        const auto until = std::chrono::steady_clock::now() + patience;
+    std::optional<ibv_wc> complete(std::chrono::milliseconds limit = std::chrono::seconds{10}) {
+        const auto until = std::chrono::steady_clock::now() + limit;
         do {
             ibv_wc wc;
             if (ibv_poll_cq(cq, 1, &wc) == 1) return wc;

@@ -5,7 +5,8 @@
 // function pointers that the objects made here carry.
 //
 // Each function has exactly the signature, return convention (0 / errno value, or pointer / NULL
-// with errno) and thread-safety of the libibverbs function of the same name.
+// with errno) and thread-safety of the libibverbs function of the same name. Only those that wait
+// for events are cancellation points.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -96,7 +97,9 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
                   int vector) noexcept;
 int resize_cq(ibv_cq* cq, int entries) noexcept;
 int destroy_cq(ibv_cq* cq) noexcept;
-int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) noexcept;
+/// A cancellation point, as libibverbs' is: pthread_cancel unwinds it. -1 with EINTR: a signal came
+/// whose handler was set without SA_RESTART.
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
@@ -134,7 +137,7 @@ int destroy_ah(ibv_ah* ah) noexcept;
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) noexcept;
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) noexcept;
 
-/// A cancellation point, as libibverbs' is: pthread_cancel unwinds it.
+/// A cancellation point, and ended by signals, as get_cq_event.
 int get_async_event(ibv_context* context, ibv_async_event* event);
 void ack_async_event(ibv_async_event* event) noexcept;
 
