@@ -108,13 +108,17 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
     return found;
 }
 
-/// An event that stands for news without one (a timer, another peer's death, a bell that came after
-/// its event): of a completion queue that is armed, and disarmed by it. nullptr: none is.
-[[nodiscard]] CompletionQueue* empty_event(CompletionChannel& channel) noexcept {
+/// An event that is not due, of a completion queue that is armed, and disarmed by it; nullptr: the
+/// program may sleep. With `news`, of any: something made the descriptor readable that is no event
+/// (a timer, another peer's death, a bell that came after its event), and the program may have seen
+/// it. Without, of one with completions that the program has not polled: it would sleep beside
+/// them.
+[[nodiscard]] CompletionQueue* empty_event(CompletionChannel& channel, bool news) noexcept {
     const std::lock_guard guard{channel.mutex};
     for (CompletionQueue* const cq : channel.queues) {
         const std::lock_guard queue_guard{cq->lock};
         if ((cq->armed & armed_mode_mask) == armed_not) continue;
+        if (!news && !cq->unpolled_due()) continue;
         cq->event_forced.store(true, std::memory_order_relaxed);
         static_cast<void>(cq->take_event());
         cq->events_delivered.fetch_add(1, std::memory_order_relaxed);
@@ -211,8 +215,7 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
             errno = EAGAIN;
             return -1;
         }
-        // Who waited for the descriptor to become readable must not wait here in vain.
-        if (news > 0) cq = empty_event(*channel);
+        cq = empty_event(*channel, news > 0);
     }
     // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
     while (cq == nullptr) {

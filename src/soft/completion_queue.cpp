@@ -220,6 +220,23 @@ bool CompletionQueue::event_due() const noexcept {
     return false;
 }
 
+bool CompletionQueue::unpolled_due() const noexcept {
+    const std::uint32_t mode = armed & armed_mode_mask;
+    if (mode == armed_not) return false;
+    for (const CompletionSource* source : turns.all()) {
+        if (source->flushing.load(std::memory_order_acquire) && source->qp->has_to_flush(*source)) {
+            return true;
+        }
+        std::uint32_t at = source->position.load(std::memory_order_relaxed);
+        for (const std::uint32_t end = at + source->mask + 1; at != end && source->holds(at);
+             ++at) {
+            const std::uint32_t flags = load_once(source->entry(at).slot_and_flags);
+            if (mode == armed_any || (flags & completion_solicited) != 0) return true;
+        }
+    }
+    return false;
+}
+
 bool CompletionQueue::due_soon() const noexcept {
     constexpr std::int64_t soon = 50'000;  // about what giving the processor away may cost
     const std::int64_t now = link_now();

@@ -102,6 +102,9 @@ struct CompletionQueue : ExtendableCompletionQueue {
 
     /// With the lock held: is an event due?
     [[nodiscard]] bool event_due() const noexcept;
+    /// With the lock held: is it armed, and is something to be polled that it would tell of if it
+    /// came now? No event is due for what was there before the arming.
+    [[nodiscard]] bool unpolled_due() const noexcept;
     /// With the lock held: is an event due, and then disarms.
     [[nodiscard]] bool take_event() noexcept;
     /// With the lock held: is something in flight that is due in a moment?

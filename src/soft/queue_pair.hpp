@@ -186,6 +186,17 @@ struct QueuePair : ExtendableQueuePair {
 
     /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
     bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
+    /// Of a source that flushes: would `flush` make one? (Of a pool's receives nobody knows.)
+    [[nodiscard]] bool has_to_flush(const CompletionSource& source) const noexcept {
+        return source.send ? send_head.load(std::memory_order_relaxed) !=
+                                 send_tail.load(std::memory_order_relaxed)
+                           : pool == nullptr && source.position.load(std::memory_order_relaxed) !=
+                                                    receive_tail.load(std::memory_order_acquire);
+    }
+
+    /// Tells the program once if what the two ends were told of the way between them does not
+    /// agree. With send_lock; `both`: with run_lock, and of the peer's sends, too.
+    void tell_of_way(bool both) noexcept;
 
     /// Finds the peer and its block, if it is there. With send_lock and run_lock held or the
     /// queue pair not yet visible; the process mutex as well.

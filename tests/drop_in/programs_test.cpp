@@ -215,6 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
         Command{"ib_send_bw", "-d", "soft0", "-s", "64", "-n", "2000", "-I", "64"},
         Command{"ib_send_bw", "-d", "soft0", "-b", "-q", "2", "-n", "200"},
         Command{"ib_send_bw", "-d", "soft0", "-q", "2", "-e", "-n", "200"},
+        Command{"ib_send_bw", "-d", "soft0", "-b", "-q", "2", "-e", "-n", "2000"},
         Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-b", "-q", "2", "-n", "200"},
         Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-e", "-n", "200"},
         Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-e", "-n", "200"},

@@ -91,6 +91,51 @@ TEST(CompletionChannel, GivesAnEventForErrors) {
     EXPECT_EQ(flushed->status, IBV_WC_WR_FLUSH_ERR);
 }
 
+// As perftest does with -b -e: it arms, takes a bounded number of completions, and waits.
+TEST(CompletionChannel, DoesNotLetAProgramSleepBesideCompletionsThatItHasNotPolled) {
+    Pair pair{{}, with_events()};
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        ASSERT_EQ(pair.right.receive(id, 0, 64), 0);
+        ASSERT_EQ(pair.left.send(id, 0, 8), 0);
+    }
+    alarm(40);  // ends a test that has failed
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+        EXPECT_TRUE(take_event(pair.right)) << "nothing new will come";
+        const auto one = pair.right.poll_once();
+        ASSERT_TRUE(one);
+        EXPECT_EQ(one->wr_id, id);
+    }
+    // Flushed requests are made when they are polled, and are there likewise.
+    ASSERT_EQ(pair.right.receive(7, 0, 64), 0);
+    ASSERT_EQ(pair.right.receive(8, 0, 64), 0);
+    ASSERT_EQ(pair.right.to_state(IBV_QPS_ERR), 0);
+    for (std::uint64_t id = 7; id < 9; ++id) {
+        ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+        EXPECT_TRUE(take_event(pair.right));
+        const auto one = pair.right.poll_once();
+        ASSERT_TRUE(one);
+        EXPECT_EQ(one->wr_id, id);
+    }
+    alarm(0);
+}
+
+TEST(CompletionChannel, LetsAProgramSleepThatHasNotPolledWhatItDoesNotWaitFor) {
+    Pair pair{{}, with_events()};
+    ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
+    ASSERT_EQ(pair.right.receive(2, 0, 64), 0);
+    ASSERT_EQ(pair.left.send(1, 0, 8), 0);
+    ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 1), 0);
+    std::atomic<bool> sent{false};
+    std::jthread sender{[&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});  // time for it to go wrong
+        sent = true;
+        EXPECT_EQ(pair.left.send(2, 0, 8, IBV_SEND_SOLICITED), 0);
+    }};
+    EXPECT_TRUE(take_event(pair.right));
+    EXPECT_TRUE(sent);
+}
+
 TEST(CompletionChannel, TakesAnEventThatIsThereWithTwoSystemCalls) {
     Pair pair{{}, with_events()};
     ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
