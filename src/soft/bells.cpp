@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "millrace/base/uncancelled.hpp"
+#include "process_identity.hpp"
 
 namespace millrace::soft {
 
@@ -14,7 +15,7 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     const base::Uncancelled held;
     if (descriptor < 0) return nullptr;
     char path[64];
-    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, descriptor);
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", living_thread_of(pid), descriptor);
     struct stat now {};
     if (::stat(path, &now) != 0 || !S_ISFIFO(now.st_mode)) return nullptr;
     if (const auto known = bells_.find(descriptor); known != bells_.end()) {

@@ -58,7 +58,7 @@ bool is_open_file(int descriptor, dev_t device, ino_t inode) noexcept {
 }  // namespace
 
 std::optional<MappedRange> look_behind(std::uintptr_t address, std::size_t length) noexcept {
-    const std::unique_ptr<std::FILE, CloseFile> maps{std::fopen("/proc/self/maps", "re")};
+    const std::unique_ptr<std::FILE, CloseFile> maps{std::fopen("/proc/thread-self/maps", "re")};
     if (!maps) return std::nullopt;
     const std::uint64_t end = address + length;
     std::uint64_t reached = address;
@@ -96,7 +96,7 @@ std::optional<MappedRange> look_behind(std::uintptr_t address, std::size_t lengt
 
 int find_descriptor(dev_t device, ino_t inode, int hint) noexcept {
     if (hint >= 0 && is_open_file(hint, device, inode)) return hint;
-    const std::unique_ptr<DIR, CloseFile> directory{::opendir("/proc/self/fd")};
+    const std::unique_ptr<DIR, CloseFile> directory{::opendir("/proc/thread-self/fd")};
     if (!directory) return -1;
     while (const dirent* entry = ::readdir(directory.get())) {
         int number = -1;

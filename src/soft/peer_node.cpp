@@ -67,7 +67,7 @@ std::uint64_t mapping_unit(int descriptor) noexcept {
 }
 
 std::string descriptor_path(pid_t pid, int descriptor) {
-    return fmt::format("/proc/{}/fd/{}", pid, descriptor);
+    return fmt::format("/proc/{}/fd/{}", living_thread_of(pid), descriptor);
 }
 
 /// Opens the file behind another process's descriptor if it is the regular file expected. Looks at
@@ -80,7 +80,7 @@ Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, in
         return {};
     }
     return Descriptor{
-        ::open(fmt::format("/proc/self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
+        ::open(fmt::format("/proc/thread-self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
 }
 
 class ProcessNode final : public RemoteNode {
@@ -231,12 +231,7 @@ class ProcessNode final : public RemoteNode {
   private:
     /// A process that is killed loses its memory first, then its descriptors, and only then do its
     /// sockets hang up: in between it has no program any more.
-    [[nodiscard]] bool is_ending() const noexcept {
-        char path[32];
-        char target[1];
-        std::snprintf(path, sizeof path, "/proc/%d/exe", static_cast<int>(pid_));
-        return ::readlink(path, target, sizeof target) < 0 && errno == ENOENT;
-    }
+    [[nodiscard]] bool is_ending() const noexcept { return living_thread_of(pid_) == 0; }
 
     struct MappedRegion {
         std::shared_ptr<Mapping> mapping;
@@ -293,7 +288,7 @@ bool ProcessNode::adopt(Descriptor connection, std::string_view fabric) {
 bool ProcessNode::find_memory(std::string_view fabric) {
     const std::string object = describe_node(fabric, number_);
     const std::string wanted = "/memfd:" + memory_name(fabric, number_) + " (deleted)";
-    const std::string directory_path = fmt::format("/proc/{}/fd", pid_);
+    const std::string directory_path = fmt::format("/proc/{}/fd", living_thread_of(pid_));
     const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
                                                         &::closedir};
     if (!directory) {

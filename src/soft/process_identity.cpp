@@ -1,14 +1,18 @@
 // Implementation of process_identity.hpp.
 #include "process_identity.hpp"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <string_view>
 
 #include "millrace/base/uncancelled.hpp"
@@ -42,9 +46,30 @@ std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept {
     return value;
 }
 
+pid_t living_thread_of(pid_t pid) noexcept {
+    const base::Uncancelled held;
+    char path[64];
+    const auto has_memory = [&path] {
+        char target[1];
+        return ::readlink(path, target, sizeof target) >= 0 || errno != ENOENT;
+    };
+    std::snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    if (has_memory()) return pid;
+    std::snprintf(path, sizeof path, "/proc/%d/task", pid);
+    const std::unique_ptr<DIR, int (*)(DIR*)> threads{::opendir(path), &::closedir};
+    while (const dirent* const entry = threads ? ::readdir(threads.get()) : nullptr) {
+        pid_t thread = 0;
+        const char* const name = entry->d_name;
+        if (std::from_chars(name, name + std::strlen(name), thread).ec != std::errc{}) continue;
+        std::snprintf(path, sizeof path, "/proc/%d/task/%d/exe", pid, thread);
+        if (thread != pid && has_memory()) return thread;
+    }
+    return 0;
+}
+
 std::uint64_t own_pid_namespace() noexcept {
     struct stat status {};
-    return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+    return ::stat("/proc/thread-self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 Descriptor open_process(pid_t pid) noexcept {

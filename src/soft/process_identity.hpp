@@ -14,6 +14,11 @@ namespace millrace::soft {
 /// When the process was started (field 22 of /proc/<pid>/stat). nullopt: there is none.
 [[nodiscard]] std::optional<std::uint64_t> start_time_of(pid_t pid) noexcept;
 
+/// A thread of the process through which the kernel lets it be looked into and copied: the first
+/// one, whose number is the process's, unless that has ended before the others (pthread_exit in
+/// `main`): it has neither memory nor descriptors then. 0: no thread has.
+[[nodiscard]] pid_t living_thread_of(pid_t pid) noexcept;
+
 /// Inode of this process's pid namespace; 0 if it cannot be found out.
 [[nodiscard]] std::uint64_t own_pid_namespace() noexcept;
 

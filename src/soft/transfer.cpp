@@ -11,6 +11,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "process_identity.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -114,9 +115,17 @@ CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
     if (from.pid == nowhere) return write_zeros(to, bytes, peer);
     if (!peer.same_process()) return CopyResult::peer_gone;
     if (peer.copies_refused()) return CopyResult::denied;
-    if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, from.pid);
-    if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, to.pid);
-    return CopyResult::bad_address;
+    const auto by_way_of = [&](pid_t thread) {
+        if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, thread);
+        if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, thread);
+        return CopyResult::bad_address;
+    };
+    const pid_t pid = to.direct != nullptr ? from.pid : to.pid;
+    const CopyResult result = by_way_of(pid);
+    if (result != CopyResult::peer_gone) [[likely]]
+        return result;
+    const pid_t thread = living_thread_of(pid);
+    return thread == 0 || thread == pid ? result : by_way_of(thread);
 }
 
 }  // namespace millrace::soft
