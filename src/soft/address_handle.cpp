@@ -16,12 +16,33 @@
 namespace millrace::soft {
 namespace {
 
-constexpr std::uint16_t own_lid = 1;         ///< of query_port
 constexpr std::uint8_t ib_transport = 0x1b;  ///< IBTA: next header of a GRH before a BTH
 
 }  // namespace
 
+bool leads_to_port(ibv_context* context, const ibv_ah_attr& attributes) noexcept {
+    ibv_port_attr port;
+    if (query_port(context, 1, &port) != 0) return false;
+    const bool by_lid = port.link_layer != IBV_LINK_LAYER_ETHERNET;
+    if (by_lid && attributes.dlid != port.lid) return false;
+    if (attributes.is_global == 0) return by_lid;
+    for (int index = 0; index < port.gid_tbl_len; ++index) {
+        ibv_gid gid;
+        if (query_gid(context, 1, index, &gid) != 0) continue;
+        if (std::memcmp(gid.raw, attributes.grh.dgid.raw, sizeof gid.raw) == 0) return true;
+    }
+    return false;
+}
+
+bool has_source(ibv_context* context, const ibv_ah_attr& attributes) noexcept {
+    ibv_gid gid;
+    return attributes.port_num == 1 &&
+           (attributes.is_global == 0 ||
+            query_gid(context, 1, attributes.grh.sgid_index, &gid) == 0);
+}
+
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
+    const base::Uncancelled held;
     if (!usable(pd) || attributes->port_num != 1 || attributes->sl > 15 ||
         (attributes->is_global != 0 && attributes->grh.sgid_index != 0)) {
         errno = EINVAL;
@@ -49,7 +70,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
         ah->grh.sgid = own;
         ah->grh.dgid = route.dgid;
     } else {
-        ah->reaches_host = attributes->dlid == own_lid;
+        ah->reaches_host = leads_to_port(pd->context, *attributes);
     }
     enter(pd);
     context_of(pd->context)->users.fetch_add(1);

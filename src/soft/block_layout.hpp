@@ -9,7 +9,8 @@
 //          320   ConsumedLine      receives consumed                        executor of peer's
 //          sends 384   ReceiveLine       receives posted                          owner 448
 //          NewsLine          where completions are announced          owner 512   ModeLine fast, or
-//          the link's settings             owner 576   receive sub-ring  16 B x receive_entries
+//          the link's settings             owner 576   PathLine          address, PSNs, MTU
+//          owner 640   receive sub-ring  16 B x receive_entries
 //          executor of peer's sends …     send sub-ring     16 B x send_entries executor of our
 //          sends …     receive queue     stride x receive_entries                 owner … pending
 //          ring      stride x send_entries                    owner …     windows           key
@@ -184,6 +185,15 @@ struct alignas(cache_line) ModeLine {
     std::uint32_t in_order;
 };
 
+/// What ibv_modify_qp was told of the way to the peer: both ends' have to agree (path.hpp). Written
+/// before the state that needs it.
+struct alignas(cache_line) PathLine {
+    std::atomic<std::uint32_t> receive_psn;    ///< rq_psn, from RTR on
+    std::atomic<std::uint32_t> send_psn;       ///< sq_psn, from RTS on
+    std::atomic<std::uint32_t> mtu;            ///< in bytes
+    std::atomic<std::uint32_t> leads_to_port;  ///< 1: the address vector does
+};
+
 /// One completion; `sequence` is stored last, so an entry is there as a whole or not at all.
 struct alignas(16) CompletionEntry {
     std::uint32_t byte_len;
@@ -257,7 +267,7 @@ struct Geometry {
         const std::size_t bytes = (std::size_t{inline_bytes} + 15) & ~std::size_t{15};
         return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
     }
-    static constexpr std::size_t rings_offset = 576;
+    static constexpr std::size_t rings_offset = 640;
     [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
         return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
     }
@@ -291,6 +301,7 @@ struct BlockView {
     ReceiveLine* receive = nullptr;
     NewsLine* news = nullptr;
     ModeLine* mode = nullptr;
+    PathLine* path = nullptr;
     CompletionEntry* receive_ring = nullptr;
     CompletionEntry* send_ring = nullptr;
     std::byte* receive_queue = nullptr;
@@ -317,6 +328,7 @@ struct BlockView {
           receive{at<ReceiveLine>(memory, 384)},
           news{at<NewsLine>(memory, 448)},
           mode{at<ModeLine>(memory, 512)},
+          path{at<PathLine>(memory, 576)},
           receive_ring{at<CompletionEntry>(memory, Geometry::rings_offset)},
           send_ring{at<CompletionEntry>(memory, geometry.send_ring_offset())},
           receive_queue{memory + geometry.receive_queue_offset()},

@@ -1,5 +1,5 @@
 // What mode `strict` says about a program's mistakes: a line of the log each, and not more than
-// can be read. Called where the mistake is found; never in mode `fast`.
+// can be read. Called where the mistake is found; in mode `fast` only when a connection is made.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,6 +19,7 @@ enum class Mistake : std::uint8_t {
     local_key,
     receive,
     state,
+    way,
     count
 };
 

@@ -14,6 +14,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
+#include "path.hpp"
 #include "receive_pool.hpp"
 #include "region_facts.hpp"
 #include "strict_plan.hpp"
@@ -100,6 +101,7 @@ void Executor::disconnect() noexcept {
     }
     receiver_word_ = no_word;
     sender_word_ = no_word;
+    longest_ = max_message_bytes;
     claimed_ = 0;
     rung_send_ = RungEpoch{};
     rung_receive_ = RungEpoch{};
@@ -142,6 +144,9 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     const std::uint64_t state = word & state_mask;
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return false;
     if (!verify(receiver_, sender_, word)) return false;
+    const Reason way = compare_paths(path_of(sender_), path_of(receiver_), reliable_);
+    if (way.kind != ReasonKind::none && way.kind != ReasonKind::other_mtu) return false;
+    longest_ = way.kind == ReasonKind::none ? max_message_bytes : longest_message(way);
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
     receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
     if (state == IBV_QPS_RTR) {
@@ -151,6 +156,22 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     return true;
 }
 
+bool Executor::receiver_stands() const noexcept {
+    const std::uint64_t word = receiver_state_->load(std::memory_order_acquire);
+    const std::uint64_t state = word & state_mask;
+    return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && verify(receiver_, sender_, word);
+}
+
+Reason Executor::way() const noexcept {
+    if (!connected_ || peer_ == nullptr || !receiver_stands()) return {};
+    const std::uint64_t word =
+        sender_.end.mine ? sender_.end.state_word->load(std::memory_order_acquire)
+                         : sender_.end.block.control->state_word.load(std::memory_order_acquire);
+    const std::uint64_t state = word & state_mask;
+    if (state < IBV_QPS_RTS || state > IBV_QPS_SQE || !verify(sender_, receiver_, word)) return {};
+    return compare_paths(path_of(sender_), path_of(receiver_), reliable_);
+}
+
 bool Executor::sender_ready() noexcept {
     const std::uint64_t word =
         sender_.end.block.control->state_word.load(std::memory_order_acquire);
@@ -158,6 +179,7 @@ bool Executor::sender_ready() noexcept {
         return true;
     if ((word & state_mask) != IBV_QPS_RTS || !verify(sender_, receiver_, word)) return false;
     sender_word_ = word;
+    look_at_way_again();  // it is connected anew
     return true;
 }
 
@@ -651,6 +673,11 @@ Progress Executor::attempt(const Request& request) noexcept {
             reason_ = {ReasonKind::message_too_long, 0, total - max_message_bytes};
         }
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
+    if (total > longest_) [[unlikely]] {
+        if constexpr (in_steps) reason_ = way();
+        return reads ? fail(IBV_WC_BAD_RESP_ERR, IBV_WC_SUCCESS)
+                     : fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
     }
     const auto bytes = static_cast<std::uint32_t>(total);
 

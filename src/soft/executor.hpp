@@ -78,6 +78,7 @@ class HazardScope {
 struct End {
     bool mine = false;  ///< the queue pair belongs to this process
     BlockView block;
+    const PathLine* path = nullptr;  ///< of ours, outside of the block
     std::uint32_t qpn = 0;
     std::uint32_t generation = 0;  ///< of its block
     std::uint32_t pd = 0;          ///< of ours; the peer's is read from its block
@@ -129,6 +130,13 @@ class Executor {
             return true;
         return receiver_changed(word);
     }
+    /// The same of a receiver that need not hear us: it only has to be connected to us.
+    [[nodiscard]] bool receiver_stands() const noexcept;
+    /// Why what is sent does not arrive, or not all of it, though both ends are ready: what they
+    /// were told of the way does not agree (path.hpp).
+    [[nodiscard]] Reason way() const noexcept;
+    /// What either end was told has changed.
+    void look_at_way_again() noexcept { receiver_word_ = no_word; }
     /// The same for the sender; used where the sender is the peer.
     [[nodiscard]] bool sender_ready() noexcept;
 
@@ -154,7 +162,7 @@ class Executor {
         const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
         const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
         if (!valid(target, wr.wr.rdma.rkey) || target.write_to == nullptr || to > target.length ||
-            length > target.length - to || length > max_message_bytes ||
+            length > target.length - to || length > longest_ ||
             (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
             [[unlikely]] {
             return false;
@@ -265,6 +273,9 @@ class Executor {
     };
 
     static void forget(Side& side) noexcept;
+    [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
+        return side.end.mine ? *side.end.path : *side.end.block.path;
+    }
     [[nodiscard]] static CachedRegion& cached(Side& side, std::uint32_t key) noexcept {
         return side.cache[index_of_key(key) % side.cache.size()];
     }
@@ -303,7 +314,8 @@ class Executor {
     /// Of an unreliable sender: only the first `landing` bytes of a WRITE get there, nothing else.
     [[nodiscard]] Progress lose(const Request& request, std::uint64_t landing) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
-    [[nodiscard]] bool verify(const Side& peer, const Side& other, std::uint64_t word) noexcept;
+    [[nodiscard]] static bool verify(const Side& peer, const Side& other,
+                                     std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
     [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
                                                      std::uint32_t key, bool write) noexcept;
@@ -392,6 +404,7 @@ class Executor {
     std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
+    std::uint32_t longest_ = max_message_bytes;  ///< longer messages do not arrive
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     RungEpoch rung_send_;

@@ -145,6 +145,15 @@ void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept {
     });
 }
 
+void tell_way(const Reason& way, std::uint32_t from, std::uint32_t to) noexcept {
+    tell(Mistake::way, [&] {
+        return fmt::format(
+            "queue pair {:#x} {} to queue pair {:#x}: {}", from,
+            way.kind == ReasonKind::other_mtu ? "cannot send everything" : "cannot send", to,
+            text_of(way));
+    });
+}
+
 void tell_if_in_flight(QueuePair& qp, std::uint32_t key) noexcept {
     const std::lock_guard guard{qp.send_lock};
     if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return;

@@ -1,6 +1,6 @@
 // What mode `strict` says when a request fails or an attribute is refused: one line of the log,
-// with the queue pair, the request and the exact cause. Called by queue pairs; never in mode
-// `fast`. docs/modes.md, "strict".
+// with the queue pair, the request and the exact cause. Called by queue pairs; in mode `fast` only
+// when a connection is brought up. docs/modes.md, "strict".
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,6 +24,10 @@ void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int require
                      int optional) noexcept;
 /// The same where there is no such transition.
 void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept;
+
+/// In every mode: requests from queue pair `from` to queue pair `to` do not arrive, or not all of
+/// them (path.hpp).
+void tell_way(const Reason& way, std::uint32_t from, std::uint32_t to) noexcept;
 
 /// The region with `key` is about to be deregistered: does a request that may still be executed
 /// name it? Takes send_lock.

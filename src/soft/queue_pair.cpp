@@ -53,10 +53,12 @@ std::uint32_t QueuePair::pending_count() const noexcept {
 
 void QueuePair::connect() noexcept {
     mode_refused = false;
+    told_of_way_there = told_of_way_here = false;
     const std::uint32_t destination = attributes.dest_qp_num;
     End mine;
     mine.mine = true;
     mine.block = as_posted;
+    mine.path = &path;
     mine.state_word = &state_word;
     mine.receive_head = &receive_source.position;
     mine.receive_tail = &receive_tail;
@@ -150,6 +152,17 @@ PoolView QueuePair::map_peer_pool() noexcept {
                   attributes.dest_qp_num, error.what());
     }
     return {};
+}
+
+void QueuePair::tell_of_way(bool both) noexcept {
+    const std::uint32_t other = attributes.dest_qp_num;
+    const auto tell = [](bool& told, const Reason& way, std::uint32_t from, std::uint32_t to) {
+        if (told || way.kind == ReasonKind::none) return;
+        told = true;
+        tell_way(way, from, to);
+    };
+    tell(told_of_way_there, own.way(), qp_num, other);
+    if (both) tell(told_of_way_here, theirs.way(), other, qp_num);
 }
 
 void QueuePair::disconnect() noexcept {
@@ -514,6 +527,7 @@ void QueuePair::run_own_pending() noexcept {
         corrupt.store(true, std::memory_order_relaxed);
         return;
     }
+    if (progress == Progress::no_peer) tell_of_way(false);
     const std::uint32_t head = pending_tail - waiting;
     if (progress == Progress::not_due) {
         stall = Progress::done;
@@ -616,9 +630,12 @@ void QueuePair::check_timers() noexcept {
     const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
     if (waits) {
         if (strict()) {
-            tell_failure(*this, status,
-                         {status == IBV_WC_RNR_RETRY_EXC_ERR ? ReasonKind::no_receive
-                                                             : ReasonKind::no_answer});
+            Reason reason{ReasonKind::no_receive};
+            if (status != IBV_WC_RNR_RETRY_EXC_ERR) {
+                reason = own.way();
+                if (reason.kind == ReasonKind::none) reason.kind = ReasonKind::no_answer;
+            }
+            tell_failure(*this, status, reason);
         }
         begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
@@ -753,7 +770,7 @@ bool QueuePair::serve() noexcept {
             } else {
                 begin_error(status(send_fault), status(receive_fault), event);
             }
-        } else if (reliable() && peer != nullptr && !peer->alive() && own.receiver_ready()) {
+        } else if (reliable() && peer != nullptr && !peer->alive() && own.receiver_stands()) {
             // It died as it stood. A peer that destroyed its queue pair before it ended is no
             // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);

@@ -105,6 +105,8 @@ struct QueuePair : ExtendableQueuePair {
     BlockView peer_view;
     std::optional<Block> peer_pool;  ///< the block of its shared receive queue
     bool asymmetric = false;
+    bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
+    bool told_of_way_here = false;
 
     // --- facts ---
     std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
@@ -114,6 +116,8 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t connection = 0;  ///< counts our resets
     std::uint32_t access = 0;
     ibv_qp_attr attributes{};
+    bool leads_to_port = false;  ///< its address vector
+    PathLine path{};             ///< as in the block, where the peer may have changed it
     ibv_qp_init_attr created{};
     std::unique_ptr<LinkQueue> link;           ///< of a connected one; null: mode `fast`
     std::unique_ptr<DatagramFlights> flights;  ///< the same of a UD queue pair

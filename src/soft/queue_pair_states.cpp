@@ -8,12 +8,14 @@
 #include <span>
 #include <utility>
 
+#include "address_handle.hpp"
 #include "control_calls.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
+#include "path.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -158,6 +160,9 @@ void publish(QueuePair& qp) noexcept {
     qp.block.control->access.store(qp.access, std::memory_order_relaxed);
     qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
     qp.block.receive->qkey.store(qp.attributes.qkey, std::memory_order_relaxed);
+    for (PathLine* const line : {&qp.path, qp.block.path}) {
+        describe_path(*line, qp.attributes, qp.leads_to_port);
+    }
     qp.theirs.set_access(qp.access);
 }
 
@@ -298,9 +303,11 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         return EINVAL;
     }
     if (!values_make_sense(*attributes, mask)) return EINVAL;
+    if ((mask & IBV_QP_AV) != 0 && !has_source(qp.context, attributes->ah_attr)) return EINVAL;
     if (to == IBV_QPS_RESET) return to_reset(qp);
     if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
     if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);
+    const bool leads = (mask & IBV_QP_AV) != 0 && leads_to_port(qp.context, attributes->ah_attr);
     bool run_again = to == IBV_QPS_RTR;
     {
         const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
@@ -308,7 +315,12 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         const ErrandPause run_pause{qp.run_lock, run_again};
         if (qp.state != from) return EINVAL;  // an error came in between
         remember(qp.attributes, *attributes, mask);
+        if ((mask & IBV_QP_AV) != 0) qp.leads_to_port = leads;
         publish(qp);
+        if ((mask & (IBV_QP_AV | IBV_QP_SQ_PSN)) != 0) {
+            qp.own.look_at_way_again();
+            qp.theirs.look_at_way_again();
+        }
         if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.datagram == nullptr) {
             errno = 0;
             qp.connect();
@@ -320,6 +332,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         qp.set_state(to);
         qp.direct = to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
                     qp.pending_count() == 0;
+        if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {

@@ -82,6 +82,25 @@ std::string text_of(const Reason& reason) {
         case ReasonKind::no_answer:
             return "the peer's queue pair was in no state to receive within all retries: not yet "
                    "in RTR, in ERROR, or gone";
+        case ReasonKind::senders_address:
+            return "the sender's address vector leads to no port here; take its LID or GID from "
+                   "the "
+                   "receiver's ibv_query_port or ibv_query_gid";
+        case ReasonKind::receivers_address:
+            return "the receiver's address vector leads to no port here, so that no "
+                   "acknowledgement "
+                   "comes back; take its LID or GID from the sender's ibv_query_port or "
+                   "ibv_query_gid";
+        case ReasonKind::other_psn:
+            return fmt::format(
+                "sq_psn {} at the sender, rq_psn {} at the receiver; give each end the other's "
+                "sq_psn as its rq_psn",
+                key, amount);
+        case ReasonKind::other_mtu:
+            return fmt::format(
+                "path_mtu {} at the sender, {} at the receiver: messages of more than {} bytes do "
+                "not arrive; give both ends the smaller one",
+                key, amount, key < amount ? key : amount);
         case ReasonKind::none:
         case ReasonKind::count: break;
     }
@@ -95,6 +114,7 @@ std::string_view text_of_status(int status) noexcept {
         case IBV_WC_LOC_PROT_ERR: return "local protection error";
         case IBV_WC_WR_FLUSH_ERR: return "Work Request Flushed Error";
         case IBV_WC_MW_BIND_ERR: return "memory management operation error";
+        case IBV_WC_BAD_RESP_ERR: return "bad response error";
         case IBV_WC_REM_INV_REQ_ERR: return "remote invalid request error";
         case IBV_WC_REM_ACCESS_ERR: return "remote access error";
         case IBV_WC_REM_OP_ERR: return "remote operation error";

@@ -26,8 +26,12 @@ enum class ReasonKind : std::uint32_t {
     not_eight,          ///< amount: the bytes of an atomic's result
     no_window,          ///< what a SEND invalidates is no window of the connection
     malformed,
-    no_receive,  ///< none was posted there within all retries
-    no_answer,   ///< nobody received there within all retries
+    no_receive,         ///< none was posted there within all retries
+    no_answer,          ///< nobody received there within all retries
+    senders_address,    ///< leads nowhere
+    receivers_address,  ///< likewise: acknowledgements do not come back
+    other_psn,          ///< key: the sender's, amount: the receiver's
+    other_mtu,          ///< likewise, in bytes
     count
 };
 

@@ -19,6 +19,37 @@ Options with_rnr(std::uint8_t retries, std::uint8_t timer) {
     return options;
 }
 
+// --- what the two ends were told of each other --------------------------------------------------
+
+TEST_F(Errors, PacketsWhoseSequenceNumbersThePeerDoesNotExpectAreNeverAnswered) {
+    Options ahead = impatient();
+    ahead.own_psn = first_psn + 1000;
+    Loopback pair{device, ahead, impatient()};
+    pair.a_memory.fill(1);
+    ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 64)}, at(pair.b_memory)), 0);
+    EXPECT_FAILS(pair.a.sends, 1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(state_once(pair.a, IBV_QPS_ERR), IBV_QPS_ERR);
+    EXPECT_TRUE(pair.b_memory.untouched());
+    EXPECT_EQ(pair.b.state(), IBV_QPS_RTS) << "not the receiver's error";
+}
+
+TEST_F(Errors, AWriteOfSeveralPacketsToAnEndWithAnotherPathMtuIsAnInvalidRequest) {
+    Options large = impatient();
+    large.mtu = IBV_MTU_512;
+    Options small = impatient();
+    small.mtu = IBV_MTU_256;
+    for (const bool to_small : {true, false}) {
+        Loopback pair{device, to_small ? large : small, to_small ? small : large};
+        pair.a_memory.fill(1);
+        ASSERT_EQ(pair.a.write(1, {pair.a_memory.slice(0, 256)}, at(pair.b_memory)), 0);
+        EXPECT_COMPLETES(pair.a.sends, 1, IBV_WC_RDMA_WRITE);
+        EXPECT_TRUE(same(pair.a_memory, 0, pair.b_memory, 0, 256)) << "one packet for both";
+        ASSERT_EQ(pair.a.write(2, {pair.a_memory.slice(0, 4096)}, at(pair.b_memory, 4096)), 0);
+        EXPECT_FAILS(pair.a.sends, 2, IBV_WC_REM_INV_REQ_ERR);
+        EXPECT_EQ(state_once(pair.a, IBV_QPS_ERR), IBV_QPS_ERR);
+    }
+}
+
 // --- receiver not ready -------------------------------------------------------------------------
 
 TEST_F(Errors, WithoutRetriesASendThatFindsNoReceiveFails) {

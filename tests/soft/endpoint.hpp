@@ -44,7 +44,8 @@ struct EndpointOptions {
     std::uint8_t min_rnr_timer = 1;
     std::uint8_t timeout = 14;
     std::uint8_t retry_cnt = 7;
-    std::uint8_t reads = 1;  ///< max_rd_atomic and max_dest_rd_atomic
+    std::uint8_t reads = 1;                 ///< max_rd_atomic and max_dest_rd_atomic
+    void (*alter)(ibv_qp_attr&) = nullptr;  ///< of the way to RTR and to RTS, where it is not null
 };
 
 /// The device's threads change it, too.
@@ -118,6 +119,7 @@ class Endpoint {
         attributes.ah_attr.port_num = 1;
         int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+        if (options.alter != nullptr) options.alter(attributes);
         return soft::modify_qp(qp, &attributes, mask);
     }
     int to_rts() {
@@ -131,6 +133,7 @@ class Endpoint {
         if (options.type == IBV_QPT_RC) {
             mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
+        if (options.alter != nullptr) options.alter(attributes);
         return soft::modify_qp(qp, &attributes, mask);
     }
     int to_state(ibv_qp_state state) {

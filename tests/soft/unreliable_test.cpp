@@ -241,6 +241,8 @@ TEST(UnreliableConnection, HasTransitionsOfItsOwn) {
     attributes.qp_state = IBV_QPS_RTR;
     attributes.path_mtu = IBV_MTU_4096;
     attributes.dest_qp_num = end.qp->qp_num;
+    attributes.ah_attr.dlid = 1;
+    attributes.ah_attr.port_num = 1;
     attributes.max_dest_rd_atomic = 1;
     const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);

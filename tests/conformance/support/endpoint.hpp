@@ -116,7 +116,8 @@ struct Options {
     std::uint8_t retries = 7;
     std::uint8_t rnr_retries = 7;  // without end
     std::uint8_t reads = 1;
-    ibv_mtu mtu = IBV_MTU_4096;  // bounded by the port's
+    ibv_mtu mtu = IBV_MTU_4096;         // bounded by the port's
+    std::uint32_t own_psn = first_psn;  // the peer expects first_psn
 };
 
 /// Where a write, read or atomic goes.
@@ -190,7 +191,7 @@ class Endpoint {
                 mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
             }
         } else if (state == IBV_QPS_RTS) {
-            given.sq_psn = first_psn;
+            given.sq_psn = options_.own_psn;
             mask |= IBV_QP_SQ_PSN;
             if (reliable) {
                 given.timeout = options_.timeout;
