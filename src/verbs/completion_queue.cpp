@@ -12,6 +12,7 @@
 
 #include "failure.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/verbs/device.hpp"
 
 namespace millrace::verbs {
@@ -63,6 +64,7 @@ CompletionChannel::~CompletionChannel() {
 }
 
 int CompletionChannel::drain() noexcept {
+    const base::Uncancelled held;
     int events = 0;
     ibv_cq* queue;
     void* queue_context;
@@ -75,6 +77,7 @@ int CompletionChannel::drain() noexcept {
 }
 
 bool CompletionChannel::wait(std::chrono::nanoseconds limit) noexcept {
+    const base::Uncancelled held;
     using namespace std::chrono;
     limit = std::clamp<nanoseconds>(limit, nanoseconds{0}, hours{1});
     const timespec time{.tv_sec = duration_cast<seconds>(limit).count(),
