@@ -561,13 +561,22 @@ void QueuePair::run_own_pending() noexcept {
 void QueuePair::run_peer_pending() noexcept {
     do {
         if (!run_lock.try_lock_or_tell()) return;
-        if (theirs.connected() && (link == nullptr || peer_is_due())) {
-            const Progress progress =
-                run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
-            static_cast<void>(progress);
-            if (link != nullptr) static_cast<void>(peer_is_due());
-        }
+        run_peer_pending_with_lock();
     } while (run_lock.unlock());
+}
+
+void QueuePair::look_for_peer_pending() noexcept {
+    if (!run_lock.try_lock()) return;
+    run_peer_pending_with_lock();
+    if (run_lock.unlock()) run_peer_pending();
+}
+
+void QueuePair::run_peer_pending_with_lock() noexcept {
+    if (!theirs.connected() || (link != nullptr && !peer_is_due())) return;
+    const Progress progress =
+        run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
+    static_cast<void>(progress);
+    if (link != nullptr) static_cast<void>(peer_is_due());
 }
 
 bool QueuePair::take_landed() noexcept {
@@ -653,7 +662,7 @@ void QueuePair::look_after_pool() noexcept {
 
 void QueuePair::service() noexcept {
     hear_wishes(false);
-    if (link != nullptr) run_peer_pending();  // on a shaped link it comes when it is due
+    if (link != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
     if (pool != nullptr) [[unlikely]]
         look_after_pool();
     if (!send_lock.try_lock()) return;
@@ -683,7 +692,7 @@ void QueuePair::service() noexcept {
 
 void QueuePair::catch_up() noexcept {
     if (on_link == nullptr) return;
-    run_peer_pending();
+    look_for_peer_pending();
     const std::lock_guard guard{send_lock};
     static_cast<void>(serve());
 }

@@ -224,6 +224,9 @@ struct QueuePair : ExtendableQueuePair {
     /// Runs the peer's pending sends as far as they go, or tells the thread that runs them to look
     /// again. Any thread, without locks.
     void run_peer_pending() noexcept;
+    /// The same by who has nothing new for them, but comes because time has passed: leaves them to
+    /// a thread that is at it.
+    void look_for_peer_pending() noexcept;
     /// The same after a look whether there are any. What made it possible must be published and
     /// fenced.
     void run_peer_pending_if_any() noexcept {
@@ -260,6 +263,7 @@ struct QueuePair : ExtendableQueuePair {
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
     void await_executors() noexcept;
+    void run_peer_pending_with_lock() noexcept;
     /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
     [[nodiscard]] bool peer_is_due() noexcept;
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
