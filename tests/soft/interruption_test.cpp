@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <ostream>
 #include <string>
 #include <thread>
 
@@ -69,6 +70,9 @@ struct Wait {
     const char* name;
     int (*get)(const Endpoint&);
     void (*end)(Pair&);
+    friend std::ostream& operator<<(std::ostream& stream, const Wait& wait) {
+        return stream << wait.name;
+    }
 };
 constexpr Wait waits[] = {
     {"get_cq_event", get_event,
