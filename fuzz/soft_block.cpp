@@ -582,7 +582,7 @@ class Session {
     /// block for ever.
     void let_go() {
         for (const Block& block : {ours(), theirs()}) {
-            for (auto* const word : {&block.view.hazard->send, &block.view.hazard->run}) {
+            for (auto* const word : {&block.view.hazard->send.word, &block.view.hazard->run.word}) {
                 if ((word->load() & 1) != 0) put(*word, word->load() + 1);
             }
         }

@@ -2,7 +2,7 @@
 // Included by the queue pair (owner), the executor (either end) and their tests.
 //
 //   offset 0     ControlLine       state, destination, arming, geometry     owner
-//          64    HazardLine        "my process is executing now"            owner
+//          64    HazardLine        "my process executes now", and where     owner
 //          128   FaultLine         what the peer's executor objects to      peer's executor
 //          192   SendLine          tail of the send sub-ring                executor of our sends
 //          256   PendingLine       run lock, head, tail of the pending ring see below
@@ -35,6 +35,7 @@
 #include <optional>
 
 #include "completion_stamp.hpp"
+#include "hazard.hpp"
 #include "layout.hpp"
 
 namespace millrace::soft {
@@ -109,12 +110,13 @@ struct alignas(cache_line) ControlLine {
 };
 static_assert(sizeof(ControlLine) == 64);
 
-/// Odd while a thread of the owner's process executes: its own sends (`send`), the peer's pending
-/// ones (`run`). Each has one writer at a time.
+/// Of the owner's process: its own sends (`send`), the peer's pending ones (`run`). Each has one
+/// writer at a time.
 struct alignas(cache_line) HazardLine {
-    std::atomic<std::uint64_t> send;
-    std::atomic<std::uint64_t> run;
+    Hazard send;
+    Hazard run;
 };
+static_assert(sizeof(HazardLine) == cache_line);
 
 /// 0, or 1 + the ibv_wc_status of the first outstanding request; WR_FLUSH_ERR: none is to blame.
 struct alignas(cache_line) FaultLine {

@@ -215,12 +215,15 @@ void CopyService::run() noexcept {
 }
 
 void CopyService::work_begins() noexcept {
-    working_.store(working_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    working_.named[0].store(names_any, std::memory_order_release);
+    working_.word.store(working_.word.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_release);
     full_fence();
 }
 
 void CopyService::work_ends() noexcept {
-    working_.store(working_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    working_.word.store(working_.word.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_release);
 }
 
 bool CopyService::look() noexcept {
@@ -277,10 +280,15 @@ CopyOutcome CopyService::check(const Box& box, const CopyQuestion& question) noe
     QueuePair& qp = *served->qp;
     const std::uint64_t state = qp.state_word.load(std::memory_order_acquire) & state_mask;
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return CopyOutcome::not_connected;
-    const bool right = question.purpose == static_cast<std::uint32_t>(CopyPurpose::receive)
-                           ? was_posted(qp, question)
-                           : qp.datagram == nullptr && may_use(qp, question);
-    return right ? CopyOutcome::ok : CopyOutcome::refused;
+    std::uint32_t key = 0;
+    if (question.purpose == static_cast<std::uint32_t>(CopyPurpose::receive)) {
+        key = posted_key(qp, question);
+    } else if (qp.datagram == nullptr && may_use(qp, question)) {
+        key = question.key;
+    }
+    if (key == 0) return CopyOutcome::refused;
+    working_.name(0, key);
+    return CopyOutcome::ok;
 }
 
 bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noexcept {
@@ -308,14 +316,14 @@ bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noe
     return within(question.address, question.bytes, facts->address, facts->length);
 }
 
-bool CopyService::was_posted(QueuePair& qp, const CopyQuestion& question) const noexcept {
+std::uint32_t CopyService::posted_key(QueuePair& qp, const CopyQuestion& question) const noexcept {
     PostedPieces posted;
     if (qp.pool != nullptr) {
-        if (!qp.pool->posted(question.receive, posted)) return false;
+        if (!qp.pool->posted(question.receive, posted)) return 0;
     } else {
         const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
         const std::uint32_t tail = qp.receive_tail.load(std::memory_order_acquire);
-        if (question.receive - head >= tail - head) return false;
+        if (question.receive - head >= tail - head) return 0;
         const ReceiveEntry* const entry = qp.as_posted.receive_entry(question.receive);
         posted.count = std::min(load_once(entry->sges), qp.receive_sges);
         const auto* const words = reinterpret_cast<const std::uint64_t*>(entry + 1);
@@ -335,9 +343,9 @@ bool CopyService::was_posted(QueuePair& qp, const CopyQuestion& question) const 
             continue;
         }
         const std::uint64_t begin = facts->address + (sge.addr - facts->iova);
-        if (within(question.address, question.bytes, begin, sge.length)) return true;
+        if (within(question.address, question.bytes, begin, sge.length)) return sge.lkey;
     }
-    return false;
+    return 0;
 }
 
 CopyOutcome CopyService::copy(const Box& box, const CopyQuestion& question) noexcept {

@@ -15,6 +15,7 @@
 
 #include "copy_box_layout.hpp"
 #include "fabric.hpp"
+#include "hazard.hpp"
 
 namespace millrace::soft {
 
@@ -46,10 +47,12 @@ class CopyService {
     /// Odd while the thread checks or copies. Whoever takes a right back waits for it, as for the
     /// hazards of executors: until it is not what it was.
     [[nodiscard]] std::uint64_t working() const noexcept {
-        return working_.load(std::memory_order_acquire);
+        return working_.word.load(std::memory_order_acquire);
     }
-    [[nodiscard]] bool out(std::uint64_t seen) const noexcept {
-        return (seen & 1) == 0 || working() != seen;
+    /// With `region`: is it out of that?
+    [[nodiscard]] bool out(std::uint64_t seen, const FencedKey* region = nullptr) const noexcept {
+        return (seen & 1) == 0 || working() != seen ||
+               (region != nullptr && !region->may_be_in(working_, named_by_receiver));
     }
 
   private:
@@ -93,7 +96,9 @@ class CopyService {
     /// Has the peer of the box, through that queue pair, this right? With the mutex.
     [[nodiscard]] CopyOutcome check(const Box& box, const CopyQuestion& question) noexcept;
     [[nodiscard]] bool may_use(QueuePair& qp, const CopyQuestion& question) const noexcept;
-    [[nodiscard]] bool was_posted(QueuePair& qp, const CopyQuestion& question) const noexcept;
+    /// The key of the posted receive's memory that is asked for; 0: there is none.
+    [[nodiscard]] std::uint32_t posted_key(QueuePair& qp,
+                                           const CopyQuestion& question) const noexcept;
     [[nodiscard]] static CopyOutcome copy(const Box& box, const CopyQuestion& question) noexcept;
 
     Node& node_;
@@ -104,7 +109,7 @@ class CopyService {
     bool asked_for_ = false;
     std::unique_ptr<std::thread> thread_;
     int process_ = 0;
-    std::atomic<std::uint64_t> working_{0};
+    Hazard working_{};
     std::atomic<bool> stop_{false};
 };
 

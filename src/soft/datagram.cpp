@@ -49,9 +49,12 @@ bool Datagram::see(std::vector<SeenSender>& seen) const noexcept {
     return true;
 }
 
-bool Datagram::sender_out(std::uint32_t node, std::uint64_t word) const noexcept {
-    const std::uint64_t now = senders_.word(node).load(std::memory_order_acquire);
+bool Datagram::sender_out(std::uint32_t node, std::uint64_t word,
+                          const FencedKey* region) const noexcept {
+    const Hazard& hazard = senders_.hazard(node);
+    const std::uint64_t now = hazard.word.load(std::memory_order_acquire);
     if ((now & 1) == 0 || now != word) return true;
+    if (region != nullptr && !region->may_be_in(hazard, named_by_receiver)) return true;
     try {
         const auto peer = node_.peer(node);
         return peer == nullptr || !peer->alive() ||
@@ -61,12 +64,13 @@ bool Datagram::sender_out(std::uint32_t node, std::uint64_t word) const noexcept
     }
 }
 
-bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration) {
+bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration,
+                            const FencedKey& region) {
     bool free = true;
     std::erase_if(seen, [&](const SeenSender& one) {
         for (const Stopped& known : stopped_) {
             if (known.sender.node != one.node || known.sender.word != one.word) continue;
-            if (sender_out(one.node, one.word)) return true;
+            if (sender_out(one.node, one.word, &region)) return true;
             if (registration <= known.registrations) free = false;
             return true;
         }
@@ -78,9 +82,10 @@ bool Datagram::pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registr
     return free;
 }
 
-void Datagram::remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations) {
+void Datagram::remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations,
+                                const FencedKey& region) {
     for (const SeenSender& one : seen) {
-        if (!sender_out(one.node, one.word)) stopped_.push_back({one, registrations});
+        if (!sender_out(one.node, one.word, &region)) stopped_.push_back({one, registrations});
     }
 }
 

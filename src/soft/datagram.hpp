@@ -37,18 +37,19 @@ class SenderTable {
     SenderTable() = default;
     explicit SenderTable(std::byte* memory) noexcept : memory_{memory} {}
 
+    /// Its names are those of the owner's regions: the receiving end's.
+    [[nodiscard]] Hazard& hazard(std::uint32_t node) const noexcept { return line(node).hazard; }
     [[nodiscard]] std::atomic<std::uint64_t>& word(std::uint32_t node) const noexcept {
-        return *reinterpret_cast<std::atomic<std::uint64_t>*>(
-            memory_ + lines_offset + std::size_t{node & 0xfff} * cache_line);
+        return hazard(node).word;
     }
     /// The copy box of a sender that may not copy to the owner's memory (make_copy_box_word). 0: it
     /// has none.
     [[nodiscard]] std::atomic<std::uint64_t>& copy_box(std::uint32_t node) const noexcept {
-        return *(&word(node) + 1);
+        return line(node).copy_box;
     }
     /// Not 0: that sender wants one.
     [[nodiscard]] std::atomic<std::uint64_t>& wants_box(std::uint32_t node) const noexcept {
-        return *(&word(node) + 2);
+        return line(node).wants_box;
     }
     [[nodiscard]] std::atomic<std::uint64_t>& bits(std::uint32_t index) const noexcept {
         return reinterpret_cast<std::atomic<std::uint64_t>*>(memory_)[index];
@@ -81,6 +82,16 @@ class SenderTable {
     }
 
   private:
+    struct alignas(cache_line) Line {
+        Hazard hazard;
+        std::atomic<std::uint64_t> copy_box;
+        std::atomic<std::uint64_t> wants_box;
+    };
+    static_assert(sizeof(Line) == cache_line);
+    [[nodiscard]] Line& line(std::uint32_t node) const noexcept {
+        return reinterpret_cast<Line*>(memory_ + lines_offset)[node & 0xfff];
+    }
+
     std::byte* memory_ = nullptr;
 };
 
@@ -107,14 +118,18 @@ class Datagram {
 
     /// The senders that execute now. False: no memory to say.
     [[nodiscard]] bool see(std::vector<SeenSender>& seen) const noexcept;
-    /// Has the sender let go of what it did when its hazard word was `word`?
-    [[nodiscard]] bool sender_out(std::uint32_t node, std::uint64_t word) const noexcept;
+    /// Has the sender let go of what it did when its hazard word was `word`? With `region`: of
+    /// that.
+    [[nodiscard]] bool sender_out(std::uint32_t node, std::uint64_t word,
+                                  const FencedKey* region = nullptr) const noexcept;
 
     /// For fences of regions: takes those out of `seen` that are known to be stopped. False: one
     /// of them may be copying from before `registration`.
-    [[nodiscard]] bool pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration);
+    [[nodiscard]] bool pass_stopped(std::vector<SeenSender>& seen, std::uint64_t registration,
+                                    const FencedKey& region);
     /// These did not let go for a second. `registrations`: as many regions there have been so far.
-    void remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations);
+    void remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations,
+                          const FencedKey& region);
 
     /// One more has arrived. With the pool's lock.
     void push(const PoolSlot& slot, std::uint32_t number) noexcept;

@@ -115,7 +115,7 @@ void DatagramFlights::landed(InAir& one) noexcept {
 void DatagramFlights::land(std::uint32_t position) noexcept {
     InAir& one = at(position);
     DatagramMessage message;
-    message.pieces[0] = {Reach{buffer(one.buffer), 0, 0}, one.carried};
+    message.pieces[0] = {Reach{buffer(one.buffer), 0, 0}, one.carried, 0};
     message.count = one.carried == 0 ? 0 : 1;
     message.bytes = one.carried;
     message.source = qp_.qp_num;

@@ -97,6 +97,7 @@ bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
         total += sge.length;
         if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
             piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
+            piece.key = 0;
             continue;
         }
         const RegionEntry* const entry = qp_.owner->process->node().local_region(sge.lkey);
@@ -104,6 +105,7 @@ bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
             (entry->access & access_window) != 0) {
             return false;
         }
+        piece.key = sge.lkey;
         const std::uint64_t offset = sge.addr - entry->iova;
         if (offset > entry->length || sge.length > entry->length - offset) return false;
         piece.at = static_cast<RegionKind>(entry->kind) == RegionKind::nothing
@@ -124,6 +126,9 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
     DatagramMessage message;
     std::uint64_t total = 0;
     if (!gather(wr, message, total)) return IBV_WC_LOC_PROT_ERR;
+    RegionNames names;
+    for (std::uint32_t i = 0; i < message.count; ++i) names.add_sender(message.pieces[i].key);
+    names.publish(qp_.block.hazard->send);
     bytes_ = static_cast<std::uint32_t>(total);
     if (total > datagram_mtu) {
         static std::atomic<bool> said{false};

@@ -21,9 +21,10 @@ namespace {
 /// "This node executes on the queue pair" while it lives; see SenderTable.
 class SenderScope {
   public:
-    SenderScope(std::atomic<std::uint64_t>& word, bool asymmetric) noexcept
-        : word_{word}, odd_{word.load(std::memory_order_relaxed) | 1} {
-        word_.store(odd_, std::memory_order_relaxed);
+    SenderScope(Hazard& hazard, bool asymmetric) noexcept
+        : word_{hazard.word}, odd_{word_.load(std::memory_order_relaxed) | 1} {
+        hazard.named[0].store(names_any, std::memory_order_release);
+        word_.store(odd_, std::memory_order_release);
         light_fence(asymmetric);
     }
     ~SenderScope() {
@@ -85,7 +86,7 @@ bool DatagramTarget::map(std::uint32_t index) {
         make_state_word(block_->generation, index, 0, IBV_QPS_RESET) >> 32);
     senders_ = SenderTable{block_->memory + sender_table_offset(*geometry)};
     senders_.enter(node_.number(), node_.identity());
-    hazard_ = &senders_.word(node_.number());
+    hazard_ = &senders_.hazard(node_.number());
     return true;
 }
 
@@ -138,6 +139,7 @@ bool DatagramTarget::scatter(const PoolSlot& slot, DatagramMessage::Piece* piece
             std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
         if (sge.length == 0) continue;
         if (!find(sge.lkey, sge.addr, sge.length, pieces[count].at)) return false;
+        pieces[count].key = sge.lkey;
         pieces[count++].length = sge.length;
         room += sge.length;
     }
@@ -264,6 +266,9 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
         if (known && room < grh_bytes + std::uint64_t{message.bytes}) return Result::dropped;
         // What was read is what was posted if it is still to be had now.
         if (!pool_.take(next, index_, node_.number())) continue;
+        RegionNames names;
+        for (std::uint32_t i = 0; known && i < count; ++i) names.add_receiver(pieces[i].key);
+        names.publish(*hazard_);
         CopyResult result = CopyResult::bad_address;
         if (known) result = put(message, pieces.data(), count, next.number);
         if (result == CopyResult::peer_gone) return Result::stale;

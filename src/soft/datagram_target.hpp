@@ -28,6 +28,7 @@ struct DatagramMessage {
     struct Piece {
         Reach at;
         std::uint64_t length;
+        std::uint32_t key;  ///< 0: of no region
     };
     std::array<Piece, max_sges> pieces;
     std::uint32_t count = 0;
@@ -92,12 +93,12 @@ class DatagramTarget {
     BlockView view_;
     PoolView pool_;
     SenderTable senders_;
-    std::atomic<std::uint64_t>* hazard_ = nullptr;
+    Hazard* hazard_ = nullptr;
     std::uint32_t index_ = 0;
     std::uint32_t who_ = 0;  ///< the upper half of its state word
     bool asymmetric_ = false;
 
-    SpinLock lock_;  ///< guards what follows, and the hazard word
+    SpinLock lock_;  ///< guards what follows, and the hazard
     std::array<Region, 8> regions_{};
     PeerBell bell_receive_;
     PeerBell bell_async_;

@@ -83,6 +83,7 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     asymmetric_ = asymmetric;
     copies_refused_ = peer != nullptr && peer->copies_refused();
     counters_ = counters;
+    hazard_ = sender.mine ? &sender.block.hazard->send : &receiver.block.hazard->run;
     own_access_.store(receiver.access, std::memory_order_relaxed);
     access_ = receiver.mine ? &own_access_ : &receiver.block.control->access;
     receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
@@ -105,6 +106,7 @@ void Executor::disconnect() noexcept {
     claimed_ = 0;
     rung_send_ = RungEpoch{};
     rung_receive_ = RungEpoch{};
+    hazard_ = nullptr;
     node_ = nullptr;
     peer_ = nullptr;
     connected_ = false;
@@ -299,6 +301,7 @@ bool Executor::gather(const Request& request, std::uint32_t access, Piece* piece
         if (sge.length == 0) continue;
         Piece& piece = pieces[count];
         piece.length = sge.length;
+        piece.key = in_line ? 0 : sge.lkey;
         if (in_line) {
             piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
         } else if (!find(sender_, sge.lkey, sge.addr, sge.length, access | access_local,
@@ -325,6 +328,7 @@ bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, cons
         if (sge.length == 0) continue;
         Piece& piece = pieces[count];
         piece.length = sge.length;
+        piece.key = sge.lkey;
         if (!find(receiver_, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE | access_local,
                   piece.at)) {
             return false;
@@ -393,6 +397,14 @@ CopyResult Executor::copy(const Piece* to, std::uint32_t to_count, const Piece* 
                         [this](const Reach& there, const Reach& here, std::uint64_t bytes) {
                             return copy_one(there, here, bytes);
                         });
+}
+
+void Executor::name_several(const Piece* local, std::uint32_t local_count, const Piece* remote,
+                            std::uint32_t remote_count) noexcept {
+    RegionNames names;
+    for (std::uint32_t i = 0; i < local_count; ++i) names.add_sender(local[i].key);
+    for (std::uint32_t i = 0; i < remote_count; ++i) names.add_receiver(remote[i].key);
+    names.publish(*hazard_);
 }
 
 void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
@@ -740,6 +752,7 @@ Progress Executor::attempt(const Request& request) noexcept {
                 return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
             }
             remote[0].length = total;
+            remote[0].key = request.remote_key;
             remote_count = 1;
         }
     }
@@ -762,6 +775,7 @@ Progress Executor::attempt(const Request& request) noexcept {
         }
     }
 
+    name_regions(local.data(), local_count, remote.data(), remote_count);
     // A READ sees memory as it is after the WRITEs before it have been placed: on this processor
     // they are stores and it is loads, which only a fence keeps in order.
     if (reads) full_fence();
@@ -888,6 +902,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     }
     Piece target;
     target.length = size;
+    target.key = request.remote_key;
     const CachedRegion* const region =
         find_region(receiver_, request.remote_key, request.remote_address, size,
                     IBV_ACCESS_REMOTE_ATOMIC, target.at);
@@ -907,6 +922,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
         return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
     }
 
+    name_regions(local.data(), local_count, &target, 1);
     full_fence();  // as for a READ
     std::uint64_t original = request.compare_or_add;
     CopyResult result = CopyResult::ok;

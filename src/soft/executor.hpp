@@ -18,7 +18,7 @@
 #include "copy_in_order.hpp"
 #include "counters.hpp"
 #include "fabric.hpp"
-#include "fences.hpp"
+#include "hazard.hpp"
 #include "lines_ahead.hpp"
 #include "mode.hpp"
 #include "news_page.hpp"
@@ -55,23 +55,6 @@ enum class Progress : std::uint8_t {
     failed,      ///< see `Executor::failure`
     not_due,     ///< in flight, as a whole or in part
     held,        ///< the other side executes just now
-};
-
-/// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
-class HazardScope {
-  public:
-    HazardScope(std::atomic<std::uint64_t>& word, bool asymmetric) noexcept
-        : word_{word}, odd_{word.load(std::memory_order_relaxed) | 1} {
-        word_.store(odd_, std::memory_order_relaxed);
-        light_fence(asymmetric);
-    }
-    ~HazardScope() { word_.store(odd_ + 1, std::memory_order_release); }
-    HazardScope(const HazardScope&) = delete;
-    HazardScope& operator=(const HazardScope&) = delete;
-
-  private:
-    std::atomic<std::uint64_t>& word_;
-    std::uint64_t odd_;
 };
 
 /// What the executor knows about one end.
@@ -150,7 +133,8 @@ class Executor {
     [[nodiscard]] bool could_go_on(Progress progress) noexcept;
 
     /// The most frequent request of all, a WRITE of one piece between memory that is mapped here,
-    /// with keys seen before: done, or false with nothing done (then `run` decides).
+    /// with keys seen before: done, or false with nothing done (then `run` decides). The hazard
+    /// names both keys.
     [[nodiscard]] bool write_at_once(const ibv_send_wr& wr, std::uint32_t flags,
                                      std::uint32_t slot) noexcept {
         const ibv_sge& sge = wr.sg_list[0];
@@ -270,6 +254,7 @@ class Executor {
     struct Piece {
         Reach at;
         std::uint64_t length;
+        std::uint32_t key;  ///< 0: of no region
     };
 
     static void forget(Side& side) noexcept;
@@ -361,6 +346,19 @@ class Executor {
         }
         return CopyResult::ok;
     }
+    /// All keys of the request are checked: from here on it is in their regions only.
+    void name_regions(const Piece* local, std::uint32_t local_count, const Piece* remote,
+                      std::uint32_t remote_count) noexcept {
+        if (local_count <= 1 && remote_count <= 1) [[likely]] {
+            const std::uint32_t ours = local_count == 0 ? 0 : local->key;
+            const std::uint32_t theirs = remote_count == 0 ? 0 : remote->key;
+            hazard_->name(ours, theirs);
+        } else {
+            name_several(local, local_count, remote, remote_count);
+        }
+    }
+    void name_several(const Piece* local, std::uint32_t local_count, const Piece* remote,
+                      std::uint32_t remote_count) noexcept;
     [[nodiscard]] CopyResult copy(const Piece* to, std::uint32_t to_count, const Piece* from,
                                   std::uint32_t from_count, std::uint64_t total) noexcept;
     [[nodiscard]] CopyResult copy_one(const Reach& to, const Reach& from,
@@ -418,6 +416,7 @@ class Executor {
     bool reliable_ = true;
     ibv_wc_status failure_ = IBV_WC_SUCCESS;
     Reason reason_;
+    Hazard* hazard_ = nullptr;  ///< under which it runs
     Node* node_ = nullptr;
     PeerNode* peer_ = nullptr;
     Counters* counters_ = nullptr;

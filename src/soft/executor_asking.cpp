@@ -39,8 +39,8 @@ CopyResult Executor::copy_word(const Request& request, CopyPurpose purpose, cons
     AskedCopy right;
     right.key = request.remote_key;
     right.purpose = purpose;
-    const Piece into{to, sizeof(std::uint64_t)};
-    const Piece out_of{from, sizeof(std::uint64_t)};
+    const Piece into{to, sizeof(std::uint64_t), 0};
+    const Piece out_of{from, sizeof(std::uint64_t), 0};
     return copy_by_owner(right, &into, 1, &out_of, 1, sizeof(std::uint64_t));
 }
 

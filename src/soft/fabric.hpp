@@ -247,6 +247,9 @@ class Node {
     virtual void release_region(std::uint32_t key, bool quarantine) noexcept = 0;
     /// Local look-up by key for the executor's own side: one load and compare. nullptr: not valid.
     [[nodiscard]] virtual const RegionEntry* local_region(std::uint32_t key) const noexcept = 0;
+    /// Is, or was last, the entry of that key's index a memory window's? Whether it is valid or
+    /// not.
+    [[nodiscard]] virtual bool is_window(std::uint32_t key) const noexcept = 0;
 
     /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
     /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.

@@ -142,7 +142,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
         process.node().invalidate_region(key);
         bool free = false;
         try {
-            free = process.fence_region(window->registration);
+            free = process.fence_region(key, window->registration);
         } catch (const std::bad_alloc&) {
             return ENOMEM;
         }
@@ -184,7 +184,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
         process.node().invalidate_region(old);
         bool free = false;
         try {
-            free = process.fence_region(window->registration);
+            free = process.fence_region(old, window->registration);
         } catch (const std::bad_alloc&) {
         }
         if (!free) return EBUSY;
@@ -266,7 +266,8 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
         // Complete means: nobody is in it any more.
         heavy_fence();
         counters.add(Count::heavy_fence);
-        if (!wait_for_executors()) return failed(IBV_WC_RETRY_EXC_ERR);
+        const FencedKey region{process.node(), operation.key};
+        if (!wait_for_executors(&region)) return failed(IBV_WC_RETRY_EXC_ERR);
     }
     if ((operation.flags & IBV_SEND_SIGNALED) != 0) own.complete_local(operation.slot);
     return Progress::done;

@@ -120,6 +120,7 @@ class LocalNode final : public Node {
     const RegionEntry* local_region(std::uint32_t key) const noexcept override {
         return regions_->valid(key);
     }
+    bool is_window(std::uint32_t key) const noexcept override { return regions_->is_window(key); }
 
     std::shared_ptr<PeerNode> peer(std::uint32_t number) override {
         const base::Uncancelled held;

@@ -262,7 +262,7 @@ void OpenedDevice::forget(std::uint32_t key, const Registration& registration) n
 bool end_registration(Process& process, Registration& registration) {
     process.node().invalidate_region(registration.key);
     registration.invalid = true;
-    if (!process.fence_region(registration.number)) return false;
+    if (!process.fence_region(registration.key, registration.number)) return false;
     process.node().release_region(registration.key, false);
     registration.domain->users.leave();
     if (registration.device_memory != nullptr) registration.device_memory->users.leave();

@@ -256,7 +256,8 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
         if (one_write) [[likely]] {
-            const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric,
+                                    name_pair(wr->sg_list[0].lkey, wr->wr.rdma.rkey)};
             if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
                 continue;
         }

@@ -195,53 +195,70 @@ void Process::tell_of_requests_with(std::uint32_t key) noexcept {
     }
 }
 
-bool Process::fence_region(std::uint64_t registration) {
+bool Process::fence_region(std::uint32_t key, std::uint64_t registration) {
     heavy_fence();
     counters_.add(Count::heavy_fence);
     look_for_deaths(base::ticks());
-    const std::lock_guard guard{mutex_};
+    const FencedKey region{*node_, key};
     struct Watched {
         QueuePair* qp;
+        std::uint32_t index;
+        std::uint32_t generation;
+        std::uint32_t disconnections;
         SeenHazards seen;
     };
     std::vector<Watched> watched;
     bool free = true;
-    for (QueuePair* qp : queue_pairs_) {
-        Watched one{qp, {}};
-        qp->see_hazards(one.seen);
-        if (qp->executors_out(one.seen)) continue;
-        if (qp->broken.load(std::memory_order_acquire)) {
-            // Its executor stopped before this memory was registered, or it may be in it.
-            if (registration <= qp->broken_at) free = false;
-            continue;
+    {
+        const std::lock_guard guard{mutex_};
+        for (QueuePair* qp : queue_pairs_) {
+            Watched one{qp, qp->memory.index, qp->memory.generation, qp->disconnections, {}};
+            qp->see_hazards(one.seen);
+            if (qp->executors_out(one.seen, &region)) continue;
+            if (qp->broken.load(std::memory_order_acquire)) {
+                // Its executor stopped before this memory was registered, or it may be in it.
+                if (registration <= qp->broken_at) free = false;
+                continue;
+            }
+            // Of a UD queue pair, only who is stopped is to be mistrusted, not all the others.
+            if (qp->datagram != nullptr &&
+                !qp->datagram->pass_stopped(one.seen.senders, registration, region)) {
+                free = false;
+            }
+            watched.push_back(std::move(one));
         }
-        // Of a UD queue pair, only who is stopped is to be mistrusted, not all the others.
-        if (qp->datagram != nullptr) {
-            if (!qp->datagram->pass_stopped(one.seen.senders, registration)) free = false;
-        }
-        watched.push_back(std::move(one));
     }
+    if (watched.empty()) return free;
+    // Who is no longer listed, or connected otherwise, has waited for its executors itself. With
+    // the mutex.
+    const auto is_out = [&](const Watched& one) {
+        const auto found = std::find(queue_pairs_.begin(), queue_pairs_.end(), one.qp);
+        return found == queue_pairs_.end() || one.qp->memory.index != one.index ||
+               one.qp->memory.generation != one.generation ||
+               one.qp->disconnections != one.disconnections ||
+               one.qp->executors_out(one.seen, &region);
+    };
     base::NapParker parker;
     const auto out = [&] {
         look_for_deaths(base::ticks());
-        std::erase_if(watched, [](const Watched& one) { return one.qp->executors_out(one.seen); });
+        const std::lock_guard guard{mutex_};
+        std::erase_if(watched, is_out);
         return watched.empty();
     };
     if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
                          parker) == base::Status::ok) {
         return free;
     }
+    const std::lock_guard guard{mutex_};
+    std::erase_if(watched, is_out);  // this thread may have slept for long since
     for (const Watched& one : watched) {
         if (one.qp->datagram != nullptr && one.seen.complete) {
-            one.qp->datagram->remember_stopped(one.seen.senders, registrations());
+            one.qp->datagram->remember_stopped(one.seen.senders, registrations(), region);
             continue;
         }
-        one.qp->broken_at = registrations();
-        one.qp->broken.store(true, std::memory_order_release);
-        const std::lock_guard send_guard{one.qp->send_lock};
-        one.qp->begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        one.qp->give_up(registrations());
     }
-    return false;
+    return free && watched.empty();
 }
 
 }  // namespace millrace::soft

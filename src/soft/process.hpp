@@ -51,9 +51,10 @@ class Process {
     [[nodiscard]] std::uint64_t registrations() const noexcept {
         return registrations_.load(std::memory_order_relaxed);
     }
-    /// After a region was invalidated: waits, at most a second, until no executor of any
-    /// connection can still be copying from or to it. False: one can (its connection is broken).
-    [[nodiscard]] bool fence_region(std::uint64_t registration);
+    /// After a region or a window was invalidated: waits, at most a second, until no executor of
+    /// any connection can still be copying from or to it. False: one can (its connection is
+    /// broken). Executors elsewhere are left alone. Holds the mutex only while it looks.
+    [[nodiscard]] bool fence_region(std::uint32_t key, std::uint64_t registration);
 
     /// In mode `strict`, before a region is invalidated: says which requests in flight name it.
     void tell_of_requests_with(std::uint32_t key) noexcept;

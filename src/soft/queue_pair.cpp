@@ -176,6 +176,7 @@ void QueuePair::disconnect() noexcept {
     peer_pool.reset();
     peer_view = BlockView{};
     peer.reset();
+    ++disconnections;
 }
 
 bool QueuePair::forget_regions() noexcept {
@@ -192,37 +193,43 @@ bool QueuePair::forget_regions() noexcept {
 
 void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     std::uint64_t* const seen = hazards.words;
-    seen[0] = block.hazard->send.load(std::memory_order_acquire);
-    seen[1] = block.hazard->run.load(std::memory_order_acquire);
+    seen[0] = block.hazard->send.word.load(std::memory_order_acquire);
+    seen[1] = block.hazard->run.word.load(std::memory_order_acquire);
     seen[2] = seen[3] = 0;
     hazards.copying = owner->process->copies().working();
     if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
     if (!peer_block) return;
-    seen[2] = peer_view.hazard->send.load(std::memory_order_acquire);
-    seen[3] = peer_view.hazard->run.load(std::memory_order_acquire);
+    seen[2] = peer_view.hazard->send.word.load(std::memory_order_acquire);
+    seen[3] = peer_view.hazard->run.word.load(std::memory_order_acquire);
 }
 
-bool QueuePair::executors_out(const SeenHazards& hazards) const noexcept {
+bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* region) const noexcept {
     const std::uint64_t* const seen = hazards.words;
-    const auto out = [](const std::atomic<std::uint64_t>& word, std::uint64_t before) {
-        return (before & 1) == 0 || word.load(std::memory_order_acquire) != before;
+    const unsigned others = peer != nullptr && peer->is_self() ? named_by_both : 0U;
+    const auto out = [&](const Hazard& hazard, std::uint64_t before, NamedBy mine) {
+        return (before & 1) == 0 || hazard.word.load(std::memory_order_acquire) != before ||
+               (region != nullptr && !region->may_be_in(hazard, mine | others));
     };
-    if (!out(block.hazard->send, seen[0]) || !out(block.hazard->run, seen[1])) return false;
-    if (!hazards.complete || !owner->process->copies().out(hazards.copying)) return false;
+    if (!out(block.hazard->send, seen[0], named_by_sender) ||
+        !out(block.hazard->run, seen[1], named_by_receiver)) {
+        return false;
+    }
+    if (!hazards.complete || !owner->process->copies().out(hazards.copying, region)) return false;
     for (const SeenSender& one : hazards.senders) {
-        if (!datagram->sender_out(one.node, one.word)) return false;
+        if (!datagram->sender_out(one.node, one.word, region)) return false;
     }
     if (!peer_block || !peer->alive()) return true;
-    return out(peer_view.hazard->send, seen[2]) && out(peer_view.hazard->run, seen[3]);
+    return out(peer_view.hazard->send, seen[2], named_by_receiver) &&
+           out(peer_view.hazard->run, seen[3], named_by_sender);
 }
 
-bool QueuePair::wait_for_executors() const noexcept {
+bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
     SeenHazards seen;
     see_hazards(seen);
     base::NapParker parker;
     const auto out = [&] {
         owner->process->look_for_deaths(base::ticks());
-        return executors_out(seen);
+        return executors_out(seen, region);
     };
     return base::wait_until(out, base::Deadline::after(1s), base::WaitPolicy{}, parker) ==
            base::Status::ok;
@@ -243,6 +250,18 @@ void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
     await_executors();
     if (event) raise_async_event(*this, *event);
     settle();
+}
+
+void QueuePair::give_up(std::uint64_t registrations) noexcept {
+    broken_at = registrations;
+    broken.store(true, std::memory_order_release);
+    if (!send_lock.try_lock()) {
+        given_up.store(true, std::memory_order_relaxed);
+        static_cast<CompletionQueue*>(send_cq)->attention.store(true, std::memory_order_release);
+        return;
+    }
+    begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+    send_lock.unlock();
 }
 
 void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
@@ -417,7 +436,7 @@ bool QueuePair::believe_head(std::uint32_t head) noexcept {
 }
 
 Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
-                                std::atomic<std::uint64_t>& hazard, Counters& counts) noexcept {
+                                Hazard& hazard, Counters& counts) noexcept {
     PendingLine& pending = *view.pending;
     Progress progress = Progress::done;
     // More than any queue holds: who goes on for longer is fed by a peer that has no end.
@@ -761,6 +780,8 @@ bool QueuePair::serve() noexcept {
         const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
         if (corrupt.load(std::memory_order_relaxed)) {
             begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
+        } else if (given_up.exchange(false, std::memory_order_relaxed)) {
+            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else if ((receive_fault | send_fault) != 0) {
             const auto status = [](std::uint32_t fault) {
                 // 1 would be "success", and nothing is a fault that succeeded.

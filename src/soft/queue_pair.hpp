@@ -107,6 +107,7 @@ struct QueuePair : ExtendableQueuePair {
     bool asymmetric = false;
     bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
     bool told_of_way_here = false;
+    std::uint32_t disconnections = 0;  ///< tells one connection from the next
 
     // --- facts ---
     std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
@@ -147,6 +148,8 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
     std::atomic<bool> established_told{false};
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
+    /// An executor did not leave a region in time, and its connection is to be broken.
+    std::atomic<bool> given_up{false};
     /// A stopped executor never let go: what was registered up to here may still be copied.
     std::atomic<bool> broken{false};
     std::uint64_t broken_at = 0;
@@ -170,6 +173,9 @@ struct QueuePair : ExtendableQueuePair {
     /// send_lock. Does not wait; `settle` finishes it.
     void begin_error(ibv_wc_status send, ibv_wc_status receive,
                      std::optional<ibv_event_type> event) noexcept;
+    /// An executor has not left a region for too long: breaks the connection, now or, where the
+    /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
+    void give_up(std::uint64_t registrations) noexcept;
     /// In SQD: tells the program once all executors have stopped. With send_lock.
     void finish_draining() noexcept;
     /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
@@ -183,10 +189,12 @@ struct QueuePair : ExtendableQueuePair {
     /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
     bool settle() noexcept;
     /// Are all executors of this connection out (or never to be heard of again)?
-    [[nodiscard]] bool executors_out(const SeenHazards& seen) const noexcept;
+    /// With `region`: those that may be in it.
+    [[nodiscard]] bool executors_out(const SeenHazards& seen,
+                                     const FencedKey* region = nullptr) const noexcept;
     void see_hazards(SeenHazards& seen) const noexcept;
     /// Waits (at most a second) until they are.
-    [[nodiscard]] bool wait_for_executors() const noexcept;
+    [[nodiscard]] bool wait_for_executors(const FencedKey* region = nullptr) const noexcept;
 
     /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
     bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
@@ -267,8 +275,7 @@ struct QueuePair : ExtendableQueuePair {
     /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
     [[nodiscard]] bool peer_is_due() noexcept;
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
-                                       std::atomic<std::uint64_t>& hazard,
-                                       Counters& counts) noexcept;
+                                       Hazard& hazard, Counters& counts) noexcept;
     void check_timers() noexcept;
     void look_after_pool() noexcept;
     [[nodiscard]] PoolView map_peer_pool() noexcept;

@@ -239,6 +239,7 @@ void clear(QueuePair& qp) noexcept {
     qp.forget_local();
     qp.erring = qp.settled = qp.send_only = false;
     qp.corrupt.store(false, std::memory_order_relaxed);
+    qp.given_up.store(false, std::memory_order_relaxed);
     qp.stall = Progress::done;
     qp.first_unexecuted = first_position;
     if (qp.link != nullptr) qp.link->restart();

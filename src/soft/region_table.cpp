@@ -168,6 +168,14 @@ void RegionTable::invalidate(std::uint32_t key) noexcept {
     entries_[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
 }
 
+bool RegionTable::is_window(std::uint32_t key) const noexcept {
+    const RegionEntry* const found = entry(key);
+    if (found == nullptr) return false;
+    // Whoever asks about a key that is not in use gets any answer.
+    const std::atomic_ref access{const_cast<RegionEntry*>(found)->access};
+    return (access.load(std::memory_order_relaxed) & access_window) != 0;
+}
+
 void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};

@@ -42,6 +42,9 @@ class RegionTable {
                                                                                    : nullptr;
     }
 
+    /// Is, or was last, the entry of that index a window's? Valid or not.
+    [[nodiscard]] bool is_window(std::uint32_t key) const noexcept;
+
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
 
   private:

@@ -1,0 +1,108 @@
+// Hazards: who executes now, and in which regions. Written by executors around what they do; read
+// by whoever takes a right back and has to know when nobody uses it any more. Included by the
+// layouts of blocks, by executors and by fences. docs/soft-device.md, "Fences".
+//
+//   offset 0    word      odd while executing; counts on, so that each time is told from the next
+//          8    named     which regions are touched: pairs of keys, that of the sending end in the
+//                         upper half, that of the receiving end in the lower one; 0: none.
+//                         [0] may be `names_any`; the others count only with `names_more` in it
+//
+// All of it is written by the thread that executes. Before it looks at a key it has stored `word`
+// odd, and before that either the key or `names_any` in named[0]. Once it has checked all keys of a
+// request it may replace `names_any` by them, and checks no further key until `word` was even. So
+// after a heavy fence, of an odd word: a key that is not named and was taken back before that fence
+// is not in use, and never will be. The names are stored with release order: who sees those of a
+// later time (because it has lost a race) knows that the earlier one is over.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "fences.hpp"
+
+namespace millrace::soft {
+
+class Node;
+
+inline constexpr std::size_t named_pairs = 3;
+inline constexpr std::uint64_t names_any = ~std::uint64_t{0};
+inline constexpr std::uint64_t names_more = std::uint64_t{1} << 63;  ///< keys have 24 bits
+
+[[nodiscard]] constexpr std::uint64_t name_pair(std::uint32_t sender,
+                                                std::uint32_t receiver) noexcept {
+    return std::uint64_t{sender} << 32 | receiver;
+}
+
+struct Hazard {
+    std::atomic<std::uint64_t> word;
+    std::atomic<std::uint64_t> named[named_pairs];
+
+    /// The most frequent case: at most one region at either end.
+    void name(std::uint32_t sender, std::uint32_t receiver) noexcept {
+        named[0].store(name_pair(sender, receiver), std::memory_order_release);
+    }
+};
+static_assert(sizeof(Hazard) == 32);
+
+/// Whose keys the halves of a hazard's pairs are: a process only knows its own.
+enum NamedBy : unsigned { named_by_sender = 1, named_by_receiver = 2, named_by_both = 3 };
+
+/// Gathers the regions of a request that touches several.
+class RegionNames {
+  public:
+    void add_sender(std::uint32_t key) noexcept { add(senders_, key); }
+    void add_receiver(std::uint32_t key) noexcept { add(receivers_, key); }
+    /// Replaces `names_any`. Where there are more regions than places, that stays.
+    void publish(Hazard& hazard) const noexcept;
+
+  private:
+    struct Keys {
+        std::array<std::uint32_t, named_pairs> keys{};
+        std::size_t count = 0;
+    };
+    void add(Keys& keys, std::uint32_t key) noexcept;
+
+    Keys senders_;
+    Keys receivers_;
+    bool too_many_ = false;
+};
+
+/// A key of this process that was taken back, for who asks whether a hazard is about it.
+class FencedKey {
+  public:
+    FencedKey(const Node& node, std::uint32_t key) noexcept;
+    /// May what runs under the hazard, if it is odd, touch the region? `mine`: the halves of its
+    /// names that are keys of this process (NamedBy).
+    [[nodiscard]] bool may_be_in(const Hazard& hazard, unsigned mine) const noexcept;
+
+  private:
+    [[nodiscard]] bool is(std::uint32_t named) const noexcept;
+    [[nodiscard]] bool in_pair(std::uint64_t pair, unsigned mine) const noexcept;
+
+    const Node& node_;
+    std::uint32_t index_;
+    bool window_;
+};
+
+/// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
+/// `names`: the regions, where they are known at once.
+class HazardScope {
+  public:
+    HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any) noexcept
+        : word_{hazard.word}, odd_{word_.load(std::memory_order_relaxed) | 1} {
+        hazard.named[0].store(names, std::memory_order_release);
+        word_.store(odd_, std::memory_order_release);
+        light_fence(asymmetric);
+    }
+    ~HazardScope() { word_.store(odd_ + 1, std::memory_order_release); }
+    HazardScope(const HazardScope&) = delete;
+    HazardScope& operator=(const HazardScope&) = delete;
+
+  private:
+    std::atomic<std::uint64_t>& word_;
+    std::uint64_t odd_;
+};
+
+}  // namespace millrace::soft
