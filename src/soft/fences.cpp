@@ -3,8 +3,13 @@
 
 #include <linux/membarrier.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+
+#include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 
 namespace millrace::soft {
@@ -12,13 +17,37 @@ namespace {
 
 long membarrier(int command) noexcept { return ::syscall(SYS_membarrier, command, 0, 0); }
 
+/// Far longer than a processor keeps a store to itself: that is as long as it takes to empty its
+/// store buffer, some microseconds where every line of it is fetched from elsewhere.
+constexpr long until_stores_are_seen_ns = 100'000;
+
+/// A program may forbid itself system calls when it has begun (seccomp), and others already rely on
+/// membarrier. What has been stored before a load that we have to know of will be seen in time.
+[[gnu::noinline]] void wait_for_stores() noexcept {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true, std::memory_order_relaxed)) {
+        base::log_line(
+            base::LogLevel::warn, "soft",
+            "membarrier(2) was allowed when the device was opened, and is refused now: "
+            "whatever needs it waits 0.1 ms instead (deregistration, arming a completion "
+            "queue, requests that cannot run at once); allow it in the filter, or "
+            "forbid it before the device is opened");
+    }
+    timespec left{0, until_stores_are_seen_ns};
+    base::count_system_call();
+    while (::nanosleep(&left, &left) != 0 && errno == EINTR) base::count_system_call();
+}
+
 }  // namespace
 
 void heavy_fence() noexcept {
+    const int error = errno;
     full_fence();
-    membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
     base::count_system_call();
+    if (membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED) != 0 && register_for_membarrier()) [[unlikely]]
+        wait_for_stores();
     full_fence();
+    errno = error;
 }
 
 bool register_for_membarrier() noexcept {

@@ -27,7 +27,8 @@ inline void light_fence(bool asymmetric) noexcept {
     }
 }
 
-/// On the rare side, between its store and its load. Always also a full fence.
+/// On the rare side, between its store and its load. Always also a full fence. Where membarrier was
+/// to be had once and no longer is, it sleeps until the frequent sides' stores must have been seen.
 void heavy_fence() noexcept;
 
 /// Registers this process (once). False: membarrier is not to be had here.

@@ -7,6 +7,9 @@ namespace millrace::test {
 /// False: the kernel has no filters here. Cannot be taken back.
 [[nodiscard]] bool withhold_copies() noexcept;
 
+/// The same of membarrier(2), as of a program that puts itself into a sandbox when it has begun.
+[[nodiscard]] bool withhold_membarrier() noexcept;
+
 /// The environment variable that makes every test program begin with it.
 inline constexpr const char* withhold_copies_setting = "MILLRACE_TEST_WITHHOLD_COPIES";
 
