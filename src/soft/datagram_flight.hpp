@@ -49,6 +49,8 @@ class DatagramFlights final : public LinkMember {
     void ground(std::int64_t now) noexcept;
     /// So many did not.
     [[nodiscard]] std::uint32_t grounded() const noexcept { return grounded_; }
+    /// Everything posted is complete.
+    [[nodiscard]] bool released_all() const noexcept { return released_ == tail_; }
     /// It sends again. What is in the air stays there.
     void restart() noexcept;
 

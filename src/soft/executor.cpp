@@ -179,7 +179,10 @@ bool Executor::sender_ready() noexcept {
         sender_.end.block.control->state_word.load(std::memory_order_acquire);
     if (word == sender_word_) [[likely]]
         return true;
-    if ((word & state_mask) != IBV_QPS_RTS || !verify(sender_, receiver_, word)) return false;
+    const std::uint64_t state = word & state_mask;
+    // In SQD it shows only what it had posted before.
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return false;
+    if (!verify(sender_, receiver_, word)) return false;
     sender_word_ = word;
     look_at_way_again();  // it is connected anew
     return true;
@@ -555,6 +558,12 @@ void Executor::ring_receiver_async() noexcept {
     ring(receiver_, receiver_.bell_async,
          receiver_.end.block.control->bell_async.load(std::memory_order_relaxed),
          receiver_.end.bell_async);
+}
+
+void Executor::ring_sender_async() noexcept {
+    ring(sender_, sender_.bell_async,
+         sender_.end.block.control->bell_async.load(std::memory_order_relaxed),
+         sender_.end.bell_async);
 }
 
 void Executor::ring(const Side& side, PeerBell& bell, int number, int own_bell) noexcept {

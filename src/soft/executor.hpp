@@ -123,6 +123,12 @@ class Executor {
     /// The same for the sender; used where the sender is the peer.
     [[nodiscard]] bool sender_ready() noexcept;
 
+    /// Does it wait until what it has posted is complete? As `sender_ready` saw it.
+    [[nodiscard]] bool sender_drains() const noexcept {
+        return (sender_.end.block.control->state_word.load(std::memory_order_acquire) &
+                state_mask) == IBV_QPS_SQD;
+    }
+
     /// Still the connection that `sender_ready` saw, whatever its state.
     [[nodiscard]] bool sender_same() const noexcept {
         const std::uint64_t word =
@@ -219,6 +225,9 @@ class Executor {
     /// older than the epoch's first event, and a fault is no completion: they do not count.
     void ring_sender(bool solicited, std::uint32_t before = armed_not) noexcept;
     void ring_receiver(bool solicited, std::uint32_t before = armed_not) noexcept;
+
+    /// Wakes whoever waits for the sender's asynchronous events.
+    void ring_sender_async() noexcept;
 
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
@@ -399,7 +408,7 @@ class Executor {
     Side receiver_;
     Side sender_;
     std::uint64_t receiver_word_ = no_word;                    ///< its state word in RTR
-    std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS
+    std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS or SQD
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
     std::uint32_t longest_ = max_message_bytes;  ///< longer messages do not arrive

@@ -261,7 +261,7 @@ void LinkQueue::expect() noexcept {
     if (may_release(head) || doomed()) {
         due = std::max(request(released_).completion, released_at_);
     }
-    if (head != qp_.pending_tail) {
+    if (static_cast<std::int32_t>(qp_.pending_shown - head) > 0) {
         std::int64_t arrival = strict_ ? qp_.block.pending_due(head) : request(head).arrival;
         if (stalled_ && stalled_position_ == head) {
             arrival = link_now() + nap_;

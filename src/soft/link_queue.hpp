@@ -47,6 +47,10 @@ class LinkQueue final : public LinkMember {
     void restart() noexcept;
     /// So many requests are posted and not completed, the unsignaled ones included.
     [[nodiscard]] std::uint32_t uncompleted() const noexcept;
+    /// Everything before `position` is complete.
+    [[nodiscard]] bool released_all_before(std::uint32_t position) const noexcept {
+        return static_cast<std::int32_t>(position - released_) <= 0;
+    }
     [[nodiscard]] bool completed_has_landed() const noexcept override;
 
     // --- without ---

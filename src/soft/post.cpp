@@ -118,7 +118,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     std::memcpy(static_cast<void*>(&shown + 1), payload, used);
     store_due(shown, entry.due);
     ++qp.pending_tail;
-    qp.block.pending->tail.store(qp.pending_tail, std::memory_order_release);
+    if (qp.state != IBV_QPS_SQD) qp.show_pending();
     qp.counters.add(Count::deferred);
 }
 

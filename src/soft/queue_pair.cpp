@@ -49,6 +49,15 @@ std::uint32_t QueuePair::pending_count() const noexcept {
     return pending_tail - block.pending->head.load(std::memory_order_acquire);
 }
 
+std::uint32_t QueuePair::executable_count() const noexcept {
+    return pending_shown - block.pending->head.load(std::memory_order_acquire);
+}
+
+void QueuePair::show_pending() noexcept {
+    pending_shown = pending_tail;
+    block.pending->tail.store(pending_tail, std::memory_order_release);
+}
+
 // --- the connection -----------------------------------------------------------------------------
 
 void QueuePair::connect() noexcept {
@@ -299,7 +308,7 @@ bool QueuePair::end_send_error() noexcept {
     send_source.flushing.store(false, std::memory_order_relaxed);
     block.pending->step.store(0, std::memory_order_relaxed);
     block.pending->head.store(pending_tail, std::memory_order_release);
-    pending_seen = pending_tail;
+    pending_seen = pending_shown = pending_tail;
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
     set_state(IBV_QPS_RTS);
@@ -442,7 +451,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
     // More than any queue holds: who goes on for longer is fed by a peer that has no end.
     std::uint32_t patience = 4 * max_queue_entries;
     const auto waiting_after = [&](std::uint32_t head) {
-        if (side == run_owner) return believe_head(head) ? pending_tail - head : 0U;
+        if (side == run_owner) return believe_head(head) ? pending_shown - head : 0U;
         return pending.tail.load(std::memory_order_seq_cst) - head;
     };
     // The peer's block is only touched under a hazard with its state checked: it may be gone.
@@ -469,7 +478,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             }
             if (side == run_owner && !deferred_local.empty()) {
                 const std::uint32_t next = pending.head.load(std::memory_order_acquire);
-                if (deferred_local.front().position == next) {
+                if (deferred_local.front().position == next && next != pending_shown) {
                     progress = run_local(deferred_local.front());
                     if (progress != Progress::done) break;
                     deferred_local.front().window_done();
@@ -504,6 +513,10 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             if (progress != Progress::done) break;
             counts.add(Count::pending_run);
             pending.head.store(head + 1, std::memory_order_release);
+            if (side == run_peer && waiting == 1 && executor.sender_drains()) {
+                full_fence();
+                executor.ring_sender_async();
+            }
         }
         const HazardScope scope{hazard, asymmetric};
         if (!mine_to_touch()) return progress;
@@ -520,7 +533,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
 }
 
 void QueuePair::run_own_pending() noexcept {
-    if (state != IBV_QPS_RTS) return;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
     if (!own.connected()) {
         if (stall != Progress::no_peer) {
             stall = Progress::no_peer;
@@ -535,8 +548,8 @@ void QueuePair::run_own_pending() noexcept {
         return;
     }
     const std::uint32_t waiting = pending_count();
-    if (waiting == 0) {
-        direct = link == nullptr;
+    if (executable_count() == 0) {
+        direct = link == nullptr && waiting == 0 && state == IBV_QPS_RTS;
         stall = Progress::done;
         return;
     }
@@ -625,7 +638,7 @@ bool QueuePair::peer_is_due() noexcept {
 }
 
 void QueuePair::check_timers() noexcept {
-    if (stall == Progress::done || state != IBV_QPS_RTS) return;
+    if (stall == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     std::chrono::nanoseconds limit{};
     ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
     if (stall == Progress::no_receive) {
@@ -721,7 +734,7 @@ void QueuePair::look_after() noexcept {
     if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
-    if (!fault && (peer == nullptr || peer->alive())) return;
+    if (!fault && !draining && (peer == nullptr || peer->alive())) return;
     const std::lock_guard guard{send_lock};
     static_cast<void>(serve());
 }
@@ -765,14 +778,15 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
 }
 
 void QueuePair::finish_draining() noexcept {
-    if (!draining || !executors_out(seen_hazards)) return;
+    if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
+    if (link != nullptr && !link->released_all_before(pending_shown)) return;
+    if (flights != nullptr && !flights->released_all()) return;
     draining = false;
     if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
 }
 
 bool QueuePair::serve() noexcept {
     if (flights != nullptr) flights->move(link_now());
-    if (draining) finish_draining();
     if (erring) {
         settle();
     } else if ((!settled || send_only) && state != IBV_QPS_RESET) {
@@ -805,7 +819,7 @@ bool QueuePair::serve() noexcept {
             // death: as on a wire, nobody is told, and only what is sent to it fails in time.
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
-            if (state == IBV_QPS_RTS && pending_count() != 0 &&
+            if ((state == IBV_QPS_RTS || state == IBV_QPS_SQD) && executable_count() != 0 &&
                 (link == nullptr || link->waits_for(link_now()))) {
                 run_own_pending();
                 check_timers();
@@ -815,6 +829,7 @@ bool QueuePair::serve() noexcept {
                 link->release(link_now());
                 link->expect();
             }
+            if (draining) finish_draining();
             return peer == nullptr && state >= IBV_QPS_RTR && datagram == nullptr;
         }
     }

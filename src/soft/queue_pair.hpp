@@ -64,7 +64,8 @@ struct QueuePair : ExtendableQueuePair {
     BlockView block;
     Executor own;  ///< runs our sends
     std::uint32_t pending_tail = first_position;
-    std::uint32_t pending_seen = first_position;  ///< of what was posted, so much was executed
+    std::uint32_t pending_shown = first_position;  ///< so much may be executed; in SQD not all
+    std::uint32_t pending_seen = first_position;   ///< of what was posted, so much was executed
     Counters counters;
 
     // --- where the pollers are; written with the completion queue's lock ---
@@ -135,7 +136,7 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t alarm = 0;  ///< channel's `alarms` for which its timer is set
     bool alarm_set = false;
     base::Clock::time_point next_connect{};
-    std::atomic<bool> draining{false};  ///< in SQD, executors not yet known to have stopped
+    std::atomic<bool> draining{false};  ///< in SQD, what was posted before is not complete yet
     bool drained_event = false;         ///< and the program wants to know when they have
     bool erring = false;                ///< in ERROR, executors not yet known to have stopped
     bool settled = false;               ///< in ERROR, and flushing
@@ -176,7 +177,7 @@ struct QueuePair : ExtendableQueuePair {
     /// An executor has not left a region for too long: breaks the connection, now or, where the
     /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
     void give_up(std::uint64_t registrations) noexcept;
-    /// In SQD: tells the program once all executors have stopped. With send_lock.
+    /// In SQD: tells the program once all that was posted before is complete. With send_lock.
     void finish_draining() noexcept;
     /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
     /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
@@ -252,6 +253,10 @@ struct QueuePair : ExtendableQueuePair {
         return std::atomic_ref{state}.load(std::memory_order_relaxed);
     }
     [[nodiscard]] std::uint32_t pending_count() const noexcept;
+    /// Of these, so many that may be executed.
+    [[nodiscard]] std::uint32_t executable_count() const noexcept;
+    /// What was posted may be executed. With send_lock.
+    void show_pending() noexcept;
 
     /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
     /// peer may know to have arrived. False: somebody else is busy with it.

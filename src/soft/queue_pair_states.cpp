@@ -221,7 +221,7 @@ void clear(QueuePair& qp) noexcept {
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_head.store(first_position, std::memory_order_relaxed);
     qp.receive_tail.store(first_position, std::memory_order_relaxed);
-    qp.pending_tail = qp.pending_seen = first_position;
+    qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
     qp.block.send->completions.store(first_position, std::memory_order_relaxed);
     qp.block.pending->head.store(first_position, std::memory_order_relaxed);
     qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
@@ -331,11 +331,17 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             if (qp.mode_refused) return EINVAL;
         }
         qp.set_state(to);
+        const bool held_back = to == IBV_QPS_RTS && qp.pending_shown != qp.pending_tail;
+        if (held_back) {
+            qp.show_pending();
+            heavy_fence();  // published, then looked: the peer's post_recv does it the other way
+        }
         qp.direct = to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
                     qp.pending_count() == 0;
         if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
-        qp.draining = false;
+        if (held_back && qp.link != nullptr) qp.link->expect();
+        if (to != IBV_QPS_SQD) qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
             qp.drained_event =
                 (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes->en_sqd_async_notify != 0;

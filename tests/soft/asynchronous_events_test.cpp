@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
@@ -231,6 +232,83 @@ TEST(AsynchronousEvents, TellOfADrainedSendQueueIfAskedTo) {
     ASSERT_EQ(soft::query_qp(pair.left.qp, &attributes, IBV_QP_STATE, &init), 0);
     EXPECT_EQ(attributes.qp_state, IBV_QPS_SQD);
     EXPECT_EQ(attributes.sq_draining, 0);
+}
+
+int drain(ibv_qp* qp) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_SQD;
+    attributes.en_sqd_async_notify = 1;
+    return soft::modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+}
+
+int draining(ibv_qp* qp) {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr init{};
+    EXPECT_EQ(soft::query_qp(qp, &attributes, IBV_QP_STATE, &init), 0);
+    return attributes.sq_draining;
+}
+
+TEST(AsynchronousEvents, TellOfADrainedSendQueueWhenItsRequestsAreComplete) {
+    Pair pair;
+    ASSERT_EQ(pair.left.send(1, 0, 64), 0);  // waits for a receive
+    ASSERT_EQ(drain(pair.left.qp), 0);
+    expect_none(pair.left.context);
+    EXPECT_EQ(draining(pair.left.qp), 1);
+    ASSERT_EQ(pair.left.send(2, 0, 64), 0);  // posted too late to be waited for, or to be sent
+    ASSERT_EQ(pair.right.receive(3, 0, 64), 0);
+    ASSERT_EQ(pair.right.receive(4, 64, 64), 0);
+    ibv_async_event event = wait_for_event(pair.left.context);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+    EXPECT_EQ(event.element.qp, pair.left.qp);
+    soft::ack_async_event(&event);
+    EXPECT_EQ(draining(pair.left.qp), 0);
+    const auto sent = pair.left.poll_once();
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->wr_id, 1U);
+    EXPECT_EQ(sent->status, IBV_WC_SUCCESS);
+    const auto received = pair.right.complete();
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->wr_id, 3U);
+    EXPECT_FALSE(pair.left.poll_once());
+    EXPECT_FALSE(pair.right.poll_once());
+
+    ASSERT_EQ(pair.left.to_state(IBV_QPS_RTS), 0);
+    const auto later = pair.left.complete();
+    ASSERT_TRUE(later);
+    EXPECT_EQ(later->wr_id, 2U);
+    EXPECT_EQ(later->status, IBV_WC_SUCCESS);
+    ASSERT_EQ(pair.left.write(5, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
+    EXPECT_TRUE(pair.left.poll_once()) << "executed at once again";
+}
+
+TEST(AsynchronousEvents, TellOfASendQueueThatAPeerInAnotherProcessHasDrainedWithoutAnyPoll) {
+    RemotePair pair;
+    ASSERT_EQ(pair.left.send(1, 0, 64), 0);
+    ASSERT_EQ(drain(pair.left.qp), 0);
+    expect_none(pair.left.context);
+    ASSERT_EQ(pair.right.ask("receive 3 0 64"), "0");
+    ASSERT_TRUE(readable(pair.left.context, 40'000));
+    ibv_async_event event = wait_for_event(pair.left.context);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+    soft::ack_async_event(&event);
+    const auto sent = pair.left.poll_once();
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->wr_id, 1U);
+}
+
+TEST(AsynchronousEvents, TellOfADrainedSendQueueWhenWhatIsInFlightHasArrived) {
+    const ModeScope mode{"shaped:10g,latency=50ms"};
+    Pair pair;
+    pair.left.memory[0] = std::byte{7};
+    ASSERT_EQ(pair.left.write(1, 0, 1, pair.right.address(), pair.right.mr->rkey), 0);
+    ASSERT_EQ(drain(pair.left.qp), 0);
+    ibv_async_event event = wait_for_event(pair.left.context);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+    soft::ack_async_event(&event);
+    EXPECT_EQ(pair.right.memory[0], std::byte{7});
+    const auto sent = pair.left.poll_once();
+    ASSERT_TRUE(sent);
+    EXPECT_EQ(sent->wr_id, 1U);
 }
 
 TEST(AsynchronousEvents, OfAClosedContextGoNowhere) {
