@@ -10,11 +10,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <pthread.h>
 #include <unistd.h>
@@ -26,6 +28,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
@@ -35,28 +38,25 @@ namespace {
 
 constexpr std::size_t queue_lines = 1024;
 
-constexpr std::string_view label_of(LogLevel level) noexcept {
-    switch (level) {
-        case LogLevel::trace: return "trace";
-        case LogLevel::debug: return "debug";
-        case LogLevel::info: return "info";
-        case LogLevel::warn: return "warn";
-        case LogLevel::error: return "error";
-        case LogLevel::off: return "off";
-    }
-    return "unknown";
-}
-
 std::optional<LogLevel> level_named(std::string_view name) noexcept {
     for (const auto level : {LogLevel::trace, LogLevel::debug, LogLevel::info, LogLevel::warn,
                              LogLevel::error, LogLevel::off}) {
-        if (label_of(level) == name) return level;
+        if (name_of(level) == name) return level;
     }
     return std::nullopt;
 }
 
 /// -1 until MILLRACE_LOG has been read.
 std::atomic<int> threshold{-1};
+/// set_log_level was called.
+std::atomic<bool> overridden{false};
+
+/// nullopt: MILLRACE_LOG names no level.
+std::optional<LogLevel> level_in_environment() noexcept {
+    const char* wanted = std::getenv("MILLRACE_LOG");
+    if (wanted == nullptr || *wanted == '\0') return LogLevel::warn;
+    return level_named(wanted);
+}
 
 /// Writes all of the text to standard error; what cannot be written is lost, as logs are.
 void write_out(std::string_view text) noexcept {
@@ -76,8 +76,8 @@ std::string line_of(LogLevel level, std::string_view component, std::string_view
     const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
     const auto second = micros / 1'000'000;
     return fmt::format("{:02}:{:02}:{:02}.{:06} {:<5} {}: {}\n", second / 3600 % 24,
-                       second / 60 % 60, second % 60, micros % 1'000'000, label_of(level),
-                       component, text);
+                       second / 60 % 60, second % 60, micros % 1'000'000, name_of(level), component,
+                       text);
 }
 
 /// Called by the queue's thread only, hence no lock.
@@ -144,6 +144,10 @@ class Queue {
 std::atomic<Queue*> queue{nullptr};
 std::mutex starting;
 
+/// What the program put in the place of standard error; null: nothing. Former ones are kept, as
+/// another thread may be about to call them.
+std::atomic<const LogSink*> sink{nullptr};
+
 void forget_in_child() noexcept {
     queue.store(nullptr, std::memory_order_relaxed);  // leaked: its thread stayed in the parent
     new (&starting) std::mutex;                       // another thread may have held it
@@ -166,18 +170,12 @@ Queue* started_queue() {
 }
 
 int threshold_from_environment() noexcept {
-    const char* wanted = std::getenv("MILLRACE_LOG");
-    LogLevel level = LogLevel::warn;
-    bool known = true;
-    if (wanted != nullptr && *wanted != '\0') {
-        const auto named = level_named(wanted);
-        known = named.has_value();
-        level = named.value_or(LogLevel::warn);
-    }
+    const auto named = level_in_environment();
+    const LogLevel level = named.value_or(LogLevel::warn);
     int unset = -1;
     if (threshold.compare_exchange_strong(unset, static_cast<int>(level),
                                           std::memory_order_relaxed)) {
-        if (!known) {
+        if (!named) {
             log_line(LogLevel::warn, "base",
                      "MILLRACE_LOG names no level; use trace, debug, info, warn, error or off");
         }
@@ -188,6 +186,18 @@ int threshold_from_environment() noexcept {
 
 }  // namespace
 
+std::string_view name_of(LogLevel level) noexcept {
+    switch (level) {
+        case LogLevel::trace: return "trace";
+        case LogLevel::debug: return "debug";
+        case LogLevel::info: return "info";
+        case LogLevel::warn: return "warn";
+        case LogLevel::error: return "error";
+        case LogLevel::off: return "off";
+    }
+    return "unknown";
+}
+
 bool log_enabled(LogLevel level) noexcept {
     int least = threshold.load(std::memory_order_relaxed);
     if (least < 0) [[unlikely]]
@@ -195,12 +205,38 @@ bool log_enabled(LogLevel level) noexcept {
     return level != LogLevel::off && static_cast<int>(level) >= least;
 }
 
+void check_log_setting() {
+    if (overridden.load(std::memory_order_relaxed) || level_in_environment()) return;
+    throw Error{ErrorCode::invalid_argument, "read the level of the log", "MILLRACE_LOG",
+                fmt::format("it is '{}', which is no level", std::getenv("MILLRACE_LOG")),
+                "set it to trace, debug, info, warn, error or off, or unset it"};
+}
+
 void set_log_level(LogLevel level) noexcept {
+    overridden.store(true, std::memory_order_relaxed);
     threshold.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
+void set_log_sink(LogSink taken) {
+    static std::mutex mutex;
+    static auto* const all = new std::deque<LogSink>;  // outlives every thread that logs
+    const std::lock_guard guard{mutex};
+    if (!taken) {
+        sink.store(nullptr, std::memory_order_release);
+        return;
+    }
+    sink.store(&all->emplace_back(std::move(taken)), std::memory_order_release);
 }
 
 void log_line(LogLevel level, std::string_view component, std::string_view text) noexcept {
     if (!log_enabled(level)) return;
+    if (const LogSink* taken = sink.load(std::memory_order_acquire)) {
+        try {
+            (*taken)(level, component, text);
+        } catch (...) {
+        }
+        return;
+    }
     try {
         const std::string line = line_of(level, component, text);
         try {

@@ -141,6 +141,7 @@ Device find_device(std::string_view name) {
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 
 Context Device::open() const {
+    base::check_log_setting();
     // The soft device itself says better than an errno value why it cannot be opened.
     if (path_ == &soft_control_path()) return Context{soft::open_or_throw(raw_), *path_};
     errno = 0;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -93,6 +94,51 @@ TEST(Log, LevelSetByTheProgramOverridesTheEnvironment) {
     const auto text = output_of("log_set_level", {"MILLRACE_LOG=error"});
     EXPECT_THAT(text, HasSubstr("shown"));
     EXPECT_THAT(text, Not(HasSubstr("hidden")));
+}
+
+MILLRACE_CHILD(log_check_setting) {
+    try {
+        check_log_setting();
+        test::say("accepted");
+    } catch (const Error& error) {
+        test::say(error.what());
+    }
+    set_log_level(LogLevel::error);
+    check_log_setting();  // what does not count need not be right
+    return 0;
+}
+
+TEST(Log, RefusesALevelThatThereIsNot) {
+    EXPECT_EQ(output_of("log_check_setting", {"MILLRACE_LOG=debug"}), "accepted\n");
+    EXPECT_EQ(output_of("log_check_setting", {"MILLRACE_LOG="}), "accepted\n");
+    EXPECT_THAT(output_of("log_check_setting", {"MILLRACE_LOG=loud"}),
+                testing::AllOf(HasSubstr("MILLRACE_LOG"), HasSubstr("'loud'"),
+                               HasSubstr("trace, debug, info, warn, error or off")));
+}
+
+MILLRACE_CHILD(log_sink) {
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+    const std::size_t before = thread_count();
+    set_log_sink([](LogLevel level, std::string_view component, std::string_view text) {
+        test::say("taken: " + std::string{name_of(level)} + " " + std::string{component} + " " +
+                  std::string{text});
+        throw 1;  // is dropped
+    });
+    log(LogLevel::error, "test", "line {}", 1);
+    log(LogLevel::debug, "test", "line {}", 2);
+    if (thread_count() > before) return 1;  // nothing is queued
+    set_log_sink({});
+    log(LogLevel::error, "test", "line {}", 3);
+    flush_log();
+    return 0;
+}
+
+TEST(Log, GivesItsLinesToAProgramThatTakesThem) {
+    const auto text = output_of("log_sink", {"MILLRACE_LOG=info"});
+    EXPECT_THAT(text, HasSubstr("taken: error test line 1\n"));
+    EXPECT_THAT(text, Not(HasSubstr("line 2")));
+    EXPECT_THAT(text, HasSubstr("error test: line 3\n"));
+    EXPECT_EQ(occurrences(text, "taken"), 1U);
 }
 
 MILLRACE_CHILD(log_threads) {

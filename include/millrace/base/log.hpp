@@ -1,8 +1,10 @@
-// The library's log: levelled lines to standard error, written by a background queue so that no
-// caller waits for a terminal. Off the hot path only; the hot path counts instead of logging.
+// The library's own log: how its floors write a line. Levelled, to standard error, through a
+// background queue so that no caller waits for a terminal; or to what the program put in its place
+// (log_output.hpp). Off the hot path only; the hot path counts instead of logging. Not installed:
+// it needs fmt, and programs have logs of their own.
 //
-// MILLRACE_LOG=trace|debug|info|warn|error|off (default warn). The queue's thread starts with the
-// first line that is really written, so a process that never logs never has the thread.
+// The queue's thread starts with the first line that is really written, so a process that never
+// logs never has the thread.
 #pragma once
 
 #include <string_view>
@@ -10,18 +12,12 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/log_output.hpp"
+
 namespace millrace::base {
 
-enum class LogLevel : int { trace, debug, info, warn, error, off };
-
-/// True if lines of `level` are written. Cheap (one relaxed load).
-[[nodiscard]] bool log_enabled(LogLevel level) noexcept;
-/// Overrides MILLRACE_LOG.
-void set_log_level(LogLevel level) noexcept;
 /// Writes one line. `component` is the floor ("soft", "connect"). Thread-safe; never throws.
 void log_line(LogLevel level, std::string_view component, std::string_view text) noexcept;
-/// Waits (at most a second) until everything queued is written.
-void flush_log() noexcept;
 
 template <class... Args>
 void log(LogLevel level, std::string_view component, fmt::format_string<Args...> format,
