@@ -1,10 +1,13 @@
 // How the `millrace` command is put together: one file per subcommand, each of which tells the
-// parser of its arguments and what to do when it is chosen. main.cpp calls them all.
+// parser of its arguments and what to do when it is chosen. program.cpp calls them all.
 #pragma once
 
 #include <CLI/CLI.hpp>
 
 #include <functional>
+
+#include "millrace/base/error.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 
@@ -15,5 +18,26 @@ using Action = std::function<int()>;
 /// Every subcommand has one: adds itself to `program` and, when it is chosen, sets `chosen`.
 /// Both outlive the parsing and the action.
 using AddCommand = void(CLI::App& program, Action& chosen);
+
+/// `--json [FILE]`, which means the same everywhere: alone, JSON on standard output in place of
+/// the lines; with a file, JSON into it beside them.
+inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
+    return command
+        .add_option_function<std::string>(
+            "--json", [&json](const std::string& path) { json.path = path.empty() ? "-" : path; },
+            "Write JSON to this file; without a file, to standard output instead of the lines")
+        ->type_name("FILE")
+        ->expected(0, 1);
+}
+
+/// For use while arguments are parsed: an Error that `look` throws is one of usage.
+template <class Look>
+void refuse_if_wrong(Look&& look) {
+    try {
+        look();
+    } catch (const base::Error& error) {
+        throw CLI::ValidationError{error.what(), CLI::ExitCodes::ValidationError};
+    }
+}
 
 }  // namespace millrace::tools

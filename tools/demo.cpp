@@ -13,8 +13,12 @@ void add_demo(CLI::App& program, Action& chosen) {
     auto options = std::make_shared<DemoOptions>();
     command->add_option("PATH", options->path,
                         "folder or file to send (default: /usr/lib, at most 256 MiB of it)");
-    command->add_option("--limit", options->limit, "at most so many bytes of files")
-        ->transform(CLI::AsSizeValue(false));
+    command->add_option("--limit", options->limit, "at most so many bytes of files, 1 or more")
+        ->transform(CLI::AsSizeValue(false))
+        ->check([](const std::string& bytes) {
+            return bytes == "0" ? std::string{"no file fits into 0 bytes; say 1 or more"}
+                                : std::string{};
+        });
     command->add_option("--record-size", options->record_size, "bytes per record, at most")
         ->check(CLI::Range(1u, 1u << 20))
         ->capture_default_str();
@@ -24,10 +28,13 @@ void add_demo(CLI::App& program, Action& chosen) {
     command->add_option("--rounds", options->rounds, "how often each transport runs")
         ->check(CLI::Range(1u, 1000u))
         ->capture_default_str();
-    command->add_option("--only", options->only,
-                        "one transport: flow-1, flow-2, message, tcp (beside unix, the baseline)");
-    command->add_option("--json", options->json_file, "write every figure to this file");
-    command->callback([options, &chosen] { chosen = [options] { return run_demo(*options); }; });
+    command->add_option("--only", options->only, "one transport (beside unix, the baseline)")
+        ->check(CLI::IsMember(demo_transports()));
+    add_json(*command, options->json);
+    command->callback([options, &chosen] {
+        refuse_if_wrong([&] { check_demo(*options); });
+        chosen = [options] { return run_demo(*options); };
+    });
 }
 
 }  // namespace millrace::tools

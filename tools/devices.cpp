@@ -14,6 +14,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/verbs/device.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -71,36 +72,40 @@ nlohmann::ordered_json as_json(const Entry& entry) {
     return json;
 }
 
-void print(const Entry& entry) {
+std::string text_of(const Entry& entry) {
     if (!entry.trouble.empty()) {
-        fmt::print("{}\n  cannot be opened: {}\n", entry.name, entry.trouble);
-        return;
+        return fmt::format("{}\n  cannot be opened: {}\n", entry.name, entry.trouble);
     }
     const auto& facts = entry.facts;
-    fmt::print("{}  ({})\n", entry.name, facts.description);
-    fmt::print("  port {}: {}, {}, LID {}, MTU {} bytes\n", facts.port,
-               facts.port_active ? "active" : "not active", facts.link_layer, facts.lid,
-               facts.active_mtu);
-    if (facts.gid_index >= 0) fmt::print("  GID {} at index {}\n", facts.gid, facts.gid_index);
-    fmt::print("  GUID {}, firmware {}\n", guid_text(facts.guid),
-               facts.firmware.empty() ? "unknown" : facts.firmware);
-    fmt::print(
+    std::string text = fmt::format("{}  ({})\n", entry.name, facts.description);
+    text += fmt::format("  port {}: {}, {}, LID {}, MTU {} bytes\n", facts.port,
+                        facts.port_active ? "active" : "not active", facts.link_layer, facts.lid,
+                        facts.active_mtu);
+    if (facts.gid_index >= 0) {
+        text += fmt::format("  GID {} at index {}\n", facts.gid, facts.gid_index);
+    }
+    text += fmt::format("  GUID {}, firmware {}\n", guid_text(facts.guid),
+                        facts.firmware.empty() ? "unknown" : facts.firmware);
+    text += fmt::format(
         "  at most {} queue pairs of {} work requests with {} pieces, {} entries per "
         "completion queue, {}\n",
         facts.max_queue_pairs, facts.max_work_requests, facts.max_sge, facts.max_completion_entries,
         facts.max_region_size == std::numeric_limits<std::uint64_t>::max()
             ? std::string{"regions of any size"}
             : fmt::format("{} bytes per region", facts.max_region_size));
+    return text;
 }
 
-int show(bool json) {
+int show(const JsonOutput& json) {
+    json.check();
     const auto entries = ask_all();
-    if (json) {
+    if (!json.in_place_of_lines()) {
+        for (const auto& entry : entries) print_wrapped(text_of(entry), 4);
+    }
+    if (json.wanted()) {
         auto list = nlohmann::ordered_json::array();
         for (const auto& entry : entries) list.push_back(as_json(entry));
-        fmt::print("{}\n", list.dump(2));
-    } else {
-        for (const auto& entry : entries) print(entry);
+        json.write(list.dump(2));
     }
     const bool usable = std::any_of(entries.begin(), entries.end(),
                                     [](const Entry& entry) { return entry.trouble.empty(); });
@@ -116,8 +121,8 @@ int show(bool json) {
 void add_devices(CLI::App& program, Action& chosen) {
     auto* command = program.add_subcommand(
         "devices", "List the verbs devices of this machine; status 0 if one of them can be opened");
-    auto json = std::make_shared<bool>(false);
-    command->add_flag("--json", *json, "Print JSON");
+    auto json = std::make_shared<JsonOutput>();
+    add_json(*command, *json);
     command->callback([json, &chosen] { chosen = [json] { return show(*json); }; });
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "doctor/checks.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -21,7 +22,8 @@ std::string_view name_of(Verdict verdict) noexcept {
     return verdict == Verdict::ok ? "ok" : verdict == Verdict::warn ? "warn" : "fail";
 }
 
-int examine(bool json) {
+int examine(const JsonOutput& json) {
+    json.check();
     std::vector<Finding> findings = doctor::check_devices();
     for (auto* check : {&doctor::check_limits, &doctor::check_processes}) {
         for (Finding& finding : check()) findings.push_back(std::move(finding));
@@ -31,7 +33,19 @@ int examine(bool json) {
                              [&](const Finding& one) { return one.verdict == verdict; });
     };
     const auto failed = count(Verdict::fail);
-    if (json) {
+    if (!json.in_place_of_lines()) {
+        constexpr std::size_t indent = 25;
+        for (const Finding& one : findings) {
+            std::string text =
+                fmt::format("{:<5} {:<18} {}\n", name_of(one.verdict), one.name, one.found);
+            if (!one.means.empty()) text += fmt::format("{:24} {}\n", "", one.means);
+            if (!one.remedy.empty()) text += fmt::format("{:24} to do: {}\n", "", one.remedy);
+            print_wrapped(text, indent);
+        }
+        fmt::print("{} ok, {} to know, {} failed\n", count(Verdict::ok), count(Verdict::warn),
+                   failed);
+    }
+    if (json.wanted()) {
         auto list = nlohmann::ordered_json::array();
         for (const Finding& one : findings) {
             list.push_back({{"check", one.name},
@@ -40,15 +54,7 @@ int examine(bool json) {
                             {"means", one.means},
                             {"remedy", one.remedy}});
         }
-        fmt::print("{}\n", list.dump(2));
-    } else {
-        for (const Finding& one : findings) {
-            fmt::print("{:<5} {:<18} {}\n", name_of(one.verdict), one.name, one.found);
-            if (!one.means.empty()) fmt::print("{:24} {}\n", "", one.means);
-            if (!one.remedy.empty()) fmt::print("{:24} to do: {}\n", "", one.remedy);
-        }
-        fmt::print("{} ok, {} to know, {} failed\n", count(Verdict::ok), count(Verdict::warn),
-                   failed);
+        json.write(list.dump(2));
     }
     return failed == 0 ? 0 : 1;
 }
@@ -60,8 +66,8 @@ void add_doctor(CLI::App& program, Action& chosen) {
         "doctor",
         "Look for settings of this machine that hinder RDMA programs; status 0 if none "
         "makes them fail");
-    auto json = std::make_shared<bool>(false);
-    command->add_flag("--json", *json, "Print JSON");
+    auto json = std::make_shared<JsonOutput>();
+    add_json(*command, *json);
     command->callback([json, &chosen] { chosen = [json] { return examine(*json); }; });
 }
 

@@ -1,43 +1,44 @@
-// The `millrace` command: finds the subcommand and runs it.
+// The `millrace` command: finds the subcommand and runs it. Exit status 2: the words on the command
+// line are wrong; 1: what was asked for failed, or its output is lost.
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <exception>
 
-#include "bench.hpp"
-#include "cat/cat.hpp"
-#include "command.hpp"
-#include "demo.hpp"
-#include "devices.hpp"
-#include "doctor.hpp"
-#include "soft.hpp"
+#include "millrace/base/log.hpp"
+#include "output.hpp"
+#include "program.hpp"
 
 namespace {
 
-// In the order of `millrace --help`. A subcommand is added here and nowhere else.
-constexpr millrace::tools::AddCommand* commands[] = {
-    millrace::tools::add_demo, millrace::tools::add_devices, millrace::tools::add_doctor,
-    millrace::tools::add_cat,  millrace::tools::add_soft,    millrace::tools::add_bench,
-};
+constexpr int usage = 2;
+
+int run(int argc, char** argv) {
+    millrace::tools::Action chosen;
+    const auto program = millrace::tools::make_program(chosen);
+    try {
+        program->parse(millrace::tools::words_of(argc, argv));
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) {
+            std::fputs(millrace::tools::answer(*program, error).c_str(), stdout);
+            return 0;
+        }
+        std::fprintf(stderr, "millrace: %s\n", millrace::tools::complaint(*program, error).c_str());
+        return usage;
+    }
+    millrace::base::check_log_setting();
+    return chosen();
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App program{"Millrace: the speed of RDMA, with RDMA hardware or without."};
-    program.name("millrace");
-    program.set_version_flag("--version", MILLRACE_VERSION);
-    program.require_subcommand(1);
-    millrace::tools::Action chosen;
-    for (auto* add : commands) add(program, chosen);
+    int status = 1;
     try {
-        program.parse(argc, argv);
-    } catch (const CLI::ParseError& error) {
-        return program.exit(error);
-    }
-    try {
-        return chosen();
+        status = run(argc, argv);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "millrace: %s\n", error.what());
-        return 1;
     }
+    if (!millrace::tools::output_arrived() && status == 0) status = 1;
+    return status;
 }

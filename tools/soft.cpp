@@ -55,7 +55,6 @@ void put_first(const char* variable, const std::string& entry) {
 
 int run(const RunOptions& options) {
     if (!options.mode.empty()) {
-        soft::check_mode(options.mode);
         if (setenv("MILLRACE_SOFT_MODE", options.mode.c_str(), 1) != 0) {
             base::throw_errno(errno, "set the environment variable", "MILLRACE_SOFT_MODE");
         }
@@ -105,13 +104,20 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     return options;
 }
 
+void check(const RunOptions& options) {
+    if (!options.mode.empty()) refuse_if_wrong([&] { soft::check_mode(options.mode); });
+}
+
 void add_run(CLI::App& soft, Action& chosen) {
     auto* command = soft.add_subcommand(
         "run",
         "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
         "devices:  millrace soft run -- ib_write_lat -d soft0");
     auto options = add_program(command);
-    command->callback([options, &chosen] { chosen = [options] { return run(*options); }; });
+    command->callback([options, &chosen] {
+        check(*options);
+        chosen = [options] { return run(*options); };
+    });
 }
 
 void add_trace(CLI::App& soft, Action& chosen) {
@@ -121,9 +127,13 @@ void add_trace(CLI::App& soft, Action& chosen) {
         "happens:  millrace soft trace -- ib_write_lat -d soft0");
     auto options = add_program(command);
     auto how = std::make_shared<TraceOptions>();
-    command->add_flag("--json", how->json, "One line of JSON each, in place of a timeline");
-    command->add_option("--output", how->output, "File for the trace (default: standard error)");
+    add_json(*command, how->json)
+        ->description(
+            "Write each as a line of JSON to this file; without a file, in place of the timeline");
+    command->add_option("--output", how->output, "File for the trace (default: standard error)")
+        ->type_name("FILE");
     command->callback([options, how, &chosen] {
+        check(*options);
         chosen = [options, how] { return trace(*how, [&] { return run(*options); }); };
     });
 }
@@ -132,9 +142,9 @@ void add_status(CLI::App& soft, Action& chosen) {
     auto* command = soft.add_subcommand(
         "status", "Show who has the soft device open: queue pairs, memory, counters");
     auto fabric = std::make_shared<std::string>();
-    auto json = std::make_shared<bool>(false);
+    auto json = std::make_shared<JsonOutput>();
     command->add_option("--fabric", *fabric, "Only this fabric (default: all)");
-    command->add_flag("--json", *json, "Print JSON");
+    add_json(*command, *json);
     command->callback(
         [fabric, json, &chosen] { chosen = [=] { return show_status(*fabric, *json); }; });
 }

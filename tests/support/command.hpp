@@ -2,6 +2,7 @@
 // path.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +16,15 @@ struct CommandOutcome {
     Exit exit;
 };
 
-/// Runs `line` in a shell, where $0 is the command and $@ are `arguments`.
+/// Runs `line` in a shell, where $0 is the command and $@ are `arguments`. The command takes the
+/// terminal for a wide one, unless `environment` says otherwise: its lines are whole.
 [[nodiscard]] inline CommandOutcome run_line(const std::string& line,
                                              const std::vector<std::string>& arguments = {},
                                              std::vector<std::string> environment = {}) {
+    const auto says_width = [](const std::string& one) { return one.starts_with("COLUMNS="); };
+    if (std::none_of(environment.begin(), environment.end(), says_width)) {
+        environment.push_back("COLUMNS=1000");
+    }
     std::vector<std::string> command{"/bin/sh", "-c", line, MILLRACE_COMMAND};
     command.insert(command.end(), arguments.begin(), arguments.end());
     ChildProcess process = ChildProcess::start_program(command, std::move(environment));

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <vector>
 
 #include <fmt/format.h>
@@ -54,26 +53,31 @@ RecordSet load(const DemoOptions& options, const std::string& path, std::uint64_
                         [&](std::uint64_t bytes) { line.update(bytes); });
 }
 
-std::vector<Transport> contenders(const DemoOptions& options) {
+std::vector<Transport> all_transports() {
     std::vector<Transport> all = flow_transports();
     all.push_back(message_transport());
     for (Transport& transport : socket_transports()) all.push_back(std::move(transport));
-    if (options.only.empty()) return all;
-    std::string keys;
-    for (const Transport& transport : all) keys += " " + transport.key;
-    std::erase_if(all, [&](const Transport& transport) {
-        return transport.key != options.only && transport.key != "unix";
-    });
-    if (std::none_of(all.begin(), all.end(),
-                     [&](const Transport& one) { return one.key == options.only; })) {
-        throw base::Error{base::ErrorCode::invalid_argument, "choose a transport", options.only,
-                          "there is none of that name", "choose one of:" + keys};
-    }
     return all;
 }
 
-/// What would fail later is told before a second goes into reading files.
-void check(const DemoOptions& options) {
+std::vector<Transport> contenders(const DemoOptions& options) {
+    std::vector<Transport> all = all_transports();
+    if (options.only.empty()) return all;
+    std::erase_if(all, [&](const Transport& transport) {
+        return transport.key != options.only && transport.key != "unix";
+    });
+    return all;
+}
+
+}  // namespace
+
+std::vector<std::string> demo_transports() {
+    std::vector<std::string> keys;
+    for (const Transport& transport : all_transports()) keys.push_back(transport.key);
+    return keys;
+}
+
+void check_demo(const DemoOptions& options) {
     if (options.record_size == 0 || options.rounds == 0) {
         throw base::Error{base::ErrorCode::invalid_argument, "run the demo", "its options",
                           "record size and rounds must be at least 1", ""};
@@ -91,22 +95,14 @@ void check(const DemoOptions& options) {
                         least, most),
             fmt::format("say --ring {}, or more", least)};
     }
-    if (options.json_file.empty()) return;
-    // For appending: it creates the file and changes nothing in one that is there.
-    if (!std::ofstream{options.json_file, std::ios::app}) {
-        throw base::Error{base::ErrorCode::system, "write the results", options.json_file,
-                          "the file cannot be written", "name a path that is writable"};
-    }
 }
 
-}  // namespace
-
 int run_demo(const DemoOptions& options) {
-    check(options);
+    // What would fail later is told before a second goes into reading files.
+    options.json.check();
     const bool default_path = options.path.empty();
     const std::string path = default_path ? "/usr/lib" : options.path;
-    const std::uint64_t limit =
-        options.limit != 0 ? options.limit : (default_path ? 256ull << 20 : 1ull << 30);
+    const std::uint64_t limit = options.limit.value_or(default_path ? 256ull << 20 : 1ull << 30);
     // So is a missing device.
     const verbs::DeviceFacts facts = verbs::find_device().facts();
     std::vector<Transport> transports = contenders(options);
@@ -137,7 +133,11 @@ int run_demo(const DemoOptions& options) {
     }
     setting.record_size = options.record_size;
     setting.ring_bytes = options.ring_bytes;
-    fmt::print("Millrace demo: every record goes from one process to another and is checked.\n\n");
+    const bool lines = !options.json.in_place_of_lines();
+    if (lines) {
+        print_wrapped(
+            "Millrace demo: every record goes from one process to another and is checked.\n\n");
+    }
 
     std::vector<Measured> measured;
     for (const Transport& transport : transports) {
@@ -154,15 +154,12 @@ int run_demo(const DemoOptions& options) {
         }
     }
     const std::string against = "unix";
-    fmt::print("{}\n{}\n{}", table(measured, against), chart(measured, 40), meaning(setting));
-    if (!options.json_file.empty()) {
-        std::ofstream out{options.json_file};
-        out << as_json(measured, setting, against).dump(2) << '\n';
-        if (!out.flush()) {
-            throw base::Error{base::ErrorCode::system, "write the results", options.json_file,
-                              "the file cannot be written", "name a path that is writable"};
-        }
-        fmt::print("\nresults also in {}\n", options.json_file);
+    if (lines) {
+        fmt::print("{}\n{}\n{}", table(measured, against), chart(measured), meaning(setting));
+    }
+    if (options.json.wanted()) {
+        options.json.write(as_json(measured, setting, against).dump(2));
+        if (lines) fmt::print("\nresults also in {}\n", options.json.path);
     }
     return 0;
 }

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "output.hpp"
+
 namespace millrace::tools::demo {
 namespace {
 
@@ -68,53 +70,68 @@ const Figure latency_median = [](const RunResult& r) { return r.latency_median_u
 
 std::string table(const std::vector<Measured>& measured, const std::string& base_key) {
     const Measured& base = find(measured, base_key);
-    std::string text = fmt::format(
-        "{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n"
-        "{:<26} {:>11} {:>8} {:>8} {:>17} {:>7} {:>10} {:>10}\n",
-        "", "items/s", "ratio", "MB/s", "latency µs", "CPU s", "work req.", "sys. calls", "", "",
-        "", "", "median     p99", "", "per item", "per item");
+    Table figures{""};
+    for (const char* const heading : {"items/s", "ratio", "MB/s", "latency µs\nmedian", "\np99",
+                                      "CPU s", "work req.\nper item", "sys. calls\nper item"}) {
+        figures.add_column(heading);
+    }
     for (const Measured& one : measured) {
         const auto figure = [&](auto member) {
             return median_of(one, [member](const RunResult& r) { return r.*member; });
         };
-        text += fmt::format(
-            "{:<26} {:>11.0f} {:>7.1f}x {:>8.0f} {:>8.2f} {:>8.2f} {:>7.2f} {:>10.3f} {:>10.4f}\n",
-            one.title, median_of(one, items_per_second), ratio_of(one, base, items_per_second),
-            median_of(one, [](const RunResult& r) { return r.megabytes_per_second(); }),
-            figure(&RunResult::latency_median_us), figure(&RunResult::latency_p99_us),
-            figure(&RunResult::cpu_seconds), figure(&RunResult::work_requests_per_item),
-            figure(&RunResult::system_calls_per_item));
+        figures.add_row({one.title, fmt::format("{:.0f}", median_of(one, items_per_second)),
+                         fmt::format("{:.1f}x", ratio_of(one, base, items_per_second)),
+                         fmt::format("{:.0f}", median_of(one,
+                                                         [](const RunResult& r) {
+                                                             return r.megabytes_per_second();
+                                                         })),
+                         fmt::format("{:.2f}", figure(&RunResult::latency_median_us)),
+                         fmt::format("{:.2f}", figure(&RunResult::latency_p99_us)),
+                         fmt::format("{:.2f}", figure(&RunResult::cpu_seconds)),
+                         fmt::format("{:.3f}", figure(&RunResult::work_requests_per_item)),
+                         fmt::format("{:.4f}", figure(&RunResult::system_calls_per_item))});
     }
-    text += fmt::format("Medians of {} rounds; the ratio is against the {}, round by round.\n",
-                        base.rounds.size(), base.title);
-    return text;
+    return figures.text() +
+           wrapped(
+               fmt::format("Medians of {} rounds; the ratio is against the {}, round by round.\n",
+                           base.rounds.size(), base.title),
+               0);
 }
 
-std::string chart(const std::vector<Measured>& measured, unsigned width) {
-    return chart_of(measured, width, "items per second (longer is better)", items_per_second,
+std::string chart(const std::vector<Measured>& measured) {
+    constexpr std::size_t beside = 2 + 26 + 1 + 1 + 10;  // what stands around a bar
+    const std::size_t width = output_width();
+    const auto bars =
+        static_cast<unsigned>(std::clamp<std::size_t>(width > beside ? width - beside : 0, 4, 40));
+    return chart_of(measured, bars, "items per second (longer is better)", items_per_second,
                     "{:.0f}") +
            "\n" +
-           chart_of(measured, width, "median latency of one item, µs (shorter is better)",
+           chart_of(measured, bars, "median latency of one item, µs (shorter is better)",
                     latency_median, "{:.2f}");
 }
 
 std::string meaning(const Setting& setting) {
-    return fmt::format(
-        "device     {}\n"
-        "placement  {}\n"
-        "data       {}\n"
-        "records    at most {} bytes; rings and socket buffers of {} KiB a side\n"
-        "\n"
-        "What this shows: what moving real records between two processes of this host costs "
-        "through\n"
-        "Millrace and through the kernel's sockets, with every record checked (length, order, "
-        "hash).\n"
-        "What it does not: on the soft device no network is involved, and nothing here predicts a\n"
-        "NIC. CPU seconds are those of both processes while the records moved; a side that waits\n"
-        "for the other polls first and sleeps later. Latency is one 64-byte item into an empty\n"
-        "queue, on one clock.\n",
-        setting.device, setting.placement, setting.source, setting.record_size,
-        setting.ring_bytes / 1024);
+    constexpr std::size_t indent = 11;
+    // Longer lines are hard to read.
+    const std::size_t width = std::min<std::size_t>(output_width(), 100);
+    return wrapped(fmt::format("device     {}\n"
+                               "placement  {}\n"
+                               "data       {}\n"
+                               "records    at most {} bytes; rings and socket buffers of {} KiB a "
+                               "side\n",
+                               setting.device, setting.placement, setting.source,
+                               setting.record_size, setting.ring_bytes / 1024),
+                   indent) +
+           "\n" +
+           wrapped(
+               "What this shows: what moving real records between two processes of this host costs "
+               "through Millrace and through the kernel's sockets, with every record checked "
+               "(length, order, hash).\n"
+               "What it does not: on the soft device no network is involved, and nothing here "
+               "predicts a NIC. CPU seconds are those of both processes while the records moved; a "
+               "side that waits for the other polls first and sleeps later. Latency is one 64-byte "
+               "item into an empty queue, on one clock.\n",
+               0, width);
 }
 
 nlohmann::json as_json(const std::vector<Measured>& measured, const Setting& setting,

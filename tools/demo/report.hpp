@@ -30,7 +30,7 @@ struct Setting {
 /// Median over the rounds; for ratios, of the rounds' ratios against the transport with `base_key`.
 [[nodiscard]] std::string table(const std::vector<Measured>& measured, const std::string& base_key);
 /// Horizontal bars of items per second, to scale, and of median latency.
-[[nodiscard]] std::string chart(const std::vector<Measured>& measured, unsigned width);
+[[nodiscard]] std::string chart(const std::vector<Measured>& measured);
 /// What the numbers do and do not mean.
 [[nodiscard]] std::string meaning(const Setting& setting);
 [[nodiscard]] nlohmann::json as_json(const std::vector<Measured>& measured, const Setting& setting,

@@ -10,11 +10,13 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "millrace/soft/survey.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -52,6 +54,11 @@ std::vector<std::string> files_in_shared_memory() {
     return found;
 }
 
+template <class... Args>
+void print_line(fmt::format_string<Args...> format, Args&&... args) {
+    print_wrapped(fmt::format(format, std::forward<Args>(args)...), 4);
+}
+
 }  // namespace
 
 int clean(bool dry_run) {
@@ -59,14 +66,14 @@ int clean(bool dry_run) {
     int failures = 0;
     std::size_t found = 0;
 
-    fmt::print("looked into {} processes ({} more are closed to this user)\n",
+    print_line("looked into {} processes ({} more are closed to this user)\n",
                survey.processes_looked_into, survey.processes_closed_to_us);
 
     std::size_t ownerless = 0;
     for (const auto& one : survey.participants) {
         if (one.user == ::geteuid() && !one.readable) ++ownerless;
     }
-    fmt::print(
+    print_line(
         "names of fabrics: {} in use by programs that run{}\n", survey.participants.size(),
         ownerless == 0
             ? std::string{", none by a dead one (the kernel takes them back)"}
@@ -75,41 +82,41 @@ int clean(bool dry_run) {
                           ownerless));
 
     if (survey.leftovers.empty()) {
-        fmt::print("memory of dead programs: none\n");
+        print_line("memory of dead programs: none\n");
     }
     for (const auto& one : survey.leftovers) {
         ++found;
         std::string holders;
         for (const auto pid : one.holders) holders += fmt::format(" {}", pid);
-        fmt::print(
+        print_line(
             "memory of dead programs: {} KiB of node {} of fabric '{}', held by pid{}; it is "
             "free when they close the device or end\n",
             one.memory_bytes / 1024, one.node, one.fabric, holders);
     }
 
     const auto files = files_in_shared_memory();
-    if (files.empty()) fmt::print("/dev/shm: nothing (the soft device makes no files there)\n");
+    if (files.empty()) print_line("/dev/shm: nothing (the soft device makes no files there)\n");
     for (const auto& file : files) {
         ++found;
-        fmt::print(
+        print_line(
             "/dev/shm: {} has our name, but the soft device does not make such files: left "
             "alone\n",
             file);
     }
 
     const auto folders = folders_of_dead_demos();
-    if (folders.empty()) fmt::print("folders of killed demos: none older than a day\n");
+    if (folders.empty()) print_line("folders of killed demos: none older than a day\n");
     for (const auto& folder : folders) {
         ++found;
         std::error_code error;
         if (!dry_run) fs::remove_all(folder, error);
         if (error) ++failures;
-        fmt::print("folders of killed demos: {} {}\n", folder.string(),
+        print_line("folders of killed demos: {} {}\n", folder.string(),
                    dry_run ? std::string{"would be removed"}
                    : error ? "cannot be removed: " + error.message()
                            : std::string{"removed"});
     }
-    if (found == 0) fmt::print("nothing to clean\n");
+    if (found == 0) print_line("nothing to clean\n");
     return failures == 0 ? 0 : 1;
 }
 

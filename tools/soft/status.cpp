@@ -58,30 +58,29 @@ std::string plural(std::uint64_t count, std::string_view thing) {
     return fmt::format("{} {}{}", count, thing, count == 1 ? "" : "s");
 }
 
-void print_left_out(std::size_t count) {
-    if (count > most_lines) {
-        fmt::print("    and {} more (--json lists all)\n", count - most_lines);
-    }
+std::string left_out(std::size_t count) {
+    if (count <= most_lines) return {};
+    return fmt::format("    and {} more (--json lists all)\n", count - most_lines);
 }
 
-void print(const soft::Participant& one, const std::map<std::uint32_t, std::string>& owners) {
+std::string text_of(const soft::Participant& one,
+                    const std::map<std::uint32_t, std::string>& owners) {
     if (!one.readable) {
-        fmt::print(
+        return fmt::format(
             "  node {} of user {}: this user may not look inside, or it is another build's\n",
             one.node, one.user_name);
-        return;
     }
     std::uint64_t bytes = 0, shared = 0;
     for (const auto& region : one.regions) {
         bytes += region.bytes;
         shared += region.shared ? 1 : 0;
     }
-    fmt::print("  node {}: {} (pid {}) of user {}\n", one.node, one.program, one.pid,
-               one.user_name);
-    fmt::print("    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
-               plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"),
-               bytes, shared, plural(one.completion_channels, "completion channel"),
-               one.memory_bytes / 1024);
+    std::string text = fmt::format("  node {}: {} (pid {}) of user {}\n", one.node, one.program,
+                                   one.pid, one.user_name);
+    text += fmt::format(
+        "    {}, {} of {} bytes ({} shared), {}, {} KiB of control memory\n",
+        plural(one.queue_pairs.size(), "queue pair"), plural(one.regions.size(), "region"), bytes,
+        shared, plural(one.completion_channels, "completion channel"), one.memory_bytes / 1024);
     for (std::size_t i = 0; i < std::min(one.queue_pairs.size(), most_lines); ++i) {
         const auto& qp = one.queue_pairs[i];
         std::string peer = qp.type == "UD" ? "any peer" : "no peer";
@@ -90,37 +89,41 @@ void print(const soft::Participant& one, const std::map<std::uint32_t, std::stri
             peer = fmt::format("peer {:#x} ({})", *qp.peer,
                                owner != owners.end() ? owner->second : "gone");
         }
-        fmt::print("    queue pair {:#x}  {:<3} {:<5}  {}, {}{}, {}\n", qp.number, qp.type,
-                   qp.state, peer, plural(qp.posted_receives, "posted receive"),
-                   qp.pool ? fmt::format(" in pool {}", *qp.pool) : std::string{},
-                   plural(qp.pending_sends, "pending send"));
+        text += fmt::format("    queue pair {:#x}  {:<3} {:<5}  {}, {}{}, {}\n", qp.number, qp.type,
+                            qp.state, peer, plural(qp.posted_receives, "posted receive"),
+                            qp.pool ? fmt::format(" in pool {}", *qp.pool) : std::string{},
+                            plural(qp.pending_sends, "pending send"));
     }
-    print_left_out(one.queue_pairs.size());
+    text += left_out(one.queue_pairs.size());
     for (std::size_t i = 0; i < std::min(one.regions.size(), most_lines); ++i) {
         const auto& region = one.regions[i];
-        fmt::print("    region {:#x}  {} bytes at {:#x}, {}\n", region.rkey, region.bytes,
-                   region.address, region.shared ? "mapped by peers" : "reached by process_vm");
+        text += fmt::format("    region {:#x}  {} bytes at {:#x}, {}\n", region.rkey, region.bytes,
+                            region.address,
+                            region.shared ? "mapped by peers" : "reached by process_vm");
     }
-    print_left_out(one.regions.size());
+    text += left_out(one.regions.size());
     for (const auto& page : one.statistics) {
         std::string counts;
         for (const auto& [name, value] : page.counters) {
             if (value != 0)
                 counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
         }
-        fmt::print("    {}: {}\n", page.title, counts.empty() ? "nothing counted yet" : counts);
+        text += fmt::format("    {}: {}\n", page.title,
+                            counts.empty() ? "nothing counted yet" : counts);
     }
+    return text;
 }
 
 }  // namespace
 
-int show_status(const std::string& fabric, bool json) {
+int show_status(const std::string& fabric, const JsonOutput& json) {
+    json.check();
     const soft::Survey survey = soft::survey(fabric);
-    if (json) {
+    if (json.wanted()) {
         Json all{{"participants", Json::array()}};
         for (const auto& one : survey.participants) all["participants"].push_back(as_json(one));
-        fmt::print("{}\n", all.dump(2));
-        return 0;
+        json.write(all.dump(2));
+        if (json.in_place_of_lines()) return 0;
     }
     if (survey.participants.empty()) {
         fmt::print("no program has the soft device open{}\n",
@@ -136,7 +139,7 @@ int show_status(const std::string& fabric, bool json) {
             owners[other.node] = other.pid != 0 ? fmt::format("pid {}", other.pid)
                                                 : fmt::format("node {}", other.node);
         }
-        print(one, owners);
+        print_wrapped(text_of(one, owners), 6);
     }
     return 0;
 }

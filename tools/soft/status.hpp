@@ -4,9 +4,11 @@
 
 #include <string>
 
+#include "output.hpp"
+
 namespace millrace::tools {
 
 /// Prints what survey() sees. `fabric` empty: all. Returns the exit status.
-int show_status(const std::string& fabric, bool json);
+int show_status(const std::string& fabric, const JsonOutput& json);
 
 }  // namespace millrace::tools

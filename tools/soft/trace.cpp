@@ -31,11 +31,28 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::chrono::milliseconds look_interval{20};
 
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+File open_output(const std::string& path) {
+    File file{std::fopen(path.c_str(), "we"), &std::fclose};
+    if (file == nullptr) {
+        base::throw_errno(errno, "write the trace", path, "name a file that can be written");
+    }
+    return file;
+}
+
+void check_written(const File& file, const std::string& path) {
+    if (file == nullptr || (std::fflush(file.get()) == 0 && std::ferror(file.get()) == 0)) return;
+    throw base::Error{base::ErrorCode::system, "write the trace", path,
+                      "not all of it could be written", "free some room there"};
+}
+
 /// Reads the growing file and prints its whole lines.
 class Follower {
   public:
-    Follower(int file, const TraceOptions& options, std::FILE* to)
-        : file_{file}, json_{options.json}, to_{to} {}
+    /// Either output may be null.
+    Follower(int file, std::FILE* timeline, std::FILE* json)
+        : file_{file}, timeline_{timeline}, json_{json} {}
 
     void follow() {
         std::vector<char> buffer(1 << 20);
@@ -49,7 +66,9 @@ class Follower {
             (void)::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
                               offset_ / 4096 * 4096);
         }
-        std::fflush(to_);
+        for (std::FILE* to : {timeline_, json_}) {
+            if (to != nullptr) std::fflush(to);
+        }
     }
 
   private:
@@ -58,15 +77,21 @@ class Follower {
         for (std::size_t end; (end = pending_.find('\n', begin)) != std::string::npos;
              begin = end + 1) {
             const std::string_view line{pending_.data() + begin, end - begin};
-            const std::string text = json_ ? std::string{line} : timeline_of(line, start_);
-            fmt::print(to_, "{}\n", text);
+            if (json_ != nullptr) put(json_, std::string{line});
+            if (timeline_ != nullptr) put(timeline_, timeline_of(line, start_));
         }
         pending_.erase(0, begin);
     }
 
+    /// What cannot be written leaves its mark on the stream: the program runs on.
+    static void put(std::FILE* to, std::string text) {
+        text += '\n';
+        std::fwrite(text.data(), 1, text.size(), to);
+    }
+
     int file_;
-    bool json_;
-    std::FILE* to_;
+    std::FILE* timeline_;
+    std::FILE* json_;
     off_t offset_ = 0;
     std::string pending_;
     std::int64_t start_ = 0;
@@ -117,14 +142,11 @@ std::string timeline_of(std::string_view line, std::int64_t& start) {
 }
 
 int trace(const TraceOptions& options, const std::function<int()>& become_program) {
-    std::unique_ptr<std::FILE, int (*)(std::FILE*)> output{nullptr, &std::fclose};
-    if (!options.output.empty()) {
-        output.reset(std::fopen(options.output.c_str(), "we"));
-        if (output == nullptr) {
-            base::throw_errno(errno, "write the trace", options.output,
-                              "name a file that can be written");
-        }
-    }
+    File output{nullptr, &std::fclose};
+    File json{nullptr, &std::fclose};
+    if (!options.output.empty()) output = open_output(options.output);
+    const bool beside = options.json.wanted() && !options.json.in_place_of_lines();
+    if (beside) json = open_output(options.json.path);
     const int file = ::memfd_create("millrace-trace", MFD_CLOEXEC);
     if (file < 0) base::throw_errno(errno, "make a file for the trace", "in memory");
     const std::string path = fmt::format("/proc/{}/fd/{}", ::getpid(), file);
@@ -138,7 +160,9 @@ int trace(const TraceOptions& options, const std::function<int()>& become_progra
     ::signal(SIGINT, SIG_IGN);
     ::signal(SIGQUIT, SIG_IGN);
 
-    Follower follower{file, options, output != nullptr ? output.get() : stderr};
+    std::FILE* const lines = output != nullptr ? output.get() : stderr;
+    Follower follower{file, options.json.in_place_of_lines() ? nullptr : lines,
+                      options.json.in_place_of_lines() ? lines : json.get()};
     int status = 0;
     for (;;) {
         const pid_t ended = ::waitpid(child, &status, WNOHANG);
@@ -148,10 +172,8 @@ int trace(const TraceOptions& options, const std::function<int()>& become_progra
         std::this_thread::sleep_for(look_interval);
     }
     ::close(file);
-    if (output != nullptr && std::ferror(output.get()) != 0) {
-        throw base::Error{base::ErrorCode::system, "write the trace", options.output,
-                          "not all of it could be written", "free some room there"};
-    }
+    check_written(output, options.output);
+    check_written(json, options.json.path);
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 

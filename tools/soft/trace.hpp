@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 
+#include "output.hpp"
+
 namespace millrace::tools {
 
 struct TraceOptions {
-    bool json = false;   ///< lines as the device writes them; else a timeline
-    std::string output;  ///< file to write to; empty: standard error
+    JsonOutput json;     ///< lines as the device writes them, in place of a timeline or beside it
+    std::string output;  ///< file for the timeline or what is in its place; empty: standard error
 };
 
 /// `become_program` is called in a child process and executes the program there; what it returns is

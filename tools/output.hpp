@@ -1,0 +1,58 @@
+// What the subcommands share of writing to people and to programs: text that fits the terminal,
+// tables, JSON, and whether all of it arrived.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace::tools {
+
+/// Columns of the terminal: COLUMNS if it is set, else what standard output's terminal says, else
+/// 80. At least 20.
+[[nodiscard]] std::size_t output_width();
+
+/// `text` (UTF-8, its line ends kept) with its longer lines broken between words so that they fit
+/// into `width` columns; a continued line begins with `indent` spaces.
+[[nodiscard]] std::string wrapped(std::string_view text, std::size_t indent,
+                                  std::size_t width = output_width());
+
+/// Prints wrapped(text, indent) to standard output.
+void print_wrapped(std::string_view text, std::size_t indent = 0);
+
+/// A table of one row per thing. Columns that do not fit beside the others go into a further block
+/// below, which repeats the first column: nothing is cut off.
+class Table {
+  public:
+    /// The first column's, left-aligned; '\n' in a heading makes further lines.
+    explicit Table(std::string heading) : headings_{std::move(heading)} {}
+    /// A further column, right-aligned.
+    void add_column(std::string heading) { headings_.push_back(std::move(heading)); }
+    /// One cell for each column; those that lack are empty.
+    void add_row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+    [[nodiscard]] std::string text(std::size_t width = output_width()) const;
+
+  private:
+    std::vector<std::string> headings_;
+    std::vector<std::vector<std::string>> rows_;
+};
+
+/// Where `--json [FILE]` of a subcommand sends its document (see add_json in command.hpp).
+struct JsonOutput {
+    std::string path{};  ///< empty: not asked for; "-": standard output, in place of the lines
+
+    [[nodiscard]] bool wanted() const noexcept { return !path.empty(); }
+    [[nodiscard]] bool in_place_of_lines() const noexcept { return path == "-"; }
+    /// Throws Error if the file cannot be written: before time goes into measuring what to write.
+    /// Creates it, and changes nothing in one that is there.
+    void check() const;
+    /// Writes the document and a line end. Throws Error.
+    void write(std::string_view document) const;
+};
+
+/// Flushes standard output. False, with a message on standard error, if something that was printed
+/// to it is lost (a full disk, /dev/full): the command must not succeed then.
+[[nodiscard]] bool output_arrived() noexcept;
+
+}  // namespace millrace::tools
