@@ -186,9 +186,35 @@ TEST_F(Cat, NothingListeningIsAnErrorAfterTheTimeout) {
     EXPECT_FALSE(text("sender.err").empty());
 }
 
+TEST_F(Cat, AListenerWaitsAsLongAsItIsTold) {
+    ChildProcess receiver = listen("> /dev/null", "--timeout 1");
+    EXPECT_TRUE(receiver.wait().exited_with(1)) << errors();
+    EXPECT_NE(text("receiver.err").find("nobody connected in time"), std::string::npos) << errors();
+}
+
+TEST_F(Cat, ASecondSenderIsRefusedByNameWhileTheFirstGoesOn) {
+    ChildProcess receiver = listen("");
+    ChildProcess first = send("");
+    ASSERT_TRUE(first.write_line("one"));
+    ASSERT_EQ(receiver.read_line(), "one");
+    for (int i = 0; i < 2; ++i) {
+        ChildProcess second =
+            run(in_quotes(address_) + " --timeout 1000", "< /dev/null", "late.err");
+        EXPECT_TRUE(second.wait().exited_with(1)) << text("late.err") << errors();
+        EXPECT_NE(text("late.err").find("it already receives from another sender"),
+                  std::string::npos)
+            << text("late.err");
+    }
+    ASSERT_TRUE(first.write_line("two"));
+    ASSERT_EQ(receiver.read_line(), "two");
+    first.close_input();
+    EXPECT_TRUE(first.wait().success()) << errors();
+    EXPECT_TRUE(receiver.wait().success()) << errors();
+}
+
 TEST_F(Cat, AWrongAddressIsRefusedWithTheAcceptedForms) {
     ChildProcess sender = run("'not an address'", "< /dev/null", "sender.err");
-    EXPECT_TRUE(sender.wait().exited_with(1));
+    EXPECT_TRUE(sender.wait().exited_with(2));
     EXPECT_NE(text("sender.err").find("not an address"), std::string::npos);
 }
 

@@ -51,6 +51,8 @@ TEST(Usage, AValueOutOfRangeIsNamed) {
     refuses({"demo", "--only", "pigeons"}, "pigeons", "flow-1", "message", "tcp");
     refuses({"demo", "--ring", "1000"}, "--ring 1000", "power of two");
     refuses({"demo", "--rounds", "0"}, "--rounds", "0");
+    refuses({"cat", "listen", "unix:/nowhere/x", "--timeout", "0"}, "--timeout", "0");
+    refuses({"cat", "not an address"}, "not an address");
     refuses({"soft", "run", "--mode", "wireless", "--", "true"}, "wireless");
 }
 

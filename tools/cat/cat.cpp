@@ -1,8 +1,10 @@
 // `millrace cat`: arguments, connection, exit status.
 #include "cat/cat.hpp"
 
+#include <exception>
 #include <memory>
-#include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -13,12 +15,47 @@
 #include "cat/protocol.hpp"
 #include "cat/sides.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/channel.hpp"
 
 namespace millrace::tools {
 
 namespace {
+
+constexpr std::chrono::seconds connect_patience{10};
+
+/// While one sender's stream is received: tells every other who connects that it comes too late,
+/// at once, on a thread that sleeps until then. The receiving thread may be held up by its output.
+class Refuser {
+  public:
+    explicit Refuser(message::Listener listener) : listener_{std::move(listener)} {
+        const base::SignalsBlocked blocked;  // they are the receiving thread's
+        thread_ = std::jthread{[this] { run(); }};
+    }
+    Refuser(const Refuser&) = delete;
+    Refuser& operator=(const Refuser&) = delete;
+    ~Refuser() { over_.request(); }
+
+  private:
+    void run() noexcept {
+        const auto until_over = base::Deadline::never().cancelled_by(over_);
+        while (!over_.requested()) {
+            try {
+                message::Channel late = listener_.accept(until_over);
+                say_and_close(late, {.kind = NoteKind::busy}, false);
+            } catch (const std::exception&) {
+                // Of the late one, and it hears of it; or there is nothing to accept with, and it
+                // waits in vain.
+                std::this_thread::sleep_for(std::chrono::milliseconds{50});
+            }
+        }
+    }
+
+    message::Listener listener_;
+    base::Cancellation over_;
+    std::jthread thread_;
+};
 
 Transferred copy(const CatOptions& options) {
     const connect::Address address = connect::Address::parse(options.address);
@@ -30,13 +67,16 @@ Transferred copy(const CatOptions& options) {
         if (options.progress) {
             fmt::print(stderr, "listening on {}\n", listener.address().to_string());
         }
-        message::Channel channel =
-            listener.accept(base::Deadline::never().cancelled_by(interruption()));
+        const base::Deadline deadline =
+            options.timeout ? base::Deadline::after(*options.timeout) : base::Deadline::never();
+        message::Channel channel = listener.accept(deadline.cancelled_by(interruption()));
+        const Refuser refuser{std::move(listener)};
         return receive_stream(channel, STDOUT_FILENO, options.checksum, options.progress);
     }
     message::Channel channel =
         message::connect(address, channel_options,
-                         base::Deadline::after(options.timeout).cancelled_by(interruption()));
+                         base::Deadline::after(options.timeout.value_or(connect_patience))
+                             .cancelled_by(interruption()));
     return send_stream(channel, STDIN_FILENO, options.checksum, options.progress);
 }
 
@@ -46,7 +86,7 @@ int run_cat(const CatOptions& options) {
     const Interruption interruptible;
     try {
         const Transferred done = copy(options);
-        if (done.checksummed) {
+        if (done.show_checksum) {
             fmt::print(stderr, "xxh3 {:016x}  {} bytes\n", done.checksum, done.bytes);
         }
         return 0;
@@ -61,7 +101,6 @@ void add_cat(CLI::App& program, Action& chosen) {
         "cat", "Copy any amount of bytes: cat listen ADDRESS > out, cat ADDRESS < in");
     auto options = std::make_shared<CatOptions>();
     auto words = std::make_shared<std::vector<std::string>>();
-    auto timeout = std::make_shared<unsigned>(10);
     command
         ->add_option("address", *words,
                      "[listen] host:port or unix:PATH; the listening side writes the output")
@@ -69,20 +108,24 @@ void add_cat(CLI::App& program, Action& chosen) {
         ->expected(1, 2);
     command->add_flag("--progress", options->progress, "Show amount and rate on standard error");
     command->add_flag("--checksum", options->checksum,
-                      "Compare an XXH3 of the stream end to end, and print it on both sides");
-    command->add_option("--timeout", *timeout, "Seconds to wait for the listening side")
-        ->capture_default_str();
+                      "Print the XXH3 of the stream, which both sides compare, on both sides");
+    command
+        ->add_option_function<unsigned>(
+            "--timeout",
+            [options](unsigned seconds) { options->timeout = std::chrono::seconds{seconds}; },
+            "Seconds to wait for the other side (default: 10 for the listening side; for a "
+            "sender, as long as it takes)")
+        ->check(CLI::Range(1u, 31'536'000u));
     command->add_option("--device", options->device, "Name of the device (see millrace devices)");
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;
         if (options->listen && words->front() != "listen") {
-            throw CLI::ValidationError{"cat",
-                                       "before the address only the word `listen` may "
-                                       "stand, not `" +
-                                           words->front() + "`"};
+            throw CLI::ValidationError{
+                "before the address only the word 'listen' may stand, not '" + words->front() + "'",
+                CLI::ExitCodes::ValidationError};
         }
         options->address = words->back();
-        options->timeout = std::chrono::seconds{*timeout};
+        refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });
         chosen = [options] { return run_cat(*options); };
     });
 }

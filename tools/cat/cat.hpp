@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "command.hpp"
@@ -11,11 +11,13 @@ namespace millrace::tools {
 
 struct CatOptions {
     std::string address;
-    bool listen = false;               ///< receive: standard output; else send: standard input
-    bool progress = false;             ///< amount and rate to standard error
-    bool checksum = false;             ///< compare and print; asked for by one side, both do it
-    std::chrono::seconds timeout{10};  ///< sender: how long to try to connect
-    std::string device;                ///< empty: the default
+    bool listen = false;    ///< receive: standard output; else send: standard input
+    bool progress = false;  ///< amount and rate to standard error
+    bool checksum = false;  ///< print what is compared anyway; asked for by one side, both do it
+    /// How long to wait for the other side; else 10 s for a listening one, and for a sender as
+    /// long as it takes.
+    std::optional<std::chrono::seconds> timeout;
+    std::string device;  ///< empty: the default
 };
 
 /// Copies until the end of the stream. Returns the exit status: 0 only if everything was written

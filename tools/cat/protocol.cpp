@@ -10,10 +10,10 @@ namespace millrace::tools {
 
 using base::ErrorCode;
 
-bool exchange_hellos(message::Channel& channel, bool want_checksum) {
+bool exchange_hellos(message::Channel& channel, bool show_checksum) {
     const auto deadline = base::Deadline::after(note_patience).cancelled_by(interruption());
-    Note mine;
-    if (want_checksum) mine.flags |= Note::wants_checksum;
+    Note mine{.flags = Note::has_checksum};
+    if (show_checksum) mine.flags |= Note::shows_checksum;
     base::Status status = channel.send(mine.bytes(), deadline);
     std::optional<Note> theirs;
     if (status == base::Status::ok) {
@@ -24,12 +24,18 @@ bool exchange_hellos(message::Channel& channel, bool want_checksum) {
     if (theirs && theirs->kind == NoteKind::interrupted) {
         throw_failed(*theirs, channel.link().peer_name(), "greet the other end");
     }
-    if (!theirs || theirs->kind != NoteKind::hello) {
+    if (theirs && theirs->kind == NoteKind::busy) {
+        throw base::Error{ErrorCode::refused, "greet the other end", channel.link().peer_name(),
+                          "it already receives from another sender, and takes one alone",
+                          "start a `millrace cat listen` on another address, or wait until that "
+                          "sender has finished and the receiver is started again"};
+    }
+    if (!theirs || theirs->kind != NoteKind::hello || (theirs->flags & Note::has_checksum) == 0) {
         throw base::Error{ErrorCode::protocol, "greet the other end", channel.link().peer_name(),
                           "it does not speak as `millrace cat` does",
                           "use the same version of millrace on both sides"};
     }
-    return ((mine.flags | theirs->flags) & Note::wants_checksum) != 0;
+    return ((mine.flags | theirs->flags) & Note::shows_checksum) != 0;
 }
 
 void throw_ended(message::Channel& channel, base::Status status, const std::string& attempted) {

@@ -7,13 +7,17 @@
 //   Note end {total, checksum}          ->
 //                                           <-   Note end {total, checksum}: all is written
 //
+// Both sides compute the checksum of every stream and compare.
+//
 // Either side may say Note failed {error} (an errno value, or 0) or Note interrupted instead: the
-// sender behind an empty message, the receiver at any time. Then it closes.
+// sender behind an empty message, the receiver at any time. Then it closes. A receiver that has a
+// sender already answers the hello of any other with Note busy.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,11 +29,12 @@
 
 namespace millrace::tools {
 
-enum class NoteKind : std::uint32_t { hello = 1, end = 2, failed = 3, interrupted = 4 };
+enum class NoteKind : std::uint32_t { hello = 1, end = 2, failed = 3, interrupted = 4, busy = 5 };
 
 struct Note {
     static constexpr std::uint32_t magic_value = 0x3143524d;  // "MRC1"
-    static constexpr std::uint32_t wants_checksum = 1;
+    static constexpr std::uint32_t has_checksum = 1;          ///< of every hello
+    static constexpr std::uint32_t shows_checksum = 2;        ///< the user wants to see it
 
     std::uint32_t magic = magic_value;
     NoteKind kind = NoteKind::hello;
@@ -51,22 +56,21 @@ struct Note {
 };
 static_assert(sizeof(Note) == 32, "the wire format has no gaps");
 
-/// XXH3 (64 bits) of a stream, or nothing if nobody wants it.
+/// XXH3 (64 bits) of a stream.
 class StreamChecksum {
   public:
-    explicit StreamChecksum(bool wanted) : state_{wanted ? XXH3_createState() : nullptr} {
-        if (state_ != nullptr) XXH3_64bits_reset(state_);
+    StreamChecksum() : state_{XXH3_createState()} {
+        if (state_ == nullptr) throw std::bad_alloc{};
+        XXH3_64bits_reset(state_);
     }
     StreamChecksum(const StreamChecksum&) = delete;
     StreamChecksum& operator=(const StreamChecksum&) = delete;
     ~StreamChecksum() { XXH3_freeState(state_); }
 
     void add(std::span<const std::byte> bytes) noexcept {
-        if (state_ != nullptr) XXH3_64bits_update(state_, bytes.data(), bytes.size());
+        XXH3_64bits_update(state_, bytes.data(), bytes.size());
     }
-    [[nodiscard]] std::uint64_t value() const noexcept {
-        return state_ != nullptr ? XXH3_64bits_digest(state_) : 0;
-    }
+    [[nodiscard]] std::uint64_t value() const noexcept { return XXH3_64bits_digest(state_); }
 
   private:
     XXH3_state_t* state_;
@@ -80,8 +84,9 @@ inline constexpr std::chrono::milliseconds look_interval{250};
 inline constexpr std::size_t cat_ring_bytes = std::size_t{1} << 20;
 inline constexpr std::size_t cat_chunk_bytes = std::size_t{128} << 10;
 
-/// Sends our hello and hears the peer's. True: checksums are wanted. Throws Error.
-[[nodiscard]] bool exchange_hellos(message::Channel& channel, bool want_checksum);
+/// Sends our hello and hears the peer's. True: one of the two wants the checksum to be shown.
+/// Throws Error.
+[[nodiscard]] bool exchange_hellos(message::Channel& channel, bool show_checksum);
 
 /// The Error for a channel that ended, by `status`, before the stream did.
 [[noreturn]] void throw_ended(message::Channel& channel, base::Status status,

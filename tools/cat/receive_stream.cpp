@@ -25,8 +25,8 @@ struct OutputFailed {
 
 class Receiver {
   public:
-    Receiver(message::Channel& channel, int output, bool checksum, bool progress)
-        : channel_{channel}, output_{output}, checksum_{checksum}, rate_{progress} {}
+    Receiver(message::Channel& channel, int output, bool progress)
+        : channel_{channel}, output_{output}, rate_{progress} {}
 
     Note run() {
         std::optional<Note> end;
@@ -104,10 +104,10 @@ class Receiver {
 
 }  // namespace
 
-Transferred receive_stream(message::Channel& channel, int output, bool want_checksum,
+Transferred receive_stream(message::Channel& channel, int output, bool show_checksum,
                            bool progress) {
-    const bool checksum = exchange_hellos(channel, want_checksum);
-    Receiver receiver{channel, output, checksum, progress};
+    const bool show = exchange_hellos(channel, show_checksum);
+    Receiver receiver{channel, output, progress};
     try {
         const Note end = receiver.run();
         const auto deadline = base::Deadline::after(note_patience);
@@ -117,7 +117,7 @@ Transferred receive_stream(message::Channel& channel, int output, bool want_chec
         }
         // The sender may have heard it and be gone already.
         (void)channel.close(deadline);
-        return {end.total, end.checksum, checksum};
+        return {end.total, end.checksum, show};
     } catch (const Interrupted&) {
         say_and_close(channel, {.kind = NoteKind::interrupted}, false);
         throw base::Error{base::ErrorCode::cancelled,

@@ -24,8 +24,8 @@ struct Interrupted {};
 
 class Sender {
   public:
-    Sender(message::Channel& channel, int input, bool checksum, bool progress)
-        : channel_{channel}, input_{input}, checksum_{checksum}, rate_{progress} {
+    Sender(message::Channel& channel, int input, bool progress)
+        : channel_{channel}, input_{input}, rate_{progress} {
         struct stat facts {};
         regular_ = fstat(input, &facts) == 0 && S_ISREG(facts.st_mode);
     }
@@ -185,13 +185,13 @@ class Sender {
 
 }  // namespace
 
-Transferred send_stream(message::Channel& channel, int input, bool want_checksum, bool progress) {
-    const bool checksum = exchange_hellos(channel, want_checksum);
-    Sender sender{channel, input, checksum, progress};
+Transferred send_stream(message::Channel& channel, int input, bool show_checksum, bool progress) {
+    const bool show = exchange_hellos(channel, show_checksum);
+    Sender sender{channel, input, progress};
     try {
         const Note end = sender.run();
         (void)channel.close(base::Deadline::after(note_patience));
-        return {end.total, end.checksum, checksum};
+        return {end.total, end.checksum, show};
     } catch (const Interrupted&) {
         say_and_close(channel, {.kind = NoteKind::interrupted}, !sender.data_ended());
         throw base::Error{base::ErrorCode::cancelled,
