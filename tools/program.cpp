@@ -8,9 +8,11 @@
 
 #include "bench.hpp"
 #include "cat/cat.hpp"
+#include "completion.hpp"
 #include "demo.hpp"
 #include "devices.hpp"
 #include "doctor.hpp"
+#include "manual.hpp"
 #include "output.hpp"
 #include "soft.hpp"
 #include "version.hpp"
@@ -20,7 +22,7 @@ namespace {
 
 // In the order of `millrace --help`. A subcommand is added here and nowhere else.
 constexpr AddCommand* commands[] = {
-    add_demo, add_devices, add_doctor, add_cat, add_soft, add_bench,
+    add_demo, add_devices, add_doctor, add_cat, add_soft, add_bench, add_completion, add_manual,
 };
 
 /// The program and the chosen subcommands, each below the one before.
