@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "link_state.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
@@ -55,7 +57,9 @@ void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadli
     const std::vector<std::byte> answer = exchange(encode(own), deadline);
     if (answer.size() != address_bytes) {
         throw base::Error{base::ErrorCode::protocol, "open a second queue pair", link.peer_name,
-                          "its answer is none", "use the same version of the library at both ends"};
+                          fmt::format("the peer described its queue pair in {} bytes, not {}",
+                                      answer.size(), address_bytes),
+                          "use the same version of the library at both ends"};
     }
     verbs::QueuePairAddress other = link.other.queue_pair;
     other.number = other.packet_sequence = 0;
