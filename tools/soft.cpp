@@ -3,6 +3,9 @@
 // The program finds our libibverbs.so.1 through LD_LIBRARY_PATH: the programs that need libibverbs
 // load it, and no others (a shell that starts them, say). LD_PRELOAD reaches further, into
 // programs with a search path of their own (DT_RPATH), but also into every other one.
+//
+// What programs look for under /dev and /sys, a small library answers that is always preloaded: only
+// there can it stand before the C library. It loads nothing until somebody asks for such a file.
 #include "soft.hpp"
 
 #include <unistd.h>
@@ -28,18 +31,20 @@ struct RunOptions {
     std::string mode;
     std::string fabric;
     bool preload = false;
+    bool no_device_files = false;
     std::vector<std::string> command;
 };
 
-/// The drop-in beside this command, in the build tree (bin/ and lib/) as where it is installed.
-std::filesystem::path find_drop_in() {
+/// One of the libraries beside this command, in the build tree (bin/ and lib/) as where it is
+/// installed.
+std::filesystem::path find_library(const char* name, const char* target) {
     const auto command = std::filesystem::read_symlink("/proc/self/exe");
-    auto library = command.parent_path().parent_path() / "lib" / "millrace" / "libibverbs.so.1";
+    auto library = command.parent_path().parent_path() / "lib" / "millrace" / name;
     if (!std::filesystem::exists(library)) {
-        throw base::Error{base::ErrorCode::not_found, "find the drop-in library", library.string(),
-                          "there is no such file",
-                          "build the target millrace_ibverbs, or install the command together "
-                          "with lib/millrace"};
+        throw base::Error{base::ErrorCode::not_found, "find a library that the program needs",
+                          library.string(), "there is no such file",
+                          std::string{"build the target "} + target +
+                              ", or install the command together with lib/millrace"};
     }
     return library;
 }
@@ -59,7 +64,11 @@ int run(const RunOptions& options) {
             base::throw_errno(errno, "set the environment variable", "MILLRACE_SOFT_MODE");
         }
     }
-    const auto library = find_drop_in();
+    const auto library = find_library("libibverbs.so.1", "millrace_ibverbs");
+    if (!options.no_device_files) {
+        put_first("LD_PRELOAD",
+                  find_library("libmillrace_device_files.so", "millrace_device_files").string());
+    }
     if (options.preload) {
         put_first("LD_PRELOAD", library.string());
     } else {
@@ -99,6 +108,9 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     command->add_flag("--preload", options->preload,
                       "Use LD_PRELOAD in place of LD_LIBRARY_PATH, for programs that bring their "
                       "own search path");
+    command->add_flag("--no-device-files", options->no_device_files,
+                      "Preload nothing: /dev/infiniband and /sys/class/infiniband stay as the\n"
+                      "kernel has them, for programs that bear no preloaded library");
     command->add_option("program", options->command, "After --: the program and its arguments")
         ->required();
     return options;

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "device_files.hpp"
 #include "millrace/soft/device.hpp"
 #include "routes.hpp"
-#include "soft_sysfs.hpp"
 
 namespace soft = millrace::soft;
 using namespace millrace::ibverbs;
@@ -188,7 +188,7 @@ int ibv_get_pkey_index(ibv_context* context, std::uint8_t port, __be16 pkey) {
 }
 
 int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size) {
-    if (is_soft_sysfs(directory)) return read_soft_sysfs(directory, file, buffer, size);
+    if (is_device_folder(directory)) return read_device_file(directory, file, buffer, size);
     return system_ibv_read_sysfs_file(directory, file, buffer, size);
 }
 

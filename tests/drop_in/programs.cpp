@@ -18,10 +18,12 @@
 namespace millrace::test {
 namespace {
 
+/// As `millrace soft run` sets it.
 std::vector<std::string> environment_for(Loading loading) {
-    return {loading == Loading::preload ? std::string{"LD_PRELOAD=" MILLRACE_DROP_IN}
-                                        : std::string{"LD_LIBRARY_PATH=" MILLRACE_DROP_IN_FOLDER},
-            fmt::format("MILLRACE_FABRIC=drop-in-test-{}", getpid())};
+    const std::string files = MILLRACE_DROP_IN_FOLDER "/libmillrace_device_files.so";
+    const std::string fabric = fmt::format("MILLRACE_FABRIC=drop-in-test-{}", getpid());
+    if (loading == Loading::preload) return {"LD_PRELOAD=" MILLRACE_DROP_IN ":" + files, fabric};
+    return {"LD_LIBRARY_PATH=" MILLRACE_DROP_IN_FOLDER, "LD_PRELOAD=" + files, fabric};
 }
 
 bool somebody_listens(unsigned port, const char* table) {

@@ -241,6 +241,63 @@ TEST(Pyverbs, ImportsWhatItHasMade) {
     EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
 }
 
+TEST(DeviceFiles, AreWhatProgramsFindOfANic) {
+    for (const auto loading : {Loading::library_path, Loading::preload}) {
+        const auto outcome = run_on_soft_device(
+            {"/usr/bin/python3", MILLRACE_UNMODIFIED_FOLDER "/files.py", "soft0"}, loading);
+        EXPECT_TRUE(outcome.exit.success()) << outcome;
+        EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
+    }
+}
+
+class Ucx : public testing::TestWithParam<Command> {
+  protected:
+    void SetUp() override {
+        setenv("UCX_TLS", GetParam()[0].c_str(), 1);
+        setenv("UCX_NET_DEVICES", "soft0:1", 1);
+    }
+    void TearDown() override {
+        unsetenv("UCX_TLS");
+        unsetenv("UCX_NET_DEVICES");
+    }
+};
+
+// Tags, puts and active messages, of UCP over one transport.
+TEST_P(Ucx, EndsWellOnBothSides) {
+    Command command{"ucx_perftest", "-w", "10"};
+    command.insert(command.end(), GetParam().begin() + 1, GetParam().end());
+    const auto pair = run_pair(command, Loading::library_path, perftest_patience);
+    ASSERT_TRUE(pair.success()) << pair;
+    EXPECT_THAT(pair.client.output, HasSubstr("Final:")) << pair;
+    for (const auto* output : {&pair.client.output, &pair.server.output}) {
+        EXPECT_THAT(*output, Not(HasSubstr("ERROR"))) << pair;
+    }
+}
+
+std::vector<Command> ucx_commands() {
+    std::vector<Command> commands;
+    for (const char* transport : {"rc_verbs,ud_verbs:aux", "ud_verbs"}) {  // rc is set up over ud
+        for (const char* test : {"tag_lat", "ucp_put_lat", "ucp_am_lat"}) {
+            commands.push_back({transport, "-t", test, "-s", "8", "-n", "500"});
+        }
+        for (const char* test : {"tag_bw", "ucp_put_bw", "ucp_am_bw"}) {
+            commands.push_back({transport, "-t", test, "-s", "100000", "-n", "100"});
+        }
+    }
+    return commands;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ucp, Ucx, testing::ValuesIn(ucx_commands()), name_of_parameter);
+
+TEST(UcxInfo, ListsTheTransportsOfTheDevice) {
+    const auto outcome = run_on_soft_device({"ucx_info", "-d"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    for (const char* transport : {"rc_verbs", "ud_verbs"}) {
+        EXPECT_THAT(outcome.output, testing::ContainsRegex(std::string{"Transport: "} + transport +
+                                                           "\n#  +Device: soft0:1"));
+    }
+}
+
 /// With the program's own memory made shared.
 class RemappedPerftest : public Perftest {
   protected:

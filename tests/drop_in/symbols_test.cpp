@@ -120,7 +120,7 @@ TEST(Forwarding, PassesFileReadsOfOtherDirectoriesOn) {
     EXPECT_EQ(ours("/proc/sys/kernel", "no such file", our_text, sizeof our_text), -1);
 }
 
-TEST(SoftSysfs, AnswersForTheFilesThatProgramsAskFor) {
+TEST(DeviceFiles, AreReadThroughLibibverbs) {
     const Libraries libraries;
     const auto read =
         libraries.both<int(const char*, const char*, char*, std::size_t)>("ibv_read_sysfs_file")
