@@ -151,11 +151,12 @@ ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::
                 soft::query_port(context, static_cast<std::uint8_t>(port), &attributes)) {
             return -error;
         }
-        for (int index = 0; index < attributes.gid_tbl_len && found < max_entries; ++index) {
+        for (int index = 0; index < attributes.gid_tbl_len; ++index) {
             ibv_gid_entry entry{};
             if (soft::query_gid_entry(context, port, static_cast<std::uint32_t>(index), &entry)) {
                 continue;  // an empty place of the table
             }
+            if (found == max_entries) return -EINVAL;
             std::memcpy(reinterpret_cast<char*>(entries) + found * entry_size, &entry,
                         sizeof entry);
             ++found;

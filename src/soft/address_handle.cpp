@@ -12,39 +12,52 @@
 #include "domains.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "port.hpp"
 
 namespace millrace::soft {
 namespace {
 
 constexpr std::uint8_t ib_transport = 0x1b;  ///< IBTA: next header of a GRH before a BTH
+constexpr std::uint8_t udp_protocol = 17;    ///< IBTA, annex A17: RoCE version 2 is UDP
+constexpr std::uint32_t udp_header_bytes = 8;
+
+[[nodiscard]] ibv_grh header_of(const ibv_global_route& route, const ibv_gid_entry& own) noexcept {
+    ibv_grh grh{};
+    const bool version_2 = own.gid_type == IBV_GID_TYPE_ROCE_V2;
+    grh.version_tclass_flow =
+        htobe32(std::uint32_t{6} << 28 | std::uint32_t{route.traffic_class} << 20 |
+                (route.flow_label & 0xfffff));
+    grh.next_hdr = version_2 ? udp_protocol : ib_transport;
+    grh.hop_limit = route.hop_limit;
+    grh.sgid = own.gid;
+    grh.dgid = route.dgid;
+    return grh;
+}
 
 }  // namespace
 
-bool leads_to_port(ibv_context* context, const ibv_ah_attr& attributes) noexcept {
-    ibv_port_attr port;
-    if (query_port(context, 1, &port) != 0) return false;
-    const bool by_lid = port.link_layer != IBV_LINK_LAYER_ETHERNET;
-    if (by_lid && attributes.dlid != port.lid) return false;
-    if (attributes.is_global == 0) return by_lid;
-    for (int index = 0; index < port.gid_tbl_len; ++index) {
-        ibv_gid gid;
-        if (query_gid(context, 1, index, &gid) != 0) continue;
-        if (std::memcmp(gid.raw, attributes.grh.dgid.raw, sizeof gid.raw) == 0) return true;
-    }
-    return false;
+ibv_grh header_for(const AddressHandle& ah, std::uint32_t transport_bytes) noexcept {
+    ibv_grh grh = ah.grh;
+    if (grh.next_hdr == udp_protocol) transport_bytes += udp_header_bytes;
+    grh.paylen = htobe16(static_cast<std::uint16_t>(transport_bytes));
+    return grh;
 }
 
-bool has_source(ibv_context* context, const ibv_ah_attr& attributes) noexcept {
-    ibv_gid gid;
-    return attributes.port_num == 1 &&
-           (attributes.is_global == 0 ||
-            query_gid(context, 1, attributes.grh.sgid_index, &gid) == 0);
+bool leads_to_port(ibv_context*, const ibv_ah_attr& attributes) noexcept {
+    if (attributes.is_global == 0) return attributes.dlid == port_lid;
+    return is_own_gid(attributes.grh.dgid);
+}
+
+bool has_source(ibv_context*, const ibv_ah_attr& attributes) noexcept {
+    if (attributes.port_num != 1) return false;
+    if (attributes.is_global == 0) return true;
+    const auto own = gid_at(attributes.grh.sgid_index);
+    return own && !is_empty(own->gid);
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
     const base::Uncancelled held;
-    if (!usable(pd) || attributes->port_num != 1 || attributes->sl > 15 ||
-        (attributes->is_global != 0 && attributes->grh.sgid_index != 0)) {
+    if (!usable(pd) || attributes->sl > 15 || !has_source(pd->context, *attributes)) {
         errno = EINVAL;
         return nullptr;
     }
@@ -56,21 +69,10 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
     ah->context = pd->context;
     ah->pd = pd;
     ah->attributes = *attributes;
-    ibv_gid own;
-    static_cast<void>(query_gid(pd->context, 1, 0, &own));
+    ah->reaches_host = leads_to_port(pd->context, *attributes);
     if (attributes->is_global != 0) {
-        const ibv_global_route& route = attributes->grh;
-        ah->multicast = is_multicast(route.dgid);
-        ah->reaches_host = std::memcmp(route.dgid.raw, own.raw, sizeof own.raw) == 0;
-        ah->grh.version_tclass_flow =
-            htobe32(std::uint32_t{6} << 28 | std::uint32_t{route.traffic_class} << 20 |
-                    (route.flow_label & 0xfffff));
-        ah->grh.next_hdr = ib_transport;
-        ah->grh.hop_limit = route.hop_limit;
-        ah->grh.sgid = own;
-        ah->grh.dgid = route.dgid;
-    } else {
-        ah->reaches_host = leads_to_port(pd->context, *attributes);
+        ah->multicast = is_multicast(attributes->grh.dgid);
+        ah->grh = header_of(attributes->grh, *gid_at(attributes->grh.sgid_index));
     }
     enter(pd);
     context_of(pd->context)->users.fetch_add(1);
@@ -85,13 +87,20 @@ int init_ah_from_wc(ibv_context*, std::uint8_t port, ibv_wc* completion, ibv_grh
     attributes->src_path_bits = completion->dlid_path_bits;
     attributes->port_num = port;
     if ((completion->wc_flags & IBV_WC_GRH) == 0) return 0;
-    const std::uint32_t words = be32toh(grh->version_tclass_flow);
     attributes->is_global = 1;
+    const std::uint32_t words = be32toh(grh->version_tclass_flow);
     attributes->grh.dgid = grh->sgid;
-    attributes->grh.sgid_index = 0;  // the port has one GID
     attributes->grh.flow_label = words & 0xfffff;
     attributes->grh.traffic_class = static_cast<std::uint8_t>(words >> 20 & 0xff);
     attributes->grh.hop_limit = 0xff;
+    const std::uint32_t type = grh->next_hdr == udp_protocol ? IBV_GID_TYPE_ROCE_V2
+                               : port_link_layer() == IBV_LINK_LAYER_ETHERNET
+                                   ? IBV_GID_TYPE_ROCE_V1
+                                   : IBV_GID_TYPE_IB;
+    // What came to a group says nothing of the port's own GID: then the first of the kind.
+    int index = index_of_gid(grh->dgid, type);
+    if (index < 0) index = type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;
+    attributes->grh.sgid_index = static_cast<std::uint8_t>(index);
     return 0;
 }
 

@@ -1,8 +1,6 @@
 // Implementation of datagram_send.hpp.
 #include "datagram_send.hpp"
 
-#include <endian.h>
-
 #include <cerrno>
 #include <cstdint>
 
@@ -156,9 +154,7 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
     if (ah.attributes.is_global != 0) {
         // What follows it: BTH, DETH, immediate, payload padded to words, ICRC.
         const std::uint32_t immediate = wr.opcode == IBV_WR_SEND_WITH_IMM ? 4 : 0;
-        grh = ah.grh;
-        grh.paylen =
-            htobe16(static_cast<std::uint16_t>(12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4));
+        grh = header_for(ah, 12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4);
         message.grh = &grh;
         message.flags |= completion_grh;
     }

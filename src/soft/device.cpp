@@ -2,11 +2,11 @@
 #include "millrace/soft/device.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "block_layout.hpp"
 #include "completion_queue.hpp"
@@ -18,20 +18,12 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
+#include "port.hpp"
 #include "queue_pair.hpp"
 #include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
 namespace {
-
-/// A locally administered identifier, the same in every process of the host.
-constexpr std::array<std::uint8_t, 8> guid_bytes{0x02, 0x4d, 0x52, 0xff, 0xfe, 0x00, 0x00, 0x01};
-
-[[nodiscard]] __be64 guid() noexcept {
-    __be64 value;
-    std::memcpy(&value, guid_bytes.data(), sizeof value);
-    return value;
-}
 
 struct Devices {
     ibv_device soft0{};
@@ -42,6 +34,9 @@ struct Devices {
         soft0.transport_type = IBV_TRANSPORT_IB;
         std::strcpy(soft0.name, "soft0");
         std::strcpy(soft0.dev_name, "uverbs_soft0");
+        // No such folders exist; where the drop-in is used, they are answered for.
+        std::strcpy(soft0.dev_path, "/sys/class/infiniband_verbs/uverbs_soft0");
+        std::strcpy(soft0.ibdev_path, "/sys/class/infiniband/soft0");
     }
 };
 
@@ -106,7 +101,7 @@ std::string describe_mode(const ibv_device*) {
 
 void check_mode(std::string_view mode) { static_cast<void>(parse_mode(mode)); }
 
-__be64 get_device_guid(ibv_device*) noexcept { return guid(); }
+__be64 get_device_guid(ibv_device*) noexcept { return device_guid(); }
 int get_device_index(ibv_device*) noexcept { return 0; }
 
 namespace {
@@ -178,6 +173,7 @@ template <class Make>
 
 ibv_context* open_or_throw(ibv_device*) {
     const base::Uncancelled held;
+    check_port_link_layer();
     auto opened = OpenedDevice::open();
     Descriptor command = opened->descriptor();
     return make_context(std::move(opened), command);
@@ -233,8 +229,8 @@ int close_device(ibv_context* public_context) noexcept {
 int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     *attributes = ibv_device_attr{};
     std::strcpy(attributes->fw_ver, "millrace 0.1.0");
-    attributes->node_guid = guid();
-    attributes->sys_image_guid = guid();
+    attributes->node_guid = device_guid();
+    attributes->sys_image_guid = device_guid();
     attributes->max_mr_size = ~std::uint64_t{0};
     attributes->page_size_cap = 0xfffff000;
     attributes->vendor_id = 0x024d52;  // the first bytes of our locally administered GUID
@@ -274,41 +270,37 @@ int query_port(ibv_context*, std::uint8_t port, ibv_port_attr* attributes) noexc
     attributes->state = IBV_PORT_ACTIVE;
     attributes->max_mtu = IBV_MTU_4096;
     attributes->active_mtu = IBV_MTU_4096;
-    attributes->gid_tbl_len = 1;
+    attributes->gid_tbl_len = count_gids();
     attributes->max_msg_sz = max_message_bytes;
     attributes->pkey_tbl_len = 1;
-    attributes->lid = 1;
-    attributes->sm_lid = 1;
+    attributes->lid = port_lid;
+    attributes->sm_lid = port_lid;
     attributes->max_vl_num = 1;
     attributes->subnet_timeout = 18;
     attributes->active_width = 2;   // 4x
     attributes->active_speed = 32;  // EDR
     attributes->phys_state = 5;     // LinkUp
-    attributes->link_layer = IBV_LINK_LAYER_INFINIBAND;
+    attributes->link_layer = port_link_layer();
     return 0;
 }
 
 int query_gid(ibv_context*, std::uint8_t port, int index, ibv_gid* gid) noexcept {
-    if (port != 1 || index != 0) {
+    const auto entry =
+        port == 1 && index >= 0 ? gid_at(static_cast<std::uint32_t>(index)) : std::nullopt;
+    if (!entry) {
         errno = EINVAL;
         return -1;
     }
-    std::memset(gid->raw, 0, sizeof gid->raw);
-    gid->raw[0] = 0xfe;  // link-local prefix
-    gid->raw[1] = 0x80;
-    std::memcpy(gid->raw + 8, guid_bytes.data(), guid_bytes.size());
+    *gid = entry->gid;
     return 0;
 }
 
-int query_gid_entry(ibv_context* context, std::uint32_t port, std::uint32_t index,
+int query_gid_entry(ibv_context*, std::uint32_t port, std::uint32_t index,
                     ibv_gid_entry* entry) noexcept {
     if (port != 1) return EINVAL;
-    if (index != 0) return ENODATA;
-    *entry = ibv_gid_entry{};
-    static_cast<void>(query_gid(context, 1, 0, &entry->gid));
-    entry->gid_index = 0;
-    entry->port_num = 1;
-    entry->gid_type = IBV_GID_TYPE_IB;
+    const auto found = gid_at(index);
+    if (!found || is_empty(found->gid)) return ENODATA;
+    *entry = *found;
     return 0;
 }
 

@@ -79,6 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-c"},
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-e", "-c"},
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-g", "0", "-c"},
+                    Command{"ibv_rc_pingpong", "-d", "soft0", "-g", "3", "-c"},
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-s", "1", "-n", "2000"},
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-s", "1000000", "-n", "100", "-c"},
                     Command{"ibv_rc_pingpong", "-d", "soft0", "-r", "1", "-n", "1000"},
@@ -159,6 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "64"},
                     Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "0"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "3"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
                     Command{"ib_send_lat", "-d", "soft0", "-a", "-n", "5"},
@@ -250,6 +252,48 @@ TEST(DeviceFiles, AreWhatProgramsFindOfANic) {
     }
 }
 
+TEST(Gids, AreTheHostsAddressesOnEthernetAndThePortsOwnOnInfiniband) {
+    for (const std::string link : {"ethernet", "infiniband"}) {
+        const auto outcome =
+            run_on_soft_device({"env", "MILLRACE_SOFT_LINK=" + link, "/usr/bin/python3",
+                                MILLRACE_UNMODIFIED_FOLDER "/gids.py", "soft0", link});
+        EXPECT_TRUE(outcome.exit.success()) << link << ": " << outcome;
+        EXPECT_THAT(outcome.output, HasSubstr("steps as they should be"));
+    }
+}
+
+TEST(Gids, AreThoseOfEthernetUnlessSomebodySaysOtherwise) {
+    const auto plain = run_on_soft_device({"ibv_devinfo", "-v", "-d", "soft0"});
+    EXPECT_THAT(plain.output, testing::ContainsRegex("link_layer:\t+Ethernet"));
+    EXPECT_THAT(plain.output, testing::ContainsRegex("GID\\[  3\\]:\t+::ffff:.*, RoCE v2"));
+}
+
+TEST(Gids, OfALinkLayerThatDoesNotExistAreRefused) {
+    const auto outcome = run_on_soft_device(
+        {"env", "MILLRACE_SOFT_LINK=token-ring", "ibv_devinfo", "-d", "soft0"});
+    EXPECT_FALSE(outcome.exit.success()) << outcome;
+    EXPECT_THAT(outcome.output, HasSubstr("MILLRACE_SOFT_LINK=token-ring"));
+    EXPECT_THAT(outcome.output, HasSubstr("set it to ethernet"));
+}
+
+// Programs that choose a GID, and programs that know nothing of GIDs, on both kinds of port.
+class OnInfiniband : public Pingpong {
+  protected:
+    void SetUp() override { setenv("MILLRACE_SOFT_LINK", "infiniband", 1); }
+    void TearDown() override { unsetenv("MILLRACE_SOFT_LINK"); }
+};
+
+TEST_P(OnInfiniband, EndsWellOnBothSides) {
+    const auto pair = run_pair(GetParam());
+    ASSERT_TRUE(pair.success()) << pair;
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, OnInfiniband,
+                         testing::Values(Command{"ibv_rc_pingpong", "-d", "soft0", "-c"},
+                                         Command{"ibv_ud_pingpong", "-d", "soft0", "-g", "0", "-c"},
+                                         Command{"ib_write_lat", "-d", "soft0", "-s", "8"}),
+                         name_of_parameter);
+
 class Ucx : public testing::TestWithParam<Command> {
   protected:
     void SetUp() override {
@@ -322,6 +366,7 @@ INSTANTIATE_TEST_SUITE_P(
     Datagrams, Perftest,
     testing::Values(Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-a", "-n", "5"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-x", "3"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-s", "64"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-b", "-n", "500"}),

@@ -49,6 +49,7 @@ ibv_context* import_device(int command_descriptor) noexcept;
 /// True if `import_device` knows it.
 [[nodiscard]] bool owns_descriptor(int command_descriptor) noexcept;
 int close_device(ibv_context* context) noexcept;
+/// The queries say the same of every context, and may be asked with none (null).
 int query_device(ibv_context* context, ibv_device_attr* attributes) noexcept;
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) noexcept;
 int query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) noexcept;

@@ -98,9 +98,10 @@ void devices(Objects& my, const std::string& wanted) {
     ibv_gid_entry entry{};
     WORKS(ibv_query_gid_ex, ibv_query_gid_ex(my.context, 1, 0, &entry, 0) == 0);
     works("_ibv_query_gid_ex", _ibv_query_gid_ex(my.context, 1, 0, &entry, 0, sizeof entry) == 0);
-    WORKS(ibv_query_gid_table, ibv_query_gid_table(my.context, &entry, 1, 0) == 1);
+    static ibv_gid_entry entries[256];
+    WORKS(ibv_query_gid_table, ibv_query_gid_table(my.context, entries, 256, 0) > 0);
     works("_ibv_query_gid_table",
-          _ibv_query_gid_table(my.context, &entry, 1, 0, sizeof entry) == 1);
+          _ibv_query_gid_table(my.context, entries, 256, 0, sizeof entries[0]) > 0);
     __be16 key = 0;
     WORKS(ibv_query_pkey, ibv_query_pkey(my.context, 1, 0, &key) == 0);
     WORKS(ibv_get_pkey_index, ibv_get_pkey_index(my.context, 1, key) == 0);

@@ -1,0 +1,46 @@
+// The soft device's one port: what it says of its link layer, and its table of GIDs. Called by the
+// queries (device.cpp) and by who judges an address (address_handle.cpp).
+//
+// As an Ethernet port (RoCE), each address has two places in the table, for RoCE version 1 and 2:
+//
+//   0, 1   the port's own link-local GID
+//   2, 3   the host's first IPv4 address, as ::ffff:a.b.c.d: index 3 is what most scripts name
+//   4, …   the other IPv4 addresses, then the IPv6 ones; by interface, the loopback's only if
+//          there are no others
+//
+// An address keeps its place as long as the process lives; where one goes, its places are empty.
+// As an InfiniBand port it has its own GID, at index 0, and no others.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace millrace::soft {
+
+inline constexpr std::uint16_t port_lid = 1;
+
+/// A locally administered identifier, the same in every process of the host.
+[[nodiscard]] __be64 device_guid() noexcept;
+
+/// IBV_LINK_LAYER_ETHERNET, or INFINIBAND, as MILLRACE_SOFT_LINK says. What it says wrongly is
+/// Ethernet here.
+[[nodiscard]] std::uint8_t port_link_layer() noexcept;
+/// Throws base::Error (invalid_argument) if MILLRACE_SOFT_LINK says what nobody understands.
+void check_port_link_layer();
+
+/// Looks at the host's addresses again and returns how many places the table has.
+[[nodiscard]] int count_gids() noexcept;
+/// Nothing: there is no such place. An empty place has an entry whose GID is zero.
+[[nodiscard]] std::optional<ibv_gid_entry> gid_at(std::uint32_t index) noexcept;
+/// Is it one of this host's? Looks at the addresses again where it was not.
+[[nodiscard]] bool is_own_gid(const ibv_gid& gid) noexcept;
+/// Where it is; -1: nowhere.
+[[nodiscard]] int index_of_gid(const ibv_gid& gid, std::uint32_t type) noexcept;
+
+[[nodiscard]] bool is_empty(const ibv_gid& gid) noexcept;
+/// ::ffff:a.b.c.d
+[[nodiscard]] bool is_ipv4(const ibv_gid& gid) noexcept;
+
+}  // namespace millrace::soft
