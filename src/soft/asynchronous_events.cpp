@@ -73,26 +73,21 @@ void acknowledge(Object& object, std::uint32_t& completed) noexcept {
 
 }  // namespace
 
-AsynchronousEvents::AsynchronousEvents(int liveness)
-    : epoll_{epoll_create1(EPOLL_CLOEXEC)}, queued_{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)} {
-    std::array<int, 2> bell{-1, -1};
-    const bool made = pipe2(bell.data(), O_NONBLOCK | O_CLOEXEC) == 0;
-    bell_read_ = Descriptor{bell[0]};
-    bell_write_ = Descriptor{bell[1]};
+AsynchronousEvents::AsynchronousEvents() : epoll_{epoll_create1(EPOLL_CLOEXEC)} {
+    if (epoll_) queued_ = Descriptor{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    if (queued_) bell_ = new_bell();
     const auto watch = [this](int descriptor) {
         epoll_event event{};
         event.events = EPOLLIN;
         event.data.fd = descriptor;
         return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
     };
-    if (!epoll_ || !queued_ || !made || !watch(queued_.get()) || !watch(bell[0]) ||
-        !watch(liveness)) {
-        base::throw_errno(errno, "open the soft device", "its descriptor for asynchronous events",
-                          "raise the limit on open files (ulimit -n)");
+    if (!bell_ || !watch(queued_.get()) || !watch(bell_.get())) {
+        base::throw_errno(errno, "open the soft device", "its descriptor for asynchronous events");
     }
 }
 
-void AsynchronousEvents::ring() noexcept { ring_bell(bell_write_.get()); }
+void AsynchronousEvents::ring() noexcept { ring_bell(bell_.get()); }
 
 void AsynchronousEvents::raise(const ibv_async_event& event) noexcept {
     const std::lock_guard guard{mutex_};
@@ -124,7 +119,7 @@ bool AsynchronousEvents::drain() noexcept {
     bool found = false;
     for (;;) {
         base::count_system_call();
-        const ssize_t got = read(bell_read_.get(), bytes.data(), bytes.size());
+        const ssize_t got = read(bell_.get(), bytes.data(), bytes.size());
         found |= got > 0;
         if (got != static_cast<ssize_t>(bytes.size())) return found;
     }

@@ -2,10 +2,11 @@
 // the device that no completion tells of. One queue per context behind its `async_fd`; who notices
 // something calls `raise_async_event`, who destroys an object calls `end_async_events`.
 //
-// `async_fd` is an epoll of three: an eventfd that is readable exactly while an event is queued; a
-// bell pipe, which peers ring when they have left something in a block that its owner has to know
-// although it may never poll (a fault, or the first request to a queue pair in RTR); the fabric's
-// liveness. After the latter two, ibv_get_async_event looks for what there is.
+// `async_fd` is an epoll of an eventfd that is readable exactly while an event is queued; a bell
+// pipe, which peers ring when they have left something in a block that its owner has to know
+// although it may never poll (a fault, or the first request to a queue pair in RTR); and the lives
+// of the peers that the context's queue pairs are connected to. After the latter two,
+// ibv_get_async_event looks for what there is.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -20,15 +21,14 @@ namespace millrace::soft {
 
 class AsynchronousEvents {
   public:
-    /// Throws `base::Error` if there are no descriptors left. `liveness`: a descriptor that becomes
-    /// readable when a peer may have gone; outlives this object.
-    explicit AsynchronousEvents(int liveness);
+    /// Throws `base::Error` if there are no descriptors left.
+    AsynchronousEvents();
 
     /// The descriptor for the program, which is the program's to set (O_NONBLOCK).
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }
     /// What peers ring, by its number: open as long as this object, so that the number never
     /// names something else while a queue pair says it.
-    [[nodiscard]] int bell() const noexcept { return bell_write_.get(); }
+    [[nodiscard]] int bell() const noexcept { return bell_.get(); }
 
     /// Rings the bell. Any thread, never blocks.
     void ring() noexcept;
@@ -54,8 +54,7 @@ class AsynchronousEvents {
     bool closed_ = false;
     Descriptor epoll_;
     Descriptor queued_;
-    Descriptor bell_read_;
-    Descriptor bell_write_;
+    Descriptor bell_;  ///< both ends of the pipe
 };
 
 /// Tells the program. Never blocks, never throws (without memory the event is lost); any thread,

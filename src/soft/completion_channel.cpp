@@ -17,6 +17,7 @@
 #include "context.hpp"
 #include "event_wait.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/standard_streams.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
@@ -48,16 +49,15 @@ void drain(int descriptor) noexcept {
 }
 
 void close_all(CompletionChannel& channel) noexcept {
-    for (const int descriptor :
-         {channel.fd, channel.bell_read, channel.bell_write, channel.timer}) {
+    for (const int descriptor : {channel.fd, channel.bell, channel.timer}) {
         if (descriptor >= 0) close(descriptor);
     }
 }
 
-/// What makes the channel's descriptor readable.
+/// What makes the channel's descriptor readable: of the peers, here all of them.
 [[nodiscard]] std::array<pollfd, 3> sources_of(const CompletionChannel& channel) noexcept {
     const int liveness = channel.owner->process->node().liveness_descriptor();
-    return {pollfd{channel.bell_read, POLLIN, 0}, pollfd{channel.timer, POLLIN, 0},
+    return {pollfd{channel.bell, POLLIN, 0}, pollfd{channel.timer, POLLIN, 0},
             pollfd{liveness, POLLIN, 0}};
 }
 
@@ -129,7 +129,7 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 
 }  // namespace
 
-void CompletionChannel::ring() noexcept { ring_bell(bell_write); }
+void CompletionChannel::ring() noexcept { ring_bell(bell); }
 
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
     if (delay.count() <= 0) delay = std::chrono::nanoseconds{1};
@@ -155,15 +155,14 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
         errno = ENOMEM;
         return nullptr;
     }
-    std::array<int, 2> bell{-1, -1};
-    channel->fd = epoll_create1(EPOLL_CLOEXEC);
-    channel->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    const bool made = pipe2(bell.data(), O_NONBLOCK | O_CLOEXEC) == 0;
-    channel->bell_read = bell[0];
-    channel->bell_write = bell[1];
-    if (!made || channel->fd < 0 || channel->timer < 0 || !watch(channel->fd, channel->bell_read) ||
-        !watch(channel->fd, channel->timer) ||
-        !watch(channel->fd, owner->process->node().liveness_descriptor())) {
+    channel->fd = base::above_standard_streams(epoll_create1(EPOLL_CLOEXEC));
+    if (channel->fd >= 0) {
+        channel->timer = base::above_standard_streams(
+            timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    }
+    if (channel->timer >= 0) channel->bell = new_bell().release();
+    if (channel->bell < 0 || !watch(channel->fd, channel->bell) ||
+        !watch(channel->fd, channel->timer)) {
         const int error = errno;
         close_all(*channel);
         delete channel;

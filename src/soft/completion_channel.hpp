@@ -1,5 +1,7 @@
 // Completion channels: a descriptor that becomes readable when an armed completion queue has got
-// something, from whatever process. An epoll of the bell pipe, a timer and the fabric's liveness.
+// something, from whatever process. An epoll of the bell pipe, a timer and the lives of the peers
+// that its queue pairs are connected to: each by itself, because the kernel bounds how many ways
+// may lead through nested epolls (500 through one, 100 through two).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,8 +21,7 @@ struct CompletionChannel : ibv_comp_channel {
     std::mutex mutex;  ///< the list and the turns; taken before a completion queue's lock
     std::vector<CompletionQueue*> queues;
     std::size_t next_queue = 0;
-    int bell_read = -1;
-    int bell_write = -1;
+    int bell = -1;  ///< both ends of the pipe
     int timer = -1;
     std::atomic<std::uint32_t> alarms{0};  ///< counts times the timer was read: set it again
     Context* owner = nullptr;

@@ -113,8 +113,7 @@ namespace {
     context->mode = context->opened->mode;
     context->process = context->opened->process;
     context->link = context->opened->link;
-    context->events =
-        std::make_unique<AsynchronousEvents>(context->process->node().liveness_descriptor());
+    context->events = std::make_unique<AsynchronousEvents>();
     context->process->add(*context->events);
     ibv_context& plain = context->context;
     plain.device = &devices().soft0;

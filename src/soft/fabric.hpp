@@ -103,6 +103,10 @@ class PeerNode {
     /// Asks the kernel now whether it is alive; false marks the peer as gone.
     [[nodiscard]] virtual bool still_there() noexcept { return alive(); }
 
+    /// Makes an epoll readable when it goes, until `Node::check_liveness` has found that. False,
+    /// with errno: it cannot be. Our own node has nothing to tell.
+    [[nodiscard]] virtual bool watch_from(int /*epoll*/) noexcept { return true; }
+
     /// Maps the block of queue pair `index` if its generation is `generation` (0: whatever it is
     /// now). nullopt: no such queue pair. The mapping stays until `unmap_block`.
     [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,
@@ -263,7 +267,8 @@ class Node {
 
     /// Looks (one system call) whether any peer has gone since; returns true if one has.
     virtual bool check_liveness() noexcept = 0;
-    /// Readable when `check_liveness` has something to find: for a completion channel's epoll.
+    /// Readable when `check_liveness` has something to find. To be polled, not to be put into an
+    /// epoll that there may be many of: see PeerNode::watch_from.
     [[nodiscard]] virtual int liveness_descriptor() const noexcept = 0;
 };
 

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -25,10 +27,7 @@ bool PeerLife::ask() noexcept {
 }
 
 Liveness::Liveness() : epoll_{::epoll_create1(EPOLL_CLOEXEC)} {
-    if (!epoll_) {
-        base::throw_errno(errno, "make the soft device's liveness watch", "this process",
-                          "raise the limit on open files (ulimit -n)");
-    }
+    if (!epoll_) base::throw_errno(errno, "make the soft device's liveness watch", "this process");
 }
 
 void Liveness::watch(PeerLife& life) {
@@ -49,6 +48,29 @@ void Liveness::watch(PeerLife& life) {
     }
 }
 
+bool Liveness::watch_from(int epoll, PeerLife& life) noexcept {
+    const std::scoped_lock lock{mutex_};
+    if (!watched_.contains(life.token)) return true;  // its end is known already
+    try {
+        // A closed epoll's number is another's now, or soon: its place is taken over.
+        if (std::find(life.watchers.begin(), life.watchers.end(), epoll) == life.watchers.end()) {
+            life.watchers.push_back(epoll);
+        }
+    } catch (const std::bad_alloc&) {
+        errno = ENOMEM;
+        return false;
+    }
+    epoll_event event{};
+    event.data.fd = -1;
+    event.events = EPOLLRDHUP;
+    // Of several connections of one channel to one peer, the first has done it.
+    if (::epoll_ctl(epoll, EPOLL_CTL_ADD, life.connection.get(), &event) != 0 && errno != EEXIST) {
+        return false;
+    }
+    event.events = EPOLLIN;
+    return ::epoll_ctl(epoll, EPOLL_CTL_ADD, life.process.get(), &event) == 0 || errno == EEXIST;
+}
+
 void Liveness::forget(PeerLife& life) noexcept {
     const std::scoped_lock lock{mutex_};
     remove(life);
@@ -57,8 +79,13 @@ void Liveness::forget(PeerLife& life) noexcept {
 void Liveness::remove(PeerLife& life) noexcept {
     if (watched_.erase(life.token) == 0) return;
     // Explicitly: closing is not enough while a fork's child has the same descriptors.
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life.connection.get(), nullptr);
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, life.process.get(), nullptr);
+    const auto leave = [&life](int epoll) {
+        ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.connection.get(), nullptr);
+        ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.process.get(), nullptr);
+    };
+    leave(epoll_.get());
+    for (const int epoll : life.watchers) leave(epoll);
+    life.watchers.clear();
 }
 
 bool Liveness::check() noexcept {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "descriptor.hpp"
 
@@ -16,7 +17,8 @@ struct PeerLife {
     Descriptor connection;  ///< to its listening socket: hangs up on exit, exec and close
     Descriptor process;     ///< pidfd: exit, even if a child holds the socket open
     std::atomic<bool> gone{false};
-    std::uint64_t token = 0;  ///< Liveness's own
+    std::uint64_t token = 0;    ///< Liveness's own
+    std::vector<int> watchers;  ///< epolls of others that watch it, with Liveness's mutex
 
     /// Asks the kernel now; remembers a "gone".
     [[nodiscard]] bool ask() noexcept;
@@ -27,6 +29,9 @@ class Liveness {
     Liveness();                  ///< Throws `base::Error`.
     void watch(PeerLife& life);  ///< until `forget`
     void forget(PeerLife& life) noexcept;
+    /// Makes another epoll readable, too, from the end of `life` until `check` has found that. It
+    /// may be closed at any time. False, with errno: it cannot be.
+    [[nodiscard]] bool watch_from(int epoll, PeerLife& life) noexcept;
     /// As Node::check_liveness.
     bool check() noexcept;
     [[nodiscard]] int descriptor() const noexcept { return epoll_.get(); }

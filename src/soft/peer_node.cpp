@@ -97,6 +97,7 @@ class ProcessNode final : public RemoteNode {
     bool asymmetric_fences() const noexcept override { return asymmetric_fences_; }
     bool alive() const noexcept override { return !life_.gone.load(std::memory_order_acquire); }
     bool still_there() noexcept override { return life_.ask() && !is_ending(); }
+    bool watch_from(int epoll) noexcept override { return liveness_->watch_from(epoll, life_); }
 
     bool same_process() noexcept override {
         if (!alive()) return false;

@@ -13,6 +13,7 @@
 #include "domains.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/base/wait.hpp"
@@ -60,6 +61,22 @@ void QueuePair::show_pending() noexcept {
 
 // --- the connection -----------------------------------------------------------------------------
 
+// Whoever waits for an event of this queue pair hears of its peer's death.
+void QueuePair::watch_peer() const noexcept {
+    const auto watch = [&](int epoll) {
+        if (peer->watch_from(epoll)) return;
+        base::log(base::LogLevel::warn, "soft",
+                  "watch the life of process {} for queue pair {:#x}: {}; who waits for an event "
+                  "without a limit may not be told of its death: raise fs.epoll.max_user_watches",
+                  peer->pid(), qp_num, base::describe_errno(errno));
+    };
+    watch(owner->events->descriptor());
+    if (send_cq->channel != nullptr) watch(send_cq->channel->fd);
+    if (recv_cq->channel != nullptr && recv_cq->channel != send_cq->channel) {
+        watch(recv_cq->channel->fd);
+    }
+}
+
 void QueuePair::connect() noexcept {
     mode_refused = false;
     told_of_way_there = told_of_way_here = false;
@@ -78,7 +95,7 @@ void QueuePair::connect() noexcept {
     mine.type = qp_type;
     const auto bell_of = [](ibv_cq* cq) {
         const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
-        return channel == nullptr ? -1 : channel->bell_write;
+        return channel == nullptr ? -1 : channel->bell;
     };
     mine.bell_send = bell_of(send_cq);
     mine.bell_receive = bell_of(recv_cq);
@@ -124,6 +141,7 @@ void QueuePair::connect() noexcept {
         peer = std::move(found);
         peer_block = *mapped;
         peer_view = *view;
+        watch_peer();
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", destination,
                   error.what());
@@ -993,7 +1011,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         control.pd.store(static_cast<ProtectionDomain*>(pd)->number, std::memory_order_relaxed);
         const auto bell_of = [](ibv_cq* cq) {
             const auto* channel = static_cast<CompletionQueue*>(cq)->soft_channel;
-            return channel == nullptr ? -1 : channel->bell_write;
+            return channel == nullptr ? -1 : channel->bell;
         };
         control.bell_send.store(bell_of(qp->send_cq), std::memory_order_relaxed);
         control.bell_receive.store(bell_of(qp->recv_cq), std::memory_order_relaxed);

@@ -215,6 +215,7 @@ struct QueuePair : ExtendableQueuePair {
     /// queue pair not yet visible; the process mutex as well.
     void connect() noexcept;
     void disconnect() noexcept;
+    void watch_peer() const noexcept;
 
     /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
     /// at work. With the process mutex.

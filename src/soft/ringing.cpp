@@ -1,12 +1,26 @@
 #include "ringing.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
 
 #include "fabric.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
+
+Descriptor new_bell() noexcept {
+    std::array<int, 2> ends{-1, -1};
+    if (pipe2(ends.data(), O_NONBLOCK | O_CLOEXEC) != 0) return {};
+    const Descriptor reading{ends[0]}, writing{ends[1]};
+    char path[32];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", writing.get());
+    return Descriptor{::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
+}
 
 void ring_bell(int descriptor) noexcept {
     const base::Uncancelled held;

@@ -13,6 +13,10 @@ namespace millrace::soft {
 
 class PeerNode;
 
+/// A pipe of which both ends are one descriptor, non-blocking; none, with errno, if there is none
+/// to be had.
+[[nodiscard]] Descriptor new_bell() noexcept;
+
 /// Writes a byte into the bell pipe `descriptor` (-1: there is none). A full pipe is a bell that
 /// rings already.
 void ring_bell(int descriptor) noexcept;

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cstdint>
@@ -244,6 +246,40 @@ TEST(Link, OfAThousandthConnectionIsAsGoodAsTheFirst) {
         ASSERT_EQ(a.peer_now(), PeerState::alive);
         a.say_goodbye();
     }
+}
+
+TEST(Link, IsOneOfMoreThanFiveHundredToAProcessAndEachHearsOfItsDeath) {
+    constexpr std::size_t count = 520;
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < 8 * count) GTEST_SKIP() << "too few descriptors are allowed here";
+    const auto endpoint = Endpoint::open();
+    Listener listener = Listener::listen(fresh_address(), {.endpoint = endpoint});
+    ChildProcess child = ChildProcess::start(
+        "connect_many_and_stay", {listener.address().to_string(), std::to_string(count)});
+    std::vector<Link> links;
+    for (std::size_t i = 0; i < count; ++i) links.push_back(listener.accept(soon()));
+    ASSERT_EQ(child.read_line(), "connected");
+    child.kill_and_wait();
+    for (Link& link : links) {
+        // A program that waits for an event, and looks at nothing else.
+        pollfd entry{link.channel().descriptor(), POLLIN, 0};
+        if (endpoint->context().is_soft()) ASSERT_EQ(poll(&entry, 1, 20'000), 1);
+        ASSERT_TRUE(eventually([&] { return link.peer_now() == PeerState::lost; }));
+    }
+}
+
+MILLRACE_CHILD(connect_many_and_stay) {
+    std::vector<Link> links;
+    const auto endpoint = Endpoint::open();
+    for (unsigned long n = std::stoul(arguments.at(1)); n != 0; --n) {
+        links.push_back(
+            connect(Address::parse(arguments.at(0)), {.endpoint = endpoint}, soon()));
+    }
+    millrace::test::say("connected");
+    return millrace::test::hear() ? 0 : 1;
 }
 
 TEST(LinkParker, WakesForACompletion) {

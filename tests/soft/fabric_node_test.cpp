@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -393,6 +394,28 @@ TEST(FabricPeer, IsNoticedToBeGoneWhenItsNodeIsClosed) {
     child.write_line("close");
     EXPECT_TRUE(notices_a_death(*node));
     EXPECT_FALSE(peer->alive());
+}
+
+TEST(FabricPeer, TellsAnEpollOfItsEndUntilThatIsNoticed) {
+    const auto node = Node::join(fabric_of_test());
+    std::uint32_t number = 0;
+    ChildProcess child = start_member(fabric_of_test(), number);
+    const auto peer = node->peer(number);
+    ASSERT_NE(peer, nullptr);
+    const Descriptor epoll{::epoll_create1(EPOLL_CLOEXEC)};
+    const auto is_readable = [&](int milliseconds) {
+        pollfd sign{epoll.get(), POLLIN, 0};
+        return ::poll(&sign, 1, milliseconds) == 1;
+    };
+    ASSERT_TRUE(peer->watch_from(epoll.get()));
+    ASSERT_TRUE(peer->watch_from(epoll.get())) << "of two connections to one peer";
+    EXPECT_FALSE(is_readable(0));
+    child.kill_and_wait();
+    EXPECT_TRUE(is_readable(20'000));
+    EXPECT_TRUE(notices_a_death(*node));
+    EXPECT_FALSE(is_readable(0)) << "it would keep its program awake for ever";
+    EXPECT_TRUE(peer->watch_from(epoll.get()));
+    EXPECT_FALSE(is_readable(0)) << "the end is known already";
 }
 
 TEST(FabricPeer, IsNoticedToBeGoneWhenItExecutesAnotherProgram) {
