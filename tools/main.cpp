@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "millrace/base/log.hpp"
+#include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
 #include "program.hpp"
 
@@ -33,6 +34,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    millrace::base::open_standard_streams();
     int status = 1;
     try {
         status = run(argc, argv);

@@ -17,6 +17,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/standard_streams.hpp"
 
 namespace millrace::base {
 namespace {
@@ -68,7 +69,8 @@ std::vector<std::pair<std::string, std::uint64_t>> read_cells(void* memory, std:
 
 /// Maps the page behind `path` if it is one of ours, and copies what it says.
 bool read_page(const std::string& path, int pid, StatisticsPage::Snapshot& snapshot) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int file =
+        above_standard_streams(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file < 0) return false;
     bool good = false;
     struct stat status {};
@@ -116,11 +118,9 @@ StatisticsPage::StatisticsPage(std::string_view title,
 
     const auto file_name = fmt::format("{}{}", name_prefix, title);
     const std::size_t size = size_of_page(names.size());
-    const int file = ::memfd_create(file_name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (file < 0) {
-        throw_errno(errno, "create a statistics page", object,
-                    "raise the limit of open files (ulimit -n)");
-    }
+    const int file = above_standard_streams(
+        ::memfd_create(file_name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (file < 0) throw_errno(errno, "create a statistics page", object);
     // fallocate, not ftruncate: memory that is missing must be told here, not by SIGBUS later.
     const int allocated = ::posix_fallocate(file, 0, static_cast<off_t>(size));
     if (allocated != 0 || ::fcntl(file, F_ADD_SEALS, seals) != 0) {

@@ -6,13 +6,16 @@
 #include <cstdint>
 #include <utility>
 
+#include "millrace/base/standard_streams.hpp"
+
 namespace millrace::connect {
 
 class Descriptor {
   public:
     Descriptor() noexcept = default;
-    /// Takes `number` (negative: none).
-    explicit Descriptor(int number) : number_{number} {
+    /// Takes a new descriptor (negative: none), or with 0 to 2, which are the program's standard
+    /// streams, a copy of it above them.
+    explicit Descriptor(int number) : number_{base::above_standard_streams(number)} {
         if (number_ >= 0) generation_ = adopt(number_);
     }
     Descriptor(Descriptor&& other) noexcept

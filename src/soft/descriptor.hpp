@@ -1,16 +1,20 @@
-// A file descriptor with one owner. Used throughout the fabric.
+// A file descriptor with one owner, never one of the program's standard streams. Used throughout the
+// fabric.
 #pragma once
 
 #include <unistd.h>
 
 #include <utility>
 
+#include "millrace/base/standard_streams.hpp"
+
 namespace millrace::soft {
 
 class Descriptor {
   public:
     Descriptor() noexcept = default;
-    explicit Descriptor(int number) noexcept : number_{number} {}
+    /// Takes a new descriptor (negative: none), or with 0 to 2 a copy of it above them.
+    explicit Descriptor(int number) noexcept : number_{base::above_standard_streams(number)} {}
     Descriptor(Descriptor&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
     Descriptor& operator=(Descriptor&& other) noexcept {
         if (this != &other) {

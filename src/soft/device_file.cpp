@@ -40,8 +40,7 @@ DeviceFile::DeviceFile(std::uint32_t node_number, const NodeIdentity& identity,
     // Before Linux 5.1 those who are handed it can write to it.
     if (!mapping_ || (::fcntl(file_.get(), F_ADD_SEALS, seals | F_SEAL_FUTURE_WRITE) != 0 &&
                       ::fcntl(file_.get(), F_ADD_SEALS, seals) != 0)) {
-        base::throw_errno(errno, "open the soft device", "the file of its command descriptor",
-                          "raise the limit on open files (ulimit -n)");
+        base::throw_errno(errno, "open the soft device", "the file of its command descriptor");
     }
     DeviceFacts facts{};
     facts.version = layout_version;

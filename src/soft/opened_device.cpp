@@ -45,10 +45,9 @@ constexpr std::uint32_t handles_of_borrowers = 1 << 20;
 static_assert(handles_of_borrowers >= domain_handles && handles_of_borrowers >= regions_per_node);
 
 [[nodiscard]] Descriptor duplicate(int descriptor) {
-    Descriptor copy{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)};
+    Descriptor copy{::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)};
     if (!copy) {
-        base::throw_errno(errno, "open the soft device", "its command descriptor",
-                          "raise the limit on open files (ulimit -n)");
+        base::throw_errno(errno, "open the soft device", "its command descriptor");
     }
     return copy;
 }

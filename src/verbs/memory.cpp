@@ -18,6 +18,7 @@
 #include "available_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/standard_streams.hpp"
 
 namespace millrace::verbs {
 namespace {
@@ -41,7 +42,8 @@ Mapping map_sealed(std::size_t size, std::size_t page_size, unsigned flags) noex
         return mapping;
     }
     mapping.size = (size + page_size - 1) / page_size * page_size;
-    const int descriptor = memfd_create("millrace-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags);
+    const int descriptor = base::above_standard_streams(
+        memfd_create("millrace-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
     if (descriptor < 0) {
         mapping.error = errno;
         return mapping;

@@ -180,6 +180,14 @@ TEST_F(Cat, AnUnreadableInputIsAnErrorOnBothSides) {
     EXPECT_NE(text("sender.err").find("EISDIR"), std::string::npos) << errors();
 }
 
+TEST_F(Cat, AClosedInputIsAnEmptyOne) {
+    ChildProcess receiver = listen("> " + in_quotes(path("out")));
+    ChildProcess sender = send("<&-");
+    EXPECT_TRUE(sender.wait().success()) << text("sender.err");
+    EXPECT_TRUE(receiver.wait().success()) << text("receiver.err");
+    EXPECT_EQ(text("out"), "");
+}
+
 TEST_F(Cat, NothingListeningIsAnErrorAfterTheTimeout) {
     ChildProcess sender = send("< /dev/null", "--timeout 1");
     EXPECT_TRUE(sender.wait().exited_with(1));
