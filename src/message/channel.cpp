@@ -14,8 +14,8 @@ namespace millrace::message {
 
 namespace {
 
-/// How long close() hopes for completions once the peer has closed: it may be there yet.
-constexpr std::chrono::seconds closed_peer_patience{2};
+/// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
+constexpr std::chrono::seconds goodbye_patience{2};
 
 /// Waits until `attempt()` answers something else than `again`.
 template <class Attempt>
@@ -113,8 +113,15 @@ base::Status Channel::finish(const base::Deadline& deadline) {
 
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
-    base::Status status = finish(deadline);
-    if (!core.window.broken() && !core.window.done(core.last_ticket)) {
+    // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
+    const bool peer_closed = core.link.peer_now() == connect::PeerState::closed;
+    base::Status status = base::Status::ok;
+    if (!peer_closed) {
+        status = finish(deadline);
+    } else if (!core.peer_had_all()) {
+        status = base::Status::closed;
+    }
+    if (!peer_closed && !core.window.broken() && !core.window.done(core.last_ticket)) {
         // Only a completion says that everything was delivered; a READ behind it will have one.
         base::NapParker nap;
         std::optional<base::Deadline> hope;
@@ -126,10 +133,9 @@ base::Status Channel::close(const base::Deadline& deadline) {
                 (void)core.pull.poll();
                 if (core.window.done(core.last_ticket)) return true;
                 const connect::PeerState peer = broken ? core.link.peer_now() : core.link.peer();
-                if (peer == connect::PeerState::lost || core.peer_had_all()) return true;
-                if (peer == connect::PeerState::alive && !broken) return false;
-                // Its queue pair may be gone, and some devices ask it again and again for ever.
-                if (!hope) hope = base::Deadline::after(closed_peer_patience);
+                if (peer != connect::PeerState::alive) return true;
+                if (!broken) return false;
+                if (!hope) hope = base::Deadline::after(goodbye_patience);
                 return hope->expired();
             },
             deadline, core.options.wait, nap);

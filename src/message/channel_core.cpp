@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include "millrace/base/clock.hpp"
@@ -101,6 +102,7 @@ void Channel::Core::publish() noexcept {
 }
 
 base::Status Channel::Core::send_close() noexcept {
+    data_position = writer.position();
     std::span<std::byte> room;
     const base::Status status = claim(0, room);
     if (status != base::Status::ok) return status;
@@ -114,16 +116,21 @@ base::Status Channel::Core::send_close() noexcept {
 
 void Channel::Core::say_goodbye() noexcept {
     Piece unread;
-    if (reader.look(unread) == FrameReader::Look::closed) {
-        link.say_goodbye({&read_to_the_end, 1});
-    } else {
-        link.say_goodbye();
-    }
+    (void)reader.look(unread);  // passes over what is no message
+    const std::uint64_t position = reader.position();
+    LastWords words;
+    std::memcpy(words.data(), &position, words.size());
+    link.say_goodbye(words);
 }
 
 bool Channel::Core::peer_had_all() const noexcept {
     const std::span<const std::byte> words = link.last_words();
-    return words.size() == 1 && words.front() == read_to_the_end;
+    if (words.size() != sizeof(LastWords)) return false;
+    std::uint64_t read = 0;
+    std::memcpy(&read, words.data(), words.size());
+    // Positions wrap; a peer that claims more harms nobody.
+    const std::uint64_t sent = closed_by_us ? data_position : writer.position();
+    return static_cast<std::int64_t>(read - sent) >= 0;
 }
 
 base::Status Channel::Core::look_around(Piece& piece) noexcept {

@@ -2,6 +2,7 @@
 // channel.cpp alone; setup.cpp makes it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -58,8 +59,8 @@ struct Progress {
     }
 };
 
-/// The last words of an end that has read everything up to the other's close frame.
-inline constexpr std::byte read_to_the_end{1};
+/// The last words of an end: how far it has read, as the other counts what it sent.
+using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
 
 /// What each end tells the other at the beginning. Addresses are the sender's own.
 struct Facts {
@@ -77,6 +78,9 @@ struct Facts {
 };
 
 struct Channel::Core {
+    /// Looks that find nothing, between two that look around; one less than a power of two.
+    static constexpr std::uint64_t looks_between = 63;
+
     class ChannelSleeper final : public ring::Sleeper {
       public:
         ChannelSleeper(Core& core)
@@ -87,6 +91,12 @@ struct Channel::Core {
             core_->falls_asleep = true;
             if (core_->published != core_->reader.position()) core_->publish();
             Sleeper::prepare();
+        }
+        /// Whoever was woken looks around, as it may have been the peer's end that woke it: by the
+        /// socket, which tells it once.
+        void retract() override {
+            Sleeper::retract();
+            core_->empty_looks |= looks_between;
         }
 
       private:
@@ -183,9 +193,9 @@ struct Channel::Core {
     void wake_peer() noexcept;
     void take_consumed(std::uint64_t word) noexcept;
     base::Status send_close() noexcept;
-    /// Says goodbye; the last words tell whether the peer's close frame was read here.
+    /// Says goodbye; the last words tell how far the peer's messages were read here.
     void say_goodbye() noexcept;
-    /// True if the peer said goodbye, and had read everything up to our close frame by then.
+    /// True if the peer said goodbye, and had read every message of ours by then.
     [[nodiscard]] bool peer_had_all() const noexcept;
 
     // --- receiving
@@ -198,7 +208,7 @@ struct Channel::Core {
             case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
             case FrameReader::Look::nothing:
                 // Nobody releases a skip that was passed over, and the peer waits for its room.
-                if ((++empty_looks & 63) == 0 || reader.position() != before) [[unlikely]] {
+                if ((++empty_looks & looks_between) == 0 || reader.position() != before) [[unlikely]] {
                     return look_around(piece);
                 }
                 return base::Status::empty;
@@ -261,7 +271,8 @@ struct Channel::Core {
     bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
-    bool closed_by_us = false;  ///< the close frame is posted
+    bool closed_by_us = false;        ///< the close frame is posted
+    std::uint64_t data_position = 0;  ///< … and before it, everything up to here
 
     // Receiving.
     FrameReader reader;

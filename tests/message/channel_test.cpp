@@ -373,8 +373,52 @@ TEST(Channel, WhatWasSentBeforeTheCloseIsReceivedAfterThePeerIsGone) {
 TEST(Channel, CloseEndsWhereThePeerClosedAndIsGone) {
     Pair pair = Pair::start("speak_and_go", 1 << 16, 0, {"3"});
     ASSERT_TRUE(pair.child.wait().success());
-    // Nobody answers our close frame any more. The goodbye tells that nobody will.
-    EXPECT_EQ(pair.channel.close(patience()), Status::closed);
+    // Nobody answers a close frame any more, and nobody needs one: nothing was sent.
+    EXPECT_EQ(pair.channel.close(Deadline::now()), Status::ok);
+}
+
+TEST(Channel, CloseHasNothingToWaitForWhereThePeerClosedFirst) {
+    Pair pair = Pair::start("listen_and_go");
+    for (int n = 0; n < 3; ++n) {
+        ASSERT_EQ(pair.channel.send(pattern(50, 1), patience()), Status::ok);
+    }
+    Bytes message;
+    ASSERT_EQ(pair.channel.receive(message, patience()), Status::closed);
+    ASSERT_TRUE(pair.child.wait().success());
+    EXPECT_EQ(pair.channel.close(Deadline::now()), Status::ok) << "it has read everything";
+}
+
+TEST(Channel, CloseTellsThatThePeerClosedWithMessagesUnread) {
+    Pair pair = Pair::start("listen_and_go");
+    for (int n = 0; n < 5; ++n) {
+        ASSERT_EQ(pair.channel.send(pattern(50, 1), patience()), Status::ok);
+    }
+    ASSERT_TRUE(pair.child.wait().success());
+    EXPECT_EQ(pair.channel.close(Deadline::now()), Status::closed);
+}
+
+// Receives three messages, closes and ends.
+MILLRACE_CHILD(listen_and_go) {
+    Channel channel = accept_one(arguments);
+    Bytes message;
+    for (int n = 0; n < 3; ++n) {
+        if (channel.receive(message, patience()) != Status::ok) return 2;
+    }
+    return channel.close(patience()) == Status::ok ? 0 : 3;
+}
+
+TEST(Channel, ASleeperHearsOfAnEndWithoutACloseWhenItIsWoken) {
+    ChannelOptions options = with_ring(1 << 16);
+    options.wait = base::WaitPolicy::blocking();
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
+    std::optional<Channel> gone;
+    std::thread accepting{[&] { gone.emplace(listener.accept(patience())); }};
+    Channel channel = connect(listener.address(), options, patience());
+    accepting.join();
+    gone.reset();
+    Bytes message;
+    EXPECT_EQ(channel.receive(message, patience()), Status::peer_lost);
+    EXPECT_LE(channel.stats().sleeps, 4U) << "it slept on after it had been woken";
 }
 
 // Receives until the peer finishes, then says how many there were.

@@ -139,7 +139,7 @@ class Channel {
     /// Finishes, waits until the device has delivered everything to the peer's ring (not until
     /// the peer has read it), and ends the connection in good order. Both directions are closed
     /// then. `timed_out`: the connection was ended, but the peer may miss the end of it. `closed`:
-    /// the peer closed before, and what it had not received by then it never will.
+    /// the peer closed before it had received everything, and the rest it never will.
     base::Status close(const base::Deadline& deadline);
 
     [[nodiscard]] ChannelStats stats() const;
