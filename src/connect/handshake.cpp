@@ -132,35 +132,47 @@ void Handshake::check_peer() const {
         throw Failure{base::ErrorCode::refused,
                       fmt::format("the peer offers the service '{}', this end '{}'", other.service,
                                   options_.service),
-                      "check the address, and that both ends run the same kind of program"};
+                      "check the address, and that both ends run the same kind of program",
+                      fmt::format("it offers the service '{}', this end '{}'", options_.service,
+                                  other.service)};
     }
     if (other.service_version != options_.service_version) {
         throw Failure{
             base::ErrorCode::version_mismatch,
             fmt::format("the peer has version {} of the service '{}', this end {}",
                         other.service_version, options_.service, options_.service_version),
-            "run the same release at both ends"};
+            "run the same release at both ends",
+            fmt::format("it has version {} of the service '{}', this end {}",
+                        options_.service_version, options_.service, other.service_version)};
     }
     const verbs::Context& context = state_->endpoint->context();
     const bool soft = context.is_soft();
     if (other.soft != soft) {
+        const auto says = [](std::string_view own, bool own_soft, std::string_view others,
+                             bool others_soft) {
+            return fmt::format("this end's device {} is {} and the peer's {} is {}", own,
+                               own_soft ? "a soft device" : "hardware", others,
+                               others_soft ? "a soft device" : "hardware");
+        };
         throw Failure{base::ErrorCode::refused,
-                      fmt::format("this end's device {} is {} and the peer's {} is {}",
-                                  context.name(), soft ? "a soft device" : "hardware", other.device,
-                                  other.soft ? "a soft device" : "hardware"),
-                      "choose devices of one kind at both ends (MILLRACE_DEVICE)"};
+                      says(context.name(), soft, other.device, other.soft),
+                      "choose devices of one kind at both ends (MILLRACE_DEVICE)",
+                      says(other.device, other.soft, context.name(), soft)};
     }
     if (soft) {
         const std::string fabric = printable(soft_fabric(), 512);
         if (other.fabric != fabric) {
+            const auto says = [](std::string_view own, std::string_view others) {
+                return fmt::format(
+                    "this end's soft device is on {}, the peer's on {}: they share no memory", own,
+                    others);
+            };
             throw Failure{
-                base::ErrorCode::refused,
-                fmt::format("this end's soft device is on {}, the peer's on {}: they "
-                            "share no memory",
-                            fabric, other.fabric),
+                base::ErrorCode::refused, says(fabric, other.fabric),
                 "soft devices connect processes of one user on one host and one fabric "
                 "(MILLRACE_FABRIC), in one mode (MILLRACE_SOFT_MODE); between hosts, use an "
-                "RDMA network"};
+                "RDMA network",
+                says(other.fabric, fabric)};
         }
         return;
     }
@@ -170,7 +182,9 @@ void Handshake::check_peer() const {
         throw Failure{base::ErrorCode::refused,
                       fmt::format("this end's {} is on {} and the peer's {} on {}", context.name(),
                                   name_of(ethernet), other.device, name_of(other.ethernet)),
-                      "choose devices on one network at both ends (MILLRACE_DEVICE)"};
+                      "choose devices on one network at both ends (MILLRACE_DEVICE)",
+                      fmt::format("this end's {} is on {} and the peer's {} on {}", other.device,
+                                  name_of(other.ethernet), context.name(), name_of(ethernet))};
     }
 }
 
@@ -185,7 +199,8 @@ void Handshake::connect_queue_pair() {
     if (link.path.gid_index >= 0 && !link.other.queue_pair.has_gid) {
         throw Failure{base::ErrorCode::refused,
                       "this end addresses by GID and the peer has none to offer",
-                      "choose a GID index at both ends, or at neither"};
+                      "choose a GID index at both ends, or at neither",
+                      "it addresses by GID and this end has none to offer"};
     }
     link.queue_pair.connect(link.other.queue_pair, link.own.queue_pair.packet_sequence, link.path);
     link.own_writes_in_order = link.queue_pair.writes_in_order();
@@ -200,7 +215,8 @@ void Handshake::handle(const Frame& frame) {
     if (frame.type == FrameType::refused) {
         peer_refused_ = true;
         const Refused refused = decode_refused(frame.body);
-        throw Failure{refused.code, fmt::format("the peer refused: {}", refused.reason), ""};
+        throw Failure{refused.code, fmt::format("the peer refused: {}", refused.reason),
+                      refused.remedy};
     }
     if (stage_ == Stage::hello && frame.type == FrameType::hello) {
         link.other = decode_hello(frame.body);
@@ -266,17 +282,33 @@ bool Handshake::step() {
         flush();
         return stage_ == Stage::done && (unsent_.empty() || !peer_hears_);
     } catch (const Failure& failure) {
-        if (!peer_refused_) refuse(failure.code, failure.cause);
+        if (!peer_refused_) refuse(as_told(failure));
         throw error(failure);
     } catch (const base::Error& failure) {
-        refuse(failure.code(), failure.what());
+        refuse({failure.code(), fmt::format("it {}", failure.what())});
         throw;
     }
 }
 
-void Handshake::refuse(base::ErrorCode code, const std::string& reason) noexcept {
+Refused Handshake::as_told(const Failure& failure) {
+    constexpr std::string_view peer = "the peer";
+    Refused refused{failure.code, failure.told};
+    if (refused.reason.empty()) {
+        refused.reason = failure.cause.starts_with(peer)
+                             ? fmt::format("this end{}", failure.cause.substr(peer.size()))
+                             : failure.cause;
+    }
+    // What to do about a silent or broken peer is of no use to itself.
+    if (failure.code == base::ErrorCode::refused ||
+        failure.code == base::ErrorCode::version_mismatch) {
+        refused.remedy = failure.remedy;
+    }
+    return refused;
+}
+
+void Handshake::refuse(const Refused& refused) noexcept {
     try {
-        say(encode(Refused{code, reason}));
+        say(encode(refused));
     } catch (const std::bad_alloc&) {
         return;
     }
@@ -314,6 +346,11 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
         failure.cause = fmt::format("the peer connected and did not say what it wants {}", how_long);
         return error(failure);
     }
+    if (role_ == Role::connecting) {
+        failure.remedy =
+            "does anybody accept there (a child made by fork cannot), is it stopped or busy, or is "
+            "it something other than a Millrace program?";
+    }
     if (stage_ != Stage::hello) {
         failure.cause = fmt::format("the peer said hello but was not ready {}", how_long);
     } else if (state_->inbox.received() == 0) {
@@ -322,7 +359,7 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
         failure.cause = fmt::format("the peer sent only {} bytes of its hello {}",
                                     state_->inbox.received(), how_long);
     }
-    refuse(code, failure.cause);
+    refuse(as_told(failure));
     return error(failure);
 }
 

@@ -50,7 +50,8 @@ class Handshake {
     void say(const std::vector<std::byte>& frame);
     void handle(const Frame& frame);
     void flush() noexcept;
-    void refuse(base::ErrorCode code, const std::string& reason) noexcept;
+    [[nodiscard]] static Refused as_told(const Failure& failure);
+    void refuse(const Refused& refused) noexcept;
     [[nodiscard]] base::Error error(const Failure& failure) const;
 
     Role role_;

@@ -43,6 +43,11 @@ std::span<const std::byte> Link::last_words() const noexcept { return state_->la
 void Link::State::look() noexcept {
     constexpr std::size_t most_exchanges = 4;
     try {
+        if (!socket.valid()) {
+            throw Failure{base::ErrorCode::invalid_argument,
+                          "the link belongs to the process that made it, and this one is its "
+                          "child, made by fork"};
+        }
         while (peer == PeerState::alive) {
             if (std::optional<Frame> frame = inbox.next(max_link_body)) {
                 if (frame->type == FrameType::goodbye && frame->body.size() <= max_last_words) {

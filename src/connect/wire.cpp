@@ -17,6 +17,7 @@ namespace {
 constexpr std::array<char, 4> magic{'M', 'L', 'R', 'C'};
 constexpr std::size_t max_fabric = 512;
 constexpr std::size_t max_reason = 2048;
+constexpr std::size_t max_remedy = 512;
 
 class Writer {
   public:
@@ -67,6 +68,7 @@ class Reader {
         bytes_ = bytes_.subspan(size);
         return front;
     }
+    [[nodiscard]] bool at_end() const noexcept { return bytes_.empty(); }
     [[noreturn]] void malformed() const {
         throw Failure{base::ErrorCode::protocol,
                       fmt::format("the peer's {} message is malformed", what_),
@@ -150,6 +152,7 @@ std::vector<std::byte> encode(const Refused& refused) {
     Writer writer;
     writer.integer(static_cast<std::uint64_t>(refused.code), 1);
     writer.text(refused.reason, max_reason);
+    writer.text(refused.remedy, max_remedy);
     const auto body = writer.take();
     return encode_frame(FrameType::refused, body);
 }
@@ -199,6 +202,7 @@ Refused decode_refused(std::span<const std::byte> body) {
         refused.code = static_cast<base::ErrorCode>(code);
     }
     refused.reason = reader.text(max_reason);
+    if (!reader.at_end()) refused.remedy = reader.text(max_remedy);  // not in the first releases
     return refused;
 }
 
@@ -234,7 +238,9 @@ std::optional<Frame> FrameBuffer::next(std::size_t max_body) {
         throw Failure{base::ErrorCode::version_mismatch,
                       fmt::format("the peer speaks protocol version {}, this build speaks {}",
                                   version, protocol_version),
-                      "run the same release of Millrace at both ends"};
+                      "run the same release of Millrace at both ends",
+                      fmt::format("it speaks protocol version {}, this build speaks {}",
+                                  protocol_version, version)};
     }
     if (size > max_body) {
         throw Failure{base::ErrorCode::protocol,

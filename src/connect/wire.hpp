@@ -40,6 +40,9 @@ struct Failure {
     base::ErrorCode code;
     std::string cause{};
     std::string remedy{};
+    /// The cause as the peer is to read it, behind "the peer refused: ". Empty: a cause that begins
+    /// with the peer is told as this end's, any other as it is.
+    std::string told{};
 };
 
 enum Capability : std::uint64_t {
@@ -73,10 +76,11 @@ struct Ready {
     bool writes_in_order = false;
 };
 
-/// Why an end gives up.
+/// Why an end gives up, as the end reads it that is refused.
 struct Refused {
     base::ErrorCode code = base::ErrorCode::protocol;
     std::string reason{};
+    std::string remedy{};  ///< what to do about it, at either end; may be empty
 };
 
 [[nodiscard]] std::vector<std::byte> encode_frame(FrameType type, std::span<const std::byte> body);

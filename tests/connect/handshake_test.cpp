@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -173,11 +175,13 @@ TEST(Handshake, RefusesAnotherServiceByName) {
         std::launch::async, [&] { return error_of([&] { (void)listener.accept_one(soon()); }); });
     const base::Error error =
         error_of([&] { (void)connect(listener.address(), {.service = "message"}, soon()); });
-    for (const base::Error& one : {error, accepted.get()}) {
-        EXPECT_EQ(one.code(), ErrorCode::refused);
-        EXPECT_THAT(one.what(), HasSubstr("'flow'"));
-        EXPECT_THAT(one.what(), HasSubstr("'message'"));
-    }
+    EXPECT_EQ(error.code(), ErrorCode::refused);
+    EXPECT_THAT(error.what(),
+                HasSubstr("the peer refused: it offers the service 'flow', this end 'message'; "
+                          "check the address"));
+    const base::Error other = accepted.get();
+    EXPECT_EQ(other.code(), ErrorCode::refused);
+    EXPECT_THAT(other.what(), HasSubstr("the peer offers the service 'message', this end 'flow'"));
 }
 
 TEST(Handshake, RefusesAnotherVersionOfAService) {
@@ -188,8 +192,11 @@ TEST(Handshake, RefusesAnotherVersionOfAService) {
     const base::Error error = error_of([&] {
         (void)connect(listener.address(), {.service = "flow", .service_version = 4}, soon());
     });
-    EXPECT_EQ(error.code(), ErrorCode::version_mismatch) << error.what();
-    EXPECT_EQ(accepted.get().code(), ErrorCode::version_mismatch);
+    EXPECT_EQ(error.code(), ErrorCode::version_mismatch);
+    EXPECT_THAT(error.what(), HasSubstr("it has version 3 of the service 'flow', this end 4; run"));
+    const base::Error other = accepted.get();
+    EXPECT_EQ(other.code(), ErrorCode::version_mismatch);
+    EXPECT_THAT(other.what(), HasSubstr("the peer has version 4 of the service 'flow', this end 3"));
 }
 
 TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
@@ -201,8 +208,18 @@ TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
     EXPECT_EQ(error.code(), ErrorCode::refused);
     EXPECT_THAT(error.what(), HasSubstr("share no memory"));
     EXPECT_THAT(error.what(), HasSubstr("'elsewhere'"));
-    EXPECT_THAT(child.read_line().value_or(""), HasSubstr("the peer refused"));
+    const std::string told = child.read_line().value_or("");
+    EXPECT_THAT(told, HasSubstr("the peer refused: this end's soft device is on fabric 'elsewhere'"));
+    EXPECT_THAT(told, HasSubstr("one fabric (MILLRACE_FABRIC)"));
     EXPECT_TRUE(child.wait().exited_with(1));
+}
+
+TEST(Handshake, TellsAPeerThatGaveUpOfItsOwnPatience) {
+    const Address address = fresh_address();
+    const Stranger stranger = Stranger::listen_on(address);
+    (void)error_of([&] { (void)connect(address, {}, within(20ms)); });
+    EXPECT_THAT(stranger.accept().hear_all(),
+                HasSubstr("this end took the connection and said nothing"));
 }
 
 TEST(Handshake, RefusesHardwareAgainstTheSoftDevice) {
@@ -234,6 +251,42 @@ TEST(Accept, TimesOutWhenNobodyComes) {
     EXPECT_THAT(error.what(), HasSubstr("nobody connected"));
     EXPECT_EQ(error_of([&] { (void)listener.accept(base::Deadline::now()); }).code(),
               ErrorCode::timed_out);
+}
+
+TEST(Accept, NamesWhoWasRefusedWhenNobodyElseCame) {
+    Listener listener = Listener::listen(fresh_address(), {.service = "flow"});
+    auto connecting = std::async(std::launch::async, [&] {
+        return error_of([&] { (void)connect(listener.address(), {.service = "message"}, soon()); });
+    });
+    std::string what;
+    const bool named = test::eventually([&] {
+        what = error_of([&] { (void)listener.accept(within(20ms)); }).what();
+        return what.find("the one peer that came did not get in") != std::string::npos;
+    });
+    EXPECT_EQ(connecting.get().code(), ErrorCode::refused);
+    ASSERT_TRUE(named) << what;
+    EXPECT_THAT(what, HasSubstr("the peer offers the service 'message', this end 'flow'; check"));
+}
+
+TEST(Accept, SaysThatAForkedChildCannot) {
+    Listener listener = Listener::listen(fresh_address());
+    const pid_t child = fork();
+    if (child == 0) {
+        int code = 1;
+        try {
+            (void)listener.accept(soon());
+        } catch (const base::Error& error) {
+            const std::string what = error.what();
+            code = what.find("made by fork; listen in the child") != std::string::npos ? 7 : 2;
+        }
+        _exit(code);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    auto accepted = test::accept_in_background(listener);
+    Link link = connect(listener.address(), {}, soon());
+    EXPECT_EQ(accepted.get().peer_now(), PeerState::alive) << "the parent still can";
 }
 
 TEST(Accept, PassesOverGarbageSilenceAndHangUps) {
@@ -272,7 +325,8 @@ TEST(Accept, NamesBothVersionsToBothEnds) {
     const base::Error error = error_of([&] { (void)listener.accept_one(soon()); });
     EXPECT_EQ(error.code(), ErrorCode::version_mismatch);
     const std::string told = other.hear_all();
-    EXPECT_THAT(told, HasSubstr("speaks protocol version 9"));
+    EXPECT_THAT(told, HasSubstr("it speaks protocol version 1, this build speaks 9"));
+    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 9, this build speaks 1"));
     EXPECT_EQ(told.substr(0, 4), "MLRC");
     EXPECT_EQ(told[4], 1) << "the header tells our version";
 }

@@ -141,6 +141,23 @@ TEST(Wire, SeparatesFramesThatComeTogether) {
     EXPECT_EQ(wire.buffer.next(max_handshake_body)->type, FrameType::ready);
 }
 
+TEST(Wire, CarriesARefusalWithItsRemedyOrWithoutOne) {
+    const std::vector<std::byte> frame =
+        encode(Refused{base::ErrorCode::refused, "it is full", "come again"});
+    const auto body = std::span{frame}.subspan(header_bytes);
+    EXPECT_EQ(decode_refused(body).reason, "it is full");
+    EXPECT_EQ(decode_refused(body).remedy, "come again");
+    const Refused earlier = decode_refused(body.first(body.size() - 2 - 10));
+    EXPECT_EQ(earlier.reason, "it is full");
+    EXPECT_EQ(earlier.remedy, "");
+}
+
+TEST(Wire, CarriesABackslashUnchanged) {
+    const std::string fabric = printable("fabric 'a\\b'", 512);
+    const std::vector<std::byte> frame = encode(Hello{.service = "link", .fabric = fabric});
+    EXPECT_EQ(decode_hello(std::span{frame}.subspan(header_bytes)).fabric, fabric);
+}
+
 TEST(Wire, IgnoresWhatALaterReleaseAddsToABody) {
     const std::vector<std::byte> frame = encode(sample());
     std::vector<std::byte> body(body_of(frame).begin(), body_of(frame).end());
