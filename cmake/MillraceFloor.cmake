@@ -1,5 +1,8 @@
 # Build options shared by every target, and the function that declares one floor of the house.
 
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
 option(MILLRACE_WERROR "Treat warnings as errors (CI does)" OFF)
 option(MILLRACE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(MILLRACE_BUILD_TOOLS "Build the millrace command and the benchmarks" ${PROJECT_IS_TOP_LEVEL})
@@ -79,6 +82,8 @@ function(millrace_floor name)
     millrace_precompile(millrace_${name} <fmt/format.h>)
   endif()
   install(TARGETS millrace_${name} EXPORT millrace ARCHIVE DESTINATION lib)
+  set_property(GLOBAL APPEND PROPERTY MILLRACE_FLOORS ${name})
+  # base/log.hpp is for the floors themselves: it needs fmt, which a user of Millrace need not have.
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
-    DESTINATION include/millrace FILES_MATCHING PATTERN "*.hpp")
+    DESTINATION include/millrace FILES_MATCHING PATTERN "*.hpp" PATTERN "log.hpp" EXCLUDE)
 endfunction()

@@ -1,14 +1,30 @@
-# `cmake --install` and find_package(millrace): targets millrace::base … millrace::message.
+# `cmake --install` and find_package(millrace): targets millrace::millrace (libmillrace.so), and,
+# where the packages fmt and spdlog are at hand, millrace::millrace_static and the floors
+# millrace::base … millrace::message, which are static libraries.
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 file(WRITE ${CMAKE_BINARY_DIR}/millraceConfig.cmake [[
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
-find_dependency(fmt)
-find_dependency(spdlog)
-include(${CMAKE_CURRENT_LIST_DIR}/millraceTargets.cmake)
+include(${CMAKE_CURRENT_LIST_DIR}/millraceSharedTargets.cmake)
+find_package(fmt QUIET)
+find_package(spdlog QUIET)
+if(fmt_FOUND AND spdlog_FOUND)
+  include(${CMAKE_CURRENT_LIST_DIR}/millraceTargets.cmake)
+endif()
+foreach(component ${millrace_FIND_COMPONENTS})
+  if(TARGET millrace::${component})
+    set(millrace_${component}_FOUND TRUE)
+  elseif(millrace_FIND_REQUIRED_${component})
+    set(millrace_FOUND FALSE)
+    set(millrace_NOT_FOUND_MESSAGE
+      "There is no millrace::${component}. The static libraries need the packages fmt and spdlog (Debian: libfmt-dev, libspdlog-dev).")
+  endif()
+endforeach()
 ]])
+install(EXPORT millrace_shared FILE millraceSharedTargets.cmake NAMESPACE millrace::
+  DESTINATION lib/cmake/millrace)
 install(EXPORT millrace FILE millraceTargets.cmake NAMESPACE millrace::
   DESTINATION lib/cmake/millrace)
 install(FILES ${CMAKE_BINARY_DIR}/millraceConfig.cmake

@@ -1,21 +1,90 @@
-# Installs the build tree BUILD below WORK, then configures, builds and runs the user's project
-# SOURCE against it. Called by CTest.
+# Installs the build tree BUILD below WORK, then does what its users do: builds and runs the project
+# SOURCE against it, with CMake and with pkg-config, and the examples. Called by CTest.
 foreach(variable BUILD SOURCE WORK GENERATOR CXX)
   if(NOT DEFINED ${variable})
     message(FATAL_ERROR "${variable} is not set")
   endif()
 endforeach()
+get_filename_component(ROOT ${SOURCE}/../.. ABSOLUTE)
 file(REMOVE_RECURSE ${WORK})
+set(PREFIX ${WORK}/prefix)
+
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output
-    ERROR_VARIABLE output)
+    ERROR_VARIABLE output TIMEOUT 240)
   if(NOT status EQUAL 0)
     message(FATAL_ERROR "${ARGN} failed (${status}):\n${output}")
   endif()
+  set(output "${output}" PARENT_SCOPE)
 endfunction()
-run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
-run(${CMAKE_COMMAND} -S ${SOURCE} -B ${WORK}/build -G ${GENERATOR}
-  -DCMAKE_PREFIX_PATH=${WORK}/prefix -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release)
+function(expect text)
+  if(NOT output MATCHES "${text}")
+    message(FATAL_ERROR "'${text}' is missing in:\n${output}")
+  endif()
+endfunction()
+function(refuse text)
+  if(output MATCHES "${text}")
+    message(FATAL_ERROR "'${text}' should not be in:\n${output}")
+  endif()
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${PREFIX})
+run(${PREFIX}/bin/millrace devices)
+
+# With CMake: the floors, and the one library, shared and static.
+set(configure ${CMAKE_COMMAND} -G ${GENERATOR} -DCMAKE_PREFIX_PATH=${PREFIX}
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Release)
+run(${configure} -S ${SOURCE} -B ${WORK}/build)
 run(${CMAKE_COMMAND} --build ${WORK}/build)
-run(${WORK}/build/uses_millrace)
-run(${WORK}/prefix/bin/millrace devices)
+run(${WORK}/build/uses_floors)
+run(${WORK}/build/uses_shared)
+run(${WORK}/build/uses_static)
+
+# The shared library alone, where fmt and spdlog are not installed.
+run(${configure} -S ${ROOT}/examples -B ${WORK}/examples
+  -DCMAKE_DISABLE_FIND_PACKAGE_fmt=ON -DCMAKE_DISABLE_FIND_PACKAGE_spdlog=ON)
+run(${CMAKE_COMMAND} --build ${WORK}/examples)
+set(ENV{MILLRACE_DEVICE} soft0)
+run(${WORK}/examples/log_lines)
+expect("^soft0: |\nsoft0: ")
+run(sh -c "\"$1\" listen \"$2\" & \"$1\" \"$2\" hello there && wait $!" sh
+  ${WORK}/examples/echo unix:${WORK}/echo)
+expect("^hello\nthere\n$")
+
+# With pkg-config, and no other package's header but libibverbs'.
+set(ENV{PKG_CONFIG_PATH} ${PREFIX}/lib/pkgconfig)
+run(sh -c "exec \"$1\" -std=c++20 \"$2\" -o \"$3\" $(pkg-config --cflags --libs millrace)" sh
+  ${CXX} ${SOURCE}/main.cpp ${WORK}/with_pkg_config)
+set(ENV{LD_LIBRARY_PATH} ${PREFIX}/lib)
+run(${WORK}/with_pkg_config)
+run(sh -c "exec \"$1\" -static-libstdc++ -std=c++20 \"$2\" -o \"$3\" $(pkg-config --cflags millrace) \
+-L\"$4\"/lib -l:libmillrace.a $(pkg-config --static --libs-only-l millrace | sed 's/-lmillrace//')" sh
+  ${CXX} ${SOURCE}/main.cpp ${WORK}/with_pkg_config_static ${PREFIX})
+run(${WORK}/with_pkg_config_static)
+
+# Public headers need no package but libibverbs'.
+execute_process(COMMAND grep -rlE "include <(fmt|spdlog)" ${PREFIX}/include OUTPUT_VARIABLE output)
+refuse("hpp")
+
+# libmillrace.so has a version in its name, and keeps to itself what it brings for itself.
+run(readelf -d ${PREFIX}/lib/libmillrace.so)
+expect("SONAME.*libmillrace\\.so\\.0\\.1\\]")
+run(sh -c "nm -DC --defined-only \"$1\" | grep -vE ' millrace::| for millrace::' || true" sh
+  ${PREFIX}/lib/libmillrace.so)
+if(NOT output STREQUAL "")
+  message(FATAL_ERROR "libmillrace.so shows what is not Millrace's:\n${output}")
+endif()
+
+# Man pages and completions are installed.
+foreach(file man/man1/millrace.1 man/man1/millrace-soft-run.1 bash-completion/completions/millrace
+    zsh/site-functions/_millrace fish/vendor_completions.d/millrace.fish)
+  if(NOT EXISTS ${PREFIX}/share/${file})
+    message(FATAL_ERROR "share/${file} is not installed")
+  endif()
+endforeach()
+
+# A build without a type is Release.
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${ROOT} -B ${WORK}/untyped -DCMAKE_CXX_COMPILER=${CXX}
+  -DMILLRACE_BUILD_TOOLS=OFF -DMILLRACE_BUILD_TESTS=OFF)
+file(STRINGS ${WORK}/untyped/CMakeCache.txt output REGEX "^CMAKE_BUILD_TYPE:")
+expect("=Release")
