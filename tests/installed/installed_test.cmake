@@ -88,3 +88,12 @@ run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${ROOT} -B ${WORK}/untyped -DCMAKE_CXX_C
   -DMILLRACE_BUILD_TOOLS=OFF -DMILLRACE_BUILD_TESTS=OFF)
 file(STRINGS ${WORK}/untyped/CMakeCache.txt output REGEX "^CMAKE_BUILD_TYPE:")
 expect("=Release")
+
+# Public headers say in one line that they need C++20.
+file(WRITE ${WORK}/old.cpp "#include <millrace/flow/producer.hpp>\n")
+execute_process(COMMAND ${CXX} -std=c++17 -fsyntax-only -fmax-errors=1 -I${PREFIX}/include
+  ${WORK}/old.cpp ERROR_VARIABLE output RESULT_VARIABLE status)
+if(status EQUAL 0)
+  message(FATAL_ERROR "C++17 was accepted")
+endif()
+expect("Millrace needs C\\+\\+20")

@@ -12,6 +12,8 @@
 
 #if defined(__x86_64__)
 #include <x86intrin.h>
+
+#include "millrace/base/language.hpp"
 #endif
 
 namespace millrace::base {

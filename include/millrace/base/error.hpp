@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// What kind of failure it was, for programs that must react to it.

@@ -15,6 +15,8 @@
 
 #if defined(MILLRACE_TELL_THREAD_SANITIZER)
 #include <sanitizer/tsan_interface.h>
+
+#include "millrace/base/language.hpp"
 #endif
 
 namespace millrace::base {

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// The processors this process may run on, ascending. Never empty.

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// While it lives, the calling thread blocks all signals, and so does, for good, what thread it

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// One counter. One writer thread at a time; any number of readers, in any process.

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// Every `try_…` operation and every wait of every abstraction answers with one of these.

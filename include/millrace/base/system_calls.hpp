@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 namespace detail {

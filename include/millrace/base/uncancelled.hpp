@@ -5,6 +5,8 @@
 
 #include <pthread.h>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// While it lives, a cancellation of the calling thread waits.

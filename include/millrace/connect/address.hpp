@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+
 namespace millrace::connect {
 
 /// A parsed address. A value type.

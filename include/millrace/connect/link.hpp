@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/verbs/completion_queue.hpp"

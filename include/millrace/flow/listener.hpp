@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/flow/options.hpp"

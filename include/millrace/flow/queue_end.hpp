@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"

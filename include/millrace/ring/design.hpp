@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// Who moves the data, and with what (section 4.1).

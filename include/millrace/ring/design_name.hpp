@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
 #include "millrace/ring/design.hpp"
 
 namespace millrace::ring {

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+
 namespace millrace::ring {
 
 /// Throws Error (invalid_argument) for a pool of more receives than a queue pair of `device` takes.

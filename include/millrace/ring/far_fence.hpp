@@ -5,6 +5,8 @@
 
 #include <atomic>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// From now on far_fence() of any process of this machine reaches the threads of this one. False:

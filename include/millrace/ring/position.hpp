@@ -22,6 +22,8 @@
 
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// A position in a stream, a multiple of 8 bytes, as 8 bytes that two ends may share unlocked.

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/verbs/completion_queue.hpp"

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/send_window.hpp"

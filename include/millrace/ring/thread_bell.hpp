@@ -12,6 +12,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// One thread sleeps, any thread rings. Nothing throws or allocates.

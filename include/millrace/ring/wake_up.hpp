@@ -44,6 +44,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"

@@ -26,6 +26,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// A word of ring memory: naturally aligned, so that it arrives whole.

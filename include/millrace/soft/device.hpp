@@ -17,6 +17,8 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+
 namespace millrace::soft {
 
 /// True if `context` / `device` was made by the soft device.

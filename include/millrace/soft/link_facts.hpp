@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/error.hpp"
+
 namespace millrace::soft {
 
 struct LinkFacts {

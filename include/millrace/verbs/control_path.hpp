@@ -10,6 +10,8 @@
 #include <memory>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::verbs {
 
 /// Signatures and conventions are libibverbs'. Every pointer is set.

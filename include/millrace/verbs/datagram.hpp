@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/control_path.hpp"
 #include "millrace/verbs/queue_pair.hpp"

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/control_path.hpp"
 
 namespace millrace::verbs {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/control_path.hpp"
 
 namespace millrace::verbs {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/control_path.hpp"
 #include "millrace/verbs/memory.hpp"

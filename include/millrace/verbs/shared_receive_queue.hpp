@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "millrace/base/error.hpp"
 #include "millrace/verbs/control_path.hpp"
 #include "millrace/verbs/work_request.hpp"
 
