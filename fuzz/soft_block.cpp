@@ -345,13 +345,13 @@ class Session {
             case 4: return {node + pair().offset, pair().size};
             case 5:
                 if (qp.pool != nullptr) return {qp.pool->block().memory, qp.pool->block().size};
-                return {node, 64};
+                return {w.liar.tables(), sizeof(soft::NodeHeader)};
             case 6:
                 if (pair().pool_size != 0) return {node + pair().pool_offset, pair().pool_size};
-                return {node, 64};
-            case 7: return {node + soft::directory_offset, 32 * sizeof(soft::DirectoryEntry)};
-            case 8: return {node + soft::region_table_offset, 8 * sizeof(soft::RegionEntry)};
-            default: return {node + soft::group_table_offset, 4 * sizeof(soft::GroupEntry)};
+                return {w.liar.tables(), sizeof(soft::NodeHeader)};
+            case 7: return {w.liar.tables() + soft::directory_offset, 32 * sizeof(soft::DirectoryEntry)};
+            case 8: return {w.liar.tables() + soft::region_table_offset, 8 * sizeof(soft::RegionEntry)};
+            default: return {w.liar.tables() + soft::group_table_offset, 4 * sizeof(soft::GroupEntry)};
         }
     }
     void write_something() {
@@ -419,7 +419,7 @@ class Session {
         const PeerFacts& liar = world->liar.facts();
         const std::uint32_t key = input_.below(2) == 0 ? liar.shared_key : liar.plain_key;
         auto& entry = reinterpret_cast<soft::RegionEntry*>(
-            world->liar.node() + soft::region_table_offset)[soft::index_of_key(key)];
+            world->liar.tables() + soft::region_table_offset)[soft::index_of_key(key)];
         auto* const words = reinterpret_cast<std::uint64_t*>(&entry);
         put(words[input_.below(8)], value());
     }

@@ -1,12 +1,14 @@
-// A process that claims to be a node of our fabric: it holds a node's socket and a memory of a
-// node's name. An input is what that memory is (its file, its seals, its size) and what lies in it
-// (header, directory, region table, groups), before and while we use it.
+// A process that claims to be a node of our fabric: it holds a node's socket, files of a node's
+// names and a lifeline. An input is what these are (the files, their seals, their sizes) and what
+// lies in them (header, directory, region table, groups, blocks), before and while we use it.
 //
 // Required: it is refused or used, every call returns, and no sanitizer has anything to say. What
-// it says on the socket is never read, which is checked too.
+// it says on the socket and the lifeline is never read, which is checked too.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -45,22 +47,23 @@ class Impostor {
         require(::bind(socket_.get(), address.get(), address.length) == 0 &&
                     ::listen(socket_.get(), 4) == 0,
                 "a node's name can be taken");
-        file_ = Descriptor{
-            ::memfd_create(memory_name(fabric, number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
         const std::uint32_t kind = input_.below(16);
-        const std::size_t size = kind == 1   ? blocks_offset
-                                 : kind == 2 ? page_size
-                                 : kind == 3 ? usual_size - 1
-                                             : usual_size;
-        require(::ftruncate(file_.get(), static_cast<off_t>(usual_size)) == 0, "a file");
-        memory_ = static_cast<std::byte*>(
-            ::mmap(nullptr, usual_size, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0));
-        require(memory_ != MAP_FAILED, "memory");
-        require(::ftruncate(file_.get(), static_cast<off_t>(size)) == 0, "a file's size");
-        if (kind != 4) ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
-        limit_ = size;
-        if (size < blocks_offset) return;
-        NodeHeader& header = *reinterpret_cast<NodeHeader*>(memory_);
+        tables_.make(tables_name(fabric, number), tables_size,
+                     kind == 1   ? tables_size - 1
+                     : kind == 2 ? page_size
+                                 : tables_size,
+                     kind != 4);
+        blocks_.make(blocks_name(fabric, number), usual_size,
+                     kind == 3   ? usual_size - 1
+                     : kind == 5 ? blocks_offset
+                                 : usual_size,
+                     kind != 6);
+        int ends[2];
+        require(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "a pipe");
+        lifeline_ = Descriptor{ends[1]};
+        ::close(ends[0]);
+        if (tables_.limit < sizeof(NodeHeader)) return;
+        NodeHeader& header = *reinterpret_cast<NodeHeader*>(tables_.memory);
         header.magic = node_magic;
         header.version = layout_version;
         header.node_number = number;
@@ -68,16 +71,27 @@ class Impostor {
         header.start_time = *start_time_of(::getpid());
         header.pid_namespace = own_pid_namespace();
         header.membarrier = input_.below(2);
+        struct stat status {};
+        const File& blocks = kind == 7 ? tables_ : blocks_;
+        require(::fstat(blocks.descriptor.get(), &status) == 0, "a file");
+        header.blocks_descriptor = blocks.descriptor.get();
+        header.blocks_device = status.st_dev;
+        header.blocks_inode = status.st_ino;
+        const Descriptor& lifeline = kind == 8 ? socket_ : lifeline_;
+        require(::fstat(lifeline.get(), &status) == 0, "a lifeline");
+        header.lifeline_descriptor = kind == 9 ? -1 : lifeline.get();
+        header.lifeline_inode = status.st_ino;
     }
-    ~Impostor() { ::munmap(memory_, usual_size); }
     Impostor(const Impostor&) = delete;
     Impostor& operator=(const Impostor&) = delete;
 
     void lie() {
         static constexpr std::size_t areas[] = {0, directory_offset, region_table_offset,
                                                 group_table_offset, blocks_offset};
-        const std::size_t at = areas[input_.below(5)] + input_.below(64) * 8UL;
-        if (at + 8 > limit_) return;
+        const std::uint32_t area = input_.below(5);
+        const std::size_t at = areas[area] + input_.below(64) * 8UL;
+        const File& file = area == 4 ? blocks_ : tables_;
+        if (at + 8 > file.limit) return;
         std::uint64_t now = 0;
         switch (input_.below(6)) {
             case 0: now = input_.take<std::uint64_t>(); break;
@@ -87,14 +101,17 @@ class Impostor {
             case 4: now = key_word_of(make_key(input_.below(8), 1)); break;
             default: now = input_.take<std::uint8_t>(); break;
         }
-        std::memcpy(memory_ + at, &now, sizeof now);
+        std::memcpy(file.memory + at, &now, sizeof now);
     }
-    /// Says something on every connection that it has got.
+    /// Says something on the lifeline and on every connection that it has got.
     void talk() {
         Descriptor connection{
             ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         if (connection) said_to_.push_back(std::move(connection));
         const auto words = input_.bytes(16);
+        if (!words.empty()) {
+            static_cast<void>(::write(lifeline_.get(), words.data(), words.size()));
+        }
         for (const Descriptor& one : said_to_) {
             static_cast<void>(
                 ::send(one.get(), words.data(), words.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
@@ -102,11 +119,37 @@ class Impostor {
     }
 
   private:
+    struct File {
+        Descriptor descriptor;
+        std::byte* memory = nullptr;  ///< of `mapped` bytes
+        std::size_t mapped = 0;
+        std::size_t limit = 0;  ///< the file's size
+
+        File() = default;
+        ~File() { ::munmap(memory, mapped); }
+        File(const File&) = delete;
+        File& operator=(const File&) = delete;
+        void make(const std::string& name, std::size_t usual, std::size_t size, bool sealed) {
+            descriptor =
+                Descriptor{::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+            const int file = descriptor.get();
+            require(::ftruncate(file, static_cast<off_t>(usual)) == 0, "a file");
+            void* const mapping =
+                ::mmap(nullptr, usual, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+            require(mapping != MAP_FAILED, "memory");
+            memory = static_cast<std::byte*>(mapping);
+            mapped = usual;
+            require(::ftruncate(file, static_cast<off_t>(size)) == 0, "a file's size");
+            if (sealed) ::fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+            limit = size;
+        }
+    };
+
     Input& input_;
     Descriptor socket_;
-    Descriptor file_;
-    std::byte* memory_ = nullptr;
-    std::size_t limit_ = 0;
+    File tables_;
+    File blocks_;
+    Descriptor lifeline_;
     std::vector<Descriptor> said_to_;
 };
 
@@ -161,6 +204,7 @@ void use(PeerNode& peer, Input& input) {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
     using namespace millrace;
     if (std::getenv("MILLRACE_LOG") == nullptr) ::setenv("MILLRACE_LOG", "off", 1);
+    ::signal(SIGPIPE, SIG_IGN);  // lifelines are written to here
     fuzz::fabric = "fuzz-" + std::to_string(::getpid());
     fuzz::node = soft::Node::join(fuzz::fabric);
     return 0;

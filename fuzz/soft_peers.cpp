@@ -28,24 +28,47 @@ constexpr unsigned access_all =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
 /// Where a block of this process lies in its node's memory.
-std::uint64_t offset_of(const std::byte* node, std::uint32_t index) {
-    return reinterpret_cast<const soft::DirectoryEntry*>(node + soft::directory_offset)[index]
+std::uint64_t offset_of(const std::byte* tables, std::uint32_t index) {
+    return reinterpret_cast<const soft::DirectoryEntry*>(tables + soft::directory_offset)[index]
         .block_offset;
 }
 
-std::byte* map_node(pid_t pid, std::uint32_t number, std::size_t bytes) {
-    const char* const fabric = std::getenv("MILLRACE_FABRIC");
-    const std::string wanted = "/memfd:" + soft::memory_name(fabric, number) + " (deleted)";
+/// Which descriptor of the process is the memory file of that name, as a path.
+std::string find_file(pid_t pid, const std::string& name) {
+    const std::string wanted = "/memfd:" + name + " (deleted)";
     for (const auto& entry : std::filesystem::directory_iterator{fmt::format("/proc/{}/fd", pid)}) {
         std::error_code ignored;
-        if (std::filesystem::read_symlink(entry.path(), ignored).string() != wanted) continue;
-        const int file = ::open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
-        if (file < 0) continue;
-        void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        ::close(file);
-        if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
+        if (std::filesystem::read_symlink(entry.path(), ignored).string() == wanted) {
+            return entry.path();
+        }
     }
-    return nullptr;
+    require(false, "a node's file is found");
+    return {};
+}
+
+std::byte* map_file(pid_t pid, const std::string& name, std::size_t bytes, int protection) {
+    const bool writable = (protection & PROT_WRITE) != 0;
+    const int file =
+        ::open(find_file(pid, name).c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    void* const memory = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+    require(memory != MAP_FAILED, "a node's file can be mapped");
+    ::close(file);
+    return static_cast<std::byte*>(memory);
+}
+
+/// Nobody can write the tables that the device has made. So a peer that lies about them shows a
+/// copy in their place.
+void show_tables_that_can_be_written(const std::string& name, const std::byte* tables) {
+    const int shown = std::stoi(std::filesystem::path{find_file(::getpid(), name)}.filename());
+    const int copy = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    require(copy >= 0 && ::ftruncate(copy, soft::tables_size) == 0 &&
+                ::fcntl(copy, F_ADD_SEALS, F_SEAL_SHRINK) == 0,
+            "there is a file for a copy of the tables");
+    void* const memory =
+        ::mmap(nullptr, soft::tables_size, PROT_READ | PROT_WRITE, MAP_SHARED, copy, 0);
+    require(memory != MAP_FAILED, "and it can be mapped");
+    std::memcpy(memory, tables, soft::tables_size);
+    require(::dup3(copy, shown, O_CLOEXEC) == shown && ::close(copy) == 0, "and shown");
 }
 
 [[noreturn]] void be_a_peer(int out) {
@@ -74,22 +97,24 @@ std::byte* map_node(pid_t pid, std::uint32_t number, std::size_t bytes) {
     facts.plain_key = enlist(plain);
     facts.shared_descriptor = static_cast<std::uint32_t>(descriptor);
     facts.pd = static_cast<soft::ProtectionDomain*>(pd)->number;
-    std::byte* node = nullptr;
+    const std::byte* tables = nullptr;
+    std::string tables_name;
     for (std::uint32_t kind = 0; kind < kinds; ++kind) {
         ibv_qp* const qp = make_queue_pair(static_cast<Kind>(kind), pd, cq, srq);
         auto& made = *static_cast<soft::QueuePair*>(qp);
-        if (node == nullptr) {
-            node = map_node(::getpid(), soft::node_of_qpn(qp->qp_num), soft::blocks_offset);
-            require(node != nullptr, "a peer finds its own node memory");
+        if (tables == nullptr) {
+            tables_name = soft::tables_name(std::getenv("MILLRACE_FABRIC"),
+                                            soft::node_of_qpn(qp->qp_num));
+            tables = map_file(::getpid(), tables_name, soft::tables_size, PROT_READ);
         }
         PeerFacts::Pair& pair = facts.pairs[kind];
         pair.qpn = qp->qp_num;
         pair.generation = made.memory.generation;
-        pair.offset = offset_of(node, made.memory.index);
+        pair.offset = offset_of(tables, made.memory.index);
         pair.size = made.memory.size;
         facts.high_water = std::max(facts.high_water, pair.offset + pair.size);
         if (made.pool != nullptr) {
-            pair.pool_offset = offset_of(node, made.pool->block().index);
+            pair.pool_offset = offset_of(tables, made.pool->block().index);
             pair.pool_size = made.pool->block().size;
             facts.high_water = std::max(facts.high_water, pair.pool_offset + pair.pool_size);
         }
@@ -105,6 +130,7 @@ std::byte* map_node(pid_t pid, std::uint32_t number, std::size_t bytes) {
             require(error == 0, "a peer posts its receives");
         }
     }
+    show_tables_that_can_be_written(tables_name, tables);
     require(::write(out, &facts, sizeof facts) == ssize_t{sizeof facts}, "a peer tells its facts");
     for (;;) ::pause();
 }
@@ -161,8 +187,11 @@ Peer::Peer() {
     require(::read(ends[0], &facts_, sizeof facts_) == ssize_t{sizeof facts_},
             "the peer says where it is");
     ::close(ends[0]);
-    node_ = map_node(pid_, soft::node_of_qpn(facts_.pairs[0].qpn), facts_.high_water);
-    require(node_ != nullptr, "the peer's node memory can be mapped");
+    const char* const fabric = std::getenv("MILLRACE_FABRIC");
+    const std::uint32_t number = soft::node_of_qpn(facts_.pairs[0].qpn);
+    constexpr int writable = PROT_READ | PROT_WRITE;
+    tables_ = map_file(pid_, soft::tables_name(fabric, number), soft::tables_size, writable);
+    node_ = map_file(pid_, soft::blocks_name(fabric, number), facts_.high_water, writable);
     const std::string path = fmt::format("/proc/{}/fd/{}", pid_, facts_.shared_descriptor);
     const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
     void* const memory = ::mmap(nullptr, peer_memory, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);

@@ -19,7 +19,7 @@ struct PeerFacts {
     struct Pair {
         std::uint32_t qpn = 0;
         std::uint32_t generation = 0;
-        std::uint64_t offset = 0;  ///< of its block in the node's memory
+        std::uint64_t offset = 0;  ///< of its block in the file of blocks
         std::uint64_t size = 0;
         std::uint64_t pool_offset = 0;  ///< of its receive pool's, if it has one
         std::uint64_t pool_size = 0;
@@ -31,7 +31,7 @@ struct PeerFacts {
     std::uint32_t plain_key = 0;
     std::uint32_t shared_descriptor = 0;
     std::uint32_t pd = 0;
-    std::uint64_t high_water = 0;  ///< node memory is in use up to here
+    std::uint64_t high_water = 0;  ///< the file of blocks is in use up to here
 };
 inline constexpr std::size_t peer_memory = 8192;
 
@@ -44,8 +44,10 @@ class Peer {
     Peer();
 
     [[nodiscard]] const PeerFacts& facts() const noexcept { return facts_; }
-    /// Its node memory, writable, up to `facts().high_water`.
+    /// Its blocks, writable, up to `facts().high_water`.
     [[nodiscard]] std::byte* node() const noexcept { return node_; }
+    /// Its tables, writable: what it shows is not what the device made.
+    [[nodiscard]] std::byte* tables() const noexcept { return tables_; }
     /// What it has registered as `shared`.
     [[nodiscard]] std::byte* shared() const noexcept { return shared_; }
     [[nodiscard]] pid_t pid() const noexcept { return pid_; }
@@ -54,6 +56,7 @@ class Peer {
     pid_t pid_ = -1;
     PeerFacts facts_;
     std::byte* node_ = nullptr;
+    std::byte* tables_ = nullptr;
     std::byte* shared_ = nullptr;
 };
 

@@ -61,8 +61,12 @@ std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric) {
     return numbers;
 }
 
-std::string memory_name(std::string_view fabric, std::uint32_t number) {
+std::string tables_name(std::string_view fabric, std::uint32_t number) {
     return fmt::format("millrace-node:{}:{}", fabric, number);
+}
+
+std::string blocks_name(std::string_view fabric, std::uint32_t number) {
+    return fmt::format("millrace-blocks:{}:{}", fabric, number);
 }
 
 std::string describe_node(std::string_view fabric, std::uint32_t number) {

@@ -1,4 +1,4 @@
-// How the nodes of a fabric are called: the abstract socket and the memfd of a node number.
+// How the nodes of a fabric are called: the abstract socket and the memfds of a node number.
 // Called by whoever makes a node or looks for one.
 #pragma once
 
@@ -29,8 +29,10 @@ struct NodeAddress {
 /// The numbers of the nodes of this user's fabric whose sockets there are now. May throw.
 [[nodiscard]] std::vector<std::uint32_t> list_nodes(uid_t user, std::string_view fabric);
 
-/// "millrace-node:<fabric>:<number>".
-[[nodiscard]] std::string memory_name(std::string_view fabric, std::uint32_t number);
+/// "millrace-node:<fabric>:<number>", the file of tables.
+[[nodiscard]] std::string tables_name(std::string_view fabric, std::uint32_t number);
+/// "millrace-blocks:<fabric>:<number>", the file of blocks.
+[[nodiscard]] std::string blocks_name(std::string_view fabric, std::uint32_t number);
 
 /// "node 7 of fabric 'default'", for messages.
 [[nodiscard]] std::string describe_node(std::string_view fabric, std::uint32_t number);

@@ -1,4 +1,5 @@
-// What lies in a node's shared memory (docs/soft-device.md, "Node memory"). Every field names its
+// What lies in a node's shared memory (docs/soft-device.md, "Node memory"): the tables, which its
+// owner alone can write, and the blocks, which every process of its user can. Every field names its
 // one writer. Peers of other builds may map this: a change of layout is a change of
 // `layout_version`.
 #pragma once
@@ -10,7 +11,7 @@
 namespace millrace::soft {
 
 inline constexpr std::uint64_t node_magic = 0x31304544'4f4e524d;  // "MRNODE01"
-inline constexpr std::uint32_t layout_version = 6;
+inline constexpr std::uint32_t layout_version = 7;
 
 inline constexpr std::size_t cache_line = 64;
 inline constexpr std::size_t page_size = 4096;
@@ -19,11 +20,16 @@ inline constexpr std::uint32_t max_node_number = 4095;
 inline constexpr std::uint32_t queue_pairs_per_node = 4096;
 inline constexpr std::uint32_t regions_per_node = 65536;
 
-inline constexpr std::size_t membership_offset = page_size;
+/// In the file of tables, which begins with the header.
 inline constexpr std::size_t directory_offset = std::size_t{64} << 10;
 inline constexpr std::size_t group_table_offset = std::size_t{256} << 10;
 inline constexpr std::size_t region_table_offset = std::size_t{1} << 20;
-inline constexpr std::size_t blocks_offset = std::size_t{16} << 20;
+inline constexpr std::size_t tables_size = std::size_t{5} << 20;  // sparse
+
+/// In the file of blocks, which begins with a copy of the header for those who find this file
+/// alone (survey.cpp). Nobody believes it.
+inline constexpr std::size_t membership_offset = page_size;
+inline constexpr std::size_t blocks_offset = std::size_t{64} << 10;
 inline constexpr std::size_t node_memory_size = std::size_t{64} << 30;  // sparse
 
 /// Queue pair number: node << 12 | index.
@@ -49,7 +55,7 @@ struct NodeIdentity {
     friend bool operator==(const NodeIdentity&, const NodeIdentity&) = default;
 };
 
-/// Offset 0. Written by the owner before its socket exists, except `closed`.
+/// Offset 0 of the tables. Written by the owner before its socket listens, except `closed`.
 struct alignas(cache_line) NodeHeader {
     std::uint64_t magic;
     std::uint32_t version;
@@ -61,14 +67,19 @@ struct alignas(cache_line) NodeHeader {
     std::uint64_t pid_namespace;        ///< inode of /proc/<pid>/ns/pid
     std::atomic<std::uint32_t> closed;  ///< 1: the device was closed in good order
     std::uint32_t cannot_copy;          ///< 1: the system refuses it process_vm_* altogether
+    std::int32_t blocks_descriptor;     ///< the file of blocks: number in the owner's table, and
+    std::int32_t lifeline_descriptor;   ///< likewise the pipe that hangs up when the node ends
+    std::uint64_t blocks_device;        ///< st_dev, st_ino of the file
+    std::uint64_t blocks_inode;
+    std::uint64_t lifeline_inode;
 };
-static_assert(sizeof(NodeHeader) == 64);
+static_assert(sizeof(NodeHeader) == 128);
 
 /// One per queue pair index, at `directory_offset`. Written by the owner; `generation` last.
 struct DirectoryEntry {
     std::atomic<std::uint32_t> generation;  ///< 0: free; else the block is that generation's
     std::uint32_t block_pages;
-    std::uint64_t block_offset;  ///< from the beginning of the node's memory
+    std::uint64_t block_offset;  ///< in the file of blocks
 };
 static_assert(sizeof(DirectoryEntry) == 16);
 static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
@@ -80,7 +91,7 @@ struct alignas(cache_line) CopyBell {
     std::atomic<std::uint32_t> sleeps;  ///< 1: its thread sleeps on `rung`; written by the owner
 };
 
-/// At `membership_offset`, alone in its page, which peers map writable.
+/// At `membership_offset` of the blocks, alone in its page, which peers map writable.
 struct Membership {
     std::atomic<std::uint32_t>
         epoch;  ///< raised by whoever attaches to a multicast group or leaves
@@ -113,14 +124,14 @@ struct alignas(cache_line) RegionEntry {
     std::uint64_t address;  ///< the first byte in the owner's address space
     std::uint32_t access;   ///< ibv_access_flags
     std::uint32_t pd;       ///< protection domain number within the node, never 0
-    std::uint64_t device;   ///< shared_file: st_dev, st_ino of the file, offset of the first byte
+    std::int32_t descriptor;  ///< shared_file: number in the owner's descriptor table
+    std::uint32_t device;     ///< shared_file: st_dev, st_ino of the file, offset of the first byte
     std::uint64_t inode;
-    std::uint64_t file_offset : 48;
-    std::uint64_t descriptor : 14;  ///< shared_file: number in the owner's descriptor table
-    std::uint64_t kind : 2;         ///< RegionKind
+    std::uint64_t file_offset : 62;
+    std::uint64_t kind : 2;  ///< RegionKind
 };
 static_assert(sizeof(RegionEntry) == 64);
-static_assert(region_table_offset + regions_per_node * sizeof(RegionEntry) <= blocks_offset);
+static_assert(region_table_offset + regions_per_node * sizeof(RegionEntry) <= tables_size);
 
 /// In `access`: a memory window, whose key is for peers only.
 inline constexpr std::uint32_t access_window = 1U << 31;

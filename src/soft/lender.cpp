@@ -73,9 +73,9 @@ Descriptor Lender::memory(std::uint32_t handle, std::size_t& length) const {
         return {};
     }
     RegionFacts facts{};
-    facts.device = place->device;
+    facts.device = static_cast<std::uint32_t>(place->device);
     facts.inode = place->inode;
-    facts.descriptor = place->descriptor & 0x3fff;
+    facts.descriptor = static_cast<std::int32_t>(place->descriptor);
     facts.length = place->length;
     Descriptor file = open_region_file(owner_->pid(), facts, true);
     length = place->length;

@@ -17,7 +17,7 @@ namespace millrace::soft {
 bool PeerLife::ask() noexcept {
     const base::Uncancelled held;
     if (gone.load(std::memory_order_relaxed)) return false;
-    pollfd signs[2] = {{connection.get(), POLLRDHUP, 0}, {process.get(), POLLIN, 0}};
+    pollfd signs[2] = {{lifeline.get(), 0, 0}, {process.get(), POLLIN, 0}};
     base::count_system_call();
     if (::poll(signs, 2, 0) > 0) {
         gone.store(true, std::memory_order_release);
@@ -36,8 +36,8 @@ void Liveness::watch(PeerLife& life) {
     watched_.emplace(life.token, &life);
     epoll_event event{};
     event.data.u64 = life.token;
-    event.events = EPOLLRDHUP;
-    int failed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.connection.get(), &event);
+    event.events = 0;  // the hang-up is told in any case; what is written there is nobody's
+    int failed = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.lifeline.get(), &event);
     event.events = EPOLLIN;
     failed |= ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, life.process.get(), &event);
     if (failed != 0) {
@@ -62,9 +62,9 @@ bool Liveness::watch_from(int epoll, PeerLife& life) noexcept {
     }
     epoll_event event{};
     event.data.fd = -1;
-    event.events = EPOLLRDHUP;
+    event.events = 0;
     // Of several connections of one channel to one peer, the first has done it.
-    if (::epoll_ctl(epoll, EPOLL_CTL_ADD, life.connection.get(), &event) != 0 && errno != EEXIST) {
+    if (::epoll_ctl(epoll, EPOLL_CTL_ADD, life.lifeline.get(), &event) != 0 && errno != EEXIST) {
         return false;
     }
     event.events = EPOLLIN;
@@ -80,7 +80,7 @@ void Liveness::remove(PeerLife& life) noexcept {
     if (watched_.erase(life.token) == 0) return;
     // Explicitly: closing is not enough while a fork's child has the same descriptors.
     const auto leave = [&life](int epoll) {
-        ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.connection.get(), nullptr);
+        ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.lifeline.get(), nullptr);
         ::epoll_ctl(epoll, EPOLL_CTL_DEL, life.process.get(), nullptr);
     };
     leave(epoll_.get());

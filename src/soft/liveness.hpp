@@ -1,5 +1,5 @@
-// Notices that peer processes have gone: by the hang-up of the connection to their socket and by
-// their pidfd. Called by the node and its peers. Thread-safe.
+// Notices that peer processes have gone: by the hang-up of their lifeline, a pipe whose only write
+// end is theirs, and by their pidfd. Called by the node and its peers. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,8 @@ namespace millrace::soft {
 
 /// What tells the life of one peer.
 struct PeerLife {
-    Descriptor connection;  ///< to its listening socket: hangs up on exit, exec and close
-    Descriptor process;     ///< pidfd: exit, even if a child holds the socket open
+    Descriptor lifeline;  ///< a read end: hangs up on exit, exec and close. Never read
+    Descriptor process;   ///< pidfd: exit, even if a child holds the write end open
     std::atomic<bool> gone{false};
     std::uint64_t token = 0;    ///< Liveness's own
     std::vector<int> watchers;  ///< epolls of others that watch it, with Liveness's mutex

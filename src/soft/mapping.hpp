@@ -1,5 +1,5 @@
-// A piece of a file mapped shared into this process, unmapped by its one owner. Used throughout
-// the fabric.
+// A piece of a file mapped shared into this process, or memory of its own, unmapped by its one owner.
+// Used throughout the fabric.
 #pragma once
 
 #include <sys/mman.h>
@@ -21,6 +21,16 @@ class Mapping {
         if (memory == MAP_FAILED) return;
         memory_ = static_cast<std::byte*>(memory);
         size_ = size;
+    }
+    /// Memory of this process alone, zeroed, used as far as it is written. Empty with errno.
+    [[nodiscard]] static Mapping of_own_memory(std::size_t size) noexcept {
+        Mapping made;
+        void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) return made;
+        made.memory_ = static_cast<std::byte*>(memory);
+        made.size_ = size;
+        return made;
     }
     Mapping(Mapping&& other) noexcept
         : memory_{std::exchange(other.memory_, nullptr)}, size_{std::exchange(other.size_, 0)} {}

@@ -1,5 +1,4 @@
 // This process's node: takes a number by binding its socket, makes its memory, knows its peers.
-#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -70,14 +69,14 @@ class LocalNode final : public Node {
 
     ~LocalNode() override {
         if (!usable()) return;  // a child made by fork: the node is its parent's
-        memory_->header().closed.store(1, std::memory_order_release);
+        memory_->end();
         usable_->store(false, std::memory_order_release);
     }
 
     bool usable() const noexcept override { return usable_->load(std::memory_order_acquire); }
     std::uint32_t number() const noexcept override { return name_.number; }
-    const NodeIdentity& identity() const noexcept override { return memory_->header().identity; }
-    bool membarrier() const noexcept override { return memory_->header().membarrier == 1; }
+    const NodeIdentity& identity() const noexcept override { return memory_->identity(); }
+    bool membarrier() const noexcept override { return memory_->membarrier(); }
     AtomicLocks& atomic_locks() noexcept override { return memory_->atomic_locks(); }
 
     std::optional<Block> allocate_block(std::size_t size) override {
@@ -85,7 +84,7 @@ class LocalNode final : public Node {
             errno = ENODEV;
             return std::nullopt;
         }
-        serve_connections();
+        drop_connections();
         return memory_->allocate(size);
     }
 
@@ -130,7 +129,7 @@ class LocalNode final : public Node {
         }
         if (number == name_.number) return self_;
         if (number == 0 || number > max_node_number) return nullptr;
-        serve_connections();
+        drop_connections();
         const std::scoped_lock lock{peers_mutex_};
         std::weak_ptr<RemoteNode>& known = peers_[number];
         if (auto peer = known.lock(); peer != nullptr && peer->still_there()) return peer;
@@ -153,7 +152,6 @@ class LocalNode final : public Node {
 
     void lock_for_fork() {
         peers_mutex_.lock();
-        connections_mutex_.lock();
         liveness_->mutex().lock();
         regions_->mutex().lock();
         memory_->mutex().lock();
@@ -162,7 +160,6 @@ class LocalNode final : public Node {
         memory_->mutex().unlock();
         regions_->mutex().unlock();
         liveness_->mutex().unlock();
-        connections_mutex_.unlock();
         peers_mutex_.unlock();
     }
     /// In the child, all locks held. Closes what would keep the node's name, or the belief that
@@ -172,37 +169,21 @@ class LocalNode final : public Node {
         liveness_->abandon();
         name_.socket.close();
         memory_->abandon();
-        connections_.clear();
         for (auto& [number, known] : peers_) {
             if (auto peer = known.lock()) peer->abandon();
         }
     }
 
   private:
-    /// Nobody is ever answered here. But connections of peers that have gone stay in the queue
-    /// until somebody takes them out, and it is not endless. Other users may connect as well: they
-    /// are not to fill our descriptor table.
-    void serve_connections() {
-        const std::scoped_lock lock{connections_mutex_};
-        bool any = false;
+    /// Nobody is ever answered here. But connections stay in the queue until somebody takes them
+    /// out, also those of peers that have long closed them, and it is not endless. (Where it is
+    /// full, peers find us otherwise: peer_node.cpp.)
+    void drop_connections() noexcept {
         for (int taken = 0; taken < backlog; ++taken) {
-            Descriptor connection{
+            const Descriptor connection{
                 ::accept4(name_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
             if (!connection) break;
-            ucred peer{};
-            socklen_t length = sizeof peer;
-            if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
-                peer.uid != ::geteuid()) {
-                continue;
-            }
-            connections_.push_back(std::move(connection));
-            any = true;
         }
-        if (!any) return;
-        std::erase_if(connections_, [](const Descriptor& connection) {
-            pollfd sign{connection.get(), POLLRDHUP, 0};
-            return ::poll(&sign, 1, 0) > 0;
-        });
     }
 
     const std::string fabric_;
@@ -215,8 +196,6 @@ class LocalNode final : public Node {
 
     std::mutex peers_mutex_;
     std::unordered_map<std::uint32_t, std::weak_ptr<RemoteNode>> peers_;
-    std::mutex connections_mutex_;
-    std::vector<Descriptor> connections_;  ///< taken out of the queue, of peers that live
 };
 
 /// The nodes of this process, for `join` and for fork. Never destroyed: fork may come after main.

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,8 +20,17 @@
 #include "millrace/base/log.hpp"
 #include "process_identity.hpp"
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 namespace millrace::soft {
 namespace {
+
+constexpr int size_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+/// A node with less room for blocks is not worth having.
+constexpr std::uint64_t smallest_size = std::uint64_t{32} << 20;
 
 /// Blocks up to here have all their memory from the beginning.
 constexpr std::uint64_t largest_allocated = std::uint64_t{128} << 10;
@@ -44,25 +54,53 @@ NodeIdentity random_identity(std::string_view object) {
     return identity;
 }
 
+Descriptor make_file(const std::string& name, std::uint64_t size, const std::string& object) {
+    Descriptor file{::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    if (!file || ::ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
+        base::throw_errno(errno, std::string{attempt}, object);
+    }
+    return file;
+}
+
+/// Peers open its read end through /proc; nobody ever writes.
+Descriptor make_lifeline(const std::string& object) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
+        base::throw_errno(errno, std::string{attempt}, object);
+    }
+    ::close(ends[0]);
+    return Descriptor{ends[1]};
+}
+
 }  // namespace
 
 NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool membarrier)
-    : size_{allowed_size()}, generations_(queue_pairs_per_node, 0) {
+    : membarrier_{membarrier},
+      pid_{::getpid()},
+      size_{allowed_size()},
+      generations_(queue_pairs_per_node, 0) {
     const std::string object = describe_node(fabric, number);
-    if (size_ < 2 * blocks_offset) {
+    if (size_ < smallest_size) {
         throw base::Error{base::ErrorCode::resource_exhausted, std::string{attempt}, object,
                           fmt::format("files may have at most {} bytes here", size_),
                           "raise the limit on file sizes (ulimit -f)"};
     }
-    file_ = Descriptor{
-        ::memfd_create(memory_name(fabric, number).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-    if (!file_) base::throw_errno(errno, std::string{attempt}, object);
-    if (::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0 ||
-        ::fcntl(file_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    identity_ = random_identity(object);
+    lifeline_ = make_lifeline(object);
+    tables_file_ = make_file(tables_name(fabric, number), tables_size, object);
+    // The one mapping that can ever be written is made before the seal: whoever opens the file
+    // through /proc may only read it. (Before Linux 5.1 there is no such seal.)
+    tables_ = Mapping{tables_file_.get(), 0, tables_size, PROT_READ | PROT_WRITE};
+    if (!tables_ ||
+        (::fcntl(tables_file_.get(), F_ADD_SEALS, size_seals | F_SEAL_FUTURE_WRITE) != 0 &&
+         ::fcntl(tables_file_.get(), F_ADD_SEALS, size_seals) != 0)) {
         base::throw_errno(errno, std::string{attempt}, object);
     }
-    control_ = Mapping{file_.get(), 0, blocks_offset, PROT_READ | PROT_WRITE};
-    if (!control_) base::throw_errno(errno, std::string{attempt}, object);
+    file_ = make_file(blocks_name(fabric, number), size_, object);
+    first_pages_ = Mapping{file_.get(), 0, blocks_offset, PROT_READ | PROT_WRITE};
+    if (!first_pages_ || ::fcntl(file_.get(), F_ADD_SEALS, size_seals) != 0) {
+        base::throw_errno(errno, std::string{attempt}, object);
+    }
     free_extents_.emplace(blocks_offset, size_ - blocks_offset);
     atomic_locks_.emplace(file_.get());
 
@@ -73,34 +111,60 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
         throw base::Error{base::ErrorCode::unsupported, std::string{attempt}, object,
                           "/proc/self/stat cannot be read", "mount /proc"};
     }
-    NodeHeader& facts = *new (control_.memory()) NodeHeader{};
+    fill_in(*new (tables_.memory()) NodeHeader{}, number, *start_time);
+    fill_in(*new (first_pages_.memory()) NodeHeader{}, number, *start_time);
+}
+
+void NodeMemory::fill_in(NodeHeader& facts, std::uint32_t number,
+                         std::uint64_t start_time) const noexcept {
     facts.version = layout_version;
     facts.node_number = number;
-    facts.identity = random_identity(object);
-    facts.pid = ::getpid();
-    facts.membarrier = membarrier ? 1 : 0;
-    facts.start_time = *start_time;
+    facts.identity = identity_;
+    facts.pid = pid_;
+    facts.membarrier = membarrier_ ? 1 : 0;
+    facts.start_time = start_time;
     facts.pid_namespace = own_pid_namespace();
-    facts.cannot_copy = may_copy(facts.pid) ? 0 : 1;
+    facts.cannot_copy = may_copy(pid_) ? 0 : 1;
+    struct stat status {};
+    if (::fstat(file_.get(), &status) == 0) {
+        facts.blocks_descriptor = file_.get();
+        facts.blocks_device = status.st_dev;
+        facts.blocks_inode = status.st_ino;
+    }
+    if (::fstat(lifeline_.get(), &status) == 0) {
+        facts.lifeline_descriptor = lifeline_.get();
+        facts.lifeline_inode = status.st_ino;
+    }
     facts.magic = node_magic;
 }
 
 NodeHeader& NodeMemory::header() const noexcept {
-    return *reinterpret_cast<NodeHeader*>(control_.memory());
+    return *reinterpret_cast<NodeHeader*>(tables_.memory());
+}
+
+void NodeMemory::end() noexcept {
+    header().closed.store(1, std::memory_order_release);
+    lifeline_.close();
+}
+
+void NodeMemory::abandon() noexcept {
+    tables_file_.close();
+    file_.close();
+    lifeline_.close();
 }
 
 GroupEntry* NodeMemory::groups() const noexcept {
-    return reinterpret_cast<GroupEntry*>(control_.memory() + group_table_offset);
+    return reinterpret_cast<GroupEntry*>(tables_.memory() + group_table_offset);
 }
 Membership& NodeMemory::membership() const noexcept {
-    return *reinterpret_cast<Membership*>(control_.memory() + membership_offset);
+    return *reinterpret_cast<Membership*>(first_pages_.memory() + membership_offset);
 }
 RegionEntry* NodeMemory::regions() const noexcept {
-    return reinterpret_cast<RegionEntry*>(control_.memory() + region_table_offset);
+    return reinterpret_cast<RegionEntry*>(tables_.memory() + region_table_offset);
 }
 
 DirectoryEntry& NodeMemory::directory(std::uint32_t index) const noexcept {
-    return reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset)[index];
+    return reinterpret_cast<DirectoryEntry*>(tables_.memory() + directory_offset)[index];
 }
 
 std::optional<Block> NodeMemory::allocate(std::size_t size) {
@@ -145,7 +209,7 @@ std::optional<Block> NodeMemory::allocate(std::size_t size) {
     std::uint32_t& generation = generations_[block.index];
     if (++generation == 0) generation = 1;
     block.generation = generation;
-    held_.emplace(block.memory, Held{std::move(mapping), *offset, 1, false});
+    held_.emplace(block.memory, Held{std::move(mapping), *offset, block.index, block.generation, 1, false});
 
     DirectoryEntry& entry = directory(block.index);
     entry.block_offset = *offset;
@@ -188,14 +252,11 @@ FilePlace NodeMemory::place_of(const Block& block) noexcept {
 
 std::optional<Block> NodeMemory::share(std::uint32_t index, std::uint32_t generation) {
     const std::scoped_lock lock{mutex_};
-    if (index >= queue_pairs_per_node) return std::nullopt;
-    const std::uint32_t now = directory(index).generation.load(std::memory_order_relaxed);
-    if (now == 0 || (generation != 0 && generation != now)) return std::nullopt;
-    const std::uint64_t offset = directory(index).block_offset;
     for (auto& [memory, held] : held_) {
-        if (held.offset != offset || held.freed) continue;
+        if (held.index != index || held.freed) continue;
+        if (generation != 0 && held.generation != generation) return std::nullopt;
         ++held.users;
-        return Block{memory, held.mapping.size(), index, now};
+        return Block{memory, held.mapping.size(), index, held.generation};
     }
     return std::nullopt;
 }

@@ -1,5 +1,8 @@
-// This process's node memory: the sealed sparse memfd with header, directory, region table and
-// queue pair blocks (layout.hpp). Called by the node and by its peer of itself. Thread-safe.
+// This process's node memory (layout.hpp), two sealed sparse memfds: the tables (header, directory,
+// groups, regions), which nobody but this process can write, and the blocks, which peers write, too.
+// Called by the node and by its peer of itself. Thread-safe.
+//
+// The owner never asks the shared memory what it knows itself.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +24,12 @@ namespace millrace::soft {
 
 class NodeMemory {
   public:
-    /// Makes the memfd and fills in the header. Throws `base::Error`.
+    /// Makes the files and fills in the header. Throws `base::Error`.
     NodeMemory(std::string_view fabric, std::uint32_t number, bool membarrier);
 
-    [[nodiscard]] NodeHeader& header() const noexcept;
+    [[nodiscard]] const NodeIdentity& identity() const noexcept { return identity_; }
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+    [[nodiscard]] bool membarrier() const noexcept { return membarrier_; }
     [[nodiscard]] RegionEntry* regions() const noexcept;
     [[nodiscard]] GroupEntry* groups() const noexcept;
     [[nodiscard]] Membership& membership() const noexcept;
@@ -41,8 +46,10 @@ class NodeMemory {
     void unshare(const Block& block) noexcept;
 
     [[nodiscard]] AtomicLocks& atomic_locks() noexcept { return *atomic_locks_; }
-    /// In a child after fork: the locks are the parent's, and end with it.
-    void abandon() noexcept { file_.close(); }
+    /// Tells peers that the node has ended, in good order.
+    void end() noexcept;
+    /// In a child after fork: the locks and the lifeline are the parent's, and end with it.
+    void abandon() noexcept;
 
     /// Held over fork, so that the child finds it unlocked.
     [[nodiscard]] std::mutex& mutex() noexcept { return mutex_; }
@@ -51,6 +58,8 @@ class NodeMemory {
     struct Held {
         Mapping mapping;
         std::uint64_t offset = 0;
+        std::uint32_t index = 0;
+        std::uint32_t generation = 0;
         std::size_t users = 0;
         bool freed = false;
     };
@@ -61,9 +70,18 @@ class NodeMemory {
     [[nodiscard]] bool punch(std::uint64_t offset, std::uint64_t size) const noexcept;
     void drop_user(const Block& block) noexcept;
 
-    std::uint64_t size_ = 0;
-    Descriptor file_;
-    Mapping control_;
+    void fill_in(NodeHeader& header, std::uint32_t number, std::uint64_t start_time) const noexcept;
+    [[nodiscard]] NodeHeader& header() const noexcept;
+
+    const bool membarrier_;
+    const pid_t pid_;
+    NodeIdentity identity_;
+    std::uint64_t size_ = 0;  ///< of the file of blocks
+    Descriptor tables_file_;
+    Descriptor file_;      ///< of blocks
+    Descriptor lifeline_;  ///< the one write end of a pipe: peers have read ends
+    Mapping tables_;
+    Mapping first_pages_;  ///< of the file of blocks
     std::optional<AtomicLocks> atomic_locks_;
 
     std::mutex mutex_;

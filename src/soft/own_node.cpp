@@ -23,11 +23,11 @@ class OwnNode final : public PeerNode {
           regions_{std::move(regions)},
           usable_{std::move(usable)} {}
 
-    const NodeIdentity& identity() const noexcept override { return memory_->header().identity; }
+    const NodeIdentity& identity() const noexcept override { return memory_->identity(); }
     std::uint32_t number() const noexcept override { return number_; }
-    pid_t pid() const noexcept override { return memory_->header().pid; }
+    pid_t pid() const noexcept override { return memory_->pid(); }
     bool is_self() const noexcept override { return true; }
-    bool asymmetric_fences() const noexcept override { return memory_->header().membarrier == 1; }
+    bool asymmetric_fences() const noexcept override { return memory_->membarrier(); }
     bool alive() const noexcept override { return usable_->load(std::memory_order_acquire); }
     bool same_process() noexcept override { return alive(); }
 

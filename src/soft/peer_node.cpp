@@ -1,5 +1,7 @@
 // A peer in another process. Finding it: connect to its socket (the kernel says who listens),
 // look through that process's descriptors for the node memory, believe nothing that is not checked.
+// Nothing comes of the connection: it is closed at once. Where the queue of connections is full,
+// because its owner sleeps and somebody fills it, all processes of our user are looked through.
 #include "peer_node.hpp"
 
 #include <dirent.h>
@@ -83,6 +85,46 @@ Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, in
         ::open(fmt::format("/proc/thread-self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
 }
 
+/// The number that all of `text` is; -1: none.
+int number_of(const char* text) noexcept {
+    int number = -1;
+    const char* const end = text + std::strlen(text);
+    const auto [rest, error] = std::from_chars(text, end, number);
+    return error == std::errc{} && rest == end ? number : -1;
+}
+
+/// What /proc says of a descriptor of a node's tables.
+std::string link_to_tables(std::string_view fabric, std::uint32_t number) {
+    return "/memfd:" + tables_name(fabric, number) + " (deleted)";
+}
+
+bool leads_to(pid_t pid, int descriptor, std::string_view wanted) {
+    char target[320];
+    const ssize_t length =
+        ::readlink(descriptor_path(pid, descriptor).c_str(), target, sizeof target);
+    return length >= 0 && std::string_view{target, static_cast<std::size_t>(length)} == wanted;
+}
+
+/// How large the file is, now and for ever; 0: it may shrink, or is none.
+std::uint64_t sealed_size(int file) noexcept {
+    struct stat status {};
+    if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
+    const int seals = ::fcntl(file, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return 0;
+    return static_cast<std::uint64_t>(status.st_size);
+}
+
+/// Whether it is that process's own node, and not one that it holds for another's.
+bool is_owner_of_tables(pid_t pid, int descriptor, std::uint32_t number) {
+    const Descriptor file{::open(descriptor_path(pid, descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!file || sealed_size(file.get()) < tables_size) return false;
+    const Mapping first{file.get(), 0, page_size, PROT_READ};
+    if (!first) return false;
+    const auto& facts = *reinterpret_cast<const NodeHeader*>(first.memory());
+    return load_once(facts.magic) == node_magic && load_once(facts.node_number) == number &&
+           load_once(facts.pid) == pid && load_once(facts.start_time) == start_time_of(pid);
+}
+
 class ProcessNode final : public RemoteNode {
   public:
     ProcessNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
@@ -111,7 +153,7 @@ class ProcessNode final : public RemoteNode {
     std::optional<Block> map_block(std::uint32_t index, std::uint32_t generation) override {
         if (index >= queue_pairs_per_node) return std::nullopt;
         auto* entry =
-            reinterpret_cast<DirectoryEntry*>(control_.memory() + directory_offset) + index;
+            reinterpret_cast<DirectoryEntry*>(tables_.memory() + directory_offset) + index;
         const std::uint32_t now = entry->generation.load(std::memory_order_acquire);
         if (now == 0 || (generation != 0 && now != generation)) return std::nullopt;
         const std::uint64_t offset =
@@ -123,7 +165,7 @@ class ProcessNode final : public RemoteNode {
             offset > size_ - size) {
             return std::nullopt;
         }
-        Mapping mapping{memory_.get(), offset, size, PROT_READ | PROT_WRITE};
+        Mapping mapping{blocks_.get(), offset, size, PROT_READ | PROT_WRITE};
         if (!mapping || entry->generation.load(std::memory_order_acquire) != now) {
             return std::nullopt;
         }
@@ -196,20 +238,20 @@ class ProcessNode final : public RemoteNode {
 
     void members(const std::array<std::uint8_t, 16>& group,
                  std::vector<std::uint32_t>& found) const override {
-        find_members(reinterpret_cast<const GroupEntry*>(control_.memory() + group_table_offset),
+        find_members(reinterpret_cast<const GroupEntry*>(tables_.memory() + group_table_offset),
                      number_, group, found);
     }
     void announce_membership() noexcept override {
         // Mapped for this moment only: it is the one page outside of blocks that is written.
-        const Mapping page{memory_.get(), membership_offset, page_size, PROT_READ | PROT_WRITE};
+        const Mapping page{blocks_.get(), membership_offset, page_size, PROT_READ | PROT_WRITE};
         if (!page) return;
         reinterpret_cast<Membership*>(page.memory())->epoch.fetch_add(1, std::memory_order_release);
     }
 
     void abandon() noexcept override {
         life_.gone.store(true, std::memory_order_release);
-        life_.connection.close();
-        memory_.close();
+        life_.lifeline.close();
+        blocks_.close();
     }
 
     AtomicLocks& atomic_locks() noexcept override { return *atomic_locks_; }
@@ -222,11 +264,11 @@ class ProcessNode final : public RemoteNode {
     }
     bool cannot_copy() const noexcept override { return load_once(header().cannot_copy) != 0; }
     CopyResult ask_for_copy(const AskedCopy& wanted) noexcept override {
-        return asker_.ask(*this, memory_.get(), wanted);
+        return asker_.ask(*this, blocks_.get(), wanted);
     }
 
     /// The steps of connect_to_node that fill it in.
-    [[nodiscard]] bool adopt(Descriptor connection, std::string_view fabric);
+    [[nodiscard]] bool adopt(std::string_view fabric);
     void watch() { liveness_->watch(life_); }
 
   private:
@@ -250,21 +292,23 @@ class ProcessNode final : public RemoteNode {
     };
 
     const NodeHeader& header() const noexcept {
-        return *reinterpret_cast<const NodeHeader*>(control_.memory());
+        return *reinterpret_cast<const NodeHeader*>(tables_.memory());
     }
     const RegionEntry* regions() const noexcept {
-        return reinterpret_cast<const RegionEntry*>(control_.memory() + region_table_offset);
+        return reinterpret_cast<const RegionEntry*>(tables_.memory() + region_table_offset);
     }
     [[nodiscard]] bool find_memory(std::string_view fabric);
     [[nodiscard]] bool try_memory(int descriptor, const std::string& object);
+    [[nodiscard]] bool open_blocks(const NodeHeader& facts);
+    [[nodiscard]] bool open_lifeline(const NodeHeader& facts);
 
     const std::uint32_t number_;
     const pid_t pid_;
     const std::shared_ptr<Liveness> liveness_;
     PeerLife life_;
-    Descriptor memory_;
-    std::uint64_t size_ = 0;
-    Mapping control_;  ///< header, directory and region table, read only
+    Descriptor blocks_;
+    std::uint64_t size_ = 0;  ///< of that file
+    Mapping tables_;          ///< header, directory, groups and region table, read only
     std::optional<AtomicLocks> atomic_locks_;
     std::atomic<bool> copies_refused_{false};
     CopyAsker asker_;
@@ -278,8 +322,7 @@ class ProcessNode final : public RemoteNode {
     Bells bells_;
 };
 
-bool ProcessNode::adopt(Descriptor connection, std::string_view fabric) {
-    life_.connection = std::move(connection);
+bool ProcessNode::adopt(std::string_view fabric) {
     life_.process = open_process(pid_);
     if (!life_.process || !find_memory(fabric)) return false;
     if (!may_copy(pid_)) note_copies_refused();
@@ -288,7 +331,7 @@ bool ProcessNode::adopt(Descriptor connection, std::string_view fabric) {
 
 bool ProcessNode::find_memory(std::string_view fabric) {
     const std::string object = describe_node(fabric, number_);
-    const std::string wanted = "/memfd:" + memory_name(fabric, number_) + " (deleted)";
+    const std::string wanted = link_to_tables(fabric, number_);
     const std::string directory_path = fmt::format("/proc/{}/fd", living_thread_of(pid_));
     const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
                                                         &::closedir};
@@ -302,16 +345,11 @@ bool ProcessNode::find_memory(std::string_view fabric) {
         return false;
     }
     while (const dirent* entry = ::readdir(directory.get())) {
-        int descriptor = -1;
-        const char* name = entry->d_name;
-        if (std::from_chars(name, name + std::strlen(name), descriptor).ec != std::errc{}) continue;
-        char target[320];
-        const ssize_t length =
-            ::readlink(descriptor_path(pid_, descriptor).c_str(), target, sizeof target);
-        if (length < 0 || std::string_view{target, static_cast<std::size_t>(length)} != wanted) {
-            continue;
+        const int descriptor = number_of(entry->d_name);
+        if (descriptor >= 0 && leads_to(pid_, descriptor, wanted) &&
+            try_memory(descriptor, object)) {
+            return true;
         }
-        if (try_memory(descriptor, object)) return true;
     }
     complain(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used", pid_,
              object);
@@ -319,16 +357,12 @@ bool ProcessNode::find_memory(std::string_view fabric) {
 }
 
 bool ProcessNode::try_memory(int descriptor, const std::string& object) {
-    Descriptor file{::open(descriptor_path(pid_, descriptor).c_str(), O_RDWR | O_CLOEXEC)};
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
-    const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    const auto size = static_cast<std::uint64_t>(status.st_size);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || size <= blocks_offset) return false;
-    Mapping control{file.get(), 0, blocks_offset, PROT_READ};
-    if (!control) return false;
+    const Descriptor file{::open(descriptor_path(pid_, descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!file || sealed_size(file.get()) < tables_size) return false;
+    Mapping tables{file.get(), 0, tables_size, PROT_READ};
+    if (!tables) return false;
 
-    const auto& facts = *reinterpret_cast<const NodeHeader*>(control.memory());
+    const auto& facts = *reinterpret_cast<const NodeHeader*>(tables.memory());
     if (facts.magic != node_magic || facts.node_number != number_) return false;
     if (facts.version != layout_version) {
         complain(number_, LogLevel::warn,
@@ -342,18 +376,91 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
     if (same_namespace && (facts.pid != pid_ || start_time_of(pid_) != facts.start_time)) {
         return false;
     }
-    memory_ = std::move(file);
-    atomic_locks_.emplace(memory_.get());
-    size_ = size;
-    control_ = std::move(control);
+    if (!open_blocks(facts) || !open_lifeline(facts)) return false;
+    atomic_locks_.emplace(blocks_.get());
+    tables_ = std::move(tables);
     asymmetric_fences_ = facts.membarrier == 1;
     return true;
+}
+
+bool ProcessNode::open_blocks(const NodeHeader& facts) {
+    blocks_ = open_file_of(pid_, load_once(facts.blocks_descriptor),
+                           load_once(facts.blocks_device), load_once(facts.blocks_inode), O_RDWR);
+    if (!blocks_) return false;
+    size_ = sealed_size(blocks_.get());
+    return size_ > blocks_offset;
+}
+
+bool ProcessNode::open_lifeline(const NodeHeader& facts) {
+    const std::string path = descriptor_path(pid_, load_once(facts.lifeline_descriptor));
+    const std::uint64_t inode = load_once(facts.lifeline_inode);
+    const Descriptor look{::open(path.c_str(), O_PATH | O_CLOEXEC)};
+    struct stat status {};
+    if (!look || ::fstat(look.get(), &status) != 0 || !S_ISFIFO(status.st_mode) ||
+        status.st_ino != inode) {
+        return false;
+    }
+    life_.lifeline = Descriptor{::open(fmt::format("/proc/thread-self/fd/{}", look.get()).c_str(),
+                                       O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    // A pipe that has had no writer since it was opened never hangs up: so the write end has to be
+    // there still.
+    return life_.lifeline && ::stat(path.c_str(), &status) == 0 && status.st_ino == inode;
+}
+
+/// A process of ours that holds the node, found without its socket; 0: there is none. That takes
+/// some ms: not more than four times a second for a node that is not found.
+pid_t find_owner(std::string_view fabric, std::uint32_t number) {
+    static std::array<std::atomic<std::uint64_t>, max_node_number + 1> missed{};
+    static const std::uint64_t interval = base::ticks_in(std::chrono::milliseconds{250});
+    const std::uint64_t last = missed[number].load(std::memory_order_relaxed);
+    if (last != 0 && base::ticks() - last < interval) return 0;
+    const std::string wanted = link_to_tables(fabric, number);
+    using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+    const Folder processes{::opendir("/proc"), &::closedir};
+    while (const dirent* process = processes ? ::readdir(processes.get()) : nullptr) {
+        const pid_t pid = number_of(process->d_name);
+        struct stat status {};
+        if (pid <= 0 || ::fstatat(::dirfd(processes.get()), process->d_name, &status, 0) != 0 ||
+            status.st_uid != ::geteuid()) {
+            continue;
+        }
+        const std::string folder = fmt::format("/proc/{}/fd", living_thread_of(pid));
+        const Folder descriptors{::opendir(folder.c_str()), &::closedir};
+        while (const dirent* entry = descriptors ? ::readdir(descriptors.get()) : nullptr) {
+            const int descriptor = number_of(entry->d_name);
+            if (descriptor < 0 || !leads_to(pid, descriptor, wanted)) continue;
+            if (is_owner_of_tables(pid, descriptor, number)) return pid;
+        }
+    }
+    missed[number].store(base::ticks(), std::memory_order_relaxed);
+    return 0;
+}
+
+/// Who listens at the other end, as the kernel says; 0: nobody to talk to (logged).
+pid_t pid_of_owner(int connection, std::string_view fabric, std::uint32_t number) {
+    ucred owner{};
+    socklen_t length = sizeof owner;
+    const bool known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0;
+    if (known && owner.uid == ::geteuid() && owner.pid <= 0) {
+        complain(number, LogLevel::warn,
+                 "{} lives in another pid namespace, its process has no number here: cannot look "
+                 "into it; let both run in one (containers: --pid=host or --pid=container:NAME)",
+                 describe_node(fabric, number));
+        return 0;
+    }
+    if (!known || owner.uid != ::geteuid()) {
+        complain(number, LogLevel::warn,
+                 "{} is held by user {} (process {}), we are user {}: not to be trusted",
+                 describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
+        return 0;
+    }
+    return owner.pid;
 }
 
 }  // namespace
 
 Descriptor open_region_file(pid_t pid, const RegionFacts& facts, bool writable) {
-    Descriptor file = open_file_of(pid, static_cast<int>(facts.descriptor), facts.device,
+    Descriptor file = open_file_of(pid, facts.descriptor, facts.device,
                                    facts.inode, writable ? O_RDWR : O_RDONLY);
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) return {};
@@ -395,40 +502,36 @@ void find_members(const GroupEntry* table, std::uint32_t node,
 
 std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32_t number,
                                             std::shared_ptr<Liveness> liveness) {
-    Descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    const Descriptor connection{
+        ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
         complain(number, LogLevel::error, "no socket to reach {}: {}",
                  describe_node(fabric, number), base::describe_errno(errno));
         return nullptr;
     }
+    pid_t pid = 0;
     const NodeAddress address{::geteuid(), fabric, number};
-    if (::connect(connection.get(), address.get(), address.length) != 0) {
+    if (::connect(connection.get(), address.get(), address.length) == 0) {
+        pid = pid_of_owner(connection.get(), fabric, number);
+        if (pid <= 0) return nullptr;
+    } else if (errno == EAGAIN) {
+        pid = find_owner(fabric, number);
+        if (pid <= 0) {
+            complain(number, LogLevel::warn,
+                     "cannot reach {}: too many processes have connected to its socket, and no "
+                     "process of this user that can be looked into holds it",
+                     describe_node(fabric, number));
+            return nullptr;
+        }
+    } else {
         if (errno != ECONNREFUSED) {
             complain(number, LogLevel::warn, "cannot reach {}: {}", describe_node(fabric, number),
-                     errno == EAGAIN ? "too many processes wait for it to notice them"
-                                     : base::describe_errno(errno));
+                     base::describe_errno(errno));
         }
         return nullptr;
     }
-    ucred owner{};
-    socklen_t length = sizeof owner;
-    const bool known =
-        ::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0;
-    if (known && owner.uid == ::geteuid() && owner.pid <= 0) {
-        complain(number, LogLevel::warn,
-                 "{} lives in another pid namespace, its process has no number here: cannot look "
-                 "into it; let both run in one (containers: --pid=host or --pid=container:NAME)",
-                 describe_node(fabric, number));
-        return nullptr;
-    }
-    if (!known || owner.uid != ::geteuid()) {
-        complain(number, LogLevel::warn,
-                 "{} is held by user {} (process {}), we are user {}: not to be trusted",
-                 describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
-        return nullptr;
-    }
-    auto node = std::make_shared<ProcessNode>(number, owner.pid, std::move(liveness));
-    if (!node->adopt(std::move(connection), fabric)) return nullptr;
+    auto node = std::make_shared<ProcessNode>(number, pid, std::move(liveness));
+    if (!node->adopt(fabric)) return nullptr;
     node->watch();
     return node;
 }

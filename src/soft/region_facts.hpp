@@ -18,10 +18,10 @@ struct RegionFacts {
     std::uint64_t address;
     std::uint32_t access;
     std::uint32_t pd;
-    std::uint64_t device;
+    std::int32_t descriptor;
+    std::uint32_t device;
     std::uint64_t inode;
-    std::uint64_t file_offset : 48;
-    std::uint64_t descriptor : 14;
+    std::uint64_t file_offset : 62;
     std::uint64_t kind : 2;
 };
 static_assert(sizeof(RegionFacts) == sizeof(RegionEntry));

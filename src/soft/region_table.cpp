@@ -2,6 +2,7 @@
 #include "region_table.hpp"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <new>
 
 #include "memory_areas.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 
 namespace millrace::soft {
@@ -20,8 +22,7 @@ constexpr std::uint32_t writing = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
 constexpr std::uint32_t understood = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
                                      IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
 
-constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 48) - 1;
-constexpr int largest_descriptor = (1 << 14) - 1;
+constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 62) - 1;
 
 int check_access(std::uint32_t access) noexcept {
     if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
@@ -39,10 +40,38 @@ bool can_be_mapped(int descriptor, std::uint64_t offset, std::size_t length) noe
            static_cast<std::uint64_t>(status.st_size) - offset >= length;
 }
 
+/// Its bits in an entry.
+constexpr std::uint64_t kind_bits(RegionKind kind) noexcept {
+    return static_cast<std::uint64_t>(kind) & 3;
+}
+
 }  // namespace
 
-RegionTable::RegionTable(RegionEntry* entries)
-    : entries_{entries}, generations_(regions_per_node, 0) {}
+RegionTable::RegionTable(RegionEntry* shown)
+    : own_{Mapping::of_own_memory(regions_per_node * sizeof(RegionEntry))},
+      shown_{shown},
+      generations_(regions_per_node, 0) {
+    if (!own_) base::throw_errno(errno, "make the table of registered memory", "this process");
+}
+
+void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcept {
+    for (RegionEntry* const table : {entries(), shown_}) {
+        RegionEntry& entry = table[index];
+        // seq_cst: what is written to the entry after it must not be seen before it.
+        entry.key_word.store(0);
+        entry.iova = facts.iova;
+        entry.length = facts.length;
+        entry.address = facts.address;
+        entry.access = facts.access;
+        entry.pd = facts.pd;
+        entry.descriptor = facts.descriptor;
+        entry.device = facts.device;
+        entry.inode = facts.inode;
+        entry.file_offset = facts.file_offset;
+        entry.kind = facts.kind;
+        entry.key_word.store(facts.key_word, std::memory_order_release);
+    }
+}
 
 int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
                      std::uint32_t pd, LocalRegion& region) {
@@ -59,28 +88,29 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     if (range->one_shared_file) {
         descriptor = find_descriptor(range->device, range->inode, last_descriptor_);
         if (descriptor >= 0) last_descriptor_ = descriptor;
-        if (descriptor > largest_descriptor ||
-            (descriptor >= 0 && !can_be_mapped(descriptor, range->file_offset, length))) {
+        if (descriptor >= 0 && !can_be_mapped(descriptor, range->file_offset, length)) {
             descriptor = -1;
         }
     }
 
     const std::uint32_t key = new_key();
     if (key == 0) return ENOMEM;
-    RegionEntry& entry = entries_[index_of_key(key)];
-    entry.iova = iova;
-    entry.length = length;
-    entry.address = begin;
-    entry.access = access;
-    entry.pd = pd;
-    entry.device = descriptor >= 0 ? range->device : 0;
-    entry.inode = descriptor >= 0 ? range->inode : 0;
-    entry.file_offset = descriptor >= 0 ? range->file_offset & largest_offset : 0;
-    entry.descriptor = descriptor >= 0 ? static_cast<std::uint64_t>(descriptor) & 0x3fff : 0;
-    entry.kind = static_cast<std::uint64_t>(descriptor >= 0 ? RegionKind::shared_file
-                                                            : RegionKind::private_memory) &
-                 3;
-    entry.key_word.store(key_word_of(key), std::memory_order_release);
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.iova = iova;
+    facts.length = length;
+    facts.address = begin;
+    facts.access = access;
+    facts.pd = pd;
+    facts.kind = kind_bits(RegionKind::private_memory);
+    if (descriptor >= 0) {
+        facts.kind = kind_bits(RegionKind::shared_file);
+        facts.descriptor = descriptor;
+        facts.device = static_cast<std::uint32_t>(range->device);
+        facts.inode = range->inode;
+        facts.file_offset = range->file_offset & largest_offset;
+    }
+    publish(index_of_key(key), facts);
 
     region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
     return 0;
@@ -90,18 +120,14 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
     const std::scoped_lock lock{mutex_};
     const std::uint32_t key = new_key();
     if (key == 0) return ENOMEM;
-    RegionEntry& entry = entries_[index_of_key(key)];
-    entry.iova = 0;
-    entry.length = ~std::uint64_t{0};
-    entry.address = 0;
-    entry.access = IBV_ACCESS_LOCAL_WRITE;
-    entry.pd = pd;
-    entry.device = entry.inode = 0;
-    entry.file_offset = 0;
-    entry.descriptor = 0;
-    entry.kind = static_cast<std::uint64_t>(RegionKind::nothing) & 3;
-    entry.key_word.store(key_word_of(key), std::memory_order_release);
-    region = {key, nullptr, 0, entry.length, entry.access, pd};
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.length = ~std::uint64_t{0};
+    facts.access = IBV_ACCESS_LOCAL_WRITE;
+    facts.pd = pd;
+    facts.kind = kind_bits(RegionKind::nothing);
+    publish(index_of_key(key), facts);
+    region = {key, nullptr, 0, facts.length, facts.access, pd};
     return 0;
 }
 
@@ -118,23 +144,23 @@ std::uint32_t RegionTable::add_window() {
 }
 
 void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
-                              const WindowFacts& facts) noexcept {
+                              const WindowFacts& window) noexcept {
     const std::scoped_lock lock{mutex_};
-    RegionEntry& entry = entries_[index_of_key(key)];
-    const std::uint64_t offset = facts.address - parent.iova;
-    entry.key_word.store(0);
-    entry.iova = facts.iova;
-    entry.length = facts.length;
-    entry.address = parent.address + offset;
-    entry.access = facts.access | access_window;
-    entry.pd = facts.pd;
-    entry.device = parent.device;
-    entry.inode = parent.inode;
-    entry.file_offset = (parent.file_offset + offset) & largest_offset;
-    entry.descriptor = parent.descriptor;
-    entry.kind = parent.kind;
+    const std::uint64_t offset = window.address - parent.iova;
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.iova = window.iova;
+    facts.length = window.length;
+    facts.address = parent.address + offset;
+    facts.access = window.access | access_window;
+    facts.pd = window.pd;
+    facts.descriptor = parent.descriptor;
+    facts.device = parent.device;
+    facts.inode = parent.inode;
+    facts.file_offset = (parent.file_offset + offset) & largest_offset;
+    facts.kind = parent.kind;
     generations_[index_of_key(key)] = static_cast<std::uint8_t>(key);
-    entry.key_word.store(key_word_of(key), std::memory_order_release);
+    publish(index_of_key(key), facts);
 }
 
 void RegionTable::release_window(std::uint32_t key) noexcept {
@@ -163,9 +189,11 @@ std::uint32_t RegionTable::new_key() {
 
 void RegionTable::invalidate(std::uint32_t key) noexcept {
     if (index_of_key(key) >= regions_per_node) return;
-    std::uint64_t expected = key_word_of(key);
-    // seq_cst: what is written to the entry after it must not be seen before it.
-    entries_[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
+    for (RegionEntry* const table : {entries(), shown_}) {
+        std::uint64_t expected = key_word_of(key);
+        // seq_cst: what is written to the entry after it must not be seen before it.
+        table[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
+    }
 }
 
 bool RegionTable::is_window(std::uint32_t key) const noexcept {
@@ -180,7 +208,7 @@ void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};
     if (quarantine || index >= never_used_ || make_key(index, generations_[index]) != key) return;
-    if (entries_[index].key_word.load(std::memory_order_relaxed) != 0) return;
+    if (entries()[index].key_word.load(std::memory_order_relaxed) != 0) return;
     try {
         freed_.push_back(index);
     } catch (const std::bad_alloc&) {

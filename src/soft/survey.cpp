@@ -30,7 +30,8 @@
 namespace millrace::soft {
 namespace {
 
-constexpr std::string_view memory_prefix = "/memfd:millrace-node:";
+constexpr std::string_view tables_prefix = "/memfd:millrace-node:";
+constexpr std::string_view blocks_prefix = "/memfd:millrace-blocks:";
 constexpr std::string_view name_prefix = "@millrace/";
 
 /// The number that all of `text` is.
@@ -123,14 +124,42 @@ std::string name_of_type(std::uint32_t type) {
     }
 }
 
+struct SealedFile {
+    Descriptor descriptor;  ///< none: it is no file, or may shrink
+    std::uint64_t size = 0;
+    std::uint64_t bytes_in_use = 0;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+};
+
+SealedFile open_sealed(const std::string& path) {
+    // Looked at before it is opened: opening may have effects when it is something else.
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+    SealedFile file;
+    file.descriptor = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+    if (!file.descriptor || ::fstat(file.descriptor.get(), &status) != 0 ||
+        !S_ISREG(status.st_mode)) {
+        return {};
+    }
+    const int seals = ::fcntl(file.descriptor.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
+    file.size = static_cast<std::uint64_t>(status.st_size);
+    file.bytes_in_use = static_cast<std::uint64_t>(status.st_blocks) * 512;
+    file.device = status.st_dev;
+    file.inode = status.st_ino;
+    return file;
+}
+
 /// A node's memory, mapped only to be read. Its owner may write it at any time.
 struct SeenMemory {
     std::string fabric;
     std::uint32_t node = 0;
-    Descriptor file;
-    std::uint64_t size = 0;
+    bool tables = false;  ///< else the file of blocks, found alone
     std::uint64_t bytes_in_use = 0;
-    Mapping control;
+    Mapping control;    ///< the tables; of blocks alone, their first page
+    Descriptor blocks;  ///< with the tables, if they can be opened
+    std::uint64_t blocks_size = 0;
 
     [[nodiscard]] const NodeHeader& header() const noexcept {
         return *reinterpret_cast<const NodeHeader*>(control.memory());
@@ -145,28 +174,22 @@ struct SeenMemory {
 
 std::optional<SeenMemory> open_memory(const std::string& path, std::string_view target) {
     // "/memfd:millrace-node:<fabric>:<number> (deleted)"
-    target.remove_prefix(memory_prefix.size());
+    SeenMemory memory;
+    memory.tables = target.starts_with(tables_prefix);
+    target.remove_prefix(memory.tables ? tables_prefix.size() : blocks_prefix.size());
     const auto colon = target.rfind(':');
     const auto space = target.find(' ', colon == target.npos ? 0 : colon);
     if (colon == target.npos || space == target.npos) return std::nullopt;
     const auto node = number_of<std::uint32_t>(target.substr(colon + 1, space - colon - 1));
     if (!node) return std::nullopt;
 
-    SeenMemory memory;
     memory.fabric = std::string{target.substr(0, colon)};
     memory.node = *node;
-    memory.file = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    struct stat status {};
-    if (!memory.file || ::fstat(memory.file.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
-        return std::nullopt;
-    }
-    memory.size = static_cast<std::uint64_t>(status.st_size);
-    memory.bytes_in_use = static_cast<std::uint64_t>(status.st_blocks) * 512;
-    const int seals = ::fcntl(memory.file.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || memory.size <= blocks_offset) {
-        return std::nullopt;
-    }
-    memory.control = Mapping{memory.file.get(), 0, blocks_offset, PROT_READ};
+    const SealedFile file = open_sealed(path);
+    const std::uint64_t needed = memory.tables ? tables_size : page_size;
+    if (!file.descriptor || file.size < needed) return std::nullopt;
+    memory.bytes_in_use = file.bytes_in_use;
+    memory.control = Mapping{file.descriptor.get(), 0, needed, PROT_READ};
     if (!memory.control) return std::nullopt;
     const NodeHeader& header = memory.header();
     if (header.magic != node_magic || header.version != layout_version ||
@@ -176,16 +199,30 @@ std::optional<SeenMemory> open_memory(const std::string& path, std::string_view 
     return memory;
 }
 
+/// Of the owner's tables: the blocks that they speak of.
+void open_blocks(pid_t pid, SeenMemory& memory) {
+    const NodeHeader& header = memory.header();
+    SealedFile file =
+        open_sealed(fmt::format("/proc/{}/fd/{}", pid, load_once(header.blocks_descriptor)));
+    if (!file.descriptor || file.device != load_once(header.blocks_device) ||
+        file.inode != load_once(header.blocks_inode) || file.size <= blocks_offset) {
+        return;
+    }
+    memory.bytes_in_use += file.bytes_in_use;
+    memory.blocks_size = file.size;
+    memory.blocks = std::move(file.descriptor);
+}
+
 /// The first page of a block, in which all but the rings lies. Empty: the index has none.
 Mapping map_block(const SeenMemory& memory, std::uint32_t index) {
-    if (index >= queue_pairs_per_node) return {};
+    if (index >= queue_pairs_per_node || !memory.blocks) return {};
     const DirectoryEntry& entry = memory.directory(index);
     if (entry.generation.load(std::memory_order_acquire) == 0) return {};
     const std::uint64_t offset = load_once(entry.block_offset);
-    if (offset < blocks_offset || offset % page_size != 0 || offset > memory.size - page_size) {
+    if (offset < blocks_offset || offset % page_size != 0 || offset > memory.blocks_size - page_size) {
         return {};
     }
-    return Mapping{memory.file.get(), offset, page_size, PROT_READ};
+    return Mapping{memory.blocks.get(), offset, page_size, PROT_READ};
 }
 
 /// Blocks hold queue pairs, receive pools and more: a queue pair's says which one it is.
@@ -296,8 +333,8 @@ Survey survey(std::string_view wanted) {
             const ssize_t length = ::readlink(link.c_str(), text, sizeof text);
             if (length <= 0) continue;
             const std::string_view target{text, static_cast<std::size_t>(length)};
-            if (!target.starts_with(memory_prefix)) continue;
-            const auto memory = open_memory(link, target);
+            if (!target.starts_with(tables_prefix) && !target.starts_with(blocks_prefix)) continue;
+            auto memory = open_memory(link, target);
             if (!memory || (!wanted.empty() && memory->fabric != wanted)) continue;
 
             const NodeHeader& header = memory->header();
@@ -308,13 +345,14 @@ Survey survey(std::string_view wanted) {
                 Leftover& leftover = held[identity];
                 leftover.fabric = memory->fabric;
                 leftover.node = memory->node;
-                leftover.memory_bytes = memory->bytes_in_use;
+                leftover.memory_bytes = std::max(leftover.memory_bytes, memory->bytes_in_use);
                 if (leftover.holders.empty() || leftover.holders.back() != pid) {
                     leftover.holders.push_back(pid);
                 }
                 continue;
             }
-            if (!owned.insert(identity).second) continue;
+            if (!memory->tables || !owned.insert(identity).second) continue;
+            open_blocks(pid, *memory);
             struct stat process {};
             Participant participant;
             participant.fabric = memory->fabric;

@@ -167,7 +167,7 @@ int open_node_memory() {
         char target[256];
         const ssize_t length = readlink(path.c_str(), target, sizeof target);
         if (length > 0 &&
-            std::string(target, static_cast<std::size_t>(length)).find("/memfd:millrace-node:") ==
+            std::string(target, static_cast<std::size_t>(length)).find("/memfd:millrace-blocks:") ==
                 0) {
             return open(path.c_str(), O_RDWR | O_CLOEXEC);
         }

@@ -22,6 +22,7 @@
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
+#include "shown_tables.hpp"
 #include "station.hpp"
 
 namespace millrace::soft {
@@ -293,6 +294,38 @@ TEST_F(CopyServiceRights, EndWithTheRegistration) {
     pair_.right.mr = nullptr;
     EXPECT_EQ(ask(good_), CopyOutcome::refused);
     EXPECT_TRUE(untouched_but());
+}
+
+TEST_F(CopyServiceRights, AForgedTableGivesNone) {
+    std::vector<std::byte> secret(64, untouched);
+    const std::uint32_t free_key = make_key(index_of_key(good_.key) + 1000, 1);
+    RegionEntry* const table = test::shown_regions();
+    ASSERT_NE(table, nullptr);
+    const RegionEntry& registered = table[index_of_key(good_.key)];
+    ASSERT_EQ(registered.key_word.load(), key_word_of(good_.key)) << "that is the table";
+    RegionEntry& entry = table[index_of_key(free_key)];
+    entry.iova = entry.address = reinterpret_cast<std::uint64_t>(secret.data());
+    entry.length = secret.size();
+    entry.access = registered.access;
+    entry.pd = registered.pd;
+    entry.key_word.store(key_word_of(free_key));
+    for (const auto purpose : {CopyPurpose::write, CopyPurpose::read}) {
+        CopyQuestion question = good_;
+        question.purpose = static_cast<std::uint32_t>(purpose);
+        question.key = free_key;
+        question.address = entry.address;
+        question.bytes = 64;
+        EXPECT_EQ(ask(question), CopyOutcome::refused);
+        EXPECT_TRUE(nothing_read());
+    }
+    EXPECT_EQ(secret, std::vector<std::byte>(64, untouched));
+    // Nor does it widen a region that there is.
+    table[index_of_key(good_.key)].length = ~std::uint64_t{0} >> 1;
+    CopyQuestion question = good_;
+    question.address = pair_.right.address(0) + pair_.right.options.bytes;
+    EXPECT_EQ(ask(question), CopyOutcome::refused);
+    EXPECT_EQ(ask(good_), CopyOutcome::ok);
+    entry.key_word.store(0);
 }
 
 TEST_F(CopyServiceRights, WhatTheQueuePairDoesNotGrantItsRegionDoesNotEither) {

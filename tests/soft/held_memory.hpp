@@ -18,8 +18,9 @@ namespace millrace::test {
         std::error_code error;
         const auto target = std::filesystem::read_symlink(entry.path(), error).string();
         struct stat status {};
-        if (target.find("millrace-node:") != std::string::npos &&
-            stat(entry.path().c_str(), &status) == 0) {
+        const bool of_node = target.find("millrace-node:") != std::string::npos ||
+                             target.find("millrace-blocks:") != std::string::npos;
+        if (of_node && stat(entry.path().c_str(), &status) == 0) {
             bytes += static_cast<std::uint64_t>(status.st_blocks) * 512;
         }
     }

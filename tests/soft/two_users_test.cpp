@@ -39,7 +39,9 @@ int connect_to_node(uid_t user, const std::string& fabric, unsigned number) {
     std::memcpy(address.sun_path + 1, name.data(), name.size());
     const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return socket;
+    const int cause = errno;
     ::close(socket);
+    errno = cause;
     return -1;
 }
 
@@ -98,6 +100,15 @@ MILLRACE_CHILD(soft_user) {
             const bool written =
                 process_vm_writev(static_cast<pid_t>(a), &here, 1, &there, 1, 0) >= 0;
             say(read || written ? "reached" : "refused");
+        } else if (verb == "fill") {  // user number: as many connections as there is room for
+            const char* const fabric = std::getenv("MILLRACE_FABRIC");
+            int last = 0;
+            for (int i = 0; i < 100'000 && last >= 0; ++i) {
+                last = connect_to_node(static_cast<uid_t>(a), fabric != nullptr ? fabric : "default",
+                                       static_cast<unsigned>(b));
+                if (last >= 0) close(last);  // it stays in the queue all the same
+            }
+            say(last < 0 && errno == EAGAIN ? "full" : "there is room");
         } else if (verb == "crowd") {  // user number: many connections, kept
             int connected = 0;
             const char* const fabric = std::getenv("MILLRACE_FABRIC");
@@ -160,6 +171,20 @@ TEST_F(TwoUsers, CannotLookIntoEachOthersNodeOrMemory) {
     // The same steps lead somewhere within one user, so that it is not the steps that fail.
     EXPECT_EQ(same.ask("look_into " + std::to_string(one.pid)).substr(0, 2), "1 ");
     EXPECT_NE(same.ask("look_into " + std::to_string(one.pid)), "1 0");
+}
+
+TEST_F(TwoUsers, CannotKeepEachOthersNodesFromBeingFound) {
+    User one{one_user};
+    User same{one_user};
+    User other{other_user};
+    ASSERT_NE(other.qpn, 0U);
+    EXPECT_EQ(one.ask("connect " + std::to_string(same.qpn)), "0");
+    // From here on `one` sleeps, and takes nobody out of its queue.
+    ASSERT_EQ(other.ask("fill " + std::to_string(one_user) + " 1"), "full");
+    EXPECT_EQ(same.ask("connect " + std::to_string(one.qpn)), "0");
+    EXPECT_EQ(same.ask("write " + std::to_string(one.address) + ' ' + std::to_string(one.rkey)),
+              "0 " + std::to_string(IBV_WC_SUCCESS));
+    EXPECT_EQ(one.ask("word"), "0") << "it has been written";
 }
 
 TEST_F(TwoUsers, CannotFillEachOthersDescriptorTable) {
