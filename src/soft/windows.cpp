@@ -3,6 +3,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <utility>
 
 #include "layout.hpp"
 #include "memory_window.hpp"
@@ -24,6 +25,11 @@ bool Windows::any_on(const Registration& region) noexcept {
     const std::lock_guard guard{mutex_};
     for (const auto& [index, window] : by_index_) {
         if (window->region == &region && window->bound()) return true;
+    }
+    for (const auto& [index, window] : by_index_) {
+        if (window->region != &region) continue;
+        window->owner->process->node().invalidate_region(std::exchange(window->bound_key, 0U));
+        window->region = nullptr;
     }
     return false;
 }

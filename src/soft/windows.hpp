@@ -18,7 +18,8 @@ class Windows {
   public:
     void add(MemoryWindow& window);
     void remove(MemoryWindow& window) noexcept;
-    /// Is a window bound to it?
+    /// Is a window bound to it? Those that their peers have invalidated are unbound from here on:
+    /// no word that somebody writes into a block makes them valid again.
     [[nodiscard]] bool any_on(const Registration& region) noexcept;
     /// Unbinds what is bound through the queue pair, which ends or is reset.
     void leave(QueuePair& qp) noexcept;

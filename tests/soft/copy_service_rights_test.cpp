@@ -20,6 +20,7 @@
 #include "endpoint.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
+#include "memory_window.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
 #include "shown_tables.hpp"
@@ -326,6 +327,37 @@ TEST_F(CopyServiceRights, AForgedTableGivesNone) {
     EXPECT_EQ(ask(question), CopyOutcome::refused);
     EXPECT_EQ(ask(good_), CopyOutcome::ok);
     entry.key_word.store(0);
+}
+
+TEST_F(CopyServiceRights, AWindowThatThePeerGaveUpStaysSoWhenItsRegionIsGone) {
+    Endpoint& right = pair_.right;
+    constexpr int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
+    ibv_mr* const region = reg_mr(right.pd, right.memory, right.options.bytes, right.address(), all);
+    ibv_mw* const window = soft::alloc_mw(right.pd, IBV_MW_TYPE_2);
+    ASSERT_TRUE(region != nullptr && window != nullptr);
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.bind_mw.mw = window;
+    wr.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+    wr.bind_mw.bind_info = {region, right.address(), right.options.bytes, IBV_ACCESS_REMOTE_WRITE};
+    ibv_send_wr* bad = nullptr;
+    ASSERT_EQ(ibv_post_send(right.qp, &wr, &bad), 0);
+    const auto bound = right.complete();
+    ASSERT_TRUE(bound && bound->status == IBV_WC_SUCCESS);
+    CopyQuestion question = good_;
+    question.key = wr.bind_mw.rkey;
+    EXPECT_EQ(ask(question), CopyOutcome::ok);
+    // As a SEND with invalidate does it; and then the peer takes that back.
+    std::atomic<std::uint64_t>& word = static_cast<QueuePair*>(right.qp)->block.windows[0];
+    const std::uint64_t before = word.exchange(0);
+    ASSERT_TRUE(is_word_of_window(before, question.key));
+    ASSERT_EQ(dereg_mr(region), 0);
+    std::memset(right.memory, static_cast<int>(untouched), right.options.bytes);
+    word.store(before);
+    EXPECT_EQ(ask(question), CopyOutcome::refused);
+    EXPECT_TRUE(untouched_but());
+    EXPECT_EQ(dealloc_mw(window), 0);
 }
 
 TEST_F(CopyServiceRights, WhatTheQueuePairDoesNotGrantItsRegionDoesNotEither) {
