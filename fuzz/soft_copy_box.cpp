@@ -227,7 +227,7 @@ class Session {
         }
         const std::uint64_t word = owner().block.news->copy_box.load();
         peer_ = owner().peer;
-        const auto block = peer_->map_block(static_cast<std::uint32_t>(word) & 0xfff,
+        const auto block = peer_->map_block(static_cast<std::uint32_t>(word),
                                             static_cast<std::uint32_t>(word >> 32));
         require(block.has_value() && block->size >= soft::copy_box_size, "there is a copy box");
         block_ = *block;

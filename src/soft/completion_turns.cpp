@@ -111,7 +111,7 @@ void CompletionTurns::use_bits(Node& node) noexcept {
     try {
         by_bit_.assign(NewsPage::bits, nullptr);
         watched_bits_.assign(NewsPage::words, 0);
-        block_ = node.allocate_block(page_size);
+        block_ = node.allocate_block(page_size, BlockUse::other);
     } catch (const std::exception&) {  // as if there were no block
     }
     if (!block_) return;  // polled as a queue of few, which only takes longer

@@ -48,7 +48,7 @@ bool CopyAsker::map(PeerNode& peer, int file, std::uint64_t word) noexcept {
             if (!bell_page_) return false;
             bell_ = &reinterpret_cast<Membership*>(bell_page_.memory())->copy_bell;
         }
-        const auto block = peer.map_block(static_cast<std::uint32_t>(word) & 0xfff,
+        const auto block = peer.map_block(static_cast<std::uint32_t>(word),
                                           static_cast<std::uint32_t>(word >> 32));
         if (!block) return false;
         if (block->size < copy_box_size) {

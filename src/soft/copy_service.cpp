@@ -141,7 +141,7 @@ std::uint64_t CopyService::admit(QueuePair& qp, PeerNode& peer,
         if (found == boxes_.end()) {
             boxes_.reserve(boxes_.size() + 1);
             served_.reserve(served_.size() + 1);
-            const auto block = node_.allocate_block(copy_box_size);
+            const auto block = node_.allocate_block(copy_box_size, BlockUse::other);
             if (!block) {
                 base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}",
                           peer.pid(), base::describe_errno(errno));

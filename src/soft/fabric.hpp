@@ -30,11 +30,15 @@ namespace millrace::soft {
 struct NewsPage;
 struct RegionFacts;
 
-/// Memory of a queue pair: shared, page aligned, zeroed. `memory` is this process's mapping.
+/// What a block is for: only queue pairs' indices are part of a number that peers know.
+enum class BlockUse { queue_pair, other };
+
+/// Memory of a queue pair, or of what it needs: shared, page aligned, zeroed. `memory` is this
+/// process's mapping.
 struct Block {
     std::byte* memory = nullptr;
     std::size_t size = 0;
-    std::uint32_t index = 0;       ///< queue pair index within its node
+    std::uint32_t index = 0;       ///< within its node; of a queue pair, below queue_pairs_per_node
     std::uint32_t generation = 0;  ///< never 0
 };
 
@@ -107,8 +111,8 @@ class PeerNode {
     /// with errno: it cannot be. Our own node has nothing to tell.
     [[nodiscard]] virtual bool watch_from(int /*epoll*/) noexcept { return true; }
 
-    /// Maps the block of queue pair `index` if its generation is `generation` (0: whatever it is
-    /// now). nullopt: no such queue pair. The mapping stays until `unmap_block`.
+    /// Maps the block `index` if its generation is `generation` (0: whatever it is
+    /// now). nullopt: no such block. The mapping stays until `unmap_block`.
     [[nodiscard]] virtual std::optional<Block> map_block(std::uint32_t index,
                                                          std::uint32_t generation) = 0;
     virtual void unmap_block(const Block& block) noexcept = 0;
@@ -223,8 +227,9 @@ class Node {
     [[nodiscard]] virtual bool membarrier() const noexcept = 0;
     [[nodiscard]] virtual AtomicLocks& atomic_locks() noexcept = 0;
 
-    /// A zeroed block for a new queue pair; nullopt (errno set) when none is left.
-    [[nodiscard]] virtual std::optional<Block> allocate_block(std::size_t size) = 0;
+    /// A zeroed block; nullopt (errno set) when none is left for that use.
+    [[nodiscard]] virtual std::optional<Block> allocate_block(
+        std::size_t size, BlockUse use = BlockUse::queue_pair) = 0;
     /// Gives it back: the directory entry is freed, the pages are punched out and reused. With
     /// `quarantine`, offset and index are never used again.
     virtual void free_block(const Block& block, bool quarantine) noexcept = 0;

@@ -18,11 +18,13 @@ inline constexpr std::size_t page_size = 4096;
 
 inline constexpr std::uint32_t max_node_number = 4095;
 inline constexpr std::uint32_t queue_pairs_per_node = 4096;
+/// The first of them are queue pairs'; the others are receive pools, pages of news, copy boxes.
+inline constexpr std::uint32_t blocks_per_node = 32768;
 inline constexpr std::uint32_t regions_per_node = 65536;
 
 /// In the file of tables, which begins with the header.
 inline constexpr std::size_t directory_offset = std::size_t{64} << 10;
-inline constexpr std::size_t group_table_offset = std::size_t{256} << 10;
+inline constexpr std::size_t group_table_offset = std::size_t{640} << 10;
 inline constexpr std::size_t region_table_offset = std::size_t{1} << 20;
 inline constexpr std::size_t tables_size = std::size_t{5} << 20;  // sparse
 
@@ -75,16 +77,13 @@ struct alignas(cache_line) NodeHeader {
 };
 static_assert(sizeof(NodeHeader) == 128);
 
-/// One per queue pair index, at `directory_offset`. Written by the owner; `generation` last.
+/// One per block, at `directory_offset`, by index: a queue pair's is its own. Written by the owner; `generation` last.
 struct DirectoryEntry {
     std::atomic<std::uint32_t> generation;  ///< 0: free; else the block is that generation's
     std::uint32_t block_pages;
     std::uint64_t block_offset;  ///< in the file of blocks
 };
 static_assert(sizeof(DirectoryEntry) == 16);
-static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
-              region_table_offset);
-
 /// Wakes the node's copy service (copy_service.hpp): raised by whoever asks it for something.
 struct alignas(cache_line) CopyBell {
     std::atomic<std::uint32_t> rung;
@@ -106,8 +105,7 @@ struct GroupEntry {
 };
 static_assert(sizeof(GroupEntry) == 32);
 inline constexpr std::uint32_t groups_per_node = 1024;
-static_assert(directory_offset + queue_pairs_per_node * sizeof(DirectoryEntry) <=
-              group_table_offset);
+static_assert(directory_offset + blocks_per_node * sizeof(DirectoryEntry) <= group_table_offset);
 static_assert(group_table_offset + groups_per_node * sizeof(GroupEntry) <= region_table_offset);
 
 enum class RegionKind : std::uint32_t {

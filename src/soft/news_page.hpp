@@ -45,13 +45,13 @@ static_assert(sizeof(NewsPage) <= page_size);
 /// block (generation, index) and the bit.
 [[nodiscard]] constexpr std::uint64_t make_news_word(std::uint32_t generation, std::uint32_t index,
                                                      std::uint32_t bit) noexcept {
-    return std::uint64_t{generation} << 32 | std::uint64_t{index & 0xfff} << 16 | (bit & 0xffff);
+    return std::uint64_t{generation} << 32 | std::uint64_t{index & 0xffff} << 16 | (bit & 0xffff);
 }
 [[nodiscard]] constexpr std::uint32_t generation_of_news(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word >> 32);
 }
 [[nodiscard]] constexpr std::uint32_t index_of_news(std::uint64_t word) noexcept {
-    return static_cast<std::uint32_t>(word >> 16) & 0xfff;
+    return static_cast<std::uint32_t>(word >> 16) & 0xffff;
 }
 [[nodiscard]] constexpr std::uint32_t bit_of_news(std::uint64_t word) noexcept {
     return static_cast<std::uint32_t>(word) & 0xffff;

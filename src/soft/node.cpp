@@ -79,13 +79,13 @@ class LocalNode final : public Node {
     bool membarrier() const noexcept override { return memory_->membarrier(); }
     AtomicLocks& atomic_locks() noexcept override { return memory_->atomic_locks(); }
 
-    std::optional<Block> allocate_block(std::size_t size) override {
+    std::optional<Block> allocate_block(std::size_t size, BlockUse use) override {
         if (!usable()) {
             errno = ENODEV;
             return std::nullopt;
         }
         drop_connections();
-        return memory_->allocate(size);
+        return memory_->allocate(size, use);
     }
 
     void free_block(const Block& block, bool quarantine) noexcept override {

@@ -78,7 +78,7 @@ NodeMemory::NodeMemory(std::string_view fabric, std::uint32_t number, bool memba
     : membarrier_{membarrier},
       pid_{::getpid()},
       size_{allowed_size()},
-      generations_(queue_pairs_per_node, 0) {
+      generations_(blocks_per_node, 0) {
     const std::string object = describe_node(fabric, number);
     if (size_ < smallest_size) {
         throw base::Error{base::ErrorCode::resource_exhausted, std::string{attempt}, object,
@@ -167,14 +167,15 @@ DirectoryEntry& NodeMemory::directory(std::uint32_t index) const noexcept {
     return reinterpret_cast<DirectoryEntry*>(tables_.memory() + directory_offset)[index];
 }
 
-std::optional<Block> NodeMemory::allocate(std::size_t size) {
+std::optional<Block> NodeMemory::allocate(std::size_t size, BlockUse use) {
     const std::scoped_lock lock{mutex_};
     if (size == 0 || size > size_) {
         errno = size == 0 ? EINVAL : ENOMEM;
         return std::nullopt;
     }
-    const bool fresh = never_used_ < queue_pairs_per_node;
-    if (!fresh && freed_indices_.empty()) {
+    Indices& indices = this->indices(use);
+    const bool fresh = indices.never_used < indices.end;
+    if (!fresh && indices.freed.empty()) {
         errno = ENOMEM;
         return std::nullopt;
     }
@@ -204,8 +205,8 @@ std::optional<Block> NodeMemory::allocate(std::size_t size) {
     Block block;
     block.memory = mapping.memory();
     block.size = rounded;
-    block.index = fresh ? never_used_++ : freed_indices_.front();
-    if (!fresh) freed_indices_.pop_front();
+    block.index = fresh ? indices.never_used++ : indices.freed.front();
+    if (!fresh) indices.freed.pop_front();
     std::uint32_t& generation = generations_[block.index];
     if (++generation == 0) generation = 1;
     block.generation = generation;
@@ -230,14 +231,15 @@ void NodeMemory::free(const Block& block, bool quarantine) noexcept {
         if (punch(held.offset, block.size)) {
             try {
                 give_back_extent(held.offset, block.size);
-                freed_indices_.push_back(block.index);
+                indices(block.index < queue_pairs_per_node ? BlockUse::queue_pair : BlockUse::other)
+                    .freed.push_back(block.index);
             } catch (const std::bad_alloc&) {
                 base::log(base::LogLevel::warn, "soft",
                           "no memory to free a block: lost for reuse");
             }
         } else {
             base::log(base::LogLevel::warn, "soft",
-                      "block of queue pair {} cannot be punched out ({}): lost for reuse",
+                      "block {} cannot be punched out ({}): lost for reuse",
                       block.index, base::describe_errno(errno));
         }
     }

@@ -35,7 +35,7 @@ class NodeMemory {
     [[nodiscard]] Membership& membership() const noexcept;
 
     /// As Node::allocate_block / free_block.
-    [[nodiscard]] std::optional<Block> allocate(std::size_t size);
+    [[nodiscard]] std::optional<Block> allocate(std::size_t size, BlockUse use);
     void free(const Block& block, bool quarantine) noexcept;
     [[nodiscard]] FilePlace place_of(const Block& block) noexcept;
 
@@ -88,8 +88,17 @@ class NodeMemory {
     std::unordered_map<std::byte*, Held> held_;            ///< blocks by address of their mapping
     std::map<std::uint64_t, std::uint64_t> free_extents_;  ///< offset, size
     std::uint64_t next_extent_ = blocks_offset;  ///< where the last one ended: fresh memory first
-    std::uint32_t never_used_ = 0;
-    std::deque<std::uint32_t> freed_indices_;  ///< oldest first
+    /// Those of one use.
+    struct Indices {
+        std::uint32_t never_used;
+        std::uint32_t end;
+        std::deque<std::uint32_t> freed;  ///< oldest first
+    };
+    [[nodiscard]] Indices& indices(BlockUse use) noexcept {
+        return use == BlockUse::queue_pair ? of_queue_pairs_ : of_others_;
+    }
+    Indices of_queue_pairs_{0, queue_pairs_per_node, {}};
+    Indices of_others_{queue_pairs_per_node, blocks_per_node, {}};
     std::vector<std::uint32_t> generations_;   ///< last given, by index
 };
 

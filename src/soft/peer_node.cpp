@@ -151,7 +151,7 @@ class ProcessNode final : public RemoteNode {
     }
 
     std::optional<Block> map_block(std::uint32_t index, std::uint32_t generation) override {
-        if (index >= queue_pairs_per_node) return std::nullopt;
+        if (index >= blocks_per_node) return std::nullopt;
         auto* entry =
             reinterpret_cast<DirectoryEntry*>(tables_.memory() + directory_offset) + index;
         const std::uint32_t now = entry->generation.load(std::memory_order_acquire);

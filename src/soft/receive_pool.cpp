@@ -41,7 +41,7 @@ std::unique_ptr<ReceivePool> ReceivePool::make(Node& node, std::uint32_t entries
     PoolGeometry geometry;
     geometry.entries = std::bit_ceil(entries == 0 ? 1U : entries);
     geometry.sges = sges == 0 ? 1 : sges;
-    const auto block = node.allocate_block(geometry.block_size());
+    const auto block = node.allocate_block(geometry.block_size(), BlockUse::other);
     if (!block) return nullptr;
     try {
         return std::unique_ptr<ReceivePool>{new ReceivePool{node, *block, geometry}};

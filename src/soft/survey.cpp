@@ -215,7 +215,7 @@ void open_blocks(pid_t pid, SeenMemory& memory) {
 
 /// The first page of a block, in which all but the rings lies. Empty: the index has none.
 Mapping map_block(const SeenMemory& memory, std::uint32_t index) {
-    if (index >= queue_pairs_per_node || !memory.blocks) return {};
+    if (index >= blocks_per_node || !memory.blocks) return {};
     const DirectoryEntry& entry = memory.directory(index);
     if (entry.generation.load(std::memory_order_acquire) == 0) return {};
     const std::uint64_t offset = load_once(entry.block_offset);

@@ -54,7 +54,7 @@ class CopyServiceRights : public testing::Test {
             process().copies().serve(qp, true);
         }
         const std::uint64_t word = qp.block.news->copy_box.load();
-        const auto block = qp.peer->map_block(static_cast<std::uint32_t>(word) & 0xfff,
+        const auto block = qp.peer->map_block(static_cast<std::uint32_t>(word),
                                               static_cast<std::uint32_t>(word >> 32));
         if (!block || block->size < copy_box_size) throw std::runtime_error{"there is no box"};
         peer_ = qp.peer;

@@ -179,6 +179,15 @@ TEST(FabricNode, ReportsWhenNoBlockIsLeft) {
     ASSERT_TRUE(again);
     EXPECT_EQ(again->index, blocks[7].index);
     EXPECT_EQ(again->generation, blocks[7].generation + 1);
+    const auto other = node->allocate_block(1, BlockUse::other);
+    ASSERT_TRUE(other) << "what is no queue pair's takes no queue pair's index";
+    EXPECT_GE(other->index, queue_pairs_per_node);
+    const auto self = node->peer(node->number());
+    const auto mapped = self->map_block(other->index, other->generation);
+    ASSERT_TRUE(mapped);
+    self->unmap_block(*mapped);
+    node->free_block(*other, false);
+    EXPECT_FALSE(node->allocate_block(1)) << "and gives none back";
     node->free_block(blocks[8], true);
     EXPECT_FALSE(node->allocate_block(1)) << "a quarantined index must not come back";
     errno = 0;
@@ -343,7 +352,7 @@ TEST(FabricPeer, MapsTheBlockThatItsProcessMade) {
     EXPECT_TRUE(peer->map_block(index, 0)) << "0: whatever generation it is";
     EXPECT_FALSE(peer->map_block(index, generation + 1));
     EXPECT_FALSE(peer->map_block(index + 1, 0));
-    EXPECT_FALSE(peer->map_block(queue_pairs_per_node, 0));
+    EXPECT_FALSE(peer->map_block(blocks_per_node, 0));
     child.kill_and_wait();
     EXPECT_STREQ(reinterpret_cast<const char*>(block->memory), "from child")
         << "a mapping outlives its owner";

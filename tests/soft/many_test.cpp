@@ -293,5 +293,33 @@ TEST(ManyQueuePairs, OfAnotherProcessAnnounceThemselvesAcross) {
     end.qp = own;
 }
 
+TEST(ManyQueuePairs, AreAsManyAsTheDeviceSays) {
+    Endpoint end{tidy()};  // one of them
+    ibv_device_attr limits{};
+    ASSERT_EQ(soft::query_device(end.context, &limits), 0);
+    // A shared receive queue, and what each UD queue pair needs besides, take nothing away.
+    ibv_srq_init_attr receives{};
+    receives.attr = {4, 1, 0};
+    ibv_srq* const srq = soft::create_srq(end.pd, &receives);
+    ASSERT_NE(srq, nullptr);
+    std::vector<ibv_qp*> qps;
+    const auto another = [&]() -> ibv_qp* {
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = end.cq;
+        init.qp_type = IBV_QPT_UD;
+        init.cap = {1, 1, 1, 1, 0};
+        return soft::create_qp(end.pd, &init);
+    };
+    for (int i = 1; i < limits.max_qp; ++i) {
+        ibv_qp* const qp = another();
+        if (qp == nullptr) break;
+        qps.push_back(qp);
+    }
+    EXPECT_EQ(qps.size() + 1, static_cast<std::size_t>(limits.max_qp));
+    EXPECT_EQ(another(), nullptr) << "and not more";
+    for (ibv_qp* const qp : qps) EXPECT_EQ(soft::destroy_qp(qp), 0);
+    EXPECT_EQ(soft::destroy_srq(srq), 0);
+}
+
 }  // namespace
 }  // namespace millrace::test
