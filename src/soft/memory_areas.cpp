@@ -17,6 +17,7 @@
 #include <memory>
 
 #include "descriptor.hpp"
+#include "millrace/base/own_mappings.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -91,6 +92,24 @@ std::optional<MappedRange> look_behind(std::uintptr_t address, std::size_t lengt
     }
     errno = 0;
     if (reached < end) return std::nullopt;
+    return range;
+}
+
+std::optional<MappedRange> look_behind_own(std::uintptr_t address, std::size_t length,
+                                           int& descriptor) noexcept {
+    const auto own = base::find_own_mapping(reinterpret_cast<const void*>(address), length);
+    struct stat status {};
+    // A program may have closed what it does not know: then the kernel is asked.
+    if (!own || ::fstat(own->descriptor, &status) != 0 || !S_ISREG(status.st_mode) ||
+        static_cast<std::uint64_t>(status.st_size) < own->file_offset ||
+        static_cast<std::uint64_t>(status.st_size) - own->file_offset < length) {
+        return std::nullopt;
+    }
+    descriptor = own->descriptor;
+    MappedRange range{.readable = true, .writable = true, .one_shared_file = true};
+    range.device = status.st_dev;
+    range.inode = status.st_ino;
+    range.file_offset = own->file_offset;
     return range;
 }
 

@@ -79,14 +79,18 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     if (const int error = check_access(access); error != 0) return error;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
     if (length == 0 || begin + length < begin || iova + length < iova) return EINVAL;
-    const auto range = look_behind(begin, length);
+    int own_descriptor = -1;
+    auto range = look_behind_own(begin, length, own_descriptor);
+    if (!range) range = look_behind(begin, length);
     if (!range) return errno != 0 ? errno : EFAULT;
     if (!range->readable || ((access & writing) != 0 && !range->writable)) return EFAULT;
 
     const std::scoped_lock lock{mutex_};
     int descriptor = -1;
     if (range->one_shared_file) {
-        descriptor = find_descriptor(range->device, range->inode, last_descriptor_);
+        descriptor = own_descriptor >= 0
+                         ? own_descriptor
+                         : find_descriptor(range->device, range->inode, last_descriptor_);
         if (descriptor >= 0) last_descriptor_ = descriptor;
         if (descriptor >= 0 && !can_be_mapped(descriptor, range->file_offset, length)) {
             descriptor = -1;

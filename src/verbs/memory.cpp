@@ -18,6 +18,7 @@
 #include "available_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/own_mappings.hpp"
 #include "millrace/base/standard_streams.hpp"
 
 namespace millrace::verbs {
@@ -112,6 +113,7 @@ Buffer::Buffer(std::size_t size, bool huge_pages) {
     data_ = mapping.data;
     size_ = mapping.size;
     descriptor_ = mapping.descriptor;
+    base::add_own_mapping(data_, size_, descriptor_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
@@ -130,6 +132,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 
 Buffer::~Buffer() {
     if (data_ == nullptr || quarantined_) return;
+    base::remove_own_mapping(data_);
     munmap(data_, size_);
     close(descriptor_);
 }

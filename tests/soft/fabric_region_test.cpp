@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "fabric.hpp"
+#include "millrace/base/own_mappings.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::soft {
@@ -132,7 +134,7 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
     const RegionEntry* entry = node->local_region(key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
     EXPECT_EQ(entry->file_offset, page_size + 10);
-    EXPECT_EQ(static_cast<int>(entry->descriptor), sealed.descriptor);
+    EXPECT_EQ(entry->descriptor, sealed.descriptor);
 
     const SharedMemory open_ended{4 * page_size, F_SEAL_GROW};
     EXPECT_EQ(kind_of(node->local_region(registered(*node, open_ended.memory, page_size).key)),
@@ -151,6 +153,50 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
     EXPECT_EQ(kind_of(node->local_region(registered(*node, copy_on_write, page_size).key)),
               RegionKind::private_memory);
     ::munmap(copy_on_write, page_size);
+}
+
+TEST(RegionTable, KnowsWhatThisLibraryHasMapped) {
+    const auto node = Node::join(fabric_of_test());
+    const SharedMemory sealed{4 * page_size, F_SEAL_SHRINK};
+    base::add_own_mapping(sealed.memory, sealed.size, sealed.descriptor);
+    const auto key = registered(*node, sealed.memory + page_size + 10, 2 * page_size).key;
+    const RegionEntry* entry = node->local_region(key);
+    EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
+    EXPECT_EQ(entry->file_offset, page_size + 10);
+    EXPECT_EQ(entry->descriptor, sealed.descriptor);
+    // Where the program has put something else at the descriptor's number, the kernel is asked.
+    const int elsewhere = ::dup(sealed.descriptor);
+    const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ASSERT_EQ(::dup3(other, sealed.descriptor, O_CLOEXEC), sealed.descriptor);
+    entry = node->local_region(registered(*node, sealed.memory, page_size).key);
+    EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
+    EXPECT_EQ(entry->descriptor, elsewhere);
+    ::close(elsewhere);
+    ::close(other);
+    base::remove_own_mapping(sealed.memory);
+    LocalRegion region;
+    ASSERT_EQ(::munmap(sealed.memory, page_size), 0);
+    EXPECT_EQ(node->add_region(sealed.memory, page_size, 0, all_access, 1, region), EFAULT);
+}
+
+TEST(RegionTable, SharesMemoryWhateverItsDescriptorsNumberIs) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+    constexpr int high = 16'400;
+    rlimit more = before;
+    more.rlim_cur = std::max<rlim_t>(more.rlim_cur, high + 1);
+    more.rlim_max = std::max<rlim_t>(more.rlim_max, high + 1);
+    if (::setrlimit(RLIMIT_NOFILE, &more) != 0) GTEST_SKIP() << "needs that many descriptors";
+    const auto node = Node::join(fabric_of_test());
+    SharedMemory sealed{4 * page_size, F_SEAL_SHRINK};
+    const int moved = ::fcntl(sealed.descriptor, F_DUPFD_CLOEXEC, high);
+    ASSERT_GE(moved, high);
+    ::close(std::exchange(sealed.descriptor, moved));
+    const RegionEntry* entry =
+        node->local_region(registered(*node, sealed.memory, 2 * page_size).key);
+    EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
+    EXPECT_EQ(entry->descriptor, moved);
+    ::setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(RegionTable, SeesTwoMappingsSideBySideForWhatTheyAre) {

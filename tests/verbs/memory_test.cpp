@@ -21,6 +21,7 @@
 #include "available_memory.hpp"
 #include "loopback.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/soft/device.hpp"
 #include "registration_remedy.hpp"
 
 namespace millrace::verbs {
@@ -188,6 +189,40 @@ TEST(RegistrationRemedy, NamesTheMemoryLockLimitThatHolds) {
     setrlimit(RLIMIT_MEMLOCK, &before);
     EXPECT_THAT(text, HasSubstr("64 KiB"));
     EXPECT_THAT(text, HasSubstr("ulimit -l"));
+}
+
+/// While it lives, no descriptor can be opened.
+class NoMoreDescriptors {
+  public:
+    NoMoreDescriptors() {
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+        const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    }
+    ~NoMoreDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+    NoMoreDescriptors(const NoMoreDescriptors&) = delete;
+    NoMoreDescriptors& operator=(const NoMoreDescriptors&) = delete;
+
+  private:
+    rlimit before_{};
+};
+
+// So registering a buffer costs the same whatever else is mapped and open.
+TEST(MemoryRegion, OfABufferIsRegisteredWithoutALookIntoProc) {
+    const Device device = find_device();
+    if (!device.is_soft()) GTEST_SKIP() << "a driver does as it likes";
+    Context context = device.open();
+    ProtectionDomain domain = context.allocate_protection_domain();
+    const Buffer buffer{3 * 4096};
+    const std::vector<std::byte> unknown(4096);
+    const NoMoreDescriptors none;
+    EXPECT_NO_THROW((void)domain.register_memory(buffer.bytes(), test::everything));
+    EXPECT_NO_THROW((void)domain.register_memory(buffer.bytes().subspan(100, 5000),
+                                                 test::everything));
+    ibv_mr* const raw = soft::reg_mr(domain.raw(), const_cast<std::byte*>(unknown.data()),
+                                     unknown.size(), 0, 0);
+    EXPECT_EQ(raw, nullptr) << "then nothing is looked at for any memory, and this proves nothing";
+    if (raw != nullptr) soft::dereg_mr(raw);
 }
 
 // On a driver that locks memory (the kernel's rxe does), without the privilege to exceed the limit.

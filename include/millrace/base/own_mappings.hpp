@@ -1,0 +1,27 @@
+// Which file lies behind memory that this library itself has mapped, without asking the kernel: told
+// by who maps it (verbs/), asked by the soft device when it is registered, which for any other memory
+// has to read /proc/self/maps and to look at descriptors. Thread-safe, and usable after fork.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace millrace::base {
+
+/// Within one shared mapping of a file from its first byte on, readable and writable.
+struct OwnMapping {
+    int descriptor = -1;            ///< of the file, open as long as the mapping stands here
+    std::uint64_t file_offset = 0;  ///< of the first byte that was asked about
+};
+
+/// The mapping [data, data + size) of all of the file. Where there is no memory to note it, it is
+/// as any other memory.
+void add_own_mapping(const void* data, std::size_t size, int descriptor) noexcept;
+/// Before it is unmapped.
+void remove_own_mapping(const void* data) noexcept;
+/// nullopt: not all of [data, data + size) lies in one mapping that was added.
+[[nodiscard]] std::optional<OwnMapping> find_own_mapping(const void* data,
+                                                         std::size_t size) noexcept;
+
+}  // namespace millrace::base
