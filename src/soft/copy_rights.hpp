@@ -13,4 +13,9 @@ namespace millrace::soft {
 /// dumpable, or Yama lets only ancestors look into a process.
 [[nodiscard]] bool others_may_not_copy() noexcept;
 
+/// Where the setting MILLRACE_PTRACER asks for it: tells Yama that every process of our user may
+/// copy from and to our memory (and trace us). Throws `base::Error` if it is set to anything else
+/// than 0 or 1. Called when a node is made.
+void let_others_copy_if_asked();
+
 }  // namespace millrace::soft

@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "copy_rights.hpp"
 #include "fabric.hpp"
 #include "fabric_names.hpp"
 #include "fences.hpp"
@@ -245,6 +246,7 @@ std::shared_ptr<Node> Node::join(std::string_view fabric) {
     const std::scoped_lock lock{all.mutex};
     std::weak_ptr<LocalNode>& known = all.by_fabric[std::string{fabric}];
     if (auto node = known.lock()) return node;
+    let_others_copy_if_asked();
     auto node = std::make_shared<LocalNode>(fabric, register_for_membarrier());
     known = node;
     return node;
