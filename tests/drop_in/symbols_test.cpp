@@ -48,8 +48,19 @@ TEST(Symbols, AreAllThatTheSystemsLibraryHasInTheSameVersions) {
 
 TEST(Symbols, HideEverythingThatIsNotLibibverbs) {
     for (const auto& [name, version] : exported_by(MILLRACE_DROP_IN)) {
-        EXPECT_TRUE(version.starts_with("IBVERBS_") || name == "millrace_soft_drop_in")
+        EXPECT_TRUE(version.starts_with("IBVERBS_") || name == "millrace_soft_drop_in" ||
+                    name == "millrace_soft_device_files")
             << name << " " << version;
+    }
+}
+
+// It comes into every program that `soft run` starts, whatever that program is made of.
+TEST(PreloadedLibrary, BringsNoLibraryAlong) {
+    const std::string report =
+        output_of({"ldd", MILLRACE_DROP_IN_FOLDER "/libmillrace_device_files.so"});
+    EXPECT_THAT(report, testing::HasSubstr("libc.so"));
+    for (const char* other : {"libstdc++", "libfmt", "libspdlog", "libibverbs"}) {
+        EXPECT_THAT(report, testing::Not(testing::HasSubstr(other)));
     }
 }
 
