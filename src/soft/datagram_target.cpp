@@ -28,14 +28,19 @@ class SenderScope {
         light_fence(asymmetric);
     }
     ~SenderScope() {
-        word_.store((odd_ & ~std::uint64_t{1}) + SenderTable::one_step, std::memory_order_release);
+        if (!kept_)
+            word_.store((odd_ & ~std::uint64_t{1}) + SenderTable::one_step,
+                        std::memory_order_release);
     }
+    /// The hazard outlives this, and there is none after it.
+    void keep() noexcept { kept_ = true; }
     SenderScope(const SenderScope&) = delete;
     SenderScope& operator=(const SenderScope&) = delete;
 
   private:
     std::atomic<std::uint64_t>& word_;
     std::uint64_t odd_;
+    bool kept_ = false;
 };
 
 /// How long a datagram waits for its receiver to serve copies; and where it did not.
@@ -248,7 +253,8 @@ void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage
 DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) noexcept {
     if (!peer_->alive()) return Result::stale;
     const std::lock_guard guard{lock_};
-    const SenderScope scope{*hazard_, asymmetric_};
+    if (abandoned_) return Result::dropped;
+    SenderScope scope{*hazard_, asymmetric_};
     const std::uint64_t word = view_.control->state_word.load(std::memory_order_acquire);
     if (static_cast<std::uint32_t>(word >> 32) != who_) return Result::stale;
     const std::uint64_t state = word & state_mask;
@@ -272,6 +278,11 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
         CopyResult result = CopyResult::bad_address;
         if (known) result = put(message, pieces.data(), count, next.number);
         if (result == CopyResult::peer_gone) return Result::stale;
+        if (result == CopyResult::abandoned) {
+            abandoned_ = true;
+            scope.keep();
+            return Result::dropped;
+        }
         // Its owner, asked, does not copy now: lost, and the owner offers the receive again.
         if (result == CopyResult::busy) return Result::dropped;
         if (result == CopyResult::denied) tell_copies_denied(peer_->pid());

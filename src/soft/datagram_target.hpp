@@ -104,6 +104,7 @@ class DatagramTarget {
     PeerBell bell_async_;
     RungEpoch rung_;
     bool asked_in_vain_ = false;  ///< for a copy box
+    bool abandoned_ = false;      ///< a thread of ours may copy there for ever: nobody else does
 };
 
 /// The targets of a process, so that its queue pairs share them.

@@ -104,6 +104,7 @@ void Executor::disconnect() noexcept {
     sender_word_ = no_word;
     longest_ = max_message_bytes;
     claimed_ = 0;
+    abandoned_ = false;
     rung_send_ = RungEpoch{};
     rung_receive_ = RungEpoch{};
     hazard_ = nullptr;
@@ -600,6 +601,11 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
         case CopyResult::busy: return Progress::busy;
         case CopyResult::no_answer: return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
         case CopyResult::owners: return Progress::owners;
+        case CopyResult::abandoned:
+            abandoned_ = true;
+            // The thread is not in our memory.
+            hazard_->forget(sender_.end.mine ? named_by_sender : named_by_receiver);
+            return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
         default: return fail(sender, receiver);
     }
 }
@@ -612,7 +618,7 @@ Progress Executor::run_as(const Request& request) noexcept {
     if (reliable_ || progress == Progress::done) [[likely]]
         return progress;
     if (in_steps && progress == Progress::not_due) return progress;
-    if (progress == Progress::owners) return progress;
+    if (progress == Progress::owners || abandoned_) return progress;
     return drop(request, progress);
 }
 

@@ -196,6 +196,9 @@ class Executor {
     [[nodiscard]] Progress run(const Request& request) noexcept;
     /// The status that the sender's completion of the request that failed has.
     [[nodiscard]] ibv_wc_status failure() const noexcept { return failure_; }
+    /// It failed because the peer's pages did not come, and a thread of ours may still copy: the
+    /// hazard has to stay as it is for good.
+    [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
     /// And why, in mode `strict`.
     [[nodiscard]] const Reason& reason() const noexcept { return reason_; }
 
@@ -419,6 +422,7 @@ class Executor {
     std::int64_t due_ = 0;    ///< of the request that was not
     std::uint32_t plan_ = 0;  ///< of the pending request that runs
     bool hurry_ = false;
+    bool abandoned_ = false;
     bool copies_refused_ = false;  ///< the system's refusal, known when they were connected
     bool asymmetric_ = false;
     bool connected_ = false;

@@ -70,6 +70,7 @@ enum class CopyResult {
     busy,         ///< its owner, asked to copy, does not (yet): to be tried again, as a whole
     no_answer,    ///< its owner began to copy and did not come back: perhaps copied
     owners,       ///< only the process whose request it is can do it
+    abandoned,    ///< pages did not come, and a thread of ours waits for them: copied at any time
 };
 
 /// What is asked of the owner of memory that this process may not copy from or to.
@@ -158,6 +159,8 @@ class PeerNode {
 
     /// The operating system does not let us copy from and to its memory: `transfer` is `denied`.
     [[nodiscard]] virtual bool copies_refused() const noexcept { return false; }
+    /// False: copying there now may take as long as somebody else likes (remote_pages.hpp).
+    [[nodiscard]] virtual bool pages_there(std::uint64_t, std::size_t) noexcept { return true; }
     /// It has turned out so.
     virtual void note_copies_refused() noexcept {}
     /// It says that it may copy from nobody.
@@ -178,7 +181,8 @@ class PeerNode {
     std::map<std::uint64_t, std::weak_ptr<NewsPage>> news_;  ///< by generation and index
 };
 
-/// Copies `bytes` where exactly one of the two may lie in another process.
+/// Copies `bytes` where exactly one of the two may lie in another process. Waits for pages of the
+/// other's that are not there, but not for long: `abandoned`.
 [[nodiscard]] CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
                                   PeerNode& peer) noexcept;
 /// Says, once, what to do about `denied`.

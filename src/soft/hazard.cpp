@@ -16,6 +16,17 @@ namespace {
 
 }  // namespace
 
+void Hazard::forget(NamedBy mine) noexcept {
+    if (named[0].load(std::memory_order_relaxed) == names_any) return;
+    for (std::atomic<std::uint64_t>& pair : named) {
+        const std::uint64_t names = pair.load(std::memory_order_relaxed);
+        std::uint64_t others = names & names_more;
+        if ((mine & named_by_sender) == 0) others |= names >> 32 << 32;
+        if ((mine & named_by_receiver) == 0) others |= static_cast<std::uint32_t>(names);
+        pair.store(others, std::memory_order_release);
+    }
+}
+
 void RegionNames::add(Keys& keys, std::uint32_t key) noexcept {
     if (key == 0) return;
     const auto* const end = keys.keys.data() + keys.count;

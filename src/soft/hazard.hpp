@@ -35,6 +35,9 @@ inline constexpr std::uint64_t names_more = std::uint64_t{1} << 63;  ///< keys h
     return std::uint64_t{sender} << 32 | receiver;
 }
 
+/// Whose keys the halves of a hazard's pairs are: a process only knows its own.
+enum NamedBy : unsigned { named_by_sender = 1, named_by_receiver = 2, named_by_both = 3 };
+
 struct Hazard {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint64_t> named[named_pairs];
@@ -43,11 +46,10 @@ struct Hazard {
     void name(std::uint32_t sender, std::uint32_t receiver) noexcept {
         named[0].store(name_pair(sender, receiver), std::memory_order_release);
     }
+    /// Takes this process's regions out, where there are names.
+    void forget(NamedBy mine) noexcept;
 };
 static_assert(sizeof(Hazard) == 32);
-
-/// Whose keys the halves of a hazard's pairs are: a process only knows its own.
-enum NamedBy : unsigned { named_by_sender = 1, named_by_receiver = 2, named_by_both = 3 };
 
 /// Gathers the regions of a request that touches several.
 class RegionNames {
@@ -96,11 +98,17 @@ class HazardScope {
         word_.store(odd_, std::memory_order_release);
         light_fence(asymmetric);
     }
-    ~HazardScope() { word_.store(odd_ + 1, std::memory_order_release); }
+    ~HazardScope() {
+        if (odd_ != kept) word_.store(odd_ + 1, std::memory_order_release);
+    }
+    /// The hazard outlives this, and there is none after it.
+    void keep() noexcept { odd_ = kept; }
     HazardScope(const HazardScope&) = delete;
     HazardScope& operator=(const HazardScope&) = delete;
 
   private:
+    static constexpr std::uint64_t kept = 0;
+
     std::atomic<std::uint64_t>& word_;
     std::uint64_t odd_;
 };

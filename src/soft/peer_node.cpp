@@ -39,6 +39,7 @@
 #include "millrace/base/uncancelled.hpp"
 #include "process_identity.hpp"
 #include "region_facts.hpp"
+#include "remote_pages.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -256,6 +257,10 @@ class ProcessNode final : public RemoteNode {
 
     AtomicLocks& atomic_locks() noexcept override { return *atomic_locks_; }
 
+    bool pages_there(std::uint64_t address, std::size_t bytes) noexcept override {
+        return pages_.there(pid_, address, bytes);
+    }
+
     bool copies_refused() const noexcept override {
         return copies_refused_.load(std::memory_order_relaxed);
     }
@@ -311,6 +316,7 @@ class ProcessNode final : public RemoteNode {
     Mapping tables_;          ///< header, directory, groups and region table, read only
     std::optional<AtomicLocks> atomic_locks_;
     std::atomic<bool> copies_refused_{false};
+    RemotePages pages_;
     CopyAsker asker_;
     bool asymmetric_fences_ = false;
     const std::uint64_t confirmation_ticks_ = base::ticks_in(std::chrono::milliseconds{10});

@@ -128,8 +128,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     if (is_local(wr.opcode)) [[unlikely]] {
         return qp.run_local(local_operation_of(wr, flags, slot));
     }
-    const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
-    return qp.own.run(request_of(wr, flags, slot));
+    HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+    const Progress progress = qp.own.run(request_of(wr, flags, slot));
+    if (progress != Progress::done && qp.own.abandoned()) [[unlikely]]
+        scope.keep();
+    return progress;
 }
 
 /// Everything but "RTS, nothing pending, no fault": with send_lock.

@@ -292,7 +292,9 @@ void QueuePair::give_up(std::uint64_t registrations) noexcept {
 }
 
 void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
-    if (reliable()) return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    if (reliable() || own.abandoned()) {
+        return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
     if (erring || settled || state == IBV_QPS_RESET) return;
     if (flights != nullptr) flights->ground(link_now());
     set_state(IBV_QPS_SQE);
@@ -506,7 +508,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                     continue;
                 }
             }
-            const HazardScope scope{hazard, asymmetric};
+            HazardScope scope{hazard, asymmetric};
             if (side == run_peer && !executor.sender_ready()) {
                 progress = Progress::failed;
                 break;
@@ -527,6 +529,10 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                                        std::memory_order_release);
                 full_fence();
                 executor.ring_sender(true);
+            }
+            if (progress != Progress::done && executor.abandoned()) [[unlikely]] {
+                scope.keep();
+                return progress;  // with the pending ring's lock, which is of no use any more
             }
             if (progress != Progress::done) break;
             counts.add(Count::pending_run);
@@ -622,7 +628,8 @@ void QueuePair::look_for_peer_pending() noexcept {
 }
 
 void QueuePair::run_peer_pending_with_lock() noexcept {
-    if (!theirs.connected() || (link != nullptr && !peer_is_due())) return;
+    if (!theirs.connected() || theirs.abandoned()) return;
+    if (link != nullptr && !peer_is_due()) return;
     const Progress progress =
         run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
     static_cast<void>(progress);
@@ -632,7 +639,7 @@ void QueuePair::run_peer_pending_with_lock() noexcept {
 bool QueuePair::take_landed() noexcept {
     if (!run_lock.try_lock()) return false;
     const auto landed = [&] {
-        return theirs.connected() &&
+        return theirs.connected() && !theirs.abandoned() &&
                peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
     };
     if (landed()) {

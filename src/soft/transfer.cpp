@@ -1,5 +1,6 @@
 // Copies between this process and another one: plain stores where the memory is mapped here,
-// process_vm_readv / process_vm_writev where it is not.
+// process_vm_readv / process_vm_writev where it is not. Nobody can end these calls while they wait
+// for a page, so that one that may is made by a thread of its own (bounded_copy.hpp).
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "bounded_copy.hpp"
 #include "fabric.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -18,6 +20,8 @@ namespace {
 
 /// The kernel moves at most this much per call (MAX_RW_COUNT); pieces keep the tail apart.
 constexpr std::size_t largest_piece = std::size_t{1} << 30;
+/// It is asked for so much at once whether the pages are there.
+constexpr std::size_t largest_asked = std::size_t{4} << 20;
 
 CopyResult result_of(int error) noexcept {
     switch (error) {
@@ -32,6 +36,42 @@ CopyResult result_of(int error) noexcept {
 void* pointer_to(std::uint64_t address) noexcept {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
+
+CopyResult copy_remote(std::byte* local, std::uint64_t remote, std::size_t bytes, bool writing,
+                       pid_t pid, PeerNode& peer) noexcept {
+    while (bytes > 0) {
+        const std::size_t part = std::min(bytes, largest_asked);
+        CopyResult result = CopyResult::ok;
+        if (!peer.pages_there(remote, part)) [[unlikely]] {
+            result = bounded_copy(local, remote, part, writing, pid);
+        } else if (writing) {
+            result = write_remote(remote, local, part, pid);
+        } else {
+            result = read_remote(local, remote, part, pid);
+        }
+        if (result != CopyResult::ok) return result;
+        local += part;
+        remote += part;
+        bytes -= part;
+    }
+    return CopyResult::ok;
+}
+
+CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
+    static constexpr std::byte zeros[4096]{};
+    while (bytes > 0) {
+        const std::size_t some = std::min(bytes, sizeof zeros);
+        const Reach from{const_cast<std::byte*>(zeros), 0, 0};
+        const CopyResult result = transfer(to, from, some, peer);
+        if (result != CopyResult::ok) return result;
+        if (to.direct != nullptr) to.direct += some;
+        to.remote += some;
+        bytes -= some;
+    }
+    return CopyResult::ok;
+}
+
+}  // namespace
 
 CopyResult read_remote(std::byte* to, std::uint64_t from, std::size_t bytes, pid_t pid) noexcept {
     while (bytes > 0) {
@@ -74,23 +114,6 @@ CopyResult write_remote(std::uint64_t to, const std::byte* from, std::size_t byt
     return CopyResult::ok;
 }
 
-CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
-    static constexpr std::byte zeros[4096]{};
-    while (bytes > 0) {
-        const std::size_t some = std::min(bytes, sizeof zeros);
-        const Reach from{const_cast<std::byte*>(zeros), 0, 0};
-        if (const CopyResult result = transfer(to, from, some, peer); result != CopyResult::ok) {
-            return result;
-        }
-        if (to.direct != nullptr) to.direct += some;
-        to.remote += some;
-        bytes -= some;
-    }
-    return CopyResult::ok;
-}
-
-}  // namespace
-
 void tell_copies_denied(pid_t pid) noexcept {
     static std::atomic<bool> said{false};
     if (said.exchange(true, std::memory_order_relaxed)) return;
@@ -116,8 +139,12 @@ CopyResult transfer(const Reach& to, const Reach& from, std::size_t bytes,
     if (!peer.same_process()) return CopyResult::peer_gone;
     if (peer.copies_refused()) return CopyResult::denied;
     const auto by_way_of = [&](pid_t thread) {
-        if (to.direct != nullptr) return read_remote(to.direct, from.remote, bytes, thread);
-        if (from.direct != nullptr) return write_remote(to.remote, from.direct, bytes, thread);
+        if (to.direct != nullptr) {
+            return copy_remote(to.direct, from.remote, bytes, false, thread, peer);
+        }
+        if (from.direct != nullptr) {
+            return copy_remote(from.direct, to.remote, bytes, true, thread, peer);
+        }
         return CopyResult::bad_address;
     };
     const pid_t pid = to.direct != nullptr ? from.pid : to.pid;

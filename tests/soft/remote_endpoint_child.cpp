@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "held_pages.hpp"
 #include "remote_endpoint.hpp"
 #include "support/withheld_copies.hpp"
 
@@ -51,6 +52,7 @@ MILLRACE_CHILD(soft_endpoint) {
     Endpoint end{options};
     say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
         std::to_string(end.mr->rkey));
+    std::optional<HeldPages> held;
     while (const auto line = hear()) {
         std::istringstream words{*line};
         std::string verb;
@@ -134,6 +136,9 @@ MILLRACE_CHILD(soft_endpoint) {
                     : "failed");
         } else if (verb == "reset") {
             say(std::to_string(end.to_state(IBV_QPS_RESET)));
+        } else if (verb == "hold") {  // offset length: whoever touches these pages stands still
+            if (HeldPages::possible()) held.emplace(end.memory + a, b);
+            say(held ? "held" : "impossible");
         } else if (verb == "undumpable") {
             say(std::to_string(prctl(PR_SET_DUMPABLE, 0)));
         } else if (verb == "dereg") {
