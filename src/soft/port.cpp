@@ -91,14 +91,14 @@ void collect(const ifaddrs* list, bool loopback, Addresses& found) noexcept {
     std::sort(found.all.begin(), found.all.begin() + static_cast<std::ptrdiff_t>(found.count));
 }
 
-[[nodiscard]] Addresses host_addresses() noexcept {
-    Addresses found;
+/// Nothing: the system does not say (no descriptor is free, or a filter forbids to ask).
+[[nodiscard]] std::optional<Addresses> host_addresses() noexcept {
     ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) == 0) {
-        collect(list, false, found);
-        if (found.count == 0) collect(list, true, found);
-        ::freeifaddrs(list);
-    }
+    if (::getifaddrs(&list) != 0) return std::nullopt;
+    Addresses found;
+    collect(list, false, found);
+    if (found.count == 0) collect(list, true, found);
+    ::freeifaddrs(list);
     return found;
 }
 
@@ -106,16 +106,18 @@ class GidTable {
   public:
     void refresh() noexcept {
         const int error = errno;
-        const Addresses now = host_addresses();
+        const std::optional<Addresses> now = host_addresses();
         errno = error;
         const std::lock_guard guard{mutex_};
-        places_.all[0] = {own_gid(), now.count == 0 ? 0 : now.all[0].interface};
+        places_.all[0].gid = own_gid();
         places_.count = std::max<std::size_t>(places_.count, 1);
+        if (!now) return;  // what was there stays there
+        places_.all[0].interface = now->count == 0 ? 0 : now->all[0].interface;
         for (std::size_t i = 1; i < places_.count; ++i) {
-            if (find(now, places_.all[i].gid) == now.count) places_.all[i] = {};
+            if (find(*now, places_.all[i].gid) == now->count) places_.all[i] = {};
         }
-        for (std::size_t i = 0; i < now.count; ++i) {
-            if (find(places_, now.all[i].gid) == places_.count) put(now.all[i]);
+        for (std::size_t i = 0; i < now->count; ++i) {
+            if (find(places_, now->all[i].gid) == places_.count) put(now->all[i]);
         }
     }
     [[nodiscard]] Addresses places() noexcept {

@@ -6,6 +6,7 @@ device; programs_test.cpp runs it on that.
 """
 import errno
 import fcntl
+import resource
 import socket
 import struct
 import sys
@@ -174,6 +175,14 @@ def main():
         check(chosen_as_nccl_does(count) == 3, 'the first IPv4 address has index 3')
     else:
         check(count == 1, 'an InfiniBand port has its own GID')
+
+    # Without a free descriptor the system does not tell its addresses: the table stays as it is.
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    context.query_port(1)
+    last = context.query_gid(1, count - 1).gid
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    check(raw(last) == raw(table[-1].gid_str()), 'the table stays where nobody can be asked')
 
     pd = PD(context)
     for wrong in (count, 255):
