@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -105,6 +106,7 @@ void collect(const ifaddrs* list, bool loopback, Addresses& found) noexcept {
 class GidTable {
   public:
     void refresh() noexcept {
+        const base::Uncancelled held;  // getifaddrs can be cancelled, and nobody here unwinds
         const int error = errno;
         const std::optional<Addresses> now = host_addresses();
         errno = error;
