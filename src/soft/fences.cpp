@@ -35,7 +35,8 @@ constexpr long until_stores_are_seen_ns = 100'000;
     }
     timespec left{0, until_stores_are_seen_ns};
     base::count_system_call();
-    while (::nanosleep(&left, &left) != 0 && errno == EINTR) base::count_system_call();
+    // The bare call: libc's would be where a thread can be cancelled.
+    while (::syscall(SYS_nanosleep, &left, &left) != 0 && errno == EINTR) base::count_system_call();
 }
 
 }  // namespace

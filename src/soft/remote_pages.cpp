@@ -9,6 +9,8 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/uncancelled.hpp"
+#include "process_identity.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -39,7 +41,7 @@ int RemotePages::map_of_pages(pid_t pid) noexcept {
     if (tried_) return opened_.load(std::memory_order_relaxed);
     tried_ = true;
     char path[32];
-    std::snprintf(path, sizeof path, "/proc/%d/pagemap", static_cast<int>(pid));
+    std::snprintf(path, sizeof path, "/proc/%d/pagemap", static_cast<int>(living_thread_of(pid)));
     base::count_system_call();
     descriptor_ = Descriptor{::open(path, O_RDONLY | O_CLOEXEC)};
     opened_.store(descriptor_.get(), std::memory_order_release);
@@ -47,6 +49,7 @@ int RemotePages::map_of_pages(pid_t pid) noexcept {
 }
 
 bool RemotePages::ask(pid_t pid, std::uint64_t first, std::uint64_t needed) noexcept {
+    const base::Uncancelled held;
     const int pages = map_of_pages(pid);
     if (pages < 0) return true;
     std::array<std::uint64_t, 128> words;
