@@ -14,6 +14,8 @@
 #include "framework/bars.hpp"
 #include "limits/run_limits.hpp"
 #include "link/run_link.hpp"
+#include "millrace/base/standard_streams.hpp"
+#include "output.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -110,11 +112,7 @@ void add_flow(CLI::App& parent, Action& chosen) {
         [options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
 
-}  // namespace
-}  // namespace millrace::bench
-
-int main(int argc, char** argv) {
-    using namespace millrace::bench;
+int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
     program.require_subcommand(1);
@@ -125,16 +123,23 @@ int main(int argc, char** argv) {
     add_flow(program, chosen);
     try {
         program.parse(argc, argv);
-    } catch (const CLI::Success& help) {
-        return program.exit(help);
     } catch (const CLI::ParseError& error) {
-        (void)program.exit(error);
-        return 2;
+        return program.exit(error) == 0 ? 0 : 2;
     }
+    return chosen();
+}
+
+}  // namespace
+}  // namespace millrace::bench
+
+int main(int argc, char** argv) {
+    millrace::base::open_standard_streams();
+    int status = 1;
     try {
-        return chosen();
+        status = millrace::bench::run(argc, argv);
     } catch (const std::exception& error) {
         std::fprintf(stderr, "millrace bench: %s\n", error.what());
-        return 1;
     }
+    if (!millrace::tools::output_arrived() && status == 0) status = 1;
+    return status;
 }
