@@ -117,6 +117,9 @@ soft::QueuePair& inside(ibv_qp* qp) { return *static_cast<soft::QueuePair*>(qp);
 void forge_connection(const Peer& peer, Kind kind, ibv_qp* ours) {
     const PeerFacts::Pair& pair = peer.facts().pairs[kind];
     auto* const control = reinterpret_cast<soft::ControlLine*>(peer.node() + pair.offset);
+    // It was told the same of the way as we were.
+    const soft::BlockView theirs{peer.node() + pair.offset, inside(ours).geometry};
+    std::memcpy(static_cast<void*>(theirs.path), inside(ours).block.path, sizeof *theirs.path);
     control->destination.store(
         soft::make_destination(inside(ours).memory.generation, ours->qp_num));
     control->state_word.store(

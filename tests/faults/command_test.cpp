@@ -109,7 +109,7 @@ TEST_F(Command, DemoNamesATransportThatDoesNotExist) {
 
 TEST_F(Command, DemoRefusesAResultFileBeforeItBegins) {
     const Outcome outcome = run_command({"demo", files(), "--json", folder() + "/nowhere/x.json"});
-    refuses(outcome, "x.json", "cannot be written");
+    refuses(outcome, "x.json", "cannot write the results");
     EXPECT_THAT(outcome.text, testing::Not(HasSubstr("items/s")));
 }
 

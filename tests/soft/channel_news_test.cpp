@@ -1,6 +1,6 @@
 // What makes a completion channel's descriptor readable without being a completion: the death of a
-// peer. Every channel of the process hears of it, and who waited for the descriptor to become
-// readable never waits in ibv_get_cq_event.
+// peer. Every channel with a queue pair that is connected to it hears of it, and who waited for the
+// descriptor to become readable never waits in ibv_get_cq_event.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -32,6 +32,7 @@ bool take_event(const Endpoint& end) {
 TEST(ChannelNews, OfADeathReachTheChannelConcernedThoughAnotherOneHeardFirst) {
     RemotePair pair{with_events()};
     Endpoint bystander{with_events()};
+    ASSERT_EQ(bystander.connect(pair.right.qpn), 0);
     for (Endpoint* const end : {&pair.left, &bystander}) {
         fcntl(end->channel->fd, F_SETFL, fcntl(end->channel->fd, F_GETFL) | O_NONBLOCK);
         ASSERT_EQ(ibv_req_notify_cq(end->cq, 0), 0);
@@ -39,7 +40,7 @@ TEST(ChannelNews, OfADeathReachTheChannelConcernedThoughAnotherOneHeardFirst) {
     ASSERT_EQ(pair.left.receive(1, 0, 8), 0);
     pair.right.child.kill_and_wait();
     ASSERT_TRUE(becomes_readable(bystander));
-    EXPECT_FALSE(take_event(bystander)) << "it is not concerned";
+    EXPECT_FALSE(take_event(bystander)) << "none of its requests has ended";
     ASSERT_TRUE(becomes_readable(pair.left));
     ASSERT_TRUE(take_event(pair.left));
     const auto flushed = pair.left.poll_once();
@@ -50,7 +51,7 @@ TEST(ChannelNews, OfADeathReachTheChannelConcernedThoughAnotherOneHeardFirst) {
 TEST(ChannelNews, WithoutAnEventDoNotMakeABlockingProgramWaitThatFoundTheChannelReadable) {
     RemotePair pair;
     Endpoint waiting{with_events()};
-    ASSERT_EQ(waiting.connect(waiting.qp->qp_num), 0);
+    ASSERT_EQ(waiting.connect(pair.right.qpn), 0);
     ASSERT_EQ(ibv_req_notify_cq(waiting.cq, 0), 0);
     pair.right.child.kill_and_wait();
     ASSERT_TRUE(becomes_readable(waiting));
@@ -58,6 +59,8 @@ TEST(ChannelNews, WithoutAnEventDoNotMakeABlockingProgramWaitThatFoundTheChannel
     EXPECT_TRUE(take_event(waiting)) << "an empty one";
     EXPECT_FALSE(waiting.poll_once());
     // It disarms as every event does, and the next one is a completion's.
+    ASSERT_EQ(waiting.to_state(IBV_QPS_RESET), 0);
+    ASSERT_EQ(waiting.connect(waiting.qp->qp_num), 0);
     ASSERT_EQ(ibv_req_notify_cq(waiting.cq, 0), 0);
     ASSERT_EQ(waiting.write(7, 0, 8, waiting.address(64), waiting.mr->rkey), 0);
     EXPECT_TRUE(take_event(waiting));
