@@ -68,7 +68,7 @@ Descriptor make_lifeline(const std::string& object) {
     if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
         base::throw_errno(errno, std::string{attempt}, object);
     }
-    ::close(ends[0]);
+    const Descriptor reading{ends[0]};
     return Descriptor{ends[1]};
 }
 

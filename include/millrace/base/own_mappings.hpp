@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// Within one shared mapping of a file from its first byte on, readable and writable.

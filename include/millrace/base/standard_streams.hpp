@@ -3,6 +3,8 @@
 // descriptor (tests/architecture says so) and by the command.
 #pragma once
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// `number`, if it is above 2 or negative (then errno stays). Otherwise a copy of it above 2,
