@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "millrace/flow/any.hpp"
+#include "flow/any_ends.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 #include "millrace/message/channel.hpp"
@@ -149,7 +149,7 @@ class MessagesIn final : public In {
 };
 
 [[nodiscard]] message::Channel make_channel(const Setup& setup, bool listens,
-                                                   const Deadline& deadline) {
+                                            const Deadline& deadline) {
     const auto address = connect::Address::parse(setup.address);
     std::size_t bytes = message::smallest_ring;
     while (bytes < setup.capacity * 128) bytes *= 2;

@@ -1,5 +1,5 @@
-// Ends of any design for the items that several tests use. They are compiled once each, in
-// any_numbered.cpp and any_bytes.cpp: 33 designs take the compiler a while.
+// Ends of any design for the items that several tests use, in this folder and in faults/. They are
+// compiled once each, in any_ends/: 33 designs take the compiler a while.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@ namespace test {
 struct Numbered {
     std::uint64_t number = 0;
     std::uint32_t body[5] = {};
+
+    friend bool operator==(const Numbered&, const Numbered&) = default;
 };
 
 }  // namespace test

@@ -177,8 +177,8 @@ TEST(FlowQueueSetup, LosesNoPeerToAcceptsThatDoNotWait) {
     std::vector<Producer<Item>> producers;
     std::thread other{[&] {
         for (std::uint64_t n = 0; n < count; ++n) {
-            producers.push_back(
-                Producer<Item>::connect(listener.address(), with_endpoint({}), Deadline::after(40s)));
+            producers.push_back(Producer<Item>::connect(listener.address(), with_endpoint({}),
+                                                        Deadline::after(40s)));
             EXPECT_EQ(producers.back().enqueue(Item{{n}}, Deadline::after(40s)), base::Status::ok);
         }
     }};

@@ -32,18 +32,18 @@ constexpr std::uint64_t each = 20'000;
 
 Deadline patience() { return Deadline::after(60s); }
 
-struct Note {
-    std::uint64_t writer = 0;
-    std::uint64_t number = 0;
-    std::array<std::uint64_t, 6> body{};
+using Note = test::Numbered;
 
-    static Note make(std::uint64_t writer, std::uint64_t number) {
-        Note note{writer, number, {}};
-        note.body.fill(writer * 1'000'003 + number);
-        return note;
+/// Every byte of a note follows from who wrote it and its number.
+Note make_note(std::uint64_t writer, std::uint64_t number) {
+    Note note{writer << 32 | number, {}};
+    for (std::uint32_t& word : note.body) {
+        word = static_cast<std::uint32_t>(writer * 1'000'003 + number);
     }
-    friend bool operator==(const Note&, const Note&) = default;
-};
+    return note;
+}
+std::uint64_t writer_of(const Note& note) { return note.number >> 32; }
+std::uint64_t number_of(const Note& note) { return note.number & 0xffff'ffff; }
 std::span<const std::byte> as_bytes(const Note& note) { return std::as_bytes(std::span{&note, 1}); }
 
 /// Both ends, shared, of a queue in this process.
@@ -73,14 +73,16 @@ class Ledger {
     using Last = std::array<std::uint64_t, writers>;
 
     void take(Last& last, const Note& note) {
-        if (note.writer >= writers || note.number == 0 || note.number > each ||
-            note != Note::make(note.writer, note.number)) {
+        const std::uint64_t writer = writer_of(note);
+        const std::uint64_t number = number_of(note);
+        if (writer >= writers || number == 0 || number > each ||
+            note != make_note(writer, number)) {
             ++wrong_;
             return;
         }
-        if (note.number <= last[note.writer]) ++disordered_;
-        last[note.writer] = note.number;
-        if (seen_[note.writer * each + note.number - 1].exchange(true)) ++twice_;
+        if (number <= last[writer]) ++disordered_;
+        last[writer] = number;
+        if (seen_[writer * each + number - 1].exchange(true)) ++twice_;
         ++taken_;
     }
     void expect_all() const {
@@ -120,7 +122,7 @@ void exchange(Ends& ends, Write&& write, Read&& read) {
     for (std::uint64_t w = 0; w < writers; ++w) {
         writing.emplace_back([&, w] {
             for (std::uint64_t n = 1; n <= each; ++n) {
-                if (write(ends.producer, Note::make(w, n)) != Status::ok) {
+                if (write(ends.producer, make_note(w, n)) != Status::ok) {
                     ++failed;
                     return;
                 }
@@ -234,10 +236,10 @@ TEST_F(SharedEnd, WhileOneWaitsTriesOfOthersAnswerAndWaitsOfOthersEndAtTheirDead
               Status::cancelled);
     EXPECT_EQ(ends.consumer.stats().items, 0U) << "a waiting thread lets others look";
     EXPECT_NE(ends.consumer.explain().find("push1/watermark/push"), std::string::npos);
-    EXPECT_EQ(ends.producer.enqueue(Note::make(1, 7), patience()), Status::ok);
+    EXPECT_EQ(ends.producer.enqueue(make_note(1, 7), patience()), Status::ok);
     reader.join();
     EXPECT_EQ(waited, Status::ok);
-    EXPECT_EQ(first, Note::make(1, 7));
+    EXPECT_EQ(first, make_note(1, 7));
 }
 
 TEST_F(SharedEnd, ClosingEndsTheWaitOfOthers) {
@@ -255,7 +257,7 @@ TEST_F(SharedEnd, ClosingEndsTheWaitOfOthers) {
     for (std::thread& thread : waiting) thread.join();
     for (auto& answer : answers) EXPECT_EQ(answer, Status::closed);
     EXPECT_TRUE(eventually(
-        [&] { return ends.producer.enqueue(Note::make(0, 1), patience()) == Status::closed; }));
+        [&] { return ends.producer.enqueue(make_note(0, 1), patience()) == Status::closed; }));
 }
 
 TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
@@ -274,7 +276,7 @@ TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
                             claimed != Status::ok) {
                             return claimed;
                         }
-                        *place = Note::make(w, n);
+                        *place = make_note(w, n);
                         if (const Status sent = producer.commit(); sent != Status::ok) return sent;
                     }
                     return Status::ok;
@@ -297,7 +299,7 @@ TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
     for (std::thread& thread : writing) thread.join();
     EXPECT_FALSE(failed);
     EXPECT_EQ(torn, 0U);
-    const std::vector<Note> some(3, Note::make(1, 2));
+    const std::vector<Note> some(3, make_note(1, 2));
     EXPECT_EQ(ends.producer.try_enqueue_batch(std::span<const Note>{some}).count, 3U);
     std::size_t taken = 0;
     EXPECT_TRUE(eventually([&] {

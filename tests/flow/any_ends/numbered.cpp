@@ -1,4 +1,4 @@
-// See any_ends.hpp.
+// See ../any_ends.hpp.
 #include "flow/any_ends.hpp"
 
 namespace millrace::flow {
