@@ -39,16 +39,15 @@ void add_bars(CLI::App& parent, Action& chosen) {
         "1 if one does not, 2 if there is none");
     auto options = std::make_shared<BarOptions>();
     command->add_option("--only", options->only, "Only the bars of this group")
-        ->check(CLI::IsMember(
-            std::vector<std::string>{std::begin(bar_groups), std::end(bar_groups)}));
+        ->check(
+            CLI::IsMember(std::vector<std::string>{std::begin(bar_groups), std::end(bar_groups)}));
     command->add_option("--name", options->name, "Only the bars whose name contains this text");
     add_json(*command, options->json);
     command->add_option("--rounds", options->rounds, "Rounds that must count")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     command->add_flag("--figures", options->figures, "Also show what each contender took");
-    command->callback(
-        [options, &chosen] { chosen = [options] { return run_bars(*options); }; });
+    command->callback([options, &chosen] { chosen = [options] { return run_bars(*options); }; });
 }
 
 void add_limits(CLI::App& parent, Action& chosen) {
@@ -61,8 +60,7 @@ void add_limits(CLI::App& parent, Action& chosen) {
     command->add_option("--rounds", options->rounds, "Rounds that must count")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    command->callback(
-        [options, &chosen] { chosen = [options] { return run_limits(*options); }; });
+    command->callback([options, &chosen] { chosen = [options] { return run_limits(*options); }; });
 }
 
 void add_link(CLI::App& parent, Action& chosen) {
@@ -75,8 +73,7 @@ void add_link(CLI::App& parent, Action& chosen) {
                         "Only this mode, as in shaped:10g,latency=10us (docs/modes.md)");
     command->add_flag("--brief", options->brief, "Fewer settings and repetitions");
     add_json(*command, options->json);
-    command->callback(
-        [options, &chosen] { chosen = [options] { return run_link(*options); }; });
+    command->callback([options, &chosen] { chosen = [options] { return run_link(*options); }; });
 }
 
 void add_flow(CLI::App& parent, Action& chosen) {
@@ -108,8 +105,7 @@ void add_flow(CLI::App& parent, Action& chosen) {
     command->add_option("--items", options->items, "Items of a run, unless the time is over first")
         ->capture_default_str();
     command->add_flag("--quick", options->quick, "Few sizes, one short run of each");
-    command->callback(
-        [options, &chosen] { chosen = [options] { return run_flow(*options); }; });
+    command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
 
 int run(int argc, char** argv) {

@@ -352,9 +352,13 @@ class Session {
             case 6:
                 if (pair().pool_size != 0) return {node + pair().pool_offset, pair().pool_size};
                 return {w.liar.tables(), sizeof(soft::NodeHeader)};
-            case 7: return {w.liar.tables() + soft::directory_offset, 32 * sizeof(soft::DirectoryEntry)};
-            case 8: return {w.liar.tables() + soft::region_table_offset, 8 * sizeof(soft::RegionEntry)};
-            default: return {w.liar.tables() + soft::group_table_offset, 4 * sizeof(soft::GroupEntry)};
+            case 7:
+                return {w.liar.tables() + soft::directory_offset,
+                        32 * sizeof(soft::DirectoryEntry)};
+            case 8:
+                return {w.liar.tables() + soft::region_table_offset, 8 * sizeof(soft::RegionEntry)};
+            default:
+                return {w.liar.tables() + soft::group_table_offset, 4 * sizeof(soft::GroupEntry)};
         }
     }
     void write_something() {

@@ -5,10 +5,10 @@
 // Required: it is refused or used, every call returns, and no sanitizer has anything to say. What
 // it says on the socket and the lifeline is never read, which is checked too.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -130,8 +130,7 @@ class Impostor {
         File(const File&) = delete;
         File& operator=(const File&) = delete;
         void make(const std::string& name, std::size_t usual, std::size_t size, bool sealed) {
-            descriptor =
-                Descriptor{::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+            descriptor = Descriptor{::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)};
             const int file = descriptor.get();
             require(::ftruncate(file, static_cast<off_t>(usual)) == 0, "a file");
             void* const mapping =

@@ -103,8 +103,8 @@ void show_tables_that_can_be_written(const std::string& name, const std::byte* t
         ibv_qp* const qp = make_queue_pair(static_cast<Kind>(kind), pd, cq, srq);
         auto& made = *static_cast<soft::QueuePair*>(qp);
         if (tables == nullptr) {
-            tables_name = soft::tables_name(std::getenv("MILLRACE_FABRIC"),
-                                            soft::node_of_qpn(qp->qp_num));
+            tables_name =
+                soft::tables_name(std::getenv("MILLRACE_FABRIC"), soft::node_of_qpn(qp->qp_num));
             tables = map_file(::getpid(), tables_name, soft::tables_size, PROT_READ);
         }
         PeerFacts::Pair& pair = facts.pairs[kind];

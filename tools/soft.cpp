@@ -4,8 +4,9 @@
 // load it, and no others (a shell that starts them, say). LD_PRELOAD reaches further, into
 // programs with a search path of their own (DT_RPATH), but also into every other one.
 //
-// What programs look for under /dev and /sys, a small library answers that is always preloaded: only
-// there can it stand before the C library. It loads nothing until somebody asks for such a file.
+// What programs look for under /dev and /sys, a small library answers that is always preloaded:
+// only there can it stand before the C library. It loads nothing until somebody asks for such a
+// file.
 #include "soft.hpp"
 
 #include <unistd.h>

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <span>
 
+#include "framework/meeting.hpp"
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
-#include "framework/meeting.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"

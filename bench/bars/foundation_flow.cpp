@@ -4,11 +4,11 @@
 #include <cstdint>
 
 #include "framework/bars.hpp"
+#include "framework/meeting.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "limits/limits.hpp"
 #include "limits/sockets.hpp"
-#include "framework/meeting.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
 

@@ -5,11 +5,11 @@
 #include <span>
 
 #include "framework/bars.hpp"
+#include "framework/meeting.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "limits/hand_over.hpp"
 #include "limits/sockets.hpp"
-#include "framework/meeting.hpp"
 #include "millrace/message/channel.hpp"
 
 namespace millrace::bench {

@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "framework/bars.hpp"
+#include "framework/meeting.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "limits/cache_line.hpp"
-#include "framework/meeting.hpp"
 #include "millrace/connect/link.hpp"
 
 namespace millrace::bench {

@@ -15,8 +15,8 @@
 //             return rounds.run().ratio("ours", "ideal");
 //         }}};
 //
-// A bar that does not hold stays, and says `short`. One that throws Error (not_found) lacks something
-// on this machine: it says `not measured` and what to install.
+// A bar that does not hold stays, and says `short`. One that throws Error (not_found) lacks
+// something on this machine: it says `not measured` and what to install.
 #pragma once
 
 #include <functional>

@@ -11,8 +11,8 @@
 #include <span>
 #include <thread>
 
-#include "framework/meeting.hpp"
 #include "framework/environment_scope.hpp"
+#include "framework/meeting.hpp"
 #include "framework/pair.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"

@@ -76,9 +76,8 @@ bool processor_counter_is_invariant() noexcept {
 /// False if the kernel chose a clock source that does not read the counter (hpet, acpi_pm), as it
 /// does when it has found the counters of the processors to differ.
 bool kernel_trusts_counter() noexcept {
-    const int file = above_standard_streams(
-        ::open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
-               O_RDONLY | O_CLOEXEC));
+    const int file = above_standard_streams(::open(
+        "/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC));
     if (file < 0) return true;  // not told; the comparison with CLOCK_MONOTONIC decides
     std::array<char, 64> text{};
     const ssize_t length = ::read(file, text.data(), text.size());

@@ -118,8 +118,8 @@ StatisticsPage::StatisticsPage(std::string_view title,
 
     const auto file_name = fmt::format("{}{}", name_prefix, title);
     const std::size_t size = size_of_page(names.size());
-    const int file = above_standard_streams(
-        ::memfd_create(file_name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const int file =
+        above_standard_streams(::memfd_create(file_name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (file < 0) throw_errno(errno, "create a statistics page", object);
     // fallocate, not ftruncate: memory that is missing must be told here, not by SIGBUS later.
     const int allocated = ::posix_fallocate(file, 0, static_cast<off_t>(size));

@@ -343,7 +343,8 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
         return error(failure);
     }
     if (stage_ == Stage::done) {
-        failure.cause = fmt::format("the peer connected and did not say what it wants {}", how_long);
+        failure.cause =
+            fmt::format("the peer connected and did not say what it wants {}", how_long);
         return error(failure);
     }
     if (role_ == Role::connecting) {

@@ -205,12 +205,12 @@ base::Error Listener::State::over(const base::Deadline& deadline, std::size_t fa
 
 Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {
     if (!listening.socket.valid()) {
-        throw base::Error{base::ErrorCode::invalid_argument, "accept a peer",
-                          fmt::format("{}, service '{}'", listening.address.to_string(),
-                                      options.service),
-                          "the listener belongs to the process that made it, and this one is its "
-                          "child, made by fork",
-                          "listen in the child, or accept in the parent"};
+        throw base::Error{
+            base::ErrorCode::invalid_argument, "accept a peer",
+            fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
+            "the listener belongs to the process that made it, and this one is its "
+            "child, made by fork",
+            "listen in the child, or accept in the parent"};
     }
     std::size_t failed = 0;
     std::optional<base::Error> last;

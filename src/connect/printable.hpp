@@ -7,7 +7,8 @@
 
 namespace millrace::connect {
 
-/// At most `limit` bytes of `text`, control characters escaped. Done twice, it changes nothing more.
+/// At most `limit` bytes of `text`, control characters escaped. Done twice, it changes nothing
+/// more.
 [[nodiscard]] std::string printable(std::string_view text, std::size_t limit);
 
 }  // namespace millrace::connect

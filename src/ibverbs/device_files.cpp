@@ -133,8 +133,7 @@ class Tree {
     }
 
     void add_pci_function(bool ethernet) {
-        const auto processors =
-            static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_CONF)));
+        const auto processors = static_cast<unsigned>(std::max(1L, sysconf(_SC_NPROCESSORS_CONF)));
         folder(pci_folder);
         file(pci_folder, "vendor", "0x4d52");
         file(pci_folder, "device", "0x0001");
@@ -226,8 +225,8 @@ Found walk(const Tree& tree, std::string_view path, bool follow) {
         const auto end = std::min(rest.find('/', begin), rest.size());
         const std::string name = rest.substr(begin, end - begin);
         rest.erase(0, end);
-        if (here != nullptr && (here->kind == FileKind::file ||
-                                here->kind == FileKind::character_device)) {
+        if (here != nullptr &&
+            (here->kind == FileKind::file || here->kind == FileKind::character_device)) {
             return {FileKind::absent, {}, ENOTDIR};
         }
         if (name == ".") continue;

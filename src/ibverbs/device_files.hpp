@@ -8,8 +8,8 @@
 //   /sys/class/infiniband_verbs/uverbs_soft0  -> its folder of verbs
 //   /sys/bus/pci/devices/4d52:00:00.0         -> the PCI function
 //   /sys/devices/pci4d52:00/4d52:00:00.0/     the PCI function: vendor, class, numa_node, …
-//       infiniband/soft0/                     the device: node_guid, ports/1/…, device -> the function
-//       infiniband_verbs/uverbs_soft0/        ibdev, abi_version, device -> the function
+//       infiniband/soft0/                     the device: node_guid, ports/1/…, device -> the
+//       function infiniband_verbs/uverbs_soft0/        ibdev, abi_version, device -> the function
 //       net/NAME                              -> the network interfaces that the GIDs belong to
 //
 // Three folders are shared with what the machine has itself: /dev/infiniband and the two of

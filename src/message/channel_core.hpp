@@ -208,7 +208,8 @@ struct Channel::Core {
             case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
             case FrameReader::Look::nothing:
                 // Nobody releases a skip that was passed over, and the peer waits for its room.
-                if ((++empty_looks & looks_between) == 0 || reader.position() != before) [[unlikely]] {
+                if ((++empty_looks & looks_between) == 0 || reader.position() != before)
+                    [[unlikely]] {
                     return look_around(piece);
                 }
                 return base::Status::empty;

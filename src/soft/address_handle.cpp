@@ -93,10 +93,9 @@ int init_ah_from_wc(ibv_context*, std::uint8_t port, ibv_wc* completion, ibv_grh
     attributes->grh.flow_label = words & 0xfffff;
     attributes->grh.traffic_class = static_cast<std::uint8_t>(words >> 20 & 0xff);
     attributes->grh.hop_limit = 0xff;
-    const std::uint32_t type = grh->next_hdr == udp_protocol ? IBV_GID_TYPE_ROCE_V2
-                               : port_link_layer() == IBV_LINK_LAYER_ETHERNET
-                                   ? IBV_GID_TYPE_ROCE_V1
-                                   : IBV_GID_TYPE_IB;
+    const std::uint32_t type = grh->next_hdr == udp_protocol                  ? IBV_GID_TYPE_ROCE_V2
+                               : port_link_layer() == IBV_LINK_LAYER_ETHERNET ? IBV_GID_TYPE_ROCE_V1
+                                                                              : IBV_GID_TYPE_IB;
     // What came to a group says nothing of the port's own GID: then the first of the kind.
     int index = index_of_gid(grh->dgid, type);
     if (index < 0) index = type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0;

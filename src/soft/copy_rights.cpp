@@ -48,10 +48,11 @@ void let_others_copy_if_asked() {
     if (::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY) == 0) {
         let_others_copy.store(::getpid(), std::memory_order_relaxed);
         if (const int scope = ptrace_scope(); scope > 1) {
-            base::log(base::LogLevel::warn, "soft",
-                      "MILLRACE_PTRACER=1 changes nothing here: kernel.yama.ptrace_scope is {}, and "
-                      "only under 1 can a process let others copy",
-                      scope);
+            base::log(
+                base::LogLevel::warn, "soft",
+                "MILLRACE_PTRACER=1 changes nothing here: kernel.yama.ptrace_scope is {}, and "
+                "only under 1 can a process let others copy",
+                scope);
         }
     } else if (errno != EINVAL) {  // that says that there is no Yama, which refuses nothing then
         base::log(base::LogLevel::warn, "soft", "MILLRACE_PTRACER=1: the system refuses it: {}",

@@ -1,5 +1,5 @@
-// A file descriptor with one owner, never one of the program's standard streams. Used throughout the
-// fabric.
+// A file descriptor with one owner, never one of the program's standard streams. Used throughout
+// the fabric.
 #pragma once
 
 #include <unistd.h>

@@ -77,7 +77,8 @@ struct alignas(cache_line) NodeHeader {
 };
 static_assert(sizeof(NodeHeader) == 128);
 
-/// One per block, at `directory_offset`, by index: a queue pair's is its own. Written by the owner; `generation` last.
+/// One per block, at `directory_offset`, by index: a queue pair's is its own. Written by the owner;
+/// `generation` last.
 struct DirectoryEntry {
     std::atomic<std::uint32_t> generation;  ///< 0: free; else the block is that generation's
     std::uint32_t block_pages;
@@ -119,9 +120,9 @@ struct alignas(cache_line) RegionEntry {
     std::atomic<std::uint64_t> key_word;  ///< 0: invalid; else 1<<63 | key
     std::uint64_t iova;                   ///< what work requests call its first byte
     std::uint64_t length;
-    std::uint64_t address;  ///< the first byte in the owner's address space
-    std::uint32_t access;   ///< ibv_access_flags
-    std::uint32_t pd;       ///< protection domain number within the node, never 0
+    std::uint64_t address;    ///< the first byte in the owner's address space
+    std::uint32_t access;     ///< ibv_access_flags
+    std::uint32_t pd;         ///< protection domain number within the node, never 0
     std::int32_t descriptor;  ///< shared_file: number in the owner's descriptor table
     std::uint32_t device;     ///< shared_file: st_dev, st_ino of the file, offset of the first byte
     std::uint64_t inode;

@@ -1,5 +1,5 @@
-// A piece of a file mapped shared into this process, or memory of its own, unmapped by its one owner.
-// Used throughout the fabric.
+// A piece of a file mapped shared into this process, or memory of its own, unmapped by its one
+// owner. Used throughout the fabric.
 #pragma once
 
 #include <sys/mman.h>

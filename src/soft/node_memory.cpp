@@ -210,7 +210,8 @@ std::optional<Block> NodeMemory::allocate(std::size_t size, BlockUse use) {
     std::uint32_t& generation = generations_[block.index];
     if (++generation == 0) generation = 1;
     block.generation = generation;
-    held_.emplace(block.memory, Held{std::move(mapping), *offset, block.index, block.generation, 1, false});
+    held_.emplace(block.memory,
+                  Held{std::move(mapping), *offset, block.index, block.generation, 1, false});
 
     DirectoryEntry& entry = directory(block.index);
     entry.block_offset = *offset;
@@ -239,8 +240,8 @@ void NodeMemory::free(const Block& block, bool quarantine) noexcept {
             }
         } else {
             base::log(base::LogLevel::warn, "soft",
-                      "block {} cannot be punched out ({}): lost for reuse",
-                      block.index, base::describe_errno(errno));
+                      "block {} cannot be punched out ({}): lost for reuse", block.index,
+                      base::describe_errno(errno));
         }
     }
     drop_user(block);

@@ -1,6 +1,6 @@
 // This process's node memory (layout.hpp), two sealed sparse memfds: the tables (header, directory,
-// groups, regions), which nobody but this process can write, and the blocks, which peers write, too.
-// Called by the node and by its peer of itself. Thread-safe.
+// groups, regions), which nobody but this process can write, and the blocks, which peers write,
+// too. Called by the node and by its peer of itself. Thread-safe.
 //
 // The owner never asks the shared memory what it knows itself.
 #pragma once
@@ -99,7 +99,7 @@ class NodeMemory {
     }
     Indices of_queue_pairs_{0, queue_pairs_per_node, {}};
     Indices of_others_{queue_pairs_per_node, blocks_per_node, {}};
-    std::vector<std::uint32_t> generations_;   ///< last given, by index
+    std::vector<std::uint32_t> generations_;  ///< last given, by index
 };
 
 }  // namespace millrace::soft

@@ -390,8 +390,8 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
 }
 
 bool ProcessNode::open_blocks(const NodeHeader& facts) {
-    blocks_ = open_file_of(pid_, load_once(facts.blocks_descriptor),
-                           load_once(facts.blocks_device), load_once(facts.blocks_inode), O_RDWR);
+    blocks_ = open_file_of(pid_, load_once(facts.blocks_descriptor), load_once(facts.blocks_device),
+                           load_once(facts.blocks_inode), O_RDWR);
     if (!blocks_) return false;
     size_ = sealed_size(blocks_.get());
     return size_ > blocks_offset;
@@ -466,8 +466,8 @@ pid_t pid_of_owner(int connection, std::string_view fabric, std::uint32_t number
 }  // namespace
 
 Descriptor open_region_file(pid_t pid, const RegionFacts& facts, bool writable) {
-    Descriptor file = open_file_of(pid, facts.descriptor, facts.device,
-                                   facts.inode, writable ? O_RDWR : O_RDONLY);
+    Descriptor file = open_file_of(pid, facts.descriptor, facts.device, facts.inode,
+                                   writable ? O_RDWR : O_RDONLY);
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) return {};
     const int seals = ::fcntl(file.get(), F_GET_SEALS);

@@ -219,7 +219,8 @@ Mapping map_block(const SeenMemory& memory, std::uint32_t index) {
     const DirectoryEntry& entry = memory.directory(index);
     if (entry.generation.load(std::memory_order_acquire) == 0) return {};
     const std::uint64_t offset = load_once(entry.block_offset);
-    if (offset < blocks_offset || offset % page_size != 0 || offset > memory.blocks_size - page_size) {
+    if (offset < blocks_offset || offset % page_size != 0 ||
+        offset > memory.blocks_size - page_size) {
         return {};
     }
     return Mapping{memory.blocks.get(), offset, page_size, PROT_READ};

@@ -1,7 +1,8 @@
 // Every descriptor that the library creates goes at once to something that keeps it off the
 // program's standard streams: a Descriptor, or base::above_standard_streams. Streams of the C and
-// C++ libraries and folders that are read and closed again are left out: nothing is written to them.
-// So is the library that answers a program's own open(): that returns the lowest number there is.
+// C++ libraries and folders that are read and closed again are left out: nothing is written to
+// them. So is the library that answers a program's own open(): that returns the lowest number there
+// is.
 #include <filesystem>
 #include <fstream>
 #include <regex>

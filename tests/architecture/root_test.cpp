@@ -16,10 +16,26 @@ using testing::IsEmpty;
 /// Hidden files belong to tools; `build` and `.cache` are what .gitignore names.
 std::vector<std::string> unexpected_in(const fs::path& root) {
     static const std::set<std::string> expected{
-        "CHANGELOG.md", "CMakeLists.txt", "CMakePresets.json", "CONTRIBUTING.md", "LICENSE",
-        "Makefile",     "README.md",      "bench",             "build",           "cmake",
-        "docs",         "examples",       "fuzz",              "include",         "models",
-        "scripts",      "src",            "tests",             "tools",           "compile_commands.json",
+        "CHANGELOG.md",
+        "CMakeLists.txt",
+        "CMakePresets.json",
+        "CONTRIBUTING.md",
+        "LICENSE",
+        "Makefile",
+        "README.md",
+        "bench",
+        "build",
+        "cmake",
+        "docs",
+        "examples",
+        "fuzz",
+        "include",
+        "models",
+        "scripts",
+        "src",
+        "tests",
+        "tools",
+        "compile_commands.json",
     };
     std::vector<std::string> found;
     for (const auto& entry : fs::directory_iterator{root}) {

@@ -49,7 +49,8 @@ MILLRACE_CHILD(open_closed_streams) {
     ::close(STDIN_FILENO);
     ::close(STDERR_FILENO);
     open_standard_streams();
-    struct stat null {}, one {};
+    struct stat null {
+    }, one{};
     if (::stat("/dev/null", &null) != 0) return 1;
     for (const int number : {STDIN_FILENO, STDERR_FILENO}) {
         if (::fstat(number, &one) != 0 || one.st_rdev != null.st_rdev) return 2;

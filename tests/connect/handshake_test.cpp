@@ -196,7 +196,8 @@ TEST(Handshake, RefusesAnotherVersionOfAService) {
     EXPECT_THAT(error.what(), HasSubstr("it has version 3 of the service 'flow', this end 4; run"));
     const base::Error other = accepted.get();
     EXPECT_EQ(other.code(), ErrorCode::version_mismatch);
-    EXPECT_THAT(other.what(), HasSubstr("the peer has version 4 of the service 'flow', this end 3"));
+    EXPECT_THAT(other.what(),
+                HasSubstr("the peer has version 4 of the service 'flow', this end 3"));
 }
 
 TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
@@ -209,7 +210,8 @@ TEST(Handshake, RefusesASoftDeviceOfAnotherFabric) {
     EXPECT_THAT(error.what(), HasSubstr("share no memory"));
     EXPECT_THAT(error.what(), HasSubstr("'elsewhere'"));
     const std::string told = child.read_line().value_or("");
-    EXPECT_THAT(told, HasSubstr("the peer refused: this end's soft device is on fabric 'elsewhere'"));
+    EXPECT_THAT(told,
+                HasSubstr("the peer refused: this end's soft device is on fabric 'elsewhere'"));
     EXPECT_THAT(told, HasSubstr("one fabric (MILLRACE_FABRIC)"));
     EXPECT_TRUE(child.wait().exited_with(1));
 }

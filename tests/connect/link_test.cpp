@@ -277,8 +277,7 @@ MILLRACE_CHILD(connect_many_and_stay) {
     std::vector<Link> links;
     const auto endpoint = Endpoint::open();
     for (unsigned long n = std::stoul(arguments.at(1)); n != 0; --n) {
-        links.push_back(
-            connect(Address::parse(arguments.at(0)), {.endpoint = endpoint}, soon()));
+        links.push_back(connect(Address::parse(arguments.at(0)), {.endpoint = endpoint}, soon()));
     }
     millrace::test::say("connected");
     return millrace::test::hear() ? 0 : 1;

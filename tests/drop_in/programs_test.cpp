@@ -269,8 +269,8 @@ TEST(Gids, AreThoseOfEthernetUnlessSomebodySaysOtherwise) {
 }
 
 TEST(Gids, OfALinkLayerThatDoesNotExistAreRefused) {
-    const auto outcome = run_on_soft_device(
-        {"env", "MILLRACE_SOFT_LINK=token-ring", "ibv_devinfo", "-d", "soft0"});
+    const auto outcome =
+        run_on_soft_device({"env", "MILLRACE_SOFT_LINK=token-ring", "ibv_devinfo", "-d", "soft0"});
     EXPECT_FALSE(outcome.exit.success()) << outcome;
     EXPECT_THAT(outcome.output, HasSubstr("MILLRACE_SOFT_LINK=token-ring"));
     EXPECT_THAT(outcome.output, HasSubstr("set it to ethernet"));

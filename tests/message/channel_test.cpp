@@ -868,8 +868,7 @@ TEST(ChannelSetup, NoPeerIsLostToAcceptsThatDoNotWait) {
 MILLRACE_CHILD(many_callers) {
     std::vector<Channel> channels;
     for (unsigned long n = std::stoul(arguments[1]); n != 0; --n) {
-        channels.push_back(
-            message::connect(connect::Address::parse(arguments[0]), {}, patience()));
+        channels.push_back(message::connect(connect::Address::parse(arguments[0]), {}, patience()));
         if (channels.back().send(pattern(10, 1), patience()) != Status::ok) return 2;
     }
     return hear() ? 0 : 3;

@@ -18,9 +18,9 @@
 #include "copy_service.hpp"
 #include "datagram.hpp"
 #include "endpoint.hpp"
+#include "memory_window.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
-#include "memory_window.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
 #include "shown_tables.hpp"
@@ -332,7 +332,8 @@ TEST_F(CopyServiceRights, AForgedTableGivesNone) {
 TEST_F(CopyServiceRights, AWindowThatThePeerGaveUpStaysSoWhenItsRegionIsGone) {
     Endpoint& right = pair_.right;
     constexpr int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_MW_BIND;
-    ibv_mr* const region = reg_mr(right.pd, right.memory, right.options.bytes, right.address(), all);
+    ibv_mr* const region =
+        reg_mr(right.pd, right.memory, right.options.bytes, right.address(), all);
     ibv_mw* const window = soft::alloc_mw(right.pd, IBV_MW_TYPE_2);
     ASSERT_TRUE(region != nullptr && window != nullptr);
     ibv_send_wr wr{};

@@ -1,5 +1,5 @@
-// The tables that a node shows: nobody but their owner can write them, and the owner itself believes
-// nothing that stands there.
+// The tables that a node shows: nobody but their owner can write them, and the owner itself
+// believes nothing that stands there.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>

@@ -97,8 +97,7 @@ TEST(Ptracer, LetsProcessesOfTheUserCopyUnderYama) {
     std::ifstream{"/proc/sys/kernel/yama/ptrace_scope"} >> scope;
     if (scope != 1 || geteuid() != 0) GTEST_SKIP() << "needs Yama's scope 1, and root";
     const std::string fabric = "test-" + std::to_string(getpid()) + "-yama";
-    ChildProcess open =
-        ChildProcess::start("ptracer_user", {fabric}, {"MILLRACE_PTRACER=1"});
+    ChildProcess open = ChildProcess::start("ptracer_user", {fabric}, {"MILLRACE_PTRACER=1"});
     ChildProcess shut = ChildProcess::start("ptracer_user", {fabric}, {});
     const auto open_pid = open.read_line();
     const auto shut_pid = shut.read_line();

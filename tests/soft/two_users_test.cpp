@@ -104,8 +104,9 @@ MILLRACE_CHILD(soft_user) {
             const char* const fabric = std::getenv("MILLRACE_FABRIC");
             int last = 0;
             for (int i = 0; i < 100'000 && last >= 0; ++i) {
-                last = connect_to_node(static_cast<uid_t>(a), fabric != nullptr ? fabric : "default",
-                                       static_cast<unsigned>(b));
+                last =
+                    connect_to_node(static_cast<uid_t>(a), fabric != nullptr ? fabric : "default",
+                                    static_cast<unsigned>(b));
                 if (last >= 0) close(last);  // it stays in the queue all the same
             }
             say(last < 0 && errno == EAGAIN ? "full" : "there is room");

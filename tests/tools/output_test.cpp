@@ -53,8 +53,8 @@ class Output : public testing::Test {
 TEST_F(Output, ThatIsLostToAFullDiskIsAFailure) {
     for (const std::string& arguments :
          {std::string{"--version"}, std::string{"--help"}, std::string{"soft --help"},
-          std::string{"bench --help"}, std::string{"doctor"}, std::string{"doctor --json"}, std::string{"devices"},
-          std::string{"devices --json"}, std::string{"soft status"},
+          std::string{"bench --help"}, std::string{"doctor"}, std::string{"doctor --json"},
+          std::string{"devices"}, std::string{"devices --json"}, std::string{"soft status"},
           std::string{"soft status --json"}, std::string{"soft clean --dry-run"}, demo(),
           demo() + " --json"}) {
         const Outcome lost = run_line("exec \"$0\" " + arguments + " 2>&1 >/dev/full");

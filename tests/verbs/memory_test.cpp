@@ -217,10 +217,10 @@ TEST(MemoryRegion, OfABufferIsRegisteredWithoutALookIntoProc) {
     const std::vector<std::byte> unknown(4096);
     const NoMoreDescriptors none;
     EXPECT_NO_THROW((void)domain.register_memory(buffer.bytes(), test::everything));
-    EXPECT_NO_THROW((void)domain.register_memory(buffer.bytes().subspan(100, 5000),
-                                                 test::everything));
-    ibv_mr* const raw = soft::reg_mr(domain.raw(), const_cast<std::byte*>(unknown.data()),
-                                     unknown.size(), 0, 0);
+    EXPECT_NO_THROW(
+        (void)domain.register_memory(buffer.bytes().subspan(100, 5000), test::everything));
+    ibv_mr* const raw =
+        soft::reg_mr(domain.raw(), const_cast<std::byte*>(unknown.data()), unknown.size(), 0, 0);
     EXPECT_EQ(raw, nullptr) << "then nothing is looked at for any memory, and this proves nothing";
     if (raw != nullptr) soft::dereg_mr(raw);
 }

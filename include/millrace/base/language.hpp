@@ -3,5 +3,6 @@
 #pragma once
 
 #if __cplusplus < 202002L
-#error "Millrace needs C++20: compile with -std=c++20 (CMake: target_compile_features(... cxx_std_20))"
+#error \
+    "Millrace needs C++20: compile with -std=c++20 (CMake: target_compile_features(... cxx_std_20))"
 #endif

@@ -1,6 +1,7 @@
-// Which file lies behind memory that this library itself has mapped, without asking the kernel: told
-// by who maps it (verbs/), asked by the soft device when it is registered, which for any other memory
-// has to read /proc/self/maps and to look at descriptors. Thread-safe, and usable after fork.
+// Which file lies behind memory that this library itself has mapped, without asking the kernel:
+// told by who maps it (verbs/), asked by the soft device when it is registered, which for any other
+// memory has to read /proc/self/maps and to look at descriptors. Thread-safe, and usable after
+// fork.
 #pragma once
 
 #include <cstddef>

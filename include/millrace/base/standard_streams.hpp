@@ -12,7 +12,8 @@ namespace millrace::base {
 /// as soon as the descriptor is made: epolls and peers know it by its number.
 [[nodiscard]] int above_standard_streams(int number) noexcept;
 
-/// Opens /dev/null as those of descriptors 0, 1 and 2 that are closed. For programs, at their start.
+/// Opens /dev/null as those of descriptors 0, 1 and 2 that are closed. For programs, at their
+/// start.
 void open_standard_streams() noexcept;
 
 }  // namespace millrace::base

@@ -61,8 +61,7 @@ template <class SetUp>
         Link link = next();
         const std::string peer = link.peer_name();
         try {
-            return set_up(std::move(link),
-                          deadline.moved_to(base::Clock::now() + setup_patience));
+            return set_up(std::move(link), deadline.moved_to(base::Clock::now() + setup_patience));
         } catch (const base::Error& error) {
             if (!passed_over.add(peer, error)) throw;
         }

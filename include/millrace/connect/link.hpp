@@ -154,7 +154,8 @@ class Listener {
     /// The next peer whose handshake succeeds. Peers that fail theirs (garbage, another version,
     /// silence for 5 s, a close in the middle) are logged, told if possible, and do not end the
     /// wait. A peer that is in the middle of its handshake when the wait ends stays: the next call
-    /// goes on with it, so slices may be as short as one likes. Throws Error (timed_out, cancelled).
+    /// goes on with it, so slices may be as short as one likes. Throws Error (timed_out,
+    /// cancelled).
     [[nodiscard]] Link accept(const base::Deadline& deadline);
     /// As accept, but the next peer that has also begun its first exchange, so that one's own
     /// exchange need not wait. Peers that keep silent for 5 s behind the handshake are passed over.

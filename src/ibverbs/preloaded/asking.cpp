@@ -84,8 +84,8 @@ int open_folder_descriptor(const Answer& answer, bool close_on_exec) noexcept {
     if (descriptor < 0) return -1;
     const auto length = static_cast<ssize_t>(std::strlen(answer.path));
     if (pwrite(descriptor, answer.path, static_cast<std::size_t>(length), 0) != length ||
-        fcntl(descriptor, F_ADD_SEALS,
-              F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) !=
+            0) {
         const int error = errno;
         close(descriptor);
         errno = error;

@@ -67,12 +67,12 @@ int open_text(const Answer& answer, int flags) noexcept {
     char text[file_size];
     const std::ptrdiff_t length = files().read(answer.path, text, sizeof text);
     if (length < 0) return -1;
-    const int descriptor = memfd_create("millrace-device-file", MFD_ALLOW_SEALING |
-                                        ((flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0U));
+    const int descriptor = memfd_create(
+        "millrace-device-file", MFD_ALLOW_SEALING | ((flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0U));
     if (descriptor < 0) return -1;
     if (pwrite(descriptor, text, static_cast<std::size_t>(length), 0) != length ||
-        fcntl(descriptor, F_ADD_SEALS,
-              F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) !=
+            0) {
         const int error = errno;
         close(descriptor);
         errno = error;
@@ -218,8 +218,8 @@ FILE* open_stream(const char* path, const char* mode) noexcept {
         default: errno = EISDIR; return nullptr;
     }
     const bool writes = mode[0] != 'r' || std::strchr(mode, '+') != nullptr;
-    const int flags = (writes ? O_RDWR : O_RDONLY) |
-                      (std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0);
+    const int flags =
+        (writes ? O_RDWR : O_RDONLY) | (std::strchr(mode, 'e') != nullptr ? O_CLOEXEC : 0);
     const int descriptor = open_text(answer, flags);
     if (descriptor < 0) return nullptr;
     FILE* const stream = fdopen(descriptor, mode);
@@ -228,13 +228,13 @@ FILE* open_stream(const char* path, const char* mode) noexcept {
 }
 
 /// The argument that is there only if the flags say so.
-#define MILLRACE_MODE(flags)                                              \
-    mode_t mode = 0;                                                      \
-    if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) { \
-        va_list arguments;                                                \
-        va_start(arguments, flags);                                       \
-        mode = static_cast<mode_t>(va_arg(arguments, int));               \
-        va_end(arguments);                                                \
+#define MILLRACE_MODE(flags)                                          \
+    mode_t mode = 0;                                                  \
+    if (((flags)&O_CREAT) != 0 || ((flags)&O_TMPFILE) == O_TMPFILE) { \
+        va_list arguments;                                            \
+        va_start(arguments, flags);                                   \
+        mode = static_cast<mode_t>(va_arg(arguments, int));           \
+        va_end(arguments);                                            \
     }
 
 }  // namespace
@@ -283,9 +283,8 @@ EXPORTED int lstat(const char* path, struct stat* status) noexcept {
                       [&](const char* at) { return real_lstat(at, status); });
 }
 EXPORTED int fstatat(int folder, const char* path, struct stat* status, int flags) noexcept {
-    return stat_asked(
-        folder, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, status,
-        [&](const char* at) { return real_fstatat(folder, at, status, flags); });
+    return stat_asked(folder, path, (flags & AT_SYMLINK_NOFOLLOW) == 0, status,
+                      [&](const char* at) { return real_fstatat(folder, at, status, flags); });
 }
 EXPORTED int stat64(const char* path, struct stat64* status) noexcept {
     return stat(path, reinterpret_cast<struct stat*>(status));
@@ -350,9 +349,8 @@ EXPORTED int eaccess(const char* path, int mode) noexcept {
 }
 EXPORTED int euidaccess(const char* path, int mode) noexcept { return eaccess(path, mode); }
 EXPORTED int faccessat(int folder, const char* path, int mode, int flags) noexcept {
-    return access_asked(
-        folder, path, mode, (flags & AT_SYMLINK_NOFOLLOW) == 0,
-        [&](const char* at) { return real_faccessat(folder, at, mode, flags); });
+    return access_asked(folder, path, mode, (flags & AT_SYMLINK_NOFOLLOW) == 0,
+                        [&](const char* at) { return real_faccessat(folder, at, mode, flags); });
 }
 
 EXPORTED ssize_t readlink(const char* path, char* buffer, std::size_t size) noexcept {
@@ -384,6 +382,4 @@ EXPORTED char* __realpath_chk(const char* path, char* resolved, std::size_t room
     if (room < PATH_MAX) std::abort();
     return realpath(path, resolved);
 }
-EXPORTED char* canonicalize_file_name(const char* path) noexcept {
-    return realpath(path, nullptr);
-}
+EXPORTED char* canonicalize_file_name(const char* path) noexcept { return realpath(path, nullptr); }

@@ -42,8 +42,8 @@ struct Listing {
 };
 
 pthread_mutex_t listings_mutex = PTHREAD_MUTEX_INITIALIZER;
-Listing* listings = nullptr;               // by listings_mutex
-std::atomic<unsigned> listing_count{0};    // so that without any, nobody locks
+Listing* listings = nullptr;             // by listings_mutex
+std::atomic<unsigned> listing_count{0};  // so that without any, nobody locks
 
 Listing* listing_of(DIR* folder) noexcept {
     if (listing_count.load(std::memory_order_acquire) == 0) return nullptr;
@@ -176,8 +176,8 @@ int scan_folder(const char* path, dirent*** names, Filter filter, Order order) n
         auto** const more = static_cast<dirent**>(
             std::realloc(found, (static_cast<std::size_t>(count) + 1) * sizeof(dirent*)));
         if (more != nullptr) found = more;
-        auto* const copy = more == nullptr ? nullptr
-                                           : static_cast<dirent*>(std::calloc(1, sizeof(dirent)));
+        auto* const copy =
+            more == nullptr ? nullptr : static_cast<dirent*>(std::calloc(1, sizeof(dirent)));
         if (copy == nullptr) {
             failed = true;
             break;
