@@ -47,6 +47,7 @@ int stand(const std::vector<std::string>& a) {
         }
         ++number;
     }
+    in->close();  // else it is lost to a producer that is not yet through with its own close
     say(std::string{name_of(status)} + " after " + std::to_string(number));
     return 0;
 }
