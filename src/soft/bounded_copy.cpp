@@ -77,17 +77,20 @@ CopyResult bounded_copy(std::byte* local, std::uint64_t remote, std::size_t byte
         return CopyResult::busy;
     }
     std::uint32_t before = 0;
-    auto since = base::Clock::now();
+    std::chrono::nanoseconds waited{0};
     for (;;) {
         const std::uint32_t now = work->steps.load(std::memory_order_acquire);
         if ((now & Work::finished) != 0) break;
         if (now != before) {
             before = now;
-            since = base::Clock::now();
-        } else if (base::Clock::now() - since >= patience) {
+            waited = 0ns;
+        } else if (waited >= patience) {
             return CopyResult::abandoned;
         }
+        const auto begin = base::Clock::now();
         sleep_on(work->steps, now, slice);
+        // While this process is stopped, so is the thread: that is no standstill of the peer's.
+        waited += std::min<std::chrono::nanoseconds>(base::Clock::now() - begin, 2 * slice);
     }
     if (work->result == CopyResult::ok && !writing) {
         return write_remote(own, work->bytes.get(), bytes, getpid());
