@@ -4,12 +4,12 @@
 
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "command.hpp"
 #include "flow/run_flow.hpp"
 #include "framework/bars.hpp"
 #include "limits/run_limits.hpp"
@@ -20,17 +20,8 @@
 namespace millrace::bench {
 namespace {
 
-/// What was chosen; returns the exit status.
-using Action = std::function<int()>;
-
-/// `--json` alone writes to standard output.
-CLI::Option* add_json(CLI::App& command, std::string& json) {
-    return command
-        .add_option_function<std::string>(
-            "--json", [&json](const std::string& path) { json = path.empty() ? "-" : path; },
-            "Write JSON to this file; without a file, to standard output instead of the lines")
-        ->expected(0, 1);
-}
+using tools::Action;
+using tools::add_json;
 
 void add_bars(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <string>
 
 #include "millrace/base/error.hpp"
 #include "output.hpp"
@@ -21,13 +22,16 @@ using AddCommand = void(CLI::App& program, Action& chosen);
 
 /// `--json [FILE]`, which means the same everywhere: alone, JSON on standard output in place of
 /// the lines; with a file, JSON into it beside them.
-inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
+inline CLI::Option* add_json(CLI::App& command, std::string& path) {
     return command
         .add_option_function<std::string>(
-            "--json", [&json](const std::string& path) { json.path = path.empty() ? "-" : path; },
+            "--json", [&path](const std::string& given) { path = given.empty() ? "-" : given; },
             "Write JSON to this file; without a file, to standard output instead of the lines")
         ->type_name("FILE")
         ->expected(0, 1);
+}
+inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
+    return add_json(command, json.path);
 }
 
 /// For use while arguments are parsed: an Error that `look` throws is one of usage.
