@@ -1,6 +1,5 @@
 // Bars of flow queues: large items, written and read in place, beside the ideal ring with as many
-// bytes of ring. The ideal ring's producer writes where the consumer reads. Ours does so in place;
-// else it writes into its own ring, and the device copies.
+// bytes of ring. The ideal ring's producer writes where the consumer reads, and so does ours.
 #include <cstdint>
 
 #include "flow_rates.hpp"
@@ -11,11 +10,9 @@ namespace millrace::bench {
 namespace {
 
 template <std::size_t Size>
-Summary to_ideal_ring(const RoundOptions& options, std::size_t ring_bytes, std::uint64_t items,
-                      bool in_place) {
+Summary to_ideal_ring(const RoundOptions& options, std::size_t ring_bytes, std::uint64_t items) {
     flow::Options queue;
     queue.capacity = ring_bytes / ring::slot_bytes_of(Size, 8);
-    queue.in_place = in_place;
     Rounds rounds{options};
     rounds.add(
         {"flow", [=] { return flow_item_rate<Size, ring::design_1>(queue, items); }, "items/s"});
@@ -29,7 +26,7 @@ const BarRegistration of_4_kib{{.group = "flow",
                                 .sense = Sense::at_least,
                                 .unit = "x",
                                 .measure = [](const RoundOptions& options) {
-                                    return to_ideal_ring<4096>(options, 256U << 10, 100'000, false);
+                                    return to_ideal_ring<4096>(options, 256U << 10, 100'000);
                                 }}};
 const BarRegistration of_64_kib{
     {.group = "flow",
@@ -38,7 +35,7 @@ const BarRegistration of_64_kib{
      .sense = Sense::at_least,
      .unit = "x",
      .measure = [](const RoundOptions& options) {
-         return to_ideal_ring<65536>(options, 1U << 20, 8'000, true);
+         return to_ideal_ring<65536>(options, 1U << 20, 8'000);
      }}};
 
 }  // namespace

@@ -112,8 +112,9 @@ template <class Consumer>
 }
 
 template <ring::Design D>
-void flow_queue() {
-    flow::Options options{.capacity = 4096, .endpoint = connect::Endpoint::open()};
+void flow_queue(ring::Carrier carrier) {
+    flow::Options options{
+        .capacity = 4096, .endpoint = connect::Endpoint::open(), .carrier = carrier};
     auto listener = flow::Listener::listen("127.0.0.1:0", options);
     const auto address = listener.address();
     auto [producer, consumer] =
@@ -125,12 +126,10 @@ void flow_queue() {
     }
 }
 
-void flow_batches(bool in_place) {
+void flow_batches(ring::Carrier carrier) {
     constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
-    flow::Options options{.capacity = 16384,
-                          .endpoint = connect::Endpoint::open(),
-                          .batch = 16,
-                          .in_place = in_place};
+    flow::Options options{
+        .capacity = 16384, .endpoint = connect::Endpoint::open(), .batch = 16, .carrier = carrier};
     auto listener = flow::Listener::listen("127.0.0.1:0", options);
     const auto address = listener.address();
     auto [producer, consumer] =
@@ -180,14 +179,19 @@ void raw_verbs() {
 }
 
 int run(std::string_view operation) {
-    if (operation == "flow-design-1") {
-        flow_queue<ring::design_1>();
-    } else if (operation == "flow-design-2") {
-        flow_queue<ring::design_2>();
-    } else if (operation == "flow-batches") {
-        flow_batches(false);
-    } else if (operation == "flow-batches-in-place") {
-        flow_batches(true);
+    using ring::Carrier;
+    if (operation == "flow-design-1-store") {
+        flow_queue<ring::design_1>(Carrier::store);
+    } else if (operation == "flow-design-1-post") {
+        flow_queue<ring::design_1>(Carrier::post);
+    } else if (operation == "flow-design-2-store") {
+        flow_queue<ring::design_2>(Carrier::store);
+    } else if (operation == "flow-design-2-post") {
+        flow_queue<ring::design_2>(Carrier::post);
+    } else if (operation == "flow-batches-store") {
+        flow_batches(Carrier::store);
+    } else if (operation == "flow-batches-post") {
+        flow_batches(Carrier::post);
     } else if (operation == "message") {
         message_channel();
     } else if (operation == "verbs") {

@@ -72,7 +72,7 @@ ring::RingOptions ring_options(const Options& options, std::size_t item_size,
             .batch = options.batch,
             .completions = options.completions,
             .own_transfer_queue = options.own_transfer_queue,
-            .in_place = options.in_place,
+            .carrier = options.carrier,
             .initial_position = options.initial_position};
 }
 
@@ -127,8 +127,20 @@ void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept {
 
 namespace {
 
-std::string data_cost(ring::Design design, const ring::Terms& terms) {
+/// What carries the items and words of one end.
+struct Carried {
+    bool in_place = false;  ///< items are laid at the consumer
+    bool stores = false;    ///< this end stores to its peer's memory, and loads from it
+};
+
+std::string data_cost(ring::Design design, const ring::Terms& terms, const Carried& carried) {
     using ring::DataFlow;
+    if (carried.in_place) {
+        return "no request: the producer lays it where the consumer reads it";
+    }
+    if (carried.stores) {
+        return "no request: the mover copies what was laid to where the consumer reads it";
+    }
     if (design.data == DataFlow::push2) {
         return fmt::format(
             "1 SEND by the producer for each {} bytes of ring, and 1 receive by the "
@@ -153,7 +165,7 @@ std::string data_cost(ring::Design design, const ring::Terms& terms) {
            "promise the order of one WRITE's bytes, so a mark follows in its own";
 }
 
-std::string transfer_cost(ring::Design design, const ring::Terms& terms) {
+std::string transfer_cost(ring::Design design, const ring::Terms& terms, const Carried& carried) {
     using ring::TransferNotification;
     switch (design.transfer) {
         case TransferNotification::watermark:
@@ -161,12 +173,17 @@ std::string transfer_cost(ring::Design design, const ring::Terms& terms) {
                        ? "the consumer READs 8 bytes of the next item, until its mark is there"
                        : "marks beside the items, no request";
         case TransferNotification::push:
+            if (carried.stores) return "the producer stores 8 bytes behind each batch";
             return terms.own_transfer_queue
                        ? "the producer WRITEs 8 bytes on a queue pair of its own when a batch is "
                          "known to have arrived, at most one such WRITE in flight"
                        : "the producer WRITEs 8 bytes behind each batch, at most one such WRITE "
                          "in flight";
         case TransferNotification::pull:
+            if (carried.stores) {
+                return "the consumer loads 8 bytes when less than a tenth of the ring is left to "
+                       "take";
+            }
             return design.mover == ring::Mover::active
                        ? "the mover of the consumer's process READs 8 bytes when less than a tenth "
                          "of the ring is left to take: no dequeue waits for it"
@@ -178,19 +195,19 @@ std::string transfer_cost(ring::Design design, const ring::Terms& terms) {
     return {};
 }
 
-std::string space_cost(ring::Design design, const Options& options) {
+std::string space_cost(ring::Design design, const Options& options, const Carried& carried) {
     using ring::SpaceNotification;
+    const char* by = carried.stores ? "stores" : "WRITEs";
     switch (design.space) {
         case SpaceNotification::pull:
             return fmt::format(
-                "the producer READs 8 bytes when more than {:.0f} % of the ring is "
+                "the producer {} 8 bytes when more than {:.0f} % of the ring is "
                 "in use, and when it is full",
-                options.refresh_above * 100);
-        case SpaceNotification::push:
-        case SpaceNotification::push2: break;
+                carried.stores ? "loads" : "READs", options.refresh_above * 100);
+        case SpaceNotification::push: break;
+        case SpaceNotification::push2: by = "SENDs"; break;
     }
-    return fmt::format("the consumer {} 8 bytes, {}",
-                       design.space == SpaceNotification::push ? "WRITEs" : "SENDs",
+    return fmt::format("the consumer {} 8 bytes, {}", by,
                        design.data == ring::DataFlow::pull
                            ? "once for each run that it has pulled"
                            : "a few times for each length of the ring and when it finds it empty");
@@ -208,11 +225,15 @@ std::string wake_up_cost(ring::Design design) {
 }
 
 /// Of one item, from the program's memory to the program's memory.
-std::string copies_cost(ring::Design design) {
+std::string copies_cost(ring::Design design, const Carried& carried) {
+    if (carried.in_place) {
+        return "1 into the consumer's ring (0 by claim), 1 out of it (0 by peek)";
+    }
     return fmt::format(
-        "1 into the producer's ring (0 by claim{}), 1 by the device, 1 out of the "
+        "1 into the producer's ring (0 by claim{}), 1 by {}, 1 out of the "
         "consumer's ring (0 by peek)",
-        design.data == ring::DataFlow::push1 ? " or gather" : "");
+        design.data == ring::DataFlow::push1 ? " or gather" : "",
+        carried.stores ? "the mover" : "the device");
 }
 
 std::string batching_cost(ring::Design design, const ring::Terms& terms) {
@@ -234,7 +255,9 @@ std::string batching_cost(ring::Design design, const ring::Terms& terms) {
 }  // namespace
 
 std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
-                    const connect::Link& link, const Options& options, std::string_view failure) {
+                    const connect::Link& link, const Options& options,
+                    const ring::PeerMemory& memory, std::string_view failure) {
+    const Carried carried{.in_place = terms.in_place, .stores = memory.stores()};
     const ring::Design flows = ring::flows_of(design);
     const std::string_view number = flows == ring::design_1   ? ", design 1"
                                     : flows == ring::design_2 ? ", design 2"
@@ -248,23 +271,23 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
         "copies: {}\n"
         "wake-ups: {}\n"
         "batching: {}\n"
-        "mover: {}\n",
+        "mover: {}\n"
+        "carrier: {}, because {}\n",
         role == ring::Role::producer ? "producer" : "consumer", number, to_string(design),
         terms.framed() ? fmt::format("frames of up to {} bytes", terms.max_frame())
                        : fmt::format("{} items", terms.capacity()),
         terms.ring_bytes,
         terms.framed() ? std::string{} : fmt::format(", {} a slot", terms.slot_bytes),
-        data_cost(design, terms), transfer_cost(design, terms), space_cost(design, options),
-        copies_cost(design), wake_up_cost(flows), batching_cost(design, terms),
+        data_cost(design, terms, carried), transfer_cost(design, terms, carried),
+        space_cost(design, options, carried), copies_cost(design, carried), wake_up_cost(flows),
+        batching_cost(design, terms),
         design.mover == ring::Mover::active
             ? "active: the producer's items are moved by a thread that all such queues of the "
               "process share, asleep when there is nothing to move"
-            : "passive: the producer's items are moved within its calls");
+            : "passive: the producer's items are moved within its calls",
+        carried.stores ? "store" : "post", memory.reason());
     if (role == ring::Role::producer && options.completions == ring::Completions::events) {
         text += "completions: by events, each request signaled: a system call for each look\n";
-    }
-    if (terms.in_place) {
-        text += "in place: its ring is the consumer's, and the device has nothing to copy\n";
     }
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);
     return text + link.explain();

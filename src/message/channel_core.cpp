@@ -19,7 +19,7 @@ base::Status status_of(connect::PeerState peer) noexcept {
 
 void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     // A peer that claims to have consumed what was never sent must not open the ring.
-    if (consumed.take(word, writer.position()) == ring::Claim::impossible) {
+    if (consumed.take(word, writer.position()) == ring::News::impossible) {
         fail("the peer says that it consumed more than was sent");
     }
 }

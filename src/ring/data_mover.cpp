@@ -1,5 +1,5 @@
 // The data mover's thread, see the header.
-#include "millrace/ring/data_mover.hpp"
+#include "millrace/ring/detail/data_mover.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// Sleeps until notified; or naps, while something is on its way.
 class DataMover::MoverParker final : public base::Parker {
@@ -107,4 +107,4 @@ void DataMover::run() noexcept {
     }
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -1,9 +1,9 @@
 // MovedPull, see the header.
-#include "millrace/ring/moved_pull.hpp"
+#include "millrace/ring/detail/moved_pull.hpp"
 
 #include <cstdint>
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 MovedPull::MovedPull(connect::Link& link, verbs::RemoteAddress source, ibv_sge landing,
                      std::uint64_t word)
@@ -43,4 +43,4 @@ MovedFlow::Next MovedPull::move() noexcept {
     return newer ? Next::moved : Next::idle;
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

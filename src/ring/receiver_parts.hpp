@@ -25,7 +25,10 @@ template <Design D>
     requires(check_design<D>())
 Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
                       Design design, const RingOptions& options, const base::Deadline& deadline)
-    : endpoint_{std::move(endpoint)}, link_{std::move(link)}, window_{link_} {
+    : endpoint_{std::move(endpoint)},
+      link_{std::move(link)},
+      peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
+      window_{link_} {
     terms_ = agree(link_, Role::consumer, design, options, deadline);
     auto& domain = link_.protection_domain();
     ring_memory_ =
@@ -57,14 +60,14 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
 
     if constexpr (has_arrivals(D)) {
-        pool_ = ReceivePool{link_};
+        pool_ = detail::ReceivePool{link_};
         if constexpr (D.data == DataFlow::push2) {
-            chunks_ = ChunkReceiver{pool_,
-                                    ring_memory_,
-                                    terms_.ring_bytes,
-                                    terms_.chunk_bytes,
-                                    terms_.window_bytes,
-                                    terms_.initial};
+            chunks_ = detail::ChunkReceiver{pool_,
+                                            ring_memory_,
+                                            terms_.ring_bytes,
+                                            terms_.chunk_bytes,
+                                            terms_.window_bytes,
+                                            terms_.initial};
         } else {
             for (std::uint32_t i = 0; i < terms_.receive_pool; ++i) (void)pool_.post({});
         }
@@ -90,35 +93,38 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     bell_ = Bell{window_, page, theirs.page, terms_.far_fences};
     if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
     if constexpr (D.transfer == TransferNotification::push) {
-        transfer_ = TransferView<D.transfer>{all.transfer, terms_.initial};
+        transfer_ = detail::TransferView<D.transfer>{all.transfer, terms_.initial};
     } else if constexpr (D.transfer == TransferNotification::pull) {
         const ibv_sge landing = page_memory_.slice(offsetof(Page, transfer_landing), 8);
-        if (design.mover == Mover::active) {
-            transfer_ = TransferView<D.transfer>{
-                std::make_unique<MovedPull>(link_, theirs.transfer, landing,
-                                            PositionWord::pack(terms_.initial)),
+        PeerWord counter = peer_memory_.word(theirs.transfer);
+        // Where it is a load, no mover need do it.
+        if (design.mover == Mover::active && counter == nullptr) {
+            transfer_ = detail::TransferView<D.transfer>{
+                std::make_unique<detail::MovedPull>(link_, theirs.transfer, landing,
+                                                    PositionWord::pack(terms_.initial)),
                 terms_.initial};
         } else {
-            transfer_ = TransferView<D.transfer>{
-                window_, CounterPull{window_, theirs.transfer, landing}, terms_.initial};
+            CounterPull pull{window_, theirs.transfer, landing};
+            pull.load_from(std::move(counter));
+            transfer_ = detail::TransferView<D.transfer>{window_, std::move(pull), terms_.initial};
         }
     } else if constexpr (D.transfer == TransferNotification::immediate) {
-        transfer_ = TransferView<D.transfer>{pool_, terms_.initial};
+        transfer_ = detail::TransferView<D.transfer>{pool_, terms_.initial};
     }
     if constexpr (D.data == DataFlow::pull) {
-        puller_ = Puller{window_, ring_memory_, theirs.ring,
-                         page_memory_.slice(offsetof(Page, probe_landing), 8)};
+        puller_ = detail::Puller{window_, ring_memory_, theirs.ring,
+                                 page_memory_.slice(offsetof(Page, probe_landing), 8)};
     }
     if constexpr (D.space == SpaceNotification::push2) {
-        space_ =
-            SpaceReturn<D.space>{window_,
-                                 CounterPull{window_, theirs.taken,
-                                             page_memory_.slice(offsetof(Page, taken_landing), 8)},
-                                 terms_.initial};
+        CounterPull taken{window_, theirs.taken,
+                          page_memory_.slice(offsetof(Page, taken_landing), 8)};
+        taken.load_from(peer_memory_.word(theirs.taken));
+        space_ = detail::SpaceReturn<D.space>{window_, std::move(taken), terms_.initial};
     }
     if constexpr (D.space == SpaceNotification::push) {
-        space_ = SpaceReturn<D.space>{
-            CounterPush{window_, theirs.credit, PositionWord::pack(terms_.initial)}};
+        CounterPush credit{window_, theirs.credit, PositionWord::pack(terms_.initial)};
+        credit.store_to(peer_memory_.word(theirs.credit));
+        space_ = detail::SpaceReturn<D.space>{std::move(credit)};
     }
 }
 
@@ -234,7 +240,7 @@ bool Receiver<D>::advance() noexcept {
         if constexpr (D.transfer == TransferNotification::pull) {
             if (hushed()) return consumed_ != arrived_;
         }
-        if (transfer_.look(consumed_ + terms_.window_bytes) == Claim::impossible) disbelieve();
+        if (transfer_.look(consumed_ + terms_.window_bytes) == News::impossible) disbelieve();
         if (in_batches_) {
             if (static_cast<std::int64_t>(transfer_.position() - told_) > 0) {
                 told_ = transfer_.position();
@@ -327,5 +333,7 @@ ReceiverCounts Receiver<D>::counts() const noexcept {
             .sleeps = sleeper_->sleeps(),
             .wake_ups = sleeper_->woken()};
 }
+
+#define MILLRACE_INSTANTIATE_RECEIVER(D, FLOW) template class Receiver<D>;
 
 }  // namespace millrace::ring

@@ -29,7 +29,7 @@ bool Receiver<D>::ask() noexcept {
         probing_ = puller_.start_probe(at) == Status::ok;
         return probing_ && puller_.finish() && look_at_probe();
     } else {
-        if (transfer_.look(arrived_ + ring_bytes_) == Claim::impossible) disbelieve();
+        if (transfer_.look(arrived_ + ring_bytes_) == News::impossible) disbelieve();
         if (static_cast<std::int64_t>(transfer_.position() - told_) > 0) {
             told_ = transfer_.position();
         }

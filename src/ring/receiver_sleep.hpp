@@ -47,24 +47,24 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
 /// Sleeps for completions of the receives that data take.
 template <Design D>
     requires(check_design<D>())
-class Receiver<D>::ArrivalSleeper final : public CompletionSleeper {
+class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
   public:
     explicit ArrivalSleeper(Receiver& receiver)
-        : CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
+        : detail::CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
 
     void prepare() override {
         if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
-        CompletionSleeper::prepare();
+        detail::CompletionSleeper::prepare();
         receiver_->waiting_ = true;
         receiver_->looked_ = 0;  // as above
     }
     void park(std::chrono::nanoseconds limit) override {
-        CompletionSleeper::park(limit);
+        detail::CompletionSleeper::park(limit);
         receiver_->looked_ = 0;
     }
     void retract() override {
         receiver_->waiting_ = false;
-        CompletionSleeper::retract();
+        detail::CompletionSleeper::retract();
     }
 
   protected:

@@ -2,21 +2,19 @@
 // that make Senders.
 //
 //                      calling thread                   the mover's thread
-//   produced_,         reads and writes                 -
-//   offset_, room_end_
-//   published          stores, and notifies the mover   loads, as laid_
+//   Sender             reads and writes                 -
+//   published          stores, and notifies the mover   loads, as what is laid
 //   transferred        loads, for room                  stores, and rings for the calling thread
 //   settled            loads, for flush                 stores
 //   outcome            loads                            stores, once the queue has ended
-//   everything else    -                                reads and writes
+//   Transmitter        -                                reads and writes
 //
-// All that sends (push_behind, settle, service ...) is the same code as without a mover; it runs in
-// the mover's thread then, as if the queue were always behind.
+// What sends is the same Transmitter as without a mover.
 #pragma once
 
-#include "millrace/ring/data_mover.hpp"
+#include "millrace/ring/detail/data_mover.hpp"
+#include "millrace/ring/detail/thread_bell.hpp"
 #include "millrace/ring/sender.hpp"
-#include "millrace/ring/thread_bell.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -29,11 +27,13 @@ namespace millrace::ring {
 
 template <Design D>
     requires(check_design<D>())
-class Sender<D>::Moved final : public MovedFlow, public base::Parker {
+class Sender<D>::Moved final : public detail::MovedFlow, public base::Parker {
   public:
     explicit Moved(Sender& sender)
-        : sender_{&sender},
-          mover_{DataMover::of_this_process()},
+        : out_{&sender.out_},
+          terms_{&sender.terms_},
+          batching_{sender.batching_},
+          mover_{detail::DataMover::of_this_process()},
           piece_{piece_of(sender.terms_.ring_bytes)},
           published_{sender.produced_},
           transferred_{sender.produced_},
@@ -47,8 +47,7 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     // ---- the calling thread
 
     base::Status send(std::uint64_t produced) noexcept {
-        if (sender_->batching_ == Batching::fixed &&
-            produced - last_published_ < sender_->terms_.batch_bytes) {
+        if (batching_ == Batching::fixed && produced - last_published_ < terms_->batch_bytes) {
             return outcome();
         }
         publish(produced);
@@ -82,7 +81,7 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
             outcome_.store(base::Status::closed, std::memory_order_relaxed);
         }
     }
-    [[nodiscard]] DataMover* mover() const noexcept { return mover_.get(); }
+    [[nodiscard]] detail::DataMover* mover() const noexcept { return mover_.get(); }
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
 
     void prepare() override { progress_.announce(); }
@@ -95,42 +94,37 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     // ---- the mover's thread
 
     [[nodiscard]] Next move() noexcept override {
-        Sender& sender = *sender_;
-        if (sender.ended_ != base::Status::ok) return Next::idle;
-        const std::uint64_t intransit = sender.intransit_;
-        const std::uint64_t transferred = sender.transferred_;
-        sender.laid_ = published_.load(std::memory_order_seq_cst);
-        base::Status status = sender.service();
-        if (status == base::Status::ok && sender.laid_ != sender.intransit_) status = push();
-        if (status == base::Status::ok && !done()) status = sender.settle();
+        if (out_->ended() != base::Status::ok) return Next::idle;
+        const std::uint64_t intransit = out_->intransit();
+        const std::uint64_t before = out_->transferred();
+        out_->laid(published_.load(std::memory_order_seq_cst));
+        base::Status status = out_->service();
+        if (status == base::Status::ok && out_->laid() != out_->intransit()) status = push();
+        if (status == base::Status::ok && !out_->is_done()) status = out_->settle();
         if constexpr (D.data == DataFlow::pull) {
-            if (status == base::Status::ok && !done() && watched_.load(std::memory_order_relaxed)) {
+            if (status == base::Status::ok && !out_->is_done() &&
+                watched_.load(std::memory_order_relaxed)) {
                 ask();
             }
-            sender.reap_transferred();
+            (void)out_->reap();
         }
 
-        const bool moved = sender.intransit_ != intransit || sender.transferred_ != transferred;
-        if (sender.transferred_ != transferred) {
-            transferred_.store(sender.transferred_, std::memory_order_seq_cst);
-        }
-        const bool is_done = done();
-        if (is_done) settled_.store(sender.laid_, std::memory_order_seq_cst);
-        if (sender.ended_ != base::Status::ok) {
-            outcome_.store(sender.ended_, std::memory_order_seq_cst);
-        }
-        if (moved || is_done || sender.ended_ != base::Status::ok) {
-            progress_.ring();
-        }
+        const std::uint64_t transferred = out_->transferred();
+        const bool moved = out_->intransit() != intransit || transferred != before;
+        if (transferred != before) transferred_.store(transferred, std::memory_order_seq_cst);
+        const bool is_done = out_->is_done();
+        if (is_done) settled_.store(out_->laid(), std::memory_order_seq_cst);
+        const bool has_ended = out_->ended() != base::Status::ok;
+        if (has_ended) outcome_.store(out_->ended(), std::memory_order_seq_cst);
+        if (moved || is_done || has_ended) progress_.ring();
         if (moved) {
             watched_.store(false, std::memory_order_relaxed);  // whom it is not enough asks again
             return Next::moved;
         }
-        if (is_done && !sender.bell_.owes()) return Next::idle;
+        if (is_done && !out_->owes()) return Next::idle;
         // What the consumer pulls needs nobody here, unless somebody waits for it.
         if (D.data == DataFlow::pull && !watched_.load(std::memory_order_relaxed) &&
-            sender.laid_ == sender.intransit_ && !sender.notice_.owes(sender.intransit_) &&
-            !sender.bell_.owes()) {
+            out_->laid() == out_->intransit() && !out_->owes()) {
             return Next::idle;
         }
         return Next::waiting;
@@ -147,108 +141,72 @@ class Sender<D>::Moved final : public MovedFlow, public base::Parker {
     /// How far the consumer of pulled data is; what it pushes it may owe, and is asked now and
     /// then.
     void ask() noexcept {
-        Sender& sender = *sender_;
-        if constexpr (asks_to_flush) {
+        if constexpr (Transmitter::asks_to_flush) {
             const std::uint64_t now = base::ticks();
-            if (now - sender.asked_ < sender.asking_pause_ / 16) return;
-            sender.asked_ = now;
+            if (now - asked_ < out_->asking_pause() / 16) return;
+            asked_ = now;
         }
-        (void)sender.ask_consumer();
+        (void)out_->ask_consumer();
     }
     [[nodiscard]] bool in_flight() const noexcept {
-        return sender_->transferred_ != sender_->intransit_;
+        return out_->transferred() != out_->intransit();
     }
     /// Sends what is due of what is laid.
     [[nodiscard]] base::Status push() noexcept {
-        Sender& sender = *sender_;
-        if (sender.batching_ != Batching::dynamic || D.data == DataFlow::pull) {
-            return sender.push_behind();
-        }
-        const std::uint64_t laid = sender.laid_;
-        const std::uint64_t before = sender.intransit_;
+        if (batching_ != Batching::dynamic || D.data == DataFlow::pull) return out_->push(false);
+        const std::uint64_t laid = out_->laid();
+        const std::uint64_t before = out_->intransit();
         base::Status status = base::Status::ok;
-        while (status == base::Status::ok && sender.intransit_ != laid) {
-            if (in_flight() && laid - sender.intransit_ < piece_) break;
-            const std::uint64_t run = next_run(laid - sender.intransit_);
+        while (status == base::Status::ok && out_->intransit() != laid) {
+            if (in_flight() && laid - out_->intransit() < piece_) break;
+            const std::uint64_t run = out_->next_run(laid - out_->intransit(), piece_);
             // What has room for less than that waits for the answer about more.
-            const std::uint64_t used = sender.intransit_ - sender.space_.consumed();
-            if (in_flight() && run > sender.terms_.window_bytes - used) {
-                status = sender.refresh();
+            const std::uint64_t used = out_->intransit() - out_->consumed();
+            if (in_flight() && run > terms_->window_bytes - used) {
+                status = out_->refresh();
                 break;
             }
-            const std::uint64_t end = sender.intransit_ + run;
-            sender.laid_ = end;
-            status = sender.push_behind();
-            sender.laid_ = laid;
-            if (sender.intransit_ != end) break;
+            const std::uint64_t end = out_->intransit() + run;
+            out_->laid(end);
+            status = out_->push(false);
+            out_->laid(laid);
+            if (out_->intransit() != end) break;
         }
-        if (status == base::Status::ok && sender.intransit_ != before) status = look_ahead();
+        if (status == base::Status::ok && out_->intransit() != before) status = look_ahead();
         return status;
-    }
-    /// Of so many bytes that wait, the whole units that go next.
-    [[nodiscard]] std::uint64_t next_run(std::uint64_t waiting) const noexcept {
-        if constexpr (D.data != DataFlow::push1) return waiting;
-        const Sender& sender = *sender_;
-        const std::uint64_t size = sender.terms_.ring_bytes;
-        const std::uint64_t offset = sender.behind_offset_ == size ? 0 : sender.behind_offset_;
-        const std::uint64_t limit = std::min({waiting, piece_, size - offset});
-        if (!sender.terms_.framed()) {
-            const std::uint64_t slot = sender.terms_.slot_bytes;
-            return std::max(limit / slot * slot, slot);
-        }
-        std::uint64_t run = 0;
-        do {
-            const std::uint64_t unit = sender.unit_at(offset + run, sender.intransit_ + run);
-            if (run != 0 && run + unit > limit) break;
-            run += unit;
-        } while (run < limit);
-        return run;
     }
     /// Asks for space behind what was just sent, long before it runs out: the answer comes when
     /// that has arrived.
     [[nodiscard]] base::Status look_ahead() noexcept {
-        Sender& sender = *sender_;
-        if (!sender.space_.wants_refresh(sender.intransit_ - sender.space_.consumed()) ||
-            sender.intransit_ - asked_at_ < sender.terms_.ring_bytes / 8) {
-            return base::Status::ok;
-        }
-        asked_at_ = sender.intransit_;
-        ++sender.lazy_refreshes_;
-        return sender.refresh();
-    }
-    [[nodiscard]] bool done() const noexcept {
-        return sender_->transferred_ == sender_->laid_ &&
-               !sender_->notice_.owes(sender_->intransit_);
+        if (out_->intransit() - asked_at_ < terms_->ring_bytes / 8) return base::Status::ok;
+        bool asked = false;
+        const base::Status status = out_->refresh_if_due(out_->intransit(), &asked);
+        if (asked) asked_at_ = out_->intransit();
+        return status;
     }
 
-    Sender* sender_;
-    std::shared_ptr<DataMover> mover_;
+    Transmitter* out_;
+    const Terms* terms_;
+    const Batching batching_;
+    std::shared_ptr<detail::DataMover> mover_;
     std::uint64_t last_published_ = 0;
     std::uint64_t sleeps_ = 0;
     const std::uint64_t piece_;
     std::uint64_t asked_at_ = 0;  ///< of the mover's thread, as all that is not said to be shared
+    std::uint64_t asked_ = 0;     ///< likewise: ticks of the last question
     alignas(cache_line) std::atomic<std::uint64_t> published_;
     std::atomic<bool> watched_{false};
     alignas(cache_line) std::atomic<std::uint64_t> transferred_;
     std::atomic<std::uint64_t> settled_;
     std::atomic<base::Status> outcome_{base::Status::ok};
-    alignas(cache_line) ThreadBell progress_;
+    alignas(cache_line) detail::ThreadBell progress_;
 };
-
-template <Design D>
-    requires(check_design<D>())
-void Sender<D>::start_mover() {
-    laid_ = produced_;
-    quarter_ = 1;  // the end of each transfer is waited for
-    way_ = Way::moved;
-    moved_ = std::make_unique<Moved>(*this);
-}
 
 template <Design D>
     requires(check_design<D>())
 base::Parker& Sender<D>::parker() noexcept {
     if (moved_ != nullptr) return *moved_;
-    return *sleeper_;
+    return out_.parker();
 }
 
 template <Design D>
@@ -271,25 +229,16 @@ template <Design D>
 base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
     set_room(0);
     if (const base::Status status = moved_->outcome(); status != base::Status::ok) return status;
-    const std::uint64_t size = terms_.ring_bytes;
-    if (bytes >
-        (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes) : size)) {
-        return base::Status::too_large;
-    }
-    if (offset_ == size) offset_ = 0;
-    const std::uint64_t skip = size - offset_ < bytes ? size - offset_ : 0;
-    const std::uint64_t own = size - (produced_ - moved_->transferred());
+    if (is_too_large(bytes)) return base::Status::too_large;
+    const std::uint64_t skip = skip_before(bytes);
+    const std::uint64_t own = terms_.ring_bytes - (produced_ - moved_->transferred());
     if (bytes + skip > own) {
         moved_->watch(produced_);
         ++full_returns_;
         return base::Status::full;
     }
-    if (skip != 0) {
-        store_word(ring_ + offset_, Frames<D>::skip(produced_, terms_.secret));
-        produced_ += skip;
-        offset_ = 0;
-    }
-    set_room(std::max(bytes, std::min(own - skip, size - offset_)));
+    if (skip != 0) lay_skip(skip);
+    set_room(std::max(bytes, std::min(own - skip, terms_.ring_bytes - offset_)));
     return base::Status::ok;
 }
 

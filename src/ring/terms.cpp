@@ -15,8 +15,8 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/detail/space.hpp"
 #include "millrace/ring/far_fence.hpp"
-#include "millrace/ring/space.hpp"
 #include "millrace/ring/watermark.hpp"
 
 namespace millrace::ring {
@@ -198,13 +198,6 @@ void check(const RingOptions& options, Design design) {
                    "choose smaller batches or a larger ring");
         }
     }
-    if (options.in_place &&
-        (design.data != DataFlow::push1 || design.mover != Mover::passive || slot == 0)) {
-        refuse(slot == 0 ? "frames in place" : fmt::format("{} in place", to_string(design)),
-               "only items of one size, of push1 data and without a mover, are laid where the "
-               "consumer reads them",
-               "choose such a design, or leave in_place false");
-    }
     if (!(options.refresh_above >= 0 && options.refresh_above <= 1)) {
         refuse(fmt::format("refresh_above = {}", options.refresh_above),
                "it is a part of the ring, 0 to 1", "use 0.5 if in doubt");
@@ -373,8 +366,8 @@ connect::LinkOptions link_options(std::string_view service, std::uint32_t receiv
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.
-    options.max_receive_requests =
-        std::max<std::uint32_t>(receive_pool, SpaceView<SpaceNotification::push2>::receives);
+    options.max_receive_requests = std::max<std::uint32_t>(
+        receive_pool, detail::SpaceView<SpaceNotification::push2>::receives);
     options.max_send_slices = 3;  // a batch around the mark that is held back
     options.max_inline = 16;
     return options;

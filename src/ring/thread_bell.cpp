@@ -1,5 +1,5 @@
 // ThreadBell over the kernel's futexes, see the header.
-#include "millrace/ring/thread_bell.hpp"
+#include "millrace/ring/detail/thread_bell.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 #include "millrace/base/system_calls.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
               std::atomic<std::uint32_t>::is_always_lock_free);
@@ -32,4 +32,4 @@ void ThreadBell::wake() noexcept {
     (void)syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -105,7 +105,7 @@ TYPED_TEST(ByteQueue, KeepsAFrameThatIsTooLargeForTheCallersBuffer) {
 }
 
 TYPED_TEST(ByteQueue, SendsOnlyTheCommittedPartOfAClaim) {
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 200}};
+    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 400}};
     for (std::uint64_t i = 0; i < 40; ++i) {
         std::span<std::byte> place;
         ASSERT_EQ(ends.producer().claim(80, place, Deadline::after(40s)), Status::ok);

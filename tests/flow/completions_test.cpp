@@ -103,7 +103,8 @@ struct CompletionsOfDesign1 : CompletionEvents {
     /// System calls of this thread for each of some items that nobody takes meanwhile.
     double calls_per_item(ring::Completions completions) {
         constexpr std::uint64_t items = 1000;
-        join_ends(ring::design_1, {.capacity = 4096, .completions = completions});
+        join_ends(ring::design_1,
+                  {.capacity = 4096, .completions = completions, .carrier = ring::Carrier::post});
         const std::uint64_t before = base::system_calls_of_this_thread();
         for (std::uint64_t n = 0; n < items; ++n) {
             EXPECT_EQ(producer_->try_enqueue({n}), Status::ok);

@@ -80,7 +80,7 @@ struct Kind<Bytes> {
 
 template <class Producer>
 [[nodiscard]] bool is_in_place(const Producer& producer) {
-    return producer.explain().find("in place") != std::string::npos;
+    return producer.explain().find("lays it where the consumer reads it") != std::string::npos;
 }
 
 /// Both ends of a queue of any design, in this process.

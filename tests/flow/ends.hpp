@@ -67,6 +67,10 @@ class Ends {
     [[nodiscard]] static bool completes_at_once() {
         return test::completes_at_once(*with_endpoint({}).endpoint);
     }
+    /// Of items that fit: the producer's own ring, unless it stores, and the consumer's.
+    [[nodiscard]] std::uint64_t rings() const {
+        return producer_->explain().find("carrier: store") != std::string::npos ? 1 : 2;
+    }
     /// True if the device keeps the order of one WRITE's bytes.
     [[nodiscard]] bool in_order() const {
         return producer_->explain().find("1 WRITE by the producer") != std::string::npos;

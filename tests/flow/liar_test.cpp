@@ -97,6 +97,9 @@ class FlowQueueLiar : public ::testing::Test {
             ++sent;
         }
     }
+    [[nodiscard]] std::uint64_t rings() const {
+        return producer->explain().find("carrier: store") != std::string::npos ? 1 : 2;
+    }
     std::optional<Liar<design>> liar;
     std::optional<Producer<std::uint64_t, design>> producer;
     std::uint64_t sent = 0;
@@ -107,8 +110,8 @@ TYPED_TEST_SUITE(FlowQueueLiar, Designs);
 
 TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
     ASSERT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, 2 * capacity) << "nothing was consumed, and both rings are full";
-    // The first ring was sent, the second waits here.
+    EXPECT_EQ(this->sent, this->rings() * capacity) << "nothing was consumed, and all is full";
+    // The first ring was sent; what was not stored there waits here.
     this->liar->claim(PositionWord::pack((capacity + 1) * slot));
     EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::peer_lost);
     EXPECT_EQ(this->producer->try_enqueue(1), Status::peer_lost);
@@ -129,10 +132,10 @@ TYPED_TEST(FlowQueueLiar, WhoGoesBackIsNotBelievedAndNothingIsOverwritten) {
     ASSERT_EQ(this->fill(), Status::timed_out);
     this->liar->claim(PositionWord::pack(2 * slot));
     ASSERT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, 2 * capacity + 2);
+    EXPECT_EQ(this->sent, this->rings() * capacity + 2);
     this->liar->claim(PositionWord::pack(std::uint64_t{0} - 3 * slot));
     EXPECT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, 2 * capacity + 2);
+    EXPECT_EQ(this->sent, this->rings() * capacity + 2);
 }
 
 // What a device that copies byte by byte can show of a counter that moves meanwhile.

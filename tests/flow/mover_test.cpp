@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "flow/ends.hpp"
-#include "millrace/ring/data_mover.hpp"
+#include "millrace/ring/detail/data_mover.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -65,20 +65,21 @@ TEST(DataMover, LivesAsLongAsAQueueThatNeedsItAndIsOneForAll) {
 
 TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
     constexpr std::uint64_t capacity = 8;
+    const Options options{.capacity = capacity, .carrier = ring::Carrier::post};
     const auto fill = [](auto& ends) {
         std::uint64_t sent = 0;
         while (ends.producer().enqueue(sent, Deadline::after(20ms)) == Status::ok) ++sent;
         EXPECT_EQ(sent, 2 * capacity);
     };
     std::uint64_t number = 0;
-    Ends<std::uint64_t, basic> passive{{.capacity = capacity}};
+    Ends<std::uint64_t, basic> passive{options};
     fill(passive);
     for (std::uint64_t i = 0; i < capacity; ++i) {
         ASSERT_EQ(passive.consumer().try_dequeue(number), Status::ok);
     }
     EXPECT_EQ(passive.consumer().dequeue(number, Deadline::after(50ms)), Status::timed_out);
 
-    Ends<std::uint64_t, moved> active{{.capacity = capacity}};
+    Ends<std::uint64_t, moved> active{options};
     fill(active);
     for (std::uint64_t i = 0; i < 2 * capacity; ++i) {
         ASSERT_EQ(active.consumer().dequeue(number, Deadline::after(40s)), Status::ok) << i;
@@ -87,7 +88,7 @@ TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
 }
 
 TEST(DataMover, SleepsWhileThereIsNothingToMove) {
-    const auto mover = ring::DataMover::of_this_process();
+    const auto mover = ring::detail::DataMover::of_this_process();
     Ends<std::uint64_t, moved> ends{{}};
     std::uint64_t number = 0;
     for (std::uint64_t i = 0; i < 3; ++i) {

@@ -305,16 +305,16 @@ constexpr ring::Design pushed{ring::DataFlow::push1, ring::TransferNotification:
                               ring::SpaceNotification::push};
 
 TEST(FlowQueueSetup, GivesTheCounterAQueuePairOfItsOwnIfEitherEndAsks) {
-    Options asks{.capacity = 8};
+    const Options posts{.capacity = 8, .carrier = ring::Carrier::post};
+    Options asks = posts;
     asks.own_transfer_queue = true;
     const char* const own = "on a queue pair of its own";
     for (const bool consumer_asks : {false, true}) {
-        Ends<Item, pushed> ends{consumer_asks ? Options{.capacity = 8} : asks,
-                                consumer_asks ? asks : Options{.capacity = 8}};
+        Ends<Item, pushed> ends{consumer_asks ? posts : asks, consumer_asks ? asks : posts};
         EXPECT_NE(ends.producer().explain().find(own), std::string::npos);
         EXPECT_NE(ends.consumer().explain().find(own), std::string::npos);
     }
-    Ends<Item, pushed> shared{Options{.capacity = 8}};
+    Ends<Item, pushed> shared{posts};
     EXPECT_EQ(shared.producer().explain().find(own), std::string::npos);
 }
 

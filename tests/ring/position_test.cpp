@@ -100,11 +100,11 @@ TEST(PositionWord, HalvesThatAreTornAlikeAreFoundOut) {
 TEST(PeerPosition, TakesWhatIsNewerAndPossible) {
     for (const std::uint64_t start : starts) {
         PeerPosition peer{start};
-        EXPECT_EQ(peer.take(PositionWord::pack(start), start + 800), Claim::nothing_new);
-        EXPECT_EQ(peer.take(PositionWord::pack(start + 80), start + 800), Claim::newer);
+        EXPECT_EQ(peer.take(PositionWord::pack(start), start + 800), News::none);
+        EXPECT_EQ(peer.take(PositionWord::pack(start + 80), start + 800), News::newer);
         EXPECT_EQ(peer.value(), start + 80);
-        EXPECT_EQ(peer.take(PositionWord::pack(start + 40), start + 800), Claim::nothing_new);
-        EXPECT_EQ(peer.take(PositionWord::pack(start + 800), start + 800), Claim::newer);
+        EXPECT_EQ(peer.take(PositionWord::pack(start + 40), start + 800), News::none);
+        EXPECT_EQ(peer.take(PositionWord::pack(start + 800), start + 800), News::newer);
         EXPECT_EQ(peer.value(), start + 800);
     }
 }
@@ -112,8 +112,8 @@ TEST(PeerPosition, TakesWhatIsNewerAndPossible) {
 TEST(PeerPosition, DoesNotBelieveWhatCannotBe) {
     for (const std::uint64_t start : starts) {
         PeerPosition peer{start};
-        EXPECT_EQ(peer.take(PositionWord::pack(start + 88), start + 80), Claim::impossible);
-        EXPECT_EQ(peer.take(PositionWord::pack(start + (1 << 30)), start), Claim::impossible);
+        EXPECT_EQ(peer.take(PositionWord::pack(start + 88), start + 80), News::impossible);
+        EXPECT_EQ(peer.take(PositionWord::pack(start + (1 << 30)), start), News::impossible);
         EXPECT_EQ(peer.value(), start);
     }
 }
@@ -123,8 +123,8 @@ TEST(PeerPosition, PassesOverTornWords) {
     const std::uint64_t torn =
         mix(PositionWord::pack(0xf0 * 8), PositionWord::pack(0x110 * 8), 0xfe);
     EXPECT_EQ(static_cast<std::uint32_t>(torn), 0x1f0U) << "more than was ever consumed";
-    EXPECT_EQ(peer.take(torn, 0x200 * 8), Claim::nothing_new);
-    EXPECT_EQ(peer.take(0, 800), Claim::nothing_new);
+    EXPECT_EQ(peer.take(torn, 0x200 * 8), News::none);
+    EXPECT_EQ(peer.take(0, 800), News::none);
     EXPECT_EQ(peer.value(), 0U);
 }
 

@@ -29,11 +29,13 @@ inline constexpr std::uint64_t slot = slot_bytes_of(8, 8);
 template <Design D>
 class Ring {
   public:
-    explicit Ring(std::uint64_t capacity, std::uint32_t credit_parts = 8) {
+    explicit Ring(std::uint64_t capacity, std::uint32_t credit_parts = 8,
+                  Carrier carrier = Carrier::automatic) {
         const RingOptions options{.capacity = capacity,
                                   .item_size = 8,
                                   .item_alignment = 8,
-                                  .credit_parts = credit_parts};
+                                  .credit_parts = credit_parts,
+                                  .carrier = carrier};
         static std::atomic<int> number{0};
         auto link = link_options("ring replay");
         link.endpoint = endpoint();

@@ -67,7 +67,7 @@ TYPED_TEST(RingReplay, AFlushAsksForTheCompletionThatIsMissing) {
 
 // freed_when_posted
 TYPED_TEST(RingReplay, APlaceIsFreeWhenACompletionTellsAndNotBefore) {
-    Ring<TypeParam::value> ring{64};
+    Ring<TypeParam::value> ring{64, 8, Carrier::post};
     ASSERT_EQ(ring.put(), Status::ok);
     ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
     // Its WRITE leaves no completion.
@@ -126,7 +126,7 @@ TYPED_TEST(RingReplay, AMarkIsNotThereBeforeItsItem) {
 
 // no_flush
 TYPED_TEST(RingReplay, NoGoodbyeIsSaidBeforeAllIsInTheConsumersRing) {
-    Ring<TypeParam::value> ring{2};
+    Ring<TypeParam::value> ring{2, 8, Carrier::post};
     ASSERT_NO_FATAL_FAILURE(ring.fill_both());
     EXPECT_EQ(ring.sender->close(Deadline::now(), base::WaitPolicy::polling()), Status::timed_out);
 }
@@ -172,6 +172,32 @@ TYPED_TEST(RingReplay, ClosedIsAnsweredWhenAllWasTakenAndNotBefore) {
     }
     ASSERT_TRUE(ring.soon([&] { return ring.take(); }));
     EXPECT_TRUE(ring.soon([&] { return ring.receiver->idle() == Status::closed; }));
+}
+
+// stored_not_rung: nothing makes the threads of a busy machine meet, so again until they have met.
+TYPED_TEST(RingReplay, AConsumerThatSleepsIsRungForWhenAnItemComes) {
+    Ring<TypeParam::value> ring{4};
+    const Deadline deadline = Deadline::after(patience());
+    while (ring.sender->counts().events == 0 && !deadline.expired()) {
+        std::atomic<bool> is_over{false};
+        std::thread asleep{[&] {
+            const Status waited =
+                ring.receiver->wait([&] { return ring.take(); }, Deadline::after(patience()),
+                                    base::WaitPolicy::blocking());
+            EXPECT_EQ(waited, Status::ok);
+            (void)ring.receiver->idle();
+            is_over = true;
+        }};
+        std::this_thread::sleep_for(5ms);
+        EXPECT_TRUE(ring.soon([&] { return ring.put() == Status::ok; }));
+        while (!is_over) {
+            (void)ring.flush_once();
+            std::this_thread::sleep_for(50us);
+        }
+        asleep.join();
+        if (this->HasFailure()) return;
+    }
+    EXPECT_GT(ring.sender->counts().events, 0U);
 }
 
 // space_not_rung: nothing makes the threads of a busy machine meet, so again until they have met.

@@ -49,7 +49,7 @@ class ConsumerEnd {
     /// Design, device and path, and what an item costs.
     [[nodiscard]] std::string explain() const {
         return detail::explain(ring::Role::consumer, design_, receiver_->terms(), receiver_->link(),
-                               options_, receiver_->failure());
+                               options_, receiver_->peer_memory(), receiver_->failure());
     }
 
   protected:

@@ -43,9 +43,9 @@ struct Options {
     /// Designs with transfer push: the counter has a queue pair of its own. What either end asks
     /// for holds for both; see ring::RingOptions.
     bool own_transfer_queue = false;
-    /// Producer of items: see ring::RingOptions. On the soft device in mode `fast`, items of 64 KiB
-    /// are faster by a quarter.
-    bool in_place = false;
+    /// What carries items of push1 data: stores, where the peer's memory is addressable, or
+    /// requests. See ring/carrier.hpp and docs/flow.md; explain() says which and why.
+    ring::Carrier carrier = ring::Carrier::automatic;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

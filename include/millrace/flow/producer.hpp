@@ -67,7 +67,7 @@ class ProducerEnd {
     [[nodiscard]] std::string explain() const {
         const auto pause = sender_->pause();
         return detail::explain(ring::Role::producer, design_, sender_->terms(), sender_->link(),
-                               options_, sender_->failure());
+                               options_, sender_->peer_memory(), sender_->failure());
     }
 
   protected:

@@ -113,7 +113,7 @@ void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept;
 
 [[nodiscard]] std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                                   const connect::Link& link, const Options& options,
-                                  std::string_view failure);
+                                  const ring::PeerMemory& memory, std::string_view failure);
 
 /// Every so many items the statistics page is brought up to date.
 inline constexpr std::uint64_t items_per_show = 4096;

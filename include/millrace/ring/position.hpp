@@ -55,10 +55,10 @@ struct PositionWord {
 static_assert(!PositionWord::whole(0));
 
 /// What a word of the peer's said.
-enum class Claim : std::uint8_t {
-    nothing_new,  ///< what is known, something older, or a torn word
-    newer,        ///< it is further now
-    impossible,   ///< it claims to be where it cannot be: it lies, or its memory is damaged
+enum class News : std::uint8_t {
+    none,        ///< what is known, something older, or a torn word
+    newer,       ///< it is further now
+    impossible,  ///< it claims to be where it cannot be: it lies, or its memory is damaged
 };
 
 /// How far the peer is, as far as is known. One thread; nothing blocks, throws or allocates.
@@ -70,13 +70,13 @@ class PeerPosition {
     [[nodiscard]] constexpr std::uint64_t value() const noexcept { return position_; }
     /// Takes a word of the peer's. `limit`, at most 16 GiB ahead: what it cannot have passed; a
     /// word beyond is not believed.
-    constexpr Claim take(std::uint64_t word, std::uint64_t limit) noexcept {
-        if (!PositionWord::whole(word)) return Claim::nothing_new;
+    constexpr News take(std::uint64_t word, std::uint64_t limit) noexcept {
+        if (!PositionWord::whole(word)) return News::none;
         const std::int64_t bytes = PositionWord::ahead(word, position_);
-        if (bytes <= 0) return Claim::nothing_new;
-        if (static_cast<std::uint64_t>(bytes) > limit - position_) return Claim::impossible;
+        if (bytes <= 0) return News::none;
+        if (static_cast<std::uint64_t>(bytes) > limit - position_) return News::impossible;
         position_ += static_cast<std::uint64_t>(bytes);
-        return Claim::newer;
+        return News::newer;
     }
 
   private:

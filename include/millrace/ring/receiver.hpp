@@ -26,37 +26,26 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/completion_sleeper.hpp"
+#include "millrace/ring/carrier.hpp"
+#include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/completion_sleeper.hpp"
+#include "millrace/ring/detail/pull.hpp"
+#include "millrace/ring/detail/push2.hpp"
+#include "millrace/ring/detail/receive_pool.hpp"
+#include "millrace/ring/detail/space.hpp"
+#include "millrace/ring/detail/transfer.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
+#include "millrace/ring/options.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/pull.hpp"
-#include "millrace/ring/push2.hpp"
-#include "millrace/ring/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
-#include "millrace/ring/space.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/transfer.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {
-
-/// Counts of what a Receiver did since it was made.
-struct ReceiverCounts {
-    std::uint64_t bytes = 0;           ///< of ring: payload, marks, padding, skips
-    std::uint64_t credit_writes = 0;   ///< work requests that returned space
-    std::uint64_t credit_stores = 0;   ///< progress published in own memory
-    std::uint64_t transfer_reads = 0;  ///< work requests that asked how far items are
-    std::uint64_t data_reads = 0;      ///< work requests that fetched items
-    std::uint64_t receives = 0;        ///< receives posted for data or immediates
-    std::uint64_t events = 0;          ///< wake-ups sent to the producer
-    std::uint64_t work_requests = 0;   ///< all of them, announcements of sleep included
-    std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;  ///< events received
-};
 
 /// One thread at a time. Only the constructor and wait may block; only the constructor throws or
 /// allocates.
@@ -190,6 +179,8 @@ class Receiver {
     void close() noexcept;
 
     [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
+    /// What carries its words to the peer, and why.
+    [[nodiscard]] const PeerMemory& peer_memory() const noexcept { return peer_memory_; }
     [[nodiscard]] std::uint64_t position() const noexcept { return consumed_; }
     [[nodiscard]] ReceiverCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
@@ -213,7 +204,7 @@ class Receiver {
     class FlagSleeper;
     class ArrivalSleeper;
     using DataSleeper = std::conditional_t<has_arrivals(D), ArrivalSleeper, FlagSleeper>;
-    using Parker = std::conditional_t<has_arrivals(D), CompletionSleeper, Sleeper>;
+    using Parker = std::conditional_t<has_arrivals(D), detail::CompletionSleeper, Sleeper>;
 
     /// Takes what has arrived, and does what the design demands to get more. True: there is some.
     [[gnu::noinline]] bool advance() noexcept;
@@ -265,13 +256,14 @@ class Receiver {
     verbs::RegisteredBuffer ring_memory_;
     verbs::RegisteredBuffer page_memory_;
     connect::Link link_;
+    PeerMemory peer_memory_;
     SendWindow window_;
     Bell bell_;
-    SpaceReturn<D.space> space_;
-    ReceivePool pool_;
-    ChunkReceiver chunks_;
-    Puller puller_;
-    TransferView<D.transfer> transfer_;
+    detail::SpaceReturn<D.space> space_;
+    detail::ReceivePool pool_;
+    detail::ChunkReceiver chunks_;
+    detail::Puller puller_;
+    detail::TransferView<D.transfer> transfer_;
     std::unique_ptr<Parker> sleeper_;
 
     // Pull data.

@@ -1,84 +1,46 @@
 // The producer's end of a ring: the engine behind flow::Producer. It moves bytes; what an item is
 // (a slot, a frame) its caller lays out with watermark.hpp.
 //
-//                 transferred   intransit    produced
-//   own ring      ----+-------------+------------+--------   room for items
-//                     |  in flight  |  stranded  |
-//   peer's ring   --+-----------------+-----------------     same offsets, same size S
-//                consumed
+// What stands here belongs to the calling thread: where the next item goes, how much room there is,
+// a mark that is held back. What sends is detail::Transmitter, which draws the positions. Without
+// a mover the calling thread calls it, too; with an active one the queue is *moved*: the calling
+// thread only lays items out and publishes how far, and the rest is done by the mover's thread
+// (src/ring/sender_mover.hpp says what the two share).
 //
-//   consumed <= intransit <= produced      transferred <= intransit
-//   produced - transferred <= S            (own ring)
-//   intransit - consumed  <= S             (peer's ring)
-//
-// All four are positions in bytes and grow modulo 2^64. Two states: *straight*, where everything
-// produced can be in transit at once and one comparison guards the fast path; and behind, where the
-// peer's ring is full as far as is known and items wait in ours for the next call. With dynamic
-// batching, straight is called *weighed*: each send() weighs whether what has gathered is due.
-//
-// With an active mover the queue is *moved*: the calling thread only lays items out and publishes
-// `produced`, and everything from there on is done by the mover's thread (src/ring/sender_mover.hpp
-// says who writes what).
+// Five ways of sending, chosen when room is made:
+//   stored     items lie where the consumer reads them: their marks show them, nothing is sent
+//   straight   everything laid can be in transit at once: one comparison guards the fast path
+//   weighed    each send() weighs whether what has gathered is due (batches)
+//   behind     the peer's ring is full as far as is known: items wait in ours for a later call
+//   moved      the data mover sends
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <span>
 #include <string>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/ring/completion_sleeper.hpp"
-#include "millrace/ring/counter.hpp"
+#include "millrace/ring/carrier.hpp"
+#include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/transmitter.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
-#include "millrace/ring/position.hpp"
-#include "millrace/ring/push1.hpp"
-#include "millrace/ring/push2.hpp"
-#include "millrace/ring/send_window.hpp"
-#include "millrace/ring/space.hpp"
+#include "millrace/ring/options.hpp"
 #include "millrace/ring/terms.hpp"
-#include "millrace/ring/transfer.hpp"
-#include "millrace/ring/wake_up.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {
-
-/// Counts of what a Sender did since it was made.
-struct SenderCounts {
-    std::uint64_t bytes = 0;            ///< of ring: payload, marks, padding, skips
-    std::uint64_t intransit = 0;        ///< of these, sent; over pull data, told of
-    std::uint64_t transferred = 0;      ///< and known to have arrived; over pull, to be pulled
-    std::uint64_t credited = 0;         ///< and known to have left the consumer's ring; over pull,
-                                        ///< as transferred
-    std::uint64_t data_writes = 0;      ///< work requests (WRITEs, SENDs) with items or marks
-    std::uint64_t transfer_writes = 0;  ///< work requests that told how far items have arrived
-    std::uint64_t space_reads = 0;      ///< work requests that asked for space
-    std::uint64_t settling_writes = 0;  ///< empty ones, for a completion that was missing
-    std::uint64_t events = 0;           ///< wake-ups sent to the consumer
-    std::uint64_t work_requests = 0;    ///< all of them, announcements of sleep included
-    std::uint64_t receives = 0;         ///< receives posted for credit
-    std::uint64_t full_returns = 0;
-    std::uint64_t lazy_refreshes = 0;
-    std::uint64_t forced_refreshes = 0;
-    std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;  ///< events received
-};
 
 /// One thread at a time. Only the constructor and close/flush/wait may block, within their
 /// deadlines; only the constructor throws or allocates.
@@ -119,9 +81,13 @@ class Sender {
     /// known to have space. `ok` also when nothing is due or it has none: then items wait in our
     /// ring for a later call, or for flush(). `closed`, `peer_lost`.
     base::Status send() noexcept {
+        if constexpr (may_store) {
+            if (way_ == Way::stored) [[likely]]
+                return out_.show(produced_);
+        }
         if (way_ != Way::straight) [[unlikely]]
             return send_weighed();
-        const std::uint64_t bytes = produced_ - intransit_;
+        const std::uint64_t bytes = produced_ - out_.intransit();
         if (bytes < gather_) return base::Status::ok;
         return push_straight(bytes);
     }
@@ -130,16 +96,19 @@ class Sender {
     /// lies in the one just reserved.
     void lay_mark(std::byte* at, std::uint64_t word) noexcept {
         if constexpr (may_hold_marks) {
-            if (holds_marks_ && produced_ == intransit_) [[unlikely]] {
+            if (holds_marks_ && produced_ == out_.intransit()) [[unlikely]] {
                 held_at_ = at;
                 held_ = word;
                 return;
             }
         }
+        base::telling_peers();
         store_word(at, word);
     }
-    static constexpr bool may_hold_marks =
-        D.data == DataFlow::pull || (D.data == DataFlow::push1 && has_marks(D));
+    /// Items may be laid in the peer's ring.
+    static constexpr bool may_store =
+        D.data == DataFlow::push1 && D.transfer != TransferNotification::immediate;
+    static constexpr bool may_hold_marks = D.data == DataFlow::pull || (may_store && has_marks(D));
 
     // ---- items that lie elsewhere
 
@@ -150,7 +119,8 @@ class Sender {
     /// padding and marks, from where they lie in `memory`, in one WRITE that gathers them. Item i
     /// is at `place_of(i)`. How many went, from the first of `count` on. 0: the first cannot go
     /// from where it is (it lies elsewhere; items wait before it; the device may reorder bytes; a
-    /// mover sends), and is to be laid as usual. `status`: `ok`, `closed`, `peer_lost`.
+    /// mover sends; items are stored), and is to be laid as usual. `status`: `ok`, `closed`,
+    /// `peer_lost`.
     template <class PlaceOf>
         requires(D.data == DataFlow::push1)
     std::uint64_t gather(std::uint64_t count, std::uint64_t bytes,
@@ -191,12 +161,12 @@ class Sender {
 
     // ---- beside it
 
-    /// Sleeps between looks while `ready` says false.
+    /// Sleeps for space between calls of `ready`, while that says false.
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
         const base::Status status = base::wait_until(ready, deadline, policy, parker());
-        if (moved_ == nullptr) waiting_ = false;
+        if (moved_ == nullptr) out_.awake();
         return status;
     }
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
@@ -207,6 +177,8 @@ class Sender {
     base::Status close(const base::Deadline& deadline, const base::WaitPolicy& policy);
 
     [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
+    /// What carries items to the peer, and why.
+    [[nodiscard]] const PeerMemory& peer_memory() const noexcept { return peer_memory_; }
     /// counts(), failure() and link() look at what an active mover writes: only while this lock
     /// lives. Without a mover it is no lock.
     [[nodiscard]] std::unique_lock<std::mutex> pause() const noexcept;
@@ -215,203 +187,99 @@ class Sender {
     [[nodiscard]] SenderCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
-    [[nodiscard]] std::string failure() const;
+    [[nodiscard]] std::string failure() const { return out_.failure(); }
 
   private:
-    struct Page {
-        WakeUpPage wake;
-        CounterLine credit;    ///< pushed by the consumer
-        CounterLine landing;   ///< of our READs of its progress
-        CounterLine transfer;  ///< transfer pull: how far it may go, for the consumer to READ
-        CounterLine taken;     ///< space push2: how many SENDs were taken
-        CounterLine credits[SpaceView<SpaceNotification::push2>::receives];  ///< their receives
-    };
-    using DataPush = std::conditional_t<D.data == DataFlow::push2, Push2, Push1>;
-    enum class Way : std::uint8_t { behind, straight, weighed, moved };
+    using Transmitter = detail::Transmitter<flows_of(D)>;
+    enum class Way : std::uint8_t { stored, straight, weighed, behind, moved };
     class Moved;
-    /// Credit that comes by SEND wakes by itself.
-    static constexpr bool completions_wake = D.space == SpaceNotification::push2;
-    /// The consumer that pulls may owe credit and make no more calls, so a flush asks it.
-    static constexpr bool asks_to_flush =
-        D.data == DataFlow::pull && D.space != SpaceNotification::pull;
-    using Parker = std::conditional_t<completions_wake, CompletionSleeper, Sleeper>;
-    class SpaceSleeper;
-    struct Cover {
-        std::uint64_t ticket;
-        std::uint64_t position;
-    };
 
+    /// Whether `bytes` are more than the ring can ever hold.
+    [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept;
+    /// So much of the ring's end is passed over, so that `bytes` lie together.
+    [[nodiscard]] std::uint64_t skip_before(std::uint64_t bytes) noexcept;
+    void lay_skip(std::uint64_t skip) noexcept;
     [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
+    base::Status make_moved_room(std::uint64_t bytes) noexcept;
+    /// Takes the way that the Transmitter's news allow, with room for `bytes` at least.
+    void choose_way(std::uint64_t bytes) noexcept;
+
     base::Status push_straight(std::uint64_t bytes) noexcept {
-        if constexpr (D.data != DataFlow::push1) return push_unit_runs();
-        // Published before it is sent: a sleeping peer that finds it published waits for it.
-        const bool wake = bell_.publish(produced_);
-        const base::Status status = run(offset_ - bytes, bytes, produced_, signal_for(produced_));
-        if (status != base::Status::ok) [[unlikely]]
+        if constexpr (D.data == DataFlow::push2) {
+            return push();  // its items always wait for their chunk
+        } else {
+            const base::Status status = out_.push_straight(offset_ - bytes, bytes, produced_);
+            if (status == base::Status::ok) [[likely]]
+                return status;
             return push_failed(status);
-        intransit_ = produced_;
-        if (window_.last_is_signaled()) cover();
-        const base::Status told = tell();
-        if (wake) [[unlikely]]
-            (void)bell_.ring();
-        return told;
+        }
     }
-    [[nodiscard]] bool may_gather(base::Status& status) noexcept;
-    base::Status push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept;
+    [[gnu::noinline]] base::Status push_failed(base::Status status) noexcept;
     /// Sends all that was appended, due or not.
-    base::Status push() noexcept;
+    base::Status push(bool only_whole = false) noexcept;
+    base::Status push_waiting(bool only_whole = false) noexcept;
     [[gnu::noinline]] base::Status send_weighed() noexcept;
     [[nodiscard]] bool is_due(std::uint64_t bytes) noexcept;
-    /// Leaves the rest of a chunk free.
-    void pass_rest(std::uint64_t bytes) noexcept {
-        produced_ += bytes;
-        offset_ += bytes;
-        set_room(0);
-    }
-    void start_mover();
-    base::Status make_moved_room(std::uint64_t bytes) noexcept;
+    [[nodiscard]] bool may_gather(base::Status& status) noexcept;
+    base::Status push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept;
     base::Status flush_moved(const base::Deadline& deadline, const base::WaitPolicy& policy);
     [[nodiscard]] base::Parker& parker() noexcept;
-    /// What there is to send, as the thread knows that sends.
-    [[nodiscard]] std::uint64_t laid() const noexcept {
-        return way_ == Way::moved ? laid_ : produced_;
-    }
+
     void set_room(std::uint64_t bytes) noexcept { room_end_ = produced_ + bytes; }
-    void stop_fast_path() noexcept {
-        if (way_ != Way::moved) set_room(0);
+    /// The Transmitter hears how far items are laid.
+    void tell_laid() noexcept {
+        if constexpr (may_store) {
+            if (way_ == Way::stored) return out_.shown(produced_);
+        }
+        out_.laid(produced_);
+    }
+    /// What is laid waits from now on.
+    void fall_behind() noexcept {
+        if (way_ == Way::moved) return;
+        if constexpr (may_store) {
+            if (way_ == Way::stored) out_.shown(produced_);
+        }
+        way_ = Way::behind;
+        set_room(0);
+    }
+    /// `status`; unless that is ok, nothing goes any more.
+    base::Status unless_ended(base::Status status) noexcept {
+        if (status != base::Status::ok) [[unlikely]]
+            fall_behind();
+        return status;
     }
     void show_held_mark() noexcept {
-        if (held_at_ != nullptr) [[unlikely]]
+        if (held_at_ != nullptr) [[unlikely]] {
+            base::telling_peers();
             store_word(std::exchange(held_at_, nullptr), held_);
-    }
-    /// Lays items where the consumer reads them, if it can.
-    void go_in_place(verbs::RemoteAddress ring);
-    [[gnu::noinline]] base::Status push_behind() noexcept;
-    [[gnu::noinline]] base::Status push_failed(base::Status status) noexcept;
-    base::Status service() noexcept;
-    base::Status settle() noexcept;
-    base::Status refresh() noexcept;
-    [[nodiscard]] bool hushed() noexcept;
-    base::Status end() noexcept;
-    base::Status look_at_peer() noexcept;
-    base::Status look_for_space() noexcept;
-    base::Status ask_consumer() noexcept;
-    [[gnu::cold]] base::Status disbelieve() noexcept;
-    void fall_behind() noexcept;
-    void reap_transferred() noexcept;
-    void cover() noexcept {
-        covers_[cover_tail_++ & cover_mask_] = {window_.posted(), intransit_};
-        covered_ = intransit_;
-    }
-    /// Whether the run up to `position` must leave a completion.
-    [[nodiscard]] Signal signal_for(std::uint64_t position) const noexcept {
-        if constexpr (D.transfer == TransferNotification::pull) return Signal::now;
-        return position - covered_ >= quarter_ ? Signal::now : Signal::when_due;
-    }
-    base::Status run(std::uint64_t offset, std::uint64_t bytes,
-                     [[maybe_unused]] std::uint64_t position, Signal signal) noexcept {
-        if constexpr (D.data != DataFlow::push1) {
-            return base::Status::full;  // push_unit_runs() is their way
-        } else if constexpr (D.transfer == TransferNotification::immediate) {
-            if (!notice_.has_receive(space_.consumed())) return base::Status::full;
-            const base::Status status =
-                mover_.run_with_immediate(offset, bytes, immediate_of(position), signal);
-            if (status == base::Status::ok) notice_.sent(position);
-            return status;
-        } else {
-            return mover_.run(offset, bytes, signal);
         }
-    }
-    /// How far the consumer can be: over pull, and in place, it may find an item by its mark before
-    /// push().
-    [[nodiscard]] std::uint64_t reachable() const noexcept {
-        if constexpr (D.data == DataFlow::pull) {
-            // And before the mover sees it: at most a ring beyond what is known to be pulled.
-            return way_ == Way::moved ? transferred_ + terms_.ring_bytes : produced_;
-        }
-        return terms_.in_place ? produced_ : intransit_;
-    }
-    /// Tells the consumer how far it may go, where that is not in the data.
-    base::Status tell() noexcept {
-        if constexpr (D.transfer == TransferNotification::push ||
-                      D.transfer == TransferNotification::pull) {
-            return tell_counter();
-        } else {
-            return base::Status::ok;
-        }
-    }
-    base::Status tell_counter() noexcept;
-    base::Status push_unit_runs() noexcept;
-    [[nodiscard]] std::uint64_t units_within(std::uint64_t limit,
-                                             std::uint64_t& last) const noexcept;
-    [[nodiscard]] bool is_skip(std::uint64_t offset, std::uint64_t position) const noexcept {
-        return load_word(ring_ + offset) == Frames<D>::skip(position, terms_.secret);
-    }
-    [[nodiscard]] std::uint64_t unit_at(std::uint64_t offset,
-                                        std::uint64_t position) const noexcept;
-    [[nodiscard]] std::uint64_t in_use() const noexcept { return produced_ - space_.consumed(); }
-    [[nodiscard]] std::uint64_t peer_room() const noexcept {
-        const std::uint64_t used = in_use();
-        return used >= terms_.window_bytes ? 0 : terms_.window_bytes - used;
-    }
-    [[nodiscard]] std::uint64_t own_room() const noexcept {
-        if (D.data == DataFlow::pull || terms_.in_place) return peer_room();
-        return terms_.ring_bytes - (produced_ - transferred_);
     }
 
     // Hot.
     std::uint64_t room_end_ = 0;  ///< position from which on make_room must be asked
     std::uint64_t produced_ = 0;
     std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
-    std::uint64_t intransit_ = 0;
-    std::uint64_t covered_ = 0;  ///< position behind the last signaled request
-    std::uint64_t quarter_ = 0;
     std::uint64_t gather_ = 0;  ///< fewer bytes are not sent, or not weighed yet
     std::byte* ring_ = nullptr;
     Way way_ = Way::behind;
     Batching batching_ = Batching::none;
-    base::Status ended_ = base::Status::ok;
     bool holds_marks_ = false;
-    bool lied_to_ = false;  ///< ended_, because the consumer claims what cannot be
-    bool waiting_ = false;  ///< in a wait that has come to its sleeper
+    std::byte* held_at_ = nullptr;  ///< where held_ belongs
+    std::uint64_t held_ = 0;        ///< the mark of a batch that is not sent yet
 
     // Declared in the order in which they may go: the queue pair before the memory it reaches.
     std::shared_ptr<connect::Endpoint> endpoint_;
     Terms terms_;
-    verbs::RegisteredBuffer ring_memory_;
-    std::shared_ptr<std::byte> peer_ring_;  ///< in place: mapped here
-    verbs::MemoryRegion peer_ring_region_;
     verbs::RegisteredBuffer page_memory_;
+    verbs::RegisteredBuffer ring_memory_;   ///< none in place
+    std::shared_ptr<std::byte> peer_ring_;  ///< in place: mapped here
     connect::Link link_;
-    SendWindow window_;
-    DataPush mover_;
-    TransferNotice<D.transfer> notice_;
-    Bell bell_;
-    SpaceView<D.space> space_;
-    std::unique_ptr<Parker> sleeper_;
-
+    PeerMemory peer_memory_;
+    Transmitter out_;
     std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
 
-    std::uint64_t transferred_ = 0;
-    std::size_t slices_ = 1;           ///< that a WRITE may have
-    std::uint64_t laid_ = 0;           ///< active mover: produced_, as the mover last saw it
-    std::uint64_t behind_offset_ = 0;  ///< of intransit_, while behind
-    bool only_whole_ = false;          ///< push2: what does not fill a batch waits
-    std::byte* held_at_ = nullptr;     ///< where held_ belongs
-    std::uint64_t held_ = 0;           ///< the mark of a batch that is not sent yet
-    std::vector<Cover> covers_;        ///< signaled requests and how far they reach
-    std::uint64_t cover_head_ = 0;
-    std::uint64_t cover_tail_ = 0;
-    std::uint64_t cover_mask_ = 0;
-    std::uint64_t asked_ = 0;  ///< ticks of the last question within a sleep
-    std::uint64_t asking_pause_ = base::ticks_in(std::chrono::milliseconds{20});
-    std::uint64_t settling_writes_ = 0;
+    std::size_t slices_ = 1;  ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;
-    std::uint64_t lazy_refreshes_ = 0;
-    std::uint64_t forced_refreshes_ = 0;
-    verbs::RemoteAddress peer_page_{};
-    std::optional<SendWindow> notice_window_;  ///< transfer push on a queue pair of its own
-    CounterPull progress_;                     ///< where a flush asks the consumer that owes credit
 };
 
 #define MILLRACE_EXTERN_SENDER(D) extern template class Sender<D>;

@@ -12,7 +12,7 @@
 
 #include "millrace/connect/link.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 class CompletionSleeper : public connect::LinkParker {
   public:
@@ -49,4 +49,4 @@ class CompletionSleeper : public connect::LinkParker {
     std::chrono::nanoseconds nap_{0};
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

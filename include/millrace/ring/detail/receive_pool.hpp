@@ -16,7 +16,7 @@
 #include "millrace/verbs/queue_pair.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// One thread; never blocks, throws or allocates. The link's state must outlive it.
 class ReceivePool {
@@ -62,4 +62,4 @@ class ReceivePool {
     bool broken_ = false;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -14,7 +14,7 @@
 
 #include "millrace/base/language.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// One thread sleeps, any thread rings. Nothing throws or allocates.
 class ThreadBell {
@@ -34,4 +34,4 @@ class ThreadBell {
     std::atomic<std::uint32_t> asleep_{0};
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "millrace/base/wait.hpp"
-#include "millrace/ring/thread_bell.hpp"
+#include "millrace/ring/detail/thread_bell.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// What the mover does for one flow.
 class MovedFlow {
@@ -77,4 +77,4 @@ class DataMover {
     std::thread thread_;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -16,11 +16,11 @@
 
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
-#include "millrace/ring/data_mover.hpp"
+#include "millrace/ring/detail/data_mover.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 class MovedPull final : public MovedFlow {
   public:
@@ -68,4 +68,4 @@ class MovedPull final : public MovedFlow {
     alignas(cache_line) std::atomic<std::uint64_t> word_;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

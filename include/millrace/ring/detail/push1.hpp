@@ -1,23 +1,29 @@
-// DataFlow::push1: runs of bytes from the producer's ring to the same place in the consumer's,
-// with WRITEs. The producer's half; the consumer's half of this flow does nothing.
+// DataFlow::push1: runs of bytes from the producer's ring to the same place in the consumer's, with
+// WRITEs, or, where the carrier is to store, with copies. The producer's half; the consumer's half
+// of this flow does nothing.
 //
 // Where the device keeps the order of one WRITE's bytes, a run is one WRITE. Where it does not, the
 // first mark of a run is held back: the WRITE carries zeros in its place, which no mark is, and a
 // second WRITE of the same queue pair carries the mark. Requests of one queue pair are executed in
-// order, so the mark stands behind the whole run, and the consumer cannot pass it.
+// order, so the mark stands behind the whole run, and the consumer cannot pass it. A copy does the
+// same: the first mark is a release store behind all the rest.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
 
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/watermark.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// One thread; never blocks, throws or allocates.
 class Push1 {
@@ -26,22 +32,21 @@ class Push1 {
     /// `source` and `target` are rings of one size.
     Push1(SendWindow& window, const verbs::MemoryRegion& source,
           verbs::RemoteAddress target) noexcept
-        : window_{&window},
-          source_{reinterpret_cast<std::uint64_t>(source.data())},
-          local_key_{source.lkey()},
-          target_{target} {}
+        : window_{&window}, source_{source.data()}, local_key_{source.lkey()}, target_{target} {}
+    /// From now on copies to `target`, which is the target's memory. None: posts, as ever.
+    void store_to(std::shared_ptr<std::byte> target) noexcept { memory_ = std::move(target); }
+    [[nodiscard]] bool stores() const noexcept { return memory_ != nullptr; }
 
     /// Posts the `bytes` at `offset`. `ok`, `full` (nothing was posted) or `peer_lost`.
     base::Status run(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
-        const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
+        const ibv_sge slice = at(offset, bytes);
         return count(
             window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal));
     }
-
     /// As run, and takes a receive of the consumer's for `immediate`.
     base::Status run_with_immediate(std::uint64_t offset, std::uint64_t bytes,
                                     std::uint32_t immediate, Signal signal) noexcept {
-        const ibv_sge slice{source_ + offset, static_cast<std::uint32_t>(bytes), local_key_};
+        const ibv_sge slice = at(offset, bytes);
         return count(window_->post(
             verbs::WriteWithImmediate{
                 .from = {&slice, 1}, .to = target_ + offset, .immediate = immediate},
@@ -69,11 +74,9 @@ class Push1 {
             return window_->broken() ? base::Status::peer_lost : base::Status::full;
         }
         const std::uint64_t behind = mark_offset + mark_bytes;
-        const std::array<ibv_sge, 3> slices{{
-            {source_ + offset, static_cast<std::uint32_t>(mark_offset - offset), local_key_},
-            {zeros(), static_cast<std::uint32_t>(mark_bytes), local_key_},
-            {source_ + behind, static_cast<std::uint32_t>(offset + bytes - behind), local_key_},
-        }};
+        const std::array<ibv_sge, 3> slices{{at(offset, mark_offset - offset),
+                                             at(zeros_, mark_bytes),
+                                             at(behind, offset + bytes - behind)}};
         // Slices of no bytes are left out: some devices take a length of 0 for 2 GiB.
         const std::size_t first = slices[0].length == 0 ? 1 : 0;
         const std::size_t last = slices[2].length == 0 ? 2 : 3;
@@ -82,31 +85,48 @@ class Push1 {
                 verbs::Write{.from = {&slices[first], last - first}, .to = target_ + offset}));
             if (status != base::Status::ok) return status;
         }
-        const ibv_sge mark{source_ + mark_offset, mark_bytes, local_key_};
+        const ibv_sge mark = at(mark_offset, mark_bytes);
         return count(
             window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal));
     }
-
     /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.
     void set_zeros(std::uint64_t offset) noexcept { zeros_ = offset; }
+
+    /// Copies the `bytes` at `offset`, whose consumer is told of them otherwise.
+    void copy(std::uint64_t offset, std::uint64_t bytes) noexcept {
+        std::memcpy(memory_.get() + offset, source_ + offset, bytes);
+        base::telling_peers();
+    }
+    /// The same, and behind all of them the mark at `mark_offset`.
+    void copy_then_mark(std::uint64_t offset, std::uint64_t bytes,
+                        std::uint64_t mark_offset) noexcept {
+        const std::uint64_t behind = mark_offset + mark_bytes;
+        copy(behind, offset + bytes - behind);
+        copy(offset, mark_offset - offset);
+        store_word(memory_.get() + mark_offset, load_word(source_ + mark_offset));
+    }
 
     /// WRITEs posted.
     [[nodiscard]] std::uint64_t posted() const noexcept { return posted_; }
 
   private:
+    [[nodiscard]] ibv_sge at(std::uint64_t offset, std::uint64_t bytes) const noexcept {
+        return {reinterpret_cast<std::uint64_t>(source_) + offset,
+                static_cast<std::uint32_t>(bytes), local_key_};
+    }
     base::Status count(base::Status status) noexcept {
         if (status == base::Status::ok) [[likely]]
             ++posted_;
         return status;
     }
-    [[nodiscard]] std::uint64_t zeros() const noexcept { return source_ + zeros_; }
 
     SendWindow* window_ = nullptr;
-    std::uint64_t source_ = 0;
+    const std::byte* source_ = nullptr;
     std::uint32_t local_key_ = 0;
     verbs::RemoteAddress target_{};
+    std::shared_ptr<std::byte> memory_;
     std::uint64_t zeros_ = 0;
     std::uint64_t posted_ = 0;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "millrace/base/status.hpp"
-#include "millrace/ring/receive_pool.hpp"
+#include "millrace/ring/detail/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// The producer's half. One thread; never blocks, throws or allocates.
 class Push2 {
@@ -141,4 +141,4 @@ class ChunkReceiver {
     std::size_t arrived_index_ = 0;      ///< of the chunk at arrived_
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -15,12 +15,12 @@
 #include "millrace/base/status.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
-#include "millrace/ring/moved_pull.hpp"
+#include "millrace/ring/detail/moved_pull.hpp"
+#include "millrace/ring/detail/receive_pool.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 // ---- the producer's half
 
@@ -38,7 +38,7 @@ template <>
 class TransferNotice<TransferNotification::push> {
   public:
     TransferNotice() noexcept = default;
-    explicit TransferNotice(CounterPush push) noexcept : push_{push} {}
+    explicit TransferNotice(CounterPush push) noexcept : push_{std::move(push)} {}
     /// `full`: the one before is in flight; owes() until a later tell().
     base::Status tell(std::uint64_t position) noexcept {
         return push_.offer(PositionWord::pack(position));
@@ -125,7 +125,7 @@ class TransferView<TransferNotification::push> {
     TransferView(const CounterLine& line, std::uint64_t initial) noexcept
         : line_{&line}, position_{initial} {}
     [[nodiscard]] std::uint64_t position() const noexcept { return position_.value(); }
-    Claim look(std::uint64_t limit) noexcept { return position_.take(line_->load(), limit); }
+    News look(std::uint64_t limit) noexcept { return position_.take(line_->load(), limit); }
     void prefetch() noexcept {}
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
 
@@ -141,25 +141,25 @@ class TransferView<TransferNotification::pull> {
   public:
     TransferView() noexcept = default;
     TransferView(SendWindow& window, CounterPull pull, std::uint64_t initial) noexcept
-        : window_{&window}, pull_{pull}, position_{initial} {}
+        : window_{&window}, pull_{std::move(pull)}, position_{initial} {}
     TransferView(std::unique_ptr<MovedPull> moved, std::uint64_t initial) noexcept
         : moved_{std::move(moved)}, position_{initial} {}
     [[nodiscard]] std::uint64_t position() const noexcept { return position_.value(); }
-    Claim look(std::uint64_t limit) noexcept {
+    News look(std::uint64_t limit) noexcept {
         if (moved_ != nullptr) {
-            const Claim claim = position_.take(moved_->word(), limit);
-            if (claim == Claim::nothing_new) moved_->want();
-            return claim;
+            const News news = position_.take(moved_->word(), limit);
+            if (news == News::none) moved_->want();
+            return news;
         }
         if (pull_.pending()) {
             (void)window_->reap();
-            if (!pull_.poll()) return Claim::nothing_new;
-            const Claim claim = position_.take(pull_.value(), limit);
-            if (claim != Claim::nothing_new) return claim;
+            if (!pull_.poll()) return News::none;
+            const News news = position_.take(pull_.value(), limit);
+            if (news != News::none) return news;
         }
         prefetch();
         (void)window_->reap();  // a device that completes at once has answered already
-        return pull_.poll() ? position_.take(pull_.value(), limit) : Claim::nothing_new;
+        return pull_.poll() ? position_.take(pull_.value(), limit) : News::none;
     }
     void prefetch() noexcept { (void)pull_.start(); }
     [[nodiscard]] std::uint64_t posted() const noexcept {
@@ -187,7 +187,7 @@ class TransferView<TransferNotification::immediate> {
     TransferView(ReceivePool& pool, std::uint64_t initial) noexcept
         : pool_{&pool}, position_{initial} {}
     [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
-    Claim look(std::uint64_t limit) noexcept {
+    News look(std::uint64_t limit) noexcept {
         const std::uint64_t before = position_;
         bool impossible = false;
         pool_->take([&](const verbs::Completion& completion) noexcept {
@@ -198,8 +198,8 @@ class TransferView<TransferNotification::immediate> {
             if (!completion.has_immediate() || bytes > limit - position_) impossible = true;
             if (!impossible) position_ += bytes;
         });
-        if (impossible) return Claim::impossible;
-        return position_ != before ? Claim::newer : Claim::nothing_new;
+        if (impossible) return News::impossible;
+        return position_ != before ? News::newer : News::none;
     }
     void prefetch() noexcept {}
     /// Posts again what was taken. Before the space behind it is returned.
@@ -216,4 +216,4 @@ class TransferView<TransferNotification::immediate> {
     std::uint64_t taken_ = 0;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

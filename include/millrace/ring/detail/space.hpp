@@ -8,16 +8,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "millrace/base/status.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/receive_pool.hpp"
 #include "millrace/ring/position.hpp"
-#include "millrace/ring/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 template <SpaceNotification S>
 class SpaceView;
@@ -32,15 +33,15 @@ class SpaceView<SpaceNotification::pull> {
     SpaceView() noexcept = default;
     SpaceView(CounterPull pull, std::uint64_t initial, std::uint64_t ring_bytes,
               double refresh_above) noexcept
-        : pull_{pull},
+        : pull_{std::move(pull)},
           consumed_{initial},
           threshold_{static_cast<std::uint64_t>(static_cast<double>(ring_bytes) * refresh_above)},
           again_{std::max<std::uint64_t>(ring_bytes / 8, 1)} {}
 
     [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
     /// Takes what has arrived by itself.
-    Claim look(std::uint64_t sent) noexcept {
-        return pull_.poll() ? learn(pull_.value(), sent) : Claim::nothing_new;
+    News look(std::uint64_t sent) noexcept {
+        return pull_.poll() ? learn(pull_.value(), sent) : News::none;
     }
     /// Asks the consumer. The answer comes with a completion: look() after reaping it.
     base::Status refresh() noexcept { return pull_.start(); }
@@ -53,7 +54,7 @@ class SpaceView<SpaceNotification::pull> {
         return in_use < threshold_ ? std::max(threshold_ - in_use, again_) : again_;
     }
     /// Takes a word that came another way (the announcement of a sleep).
-    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+    News learn(std::uint64_t word, std::uint64_t sent) noexcept {
         return consumed_.take(word, sent);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return pull_.posted(); }
@@ -74,13 +75,13 @@ class SpaceView<SpaceNotification::push> {
         : line_{&line}, consumed_{initial} {}
 
     [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
-    Claim look(std::uint64_t sent) noexcept { return learn(line_->load(), sent); }
+    News look(std::uint64_t sent) noexcept { return learn(line_->load(), sent); }
     base::Status refresh() noexcept { return base::Status::ok; }
     [[nodiscard]] bool wants_refresh(std::uint64_t) const noexcept { return false; }
     [[nodiscard]] std::uint64_t look_after(std::uint64_t) const noexcept {
         return ~std::uint64_t{0};
     }
-    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+    News learn(std::uint64_t word, std::uint64_t sent) noexcept {
         return consumed_.take(word, sent);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
@@ -108,13 +109,13 @@ class SpaceView<SpaceNotification::push2> {
     }
 
     [[nodiscard]] std::uint64_t consumed() const noexcept { return consumed_.value(); }
-    Claim look(std::uint64_t sent) noexcept {
-        Claim outcome = Claim::nothing_new;
+    News look(std::uint64_t sent) noexcept {
+        News outcome = News::none;
         const std::uint64_t before = taken_;
         pool_.take([&](const verbs::Completion& completion) noexcept {
             CounterLine* const word = at(completion.id());
-            const Claim claim = learn(word->load(), sent);
-            if (claim != Claim::nothing_new && outcome != Claim::impossible) outcome = claim;
+            const News news = learn(word->load(), sent);
+            if (news != News::none && outcome != News::impossible) outcome = news;
             ++taken_;
             post(completion.id());
         });
@@ -128,7 +129,7 @@ class SpaceView<SpaceNotification::push2> {
     [[nodiscard]] std::uint64_t look_after(std::uint64_t) const noexcept {
         return ~std::uint64_t{0};
     }
-    Claim learn(std::uint64_t word, std::uint64_t sent) noexcept {
+    News learn(std::uint64_t word, std::uint64_t sent) noexcept {
         return consumed_.take(word, sent);
     }
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
@@ -166,7 +167,7 @@ template <>
 class SpaceReturn<SpaceNotification::push> {
   public:
     SpaceReturn() noexcept = default;
-    explicit SpaceReturn(CounterPush push) noexcept : push_{push} {}
+    explicit SpaceReturn(CounterPush push) noexcept : push_{std::move(push)} {}
 
     base::Status give(std::uint64_t consumed) noexcept {
         return push_.offer(PositionWord::pack(consumed));
@@ -190,7 +191,7 @@ class SpaceReturn<SpaceNotification::push2> {
   public:
     SpaceReturn() noexcept = default;
     SpaceReturn(SendWindow& window, CounterPull taken, std::uint64_t initial) noexcept
-        : window_{&window}, pull_{taken}, sent_{PositionWord::pack(initial)} {}
+        : window_{&window}, pull_{std::move(taken)}, sent_{PositionWord::pack(initial)} {}
 
     base::Status give(std::uint64_t consumed) noexcept {
         const std::uint64_t word = PositionWord::pack(consumed);
@@ -242,4 +243,4 @@ class SpaceReturn<SpaceNotification::push2> {
     std::uint64_t posted_ = 0;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -13,7 +13,7 @@
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
 
-namespace millrace::ring {
+namespace millrace::ring::detail {
 
 /// One thread; never blocks, throws or allocates.
 class Puller {
@@ -65,4 +65,4 @@ class Puller {
     std::uint64_t probes_ = 0;
 };
 
-}  // namespace millrace::ring
+}  // namespace millrace::ring::detail

@@ -1,0 +1,62 @@
+// What one end of a ring asks for. Part of flow::Options.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "millrace/ring/carrier.hpp"
+#include "millrace/ring/send_window.hpp"
+
+namespace millrace::ring {
+
+/// What one end asks for.
+struct RingOptions {
+    /// Fixed-size items: how many fit in each of the two rings. Frames: how many bytes of ring,
+    /// headers included. Not given: what the other end asks for, else the default. If both ends
+    /// ask, the smaller number holds.
+    std::optional<std::uint64_t> capacity{};
+    /// Fixed-size items: sizeof and alignof. 0: frames.
+    std::uint32_t item_size = 0;
+    std::uint32_t item_alignment = 1;
+    /// Pull space: above which part of the consumer's ring in use (as far as is known) the
+    /// producer refreshes what it knows, without waiting for the answer. U_max of equation 5.2,
+    /// for which the work gives no value. 0 to 1.
+    double refresh_above = 0.5;
+    /// Consumer: credit returns after every so-many-th part of the ring, and when it finds the
+    /// ring empty. 1 to 1024. A part smaller than an item means every item.
+    std::uint32_t credit_parts = 8;
+    /// Consumer: receives kept posted, for push2 data and for immediates. As many are asked of the
+    /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the
+    /// capacity). Work 000, section 6.2.
+    std::uint32_t receive_pool = default_pool;
+    /// How many items make a batch, 1 to 65536 and at most the capacity. Batching::fixed sends when
+    /// so many are there (default 16); Batching::dynamic when so many are there although the
+    /// consumer is not done with what it has (default 64; not for frames). Not given: what the
+    /// other end asks for. If both ends ask, the smaller number holds.
+    std::optional<std::uint32_t> batch{};
+    /// Producer: how it learns that its requests are complete. `events` is there to compare with
+    /// the work, which used them.
+    Completions completions = Completions::polled;
+    /// Transfer push: the counter travels on a queue pair of its own, and so waits for no data that
+    /// are posted behind those it tells of; but it is posted only when they are known to have
+    /// arrived, because nothing orders two queue pairs. What either end asks for holds for both.
+    /// Work 000, section 6.1.
+    bool own_transfer_queue = false;
+    /// What carries items of push1 data, and counters: see carrier.hpp. By store, a producer
+    /// without a mover lays its items where the consumer reads them, so the two rings are one and
+    /// hold half as much. Each end chooses for itself.
+    Carrier carrier = Carrier::automatic;
+    /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
+    /// counters.
+    std::uint64_t initial_position = 0;
+
+    static constexpr std::uint32_t default_pool = 64;
+    static constexpr std::uint32_t max_pool = 16384;
+    static constexpr std::uint32_t max_batch = 65536;
+    static constexpr std::uint32_t default_fixed_batch = 16;
+    static constexpr std::uint32_t default_dynamic_batch = 64;
+    static constexpr std::uint64_t default_bytes = 256 * 1024;
+    static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 30;
+};
+
+}  // namespace millrace::ring
