@@ -23,6 +23,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/message/frame.hpp"
 #include "millrace/ring/position.hpp"
 
 namespace millrace::fuzz {
@@ -42,12 +43,9 @@ std::uint64_t value(Input& input, std::uint64_t old) {
         case 1: return ring::PositionWord::pack(small * 64);
         case 2: return old + small;
         case 3: return old ^ (std::uint64_t{1} << small % 64);
-        case 4:  // tag, mark, flags, length
-            return std::uint64_t{input.below(4)} << 56 | std::uint64_t{input.below(4)} << 40 |
-                   small % 32 << 32 | input.take<std::uint16_t>();
-        case 5:  // mark, unused, next tag
-            return std::uint64_t{input.below(4)} << 56 |
-                   std::uint64_t{input.take<std::uint16_t>()} << 8 | small % 4;
+        case 4:  // what is there with other flags or another length
+            return old ^ (std::uint64_t{input.take<std::uint8_t>()} << message::length_bits) ^ small;
+        case 5: return (old & ~message::facts_mask) | input.take<std::uint16_t>();
         case 6: return ~std::uint64_t{0};
         default: return small;
     }

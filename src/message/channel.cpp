@@ -65,12 +65,8 @@ base::Status Channel::claim(std::size_t size, std::span<std::byte>& room,
     return wait_for_room(*core_, deadline, [&] { return core_->claim(size, room); });
 }
 
-base::Status Channel::commit(std::size_t size, std::size_t unused) noexcept {
-    return core_->commit(size, frame_whole, unused);
-}
-
-void Channel::give_up(std::size_t size) noexcept {
-    (void)core_->post(core_->writer.commit(size, frame_void), core_->other_writes);
+base::Status Channel::commit(std::size_t size) noexcept {
+    return core_->commit(size, frame_whole);
 }
 
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
@@ -79,7 +75,7 @@ base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
     if (status != base::Status::ok) [[unlikely]]
         return status;
     if (!message.empty()) std::memcpy(room.data(), message.data(), message.size());
-    return core_->commit(message.size(), frame_whole, 0);
+    return core_->commit(message.size(), frame_whole);
 }
 
 base::Status Channel::send(std::span<const std::byte> message, const base::Deadline& deadline) {
@@ -98,7 +94,7 @@ base::Status Channel::send(std::span<const std::byte> message, const base::Deadl
         status = claim(length, room, deadline);
         if (status != base::Status::ok) return status;
         std::memcpy(room.data(), message.data(), length);
-        status = core_->commit(length, flags, 0);
+        status = core_->commit(length, flags);
         if (status != base::Status::ok) return status;
         message = message.subspan(length);
         flags |= frame_continues;
@@ -278,16 +274,26 @@ ChannelStats Channel::stats() const {
 
 std::string Channel::explain() const {
     const Core& core = *core_;
+    std::string carrier;
+    if (core.stores) {
+        carrier = "nothing is posted: a message is laid where the peer reads it";
+    } else if (core.in_order) {
+        carrier = fmt::format(
+            "one WRITE per message, inline up to {} bytes of frame: the bytes of one WRITE become "
+            "visible in order",
+            core.max_inline);
+    } else {
+        carrier = fmt::format(
+            "two WRITEs per message, inline up to {} bytes: the device does not promise that the "
+            "bytes of one WRITE become visible in order, so the trailer travels behind the rest",
+            core.max_inline);
+    }
     return fmt::format(
-        "{}\nmessage channel: {} bytes of ring to receive into, {} to send into; {} per message "
-        "of up to {} bytes ({}); inline up to {} bytes of frame; the peer is told of {} consumed "
-        "bytes at a time and can ask",
-        core.link.explain(), core.reader.size(), core.writer.size(),
-        core.in_order ? "one WRITE" : "two WRITEs", core.writer.max_length(),
-        core.in_order ? "the bytes of one WRITE become visible in order"
-                      : "the device does not promise that the bytes of one WRITE become visible "
-                        "in order, so the footer travels behind the rest",
-        core.max_inline, core.credit_step);
+        "{}\nmessage channel: {} bytes of ring to receive into, {} to send into; messages of up to "
+        "{} bytes travel in one piece; the peer is told of {} consumed bytes at a time and can "
+        "ask\ncarrier: {}, because {}; {}",
+        core.link.explain(), core.reader.size(), core.writer.size(), core.writer.max_length(),
+        core.credit_step, core.stores ? "store" : "post", core.carrier.reason(), carrier);
 }
 
 }  // namespace millrace::message

@@ -37,6 +37,7 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
         take_consumed(page().credit.load());
         if (pull.poll()) take_consumed(pull.value());
         if (ended_sending != base::Status::ok) return ended_sending;
+        if (stores) transmitted = writer.position();
         // The older of the two: a place is free when it was consumed, and reusable when the
         // device is done with it, which only its completion tells.
         reusable = writer.position() -

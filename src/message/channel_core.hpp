@@ -19,6 +19,7 @@
 #include "millrace/message/channel.hpp"
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/frame_writer.hpp"
+#include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -73,8 +74,12 @@ struct Facts {
     std::uint64_t first_position = 0;
     /// The largest ring of the peer that it takes: so each end knows that the other refuses.
     std::uint64_t max_peer_ring_bytes = 0;
+    /// Of the frames that this end sends.
+    std::uint64_t secret = 0;
+    /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
+    std::uint64_t far_fences = 0;
 
-    static constexpr std::size_t wire_size = 48;
+    static constexpr std::size_t wire_size = 64;
 };
 
 struct Channel::Core {
@@ -109,7 +114,7 @@ struct Channel::Core {
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
 
-    [[nodiscard]] Facts facts() const;
+    [[nodiscard]] Facts facts();
     /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
     void meet(const Facts& peer);
 
@@ -126,7 +131,7 @@ struct Channel::Core {
             return base::Status::too_large;
         while (true) {
             // Twice 2 requests at most for a skip and a frame, and room for the counters'.
-            if (window.free() < 4) [[unlikely]] {
+            if (!stores && window.free() < 4) [[unlikely]] {
                 if (window.reap() != base::Status::ok) return lost_or_closed();
                 if (window.free() < 4) return found_full();
             }
@@ -143,37 +148,45 @@ struct Channel::Core {
         return base::Status::ok;
     }
 
-    base::Status commit(std::size_t size, std::uint8_t flags, std::size_t unused) noexcept {
-        const base::Status status =
-            post(writer.commit(size, flags, static_cast<std::uint32_t>(unused)), frame_writes);
+    /// Sends the first `size` bytes of what was claimed.
+    base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
+        const base::Status status = post(writer.commit(size, flags), frame_writes);
         if (status != base::Status::ok) [[unlikely]]
             return status;
         pieces_sent.add();
-        bytes_sent.add(size - unused);
+        bytes_sent.add(size);
         if ((flags & frame_more) == 0) messages_sent.add();
         return base::Status::ok;
     }
 
+    /// Brings a frame that was laid to the peer, where it does not lie there already.
     base::Status post(const Transmission& frame, base::Counter& counter) noexcept {
+        if (!stores) {
+            const base::Status status = post_writes(frame, counter);
+            if (status != base::Status::ok) [[unlikely]]
+                return lost_or_closed();
+        }
+        if (bell.publish(Progress::pack(writer.position(), reader.position()))) [[unlikely]] {
+            wake_peer();
+        }
+        return base::Status::ok;
+    }
+
+    base::Status post_writes(const Transmission& frame, base::Counter& counter) noexcept {
         base::Status status;
         if (in_order) [[likely]] {
             status = post_write(frame);
             counter.add();
         } else {
-            // The footer alone, behind the rest: see docs/message.md.
+            // The trailer alone, behind the rest: see docs/message.md.
             status = post_write({frame.offset, frame.bytes - word_bytes});
             if (status == base::Status::ok) {
                 status = post_write({frame.offset + frame.bytes - word_bytes, word_bytes});
             }
             counter.add(2);
         }
-        if (status != base::Status::ok) [[unlikely]]
-            return lost_or_closed();
         last_ticket = window.posted();
-        if (bell.publish(Progress::pack(writer.position(), reader.position()))) [[unlikely]] {
-            wake_peer();
-        }
-        return base::Status::ok;
+        return status;
     }
 
     base::Status post_write(const Transmission& range) noexcept {
@@ -249,7 +262,8 @@ struct Channel::Core {
     ring::SendWindow window;
     verbs::RegisteredBuffer control;
     verbs::RegisteredBuffer receive_ring;
-    verbs::RegisteredBuffer send_ring;
+    verbs::RegisteredBuffer send_ring;     ///< none where frames are laid in the peer's ring
+    std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     std::optional<ChannelSleeper> sleeper;
 
     // Sending. One thread uses all of it, so nothing here needs a line of its own.
@@ -264,6 +278,9 @@ struct Channel::Core {
     std::uint32_t send_ring_lkey = 0;
     std::uint32_t max_inline = 0;
     verbs::RemoteAddress peer_ring{};
+    ring::PeerMemory carrier;
+    bool stores = false;      ///< frames are laid in the peer's ring
+    std::uint64_t secret = 0;  ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
     base::Status ended_sending = base::Status::ok;

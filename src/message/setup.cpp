@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <random>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "channel_core.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
+#include "millrace/ring/far_fence.hpp"
 
 namespace millrace::message {
 
@@ -33,7 +35,7 @@ void check(const ChannelOptions& options) {
 
 connect::LinkOptions link_options(const ChannelOptions& options) {
     return {.service = "message channel",
-            .service_version = 2,
+            .service_version = 3,
             .endpoint = options.endpoint,
             .max_send_requests = 128,
             .max_receive_requests = 16,
@@ -63,6 +65,8 @@ std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
     put(at, facts.control_rkey);
     put(at, facts.first_position);
     put(at, facts.max_peer_ring_bytes);
+    put(at, facts.secret);
+    put(at, facts.far_fences);
     return bytes;
 }
 
@@ -82,6 +86,8 @@ Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
     get(at, facts.control_rkey);
     get(at, facts.first_position);
     get(at, facts.max_peer_ring_bytes);
+    get(at, facts.secret);
+    get(at, facts.far_fences);
     return facts;
 }
 
@@ -122,9 +128,11 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
     page().credit.store(ring::PositionWord::pack(chosen.first_position));
     in_order = link.writes_in_order();
     max_inline = link.queue_pair().capacity().max_inline_data;
+    std::random_device random;
+    secret = std::uint64_t{random()} << 32 | random();
 }
 
-Facts Channel::Core::facts() const {
+Facts Channel::Core::facts() {
     const verbs::RemoteAddress ring = receive_ring.remote();
     const verbs::RemoteAddress page_address = control.remote();
     return {.ring_address = ring.address,
@@ -133,7 +141,9 @@ Facts Channel::Core::facts() const {
             .ring_rkey = ring.rkey,
             .control_rkey = page_address.rkey,
             .first_position = options.first_position,
-            .max_peer_ring_bytes = options.max_peer_ring_bytes};
+            .max_peer_ring_bytes = options.max_peer_ring_bytes,
+            .secret = secret,
+            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
 }
 
 void Channel::Core::meet(const Facts& peer) {
@@ -160,28 +170,39 @@ void Channel::Core::meet(const Facts& peer) {
                           "make this side's ring smaller (ring_bytes), or let the peer allow more "
                           "(max_peer_ring_bytes)"};
     }
-    send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
-    const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
-    send_ring_address = whole.addr;
-    send_ring_lkey = whole.lkey;
     peer_ring = {peer.ring_address, peer.ring_rkey};
-    writer = FrameWriter{{send_ring.data(), peer.ring_bytes}, options.first_position};
-    reader = FrameReader{{receive_ring.data(), options.ring_bytes}, peer.first_position};
+    carrier = ring::PeerMemory::behind(link, options.carrier, {});
+    peer_memory = carrier.map(peer_ring, peer.ring_bytes);
+    stores = peer_memory != nullptr;
+    std::byte* laid_at = peer_memory.get();
+    if (!stores) {
+        send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
+        const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
+        send_ring_address = whole.addr;
+        send_ring_lkey = whole.lkey;
+        laid_at = send_ring.data();
+    }
+    writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, options.first_position};
+    reader =
+        FrameReader{{receive_ring.data(), options.ring_bytes}, peer.secret, peer.first_position};
     published = peer.first_position;
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
-    sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up));
-    bell = ring::Bell{window, page().wake_up, peer_page};
+    const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
+    sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
+    bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
     // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
     // not know our position before, and a zero is no whole position.
     page().consumed.store(ring::PositionWord::pack(reader.position()));
     credit = ring::CounterPush{window, peer_page + offsetof(ControlPage, credit),
                                ring::PositionWord::pack(peer.first_position)};
+    credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
     credited = peer.first_position;
     credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
     pull = ring::CounterPull{window, peer_page + offsetof(ControlPage, consumed),
                              control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t))};
+    pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));
 }
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {

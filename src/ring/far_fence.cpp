@@ -25,6 +25,10 @@ bool register_for_far_fences() noexcept {
     return registered;
 }
 
+bool can_make_far_fences(connect::Link& link) noexcept {
+    return link.endpoint().context().is_soft() && register_for_far_fences();
+}
+
 void far_fence() noexcept {
     membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
     base::count_system_call();

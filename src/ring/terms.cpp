@@ -66,11 +66,6 @@ Message swap(connect::Link& link, const Message& mine, const base::Deadline& dea
     return theirs;
 }
 
-/// The peers of the soft device are on this machine.
-bool has_far_fences(connect::Link& link) {
-    return link.endpoint().context().is_soft() && register_for_far_fences();
-}
-
 std::string describe(const Proposal& p) {
     return to_string(Design{static_cast<DataFlow>(p.data),
                             static_cast<TransferNotification>(p.transfer),
@@ -233,7 +228,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .batching = static_cast<std::uint8_t>(design.batching),
                   .mover = static_cast<std::uint8_t>(design.mover),
                   .in_order = static_cast<std::uint8_t>(link.writes_in_order() ? 1 : 0),
-                  .far_fences = static_cast<std::uint8_t>(has_far_fences(link) ? 1 : 0),
+                  .far_fences = static_cast<std::uint8_t>(can_make_far_fences(link) ? 1 : 0),
                   .receive_pool = options.receive_pool,
                   .batch = options.batch.value_or(0),
                   .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,

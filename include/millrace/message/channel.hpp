@@ -31,6 +31,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/frame_reader.hpp"
+#include "millrace/ring/carrier.hpp"
 
 namespace millrace::message {
 
@@ -45,6 +46,9 @@ struct ChannelOptions {
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint;  ///< null: Endpoint::open()
+    /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
+    /// Each end chooses for itself; see ring/carrier.hpp.
+    ring::Carrier carrier = ring::Carrier::automatic;
     /// Where the ring's byte count begins: a multiple of 64. Only tests need another than 0.
     std::uint64_t first_position = 0;
 };
@@ -94,9 +98,9 @@ class Channel {
     base::Status send(std::span<const std::byte> message, const base::Deadline& deadline);
 
     /// Sends a message of at most max_piece() bytes that `fill(std::span<std::byte>)` writes in
-    /// place, in the memory the device sends from. The room is `size` bytes with any content,
-    /// aligned to 8. `fill` returns nothing, or how many bytes it used (the whole room travels
-    /// all the same). If it throws, nothing is sent. It must not use this channel.
+    /// place, where the device sends it from or the peer reads it. The room is `size` bytes with
+    /// any content, aligned to 8. `fill` returns nothing, or how many bytes it used, from the first
+    /// on. If it throws, nothing is sent. It must not use this channel.
     template <class Fill>
     base::Status try_send(std::size_t size, Fill&& fill) {
         std::span<std::byte> room;
@@ -158,8 +162,7 @@ class Channel {
     base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
-    base::Status commit(std::size_t size, std::size_t unused) noexcept;
-    void give_up(std::size_t size) noexcept;
+    base::Status commit(std::size_t size) noexcept;
 
     base::Status look(Piece& piece) noexcept;
     base::Status look(Piece& piece, const base::Deadline& deadline);
@@ -171,21 +174,14 @@ class Channel {
 
     template <class Fill>
     base::Status fill_and_commit(std::span<std::byte> room, Fill& fill) {
-        struct Claim {
-            Channel* channel;
-            std::size_t size;
-            ~Claim() {
-                if (channel != nullptr) channel->give_up(size);
-            }
-        } claim{this, room.size()};
+        // If it throws, what was claimed is not sent, and is claimed again.
         std::size_t used = room.size();
         if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
             fill(room);
         } else {
             used = std::min<std::size_t>(used, fill(room));
         }
-        claim.channel = nullptr;
-        return commit(room.size(), room.size() - used);
+        return commit(used);
     }
 
     template <class Take, class Look, class LookWhole>

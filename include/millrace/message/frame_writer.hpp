@@ -1,15 +1,16 @@
-// The sending half of a ring of frames, on the sender's own copy of the ring: where the next
-// frame goes, what is put there, and which bytes must then be transmitted. Knows no device; the
-// channel posts what it says. The layout and its argument stand in frame.hpp.
+// The sending half of a ring of frames: where the next frame goes, what is put there, and which
+// bytes must then be transmitted. The ring is the receiver's, where its memory is addressable, or
+// the sender's own copy of it. Knows no device; the channel moves what it says. The layout and its
+// argument stand in frame.hpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
-#include "millrace/base/status.hpp"
+#include "millrace/base/peer_causality.hpp"
 #include "millrace/message/frame.hpp"
+#include "millrace/ring/watermark.hpp"
 
 namespace millrace::message {
 
@@ -23,10 +24,11 @@ struct Transmission {
 class FrameWriter {
   public:
     FrameWriter() noexcept = default;
-    /// `ring`: zeroed, a size for which `valid_ring` holds, aligned to 64, outlives the writer.
-    /// `first_position`: what the receiver begins with, too.
-    explicit FrameWriter(std::span<std::byte> ring, std::uint64_t first_position = 0) noexcept
-        : ring_{ring.data()}, size_{ring.size()}, position_{first_position} {}
+    /// `ring`: a size for which `valid_ring` holds, aligned to 64, outlives the writer.
+    /// `secret`, `first_position`: what the receiver begins with, too.
+    FrameWriter(std::span<std::byte> ring, std::uint64_t secret,
+                std::uint64_t first_position = 0) noexcept
+        : ring_{ring.data()}, size_{ring.size()}, position_{first_position}, secret_{secret} {}
 
     /// The longest payload that fits in one piece.
     [[nodiscard]] std::uint64_t max_length() const noexcept { return size_ - 2 * word_bytes; }
@@ -46,51 +48,37 @@ class FrameWriter {
     }
 
     /// Passes over the rest of the ring. Precondition: must_skip, and needed() bytes are free.
-    Transmission skip() noexcept {
-        const std::uint64_t at = offset();
-        store_frame(at, 0, frame_skip, 0, word_bytes, size_ - at);
-        return {at, 2 * word_bytes};
-    }
+    Transmission skip() noexcept { return lay(0, frame_skip, size_ - offset()); }
 
     /// Where the payload of the next piece goes. Precondition: not must_skip, needed() are free.
+    /// Until commit() it is no frame, and may be claimed again, or given up.
     [[nodiscard]] std::span<std::byte> payload(std::uint64_t length) const noexcept {
         return {ring_ + offset() + word_bytes, length};
     }
-    /// Makes a frame of the claimed payload, of which the first `length - unused` bytes count.
-    /// All of it is transmitted: what the caller may have changed must reach the receiver, too.
-    Transmission commit(std::uint64_t length, std::uint8_t flags,
-                        std::uint32_t unused = 0) noexcept {
-        const std::uint64_t at = offset();
-        store_frame(at, length, flags, unused, word_bytes + padded(length), frame_bytes(length));
-        return {at, wire_bytes(length)};
+    /// Makes a frame of the first `length` bytes of what was claimed.
+    Transmission commit(std::uint64_t length, std::uint8_t flags) noexcept {
+        return lay(length, flags, frame_bytes(length));
     }
 
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return position_ & (size_ - 1); }
-    /// A byte that differs from the stale one.
-    [[nodiscard]] static std::uint8_t successor(std::byte stale) noexcept {
-        return static_cast<std::uint8_t>(std::to_integer<unsigned>(stale) + 1U);
-    }
 
-    void store_frame(std::uint64_t at, std::uint64_t length, std::uint8_t flags,
-                     std::uint32_t unused, std::uint64_t footer_offset,
-                     std::uint64_t extent) noexcept {
-        std::byte* const footer = ring_ + at + footer_offset;
-        const std::uint8_t mark = successor(footer[7]);
-        const std::uint64_t header =
-            header_word(tag_, mark, flags, static_cast<std::uint32_t>(length));
-        std::memcpy(ring_ + at, &header, word_bytes);
+    Transmission lay(std::uint64_t length, std::uint8_t flags, std::uint64_t extent) noexcept {
+        const std::uint64_t at = offset();
+        const std::uint64_t tag = ring::frame_tag(position_, secret_);
+        const std::uint64_t facts = frame_facts(flags, length);
         position_ += extent;
-        // After the header: a frame as large as the ring is followed by its own place.
-        tag_ = successor(ring_[offset() + 7]);
-        const std::uint64_t word = footer_word(mark, unused, tag_);
-        std::memcpy(footer, &word, word_bytes);
+        base::telling_peers();
+        // The header last: where the ring is the receiver's, it looks there first.
+        ring::store_word(ring_ + at + word_bytes + padded(length), trailer_word(tag, facts));
+        ring::store_word(ring_ + at, header_word(tag, facts));
+        return {at, wire_bytes(length)};
     }
 
     std::byte* ring_ = nullptr;
     std::uint64_t size_ = 0;
     std::uint64_t position_ = 0;
-    std::uint8_t tag_ = first_tag;
+    std::uint64_t secret_ = 0;
 };
 
 }  // namespace millrace::message
