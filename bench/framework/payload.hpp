@@ -47,7 +47,7 @@ inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) no
 /// Keeps the compiler from leaving out what made `value`.
 template <class T>
 inline void keep(const T& value) noexcept {
-    asm volatile("" : : "r,m"(value) : "memory");
+    asm volatile("" : : "g"(&value) : "memory");
 }
 
 /// Throws if what arrived is not what was sent: a wrong answer has no speed.

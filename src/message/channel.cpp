@@ -30,8 +30,6 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
         },
         deadline, core.options.wait, *core.sleeper);
     core.falls_asleep = false;
-    core.sleeps.set(core.sleeper->sleeps());
-    core.events_received.set(core.sleeper->woken());
     return waited == base::Status::ok ? status : waited;
 }
 
@@ -70,12 +68,12 @@ base::Status Channel::commit(std::size_t size) noexcept {
 }
 
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
-    std::span<std::byte> room;
-    const base::Status status = core_->claim(message.size(), room);
+    Core& core = *core_;
+    const base::Status status = core.reserve(message.size());
     if (status != base::Status::ok) [[unlikely]]
         return status;
-    if (!message.empty()) std::memcpy(room.data(), message.data(), message.size());
-    return core_->commit(message.size(), frame_whole);
+    copy_small(core.writer.payload(0).data(), message.data(), message.size());
+    return core.commit(message.size(), frame_whole);
 }
 
 base::Status Channel::send(std::span<const std::byte> message, const base::Deadline& deadline) {
@@ -142,6 +140,9 @@ base::Status Channel::close(const base::Deadline& deadline) {
     }
     core.say_goodbye();
     core.ended_sending = core.ended_receiving = base::Status::closed;
+    core.forget_room();
+    core.note_plain();
+    core.show();
     core.closed_by_us = true;
     return status;
 }
@@ -191,6 +192,7 @@ base::Status Channel::look_whole(Piece& piece) {
         if (piece.last && core.assembling) {
             core.assembling = false;
             core.assembled_whole = true;
+            core.note_plain();
             piece = {core.assembled, true, true};
             return base::Status::ok;
         }
@@ -211,6 +213,7 @@ base::Status Channel::look_whole(Piece& piece, const base::Deadline& deadline) {
 void Channel::release() noexcept {
     if (core_->assembled_whole) {
         core_->assembled_whole = false;
+        core_->note_plain();
         core_->assembled.clear();
         return;
     }
@@ -240,6 +243,12 @@ base::Status Channel::copy_out(const Piece& piece, std::span<std::byte> into,
 }
 
 base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) {
+    if (core_->take_whole(into, size)) [[likely]]
+        return base::Status::ok;
+    return receive_otherwise(into, size);
+}
+
+base::Status Channel::receive_otherwise(std::span<std::byte> into, std::size_t& size) {
     Piece piece;
     const base::Status status = look_whole(piece);
     return status == base::Status::ok ? copy_out(piece, into, size) : status;
@@ -247,6 +256,8 @@ base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) 
 
 base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
                               const base::Deadline& deadline) {
+    const base::Status at_once = try_receive(into, size);
+    if (at_once != base::Status::empty) return at_once;
     Piece piece;
     const base::Status status = look_whole(piece, deadline);
     return status == base::Status::ok ? copy_out(piece, into, size) : status;
@@ -255,21 +266,8 @@ base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
 // --- facts
 
 ChannelStats Channel::stats() const {
-    const Core& core = *core_;
-    return {.messages_sent = core.messages_sent.value(),
-            .bytes_sent = core.bytes_sent.value(),
-            .messages_received = core.messages_received.value(),
-            .bytes_received = core.bytes_received.value(),
-            .pieces_sent = core.pieces_sent.value(),
-            .pieces_received = core.pieces_received.value(),
-            .frame_writes = core.frame_writes.value(),
-            .other_writes = core.other_writes.value(),
-            .credit_writes = core.credit.posted(),
-            .credit_reads = core.pull.posted(),
-            .full = core.full.value(),
-            .sleeps = core.sleeper->sleeps(),
-            .events_sent = core.bell.rung(),
-            .events_received = core.sleeper->woken()};
+    core_->show();
+    return core_->stats();
 }
 
 std::string Channel::explain() const {

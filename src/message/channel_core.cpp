@@ -24,6 +24,29 @@ void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     }
 }
 
+base::Status Channel::Core::make_room(std::size_t size) noexcept {
+    forget_room();
+    show_now_and_then();
+    if (ended_sending != base::Status::ok) return ended_sending;
+    if (size > writer.max_length()) return base::Status::too_large;
+    while (true) {
+        // Twice 2 requests at most for a skip and a frame, and room for the counters'.
+        if (!stores && window.free() < 4) {
+            if (window.reap() != base::Status::ok) return lost_or_closed();
+            if (window.free() < 4) return found_full();
+        }
+        if (writer.needed(size) > writer.free_bytes(reusable)) {
+            const base::Status status = look_for_room(writer.needed(size));
+            if (status != base::Status::ok) return status;
+        }
+        if (!writer.must_skip(size)) break;
+        const base::Status status = post(writer.skip(), counts.other_writes);
+        if (status != base::Status::ok) return status;
+    }
+    room = std::min(writer.free_bytes(reusable), writer.to_the_end());
+    return base::Status::ok;
+}
+
 base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
     for (int attempt = 0;; ++attempt) {
         if (window.reap() != base::Status::ok) return lost_or_closed();
@@ -53,12 +76,11 @@ base::Status Channel::Core::look_for_room(std::uint64_t needed) noexcept {
         asked_ticks = now;
         // Ask. Behind this READ everything posted is complete, too.
         if (pull.start() == base::Status::peer_lost) return lost_or_closed();
-        credit_reads.set(pull.posted());
     }
 }
 
 base::Status Channel::Core::found_full() noexcept {
-    full.add();
+    ++counts.full;
     if (link.peer() == connect::PeerState::alive) [[likely]]
         return base::Status::full;
     return lost_or_closed();
@@ -69,6 +91,7 @@ base::Status Channel::Core::lost_or_closed() noexcept {
     const connect::PeerState peer = link.peer_now();
     if (peer != connect::PeerState::closed) fail(cause_of_loss());
     ended_sending = status_of(peer);
+    forget_room();
     return ended_sending;
 }
 
@@ -79,18 +102,18 @@ std::string Channel::Core::cause_of_loss() const {
 void Channel::Core::fail(std::string why) noexcept {
     if (why_failed.empty()) why_failed = std::move(why);
     if (ended_sending == base::Status::ok) ended_sending = base::Status::peer_lost;
+    forget_room();
 }
 
 void Channel::Core::wake_peer() noexcept {
     // Without a slot the peer still counts as asleep, and the next look tries again.
     (void)bell.ring();
-    events_sent.set(bell.rung());
 }
 
 void Channel::Core::return_credit() noexcept {
+    show_now_and_then();
     const std::uint64_t position = reader.position();
     if (credit.offer(ring::PositionWord::pack(position)) == base::Status::ok) credited = position;
-    credit_writes.set(credit.posted());
     published = position;
     if (bell.publish(Progress::pack(writer.position(), position))) wake_peer();
 }
@@ -104,12 +127,12 @@ void Channel::Core::publish() noexcept {
 
 base::Status Channel::Core::send_close() noexcept {
     data_position = writer.position();
-    std::span<std::byte> room;
-    const base::Status status = claim(0, room);
+    const base::Status status = reserve(0);
     if (status != base::Status::ok) return status;
-    const base::Status posted = post(writer.commit(0, frame_close), other_writes);
+    const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;
+        forget_room();
         closed_by_us = true;
     }
     return posted;
@@ -134,7 +157,45 @@ bool Channel::Core::peer_had_all() const noexcept {
     return static_cast<std::int64_t>(read - sent) >= 0;
 }
 
+base::Status Channel::Core::found_none(Piece& piece) noexcept {
+    if (ended_receiving != base::Status::ok) return ended_receiving;
+    switch (reader.look(piece)) {
+        case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
+        case FrameReader::Look::nothing: {
+            // Nobody releases a skip that was passed over, and the peer waits for its room.
+            const bool has_skipped = reader.take_skipped();
+            if ((++empty_looks & looks_between) == 0 || has_skipped) return look_around(piece);
+            return base::Status::empty;
+        }
+        default: return end_receiving(piece);
+    }
+}
+
+ChannelStats Channel::Core::stats() const noexcept {
+    ChannelStats stats = counts;
+    stats.messages_received = counts.pieces_received - partial_pieces;
+    stats.credit_writes = credit.posted();
+    stats.credit_reads = pull.posted();
+    stats.sleeps = sleeper->sleeps();
+    stats.events_sent = bell.rung();
+    stats.events_received = sleeper->woken();
+    return stats;
+}
+
+void Channel::Core::show() noexcept {
+    shown_pieces = counts.pieces_sent + counts.pieces_received;
+    const ChannelStats now = stats();
+    const std::uint64_t values[] = {
+        now.messages_sent, now.bytes_sent,    now.messages_received, now.bytes_received,
+        now.pieces_sent,   now.pieces_received, now.frame_writes,    now.other_writes,
+        now.credit_writes, now.credit_reads,  now.full,              now.sleeps,
+        now.events_sent,   now.events_received};
+    std::size_t index = 0;
+    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+}
+
 base::Status Channel::Core::look_around(Piece& piece) noexcept {
+    if (shown_pieces != counts.pieces_sent + counts.pieces_received) show();
     if (published != reader.position()) {
         publish();
     } else if (bell.peer_sleeps()) {
@@ -153,6 +214,7 @@ base::Status Channel::Core::look_around(Piece& piece) noexcept {
         fail(cause_of_loss());
     }
     ended_receiving = status_of(peer);
+    note_plain();
     return ended_receiving;
 }
 
@@ -163,6 +225,7 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
         fail("the peer wrote a frame that the protocol does not allow");
         ended_receiving = base::Status::peer_lost;
     }
+    note_plain();
     return ended_receiving;
 }
 

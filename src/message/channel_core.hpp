@@ -43,6 +43,8 @@ struct Progress {
     std::uint32_t sent = 0;
     std::uint32_t consumed = 0;
 
+    static constexpr std::uint64_t sent_mask = ~std::uint64_t{0} << 32;
+
     [[nodiscard]] static constexpr std::uint32_t units(std::uint64_t position) noexcept {
         return static_cast<std::uint32_t>(position / frame_alignment);
     }
@@ -62,6 +64,25 @@ struct Progress {
 
 /// The last words of an end: how far it has read, as the other counts what it sent.
 using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
+
+/// memcpy without a call for the sizes of short messages.
+[[gnu::always_inline]] inline void copy_small(std::byte* into, const std::byte* from,
+                                              std::size_t size) noexcept {
+    if (size - 32 <= 32) [[likely]] {  // two halves that may overlap
+        using Lane [[gnu::vector_size(16)]] = std::uint64_t;
+        Lane lanes[4];
+        std::memcpy(&lanes[0], from, 16);
+        std::memcpy(&lanes[1], from + 16, 16);
+        std::memcpy(&lanes[2], from + size - 32, 16);
+        std::memcpy(&lanes[3], from + size - 16, 16);
+        std::memcpy(into, &lanes[0], 16);
+        std::memcpy(into + 16, &lanes[1], 16);
+        std::memcpy(into + size - 32, &lanes[2], 16);
+        std::memcpy(into + size - 16, &lanes[3], 16);
+        return;
+    }
+    if (size != 0) std::memcpy(into, from, size);
+}
 
 /// What each end tells the other at the beginning. Addresses are the sender's own.
 struct Facts {
@@ -124,66 +145,59 @@ struct Channel::Core {
 
     // --- sending
 
-    base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept {
-        if (ended_sending != base::Status::ok) [[unlikely]]
-            return ended_sending;
-        if (size > writer.max_length()) [[unlikely]]
-            return base::Status::too_large;
-        while (true) {
-            // Twice 2 requests at most for a skip and a frame, and room for the counters'.
-            if (!stores && window.free() < 4) [[unlikely]] {
-                if (window.reap() != base::Status::ok) return lost_or_closed();
-                if (window.free() < 4) return found_full();
-            }
-            if (writer.needed(size) > writer.free_bytes(reusable)) [[unlikely]] {
-                const base::Status status = look_for_room(writer.needed(size));
-                if (status != base::Status::ok) return status;
-            }
-            if (!writer.must_skip(size)) [[likely]]
-                break;
-            const base::Status status = post(writer.skip(), other_writes);
-            if (status != base::Status::ok) return status;
-        }
-        room = writer.payload(size);
-        return base::Status::ok;
+    /// Makes sure that a piece of `size` bytes fits where the writer is.
+    [[gnu::always_inline]] base::Status reserve(std::size_t size) noexcept {
+        if (size <= largest_ring && frame_bytes(size) <= room && (stores || window.free() >= 4))
+            [[likely]]
+            return base::Status::ok;
+        return make_room(size);
+    }
+    base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
+        const base::Status status = reserve(size);
+        if (status == base::Status::ok) [[likely]]
+            place = writer.payload(size);
+        return status;
     }
 
     /// Sends the first `size` bytes of what was claimed.
-    base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
-        const base::Status status = post(writer.commit(size, flags), frame_writes);
+    [[gnu::always_inline]] base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
+        room -= frame_bytes(size);
+        const base::Status status = post(writer.commit(size, flags), counts.frame_writes);
         if (status != base::Status::ok) [[unlikely]]
             return status;
-        pieces_sent.add();
-        bytes_sent.add(size);
-        if ((flags & frame_more) == 0) messages_sent.add();
+        ++counts.pieces_sent;
+        counts.bytes_sent += size;
+        if ((flags & frame_more) == 0) ++counts.messages_sent;
         return base::Status::ok;
     }
 
     /// Brings a frame that was laid to the peer, where it does not lie there already.
-    base::Status post(const Transmission& frame, base::Counter& counter) noexcept {
+    [[gnu::always_inline]] base::Status post(const Transmission& frame,
+                                             std::uint64_t& counter) noexcept {
         if (!stores) {
             const base::Status status = post_writes(frame, counter);
             if (status != base::Status::ok) [[unlikely]]
                 return lost_or_closed();
         }
-        if (bell.publish(Progress::pack(writer.position(), reader.position()))) [[unlikely]] {
+        const std::uint64_t progress = Progress::pack(writer.position(), reader.position());
+        sent_half = progress & Progress::sent_mask;
+        if (bell.publish(progress)) [[unlikely]]
             wake_peer();
-        }
         return base::Status::ok;
     }
 
-    base::Status post_writes(const Transmission& frame, base::Counter& counter) noexcept {
+    base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
         base::Status status;
         if (in_order) [[likely]] {
             status = post_write(frame);
-            counter.add();
+            ++counter;
         } else {
             // The trailer alone, behind the rest: see docs/message.md.
             status = post_write({frame.offset, frame.bytes - word_bytes});
             if (status == base::Status::ok) {
                 status = post_write({frame.offset + frame.bytes - word_bytes, word_bytes});
             }
-            counter.add(2);
+            counter += 2;
         }
         last_ticket = window.posted();
         return status;
@@ -199,6 +213,9 @@ struct Channel::Core {
                                                      : verbs::SendFlags::none});
     }
 
+    [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
+    /// Sending has ended, or nothing is known of room any more.
+    void forget_room() noexcept { room = 0; }
     base::Status look_for_room(std::uint64_t needed) noexcept;
     base::Status found_full() noexcept;
     /// Why sending ended, now that it must have: the queue pair or the peer is gone.
@@ -213,32 +230,49 @@ struct Channel::Core {
 
     // --- receiving
 
-    base::Status look(Piece& piece) noexcept {
-        if (ended_receiving != base::Status::ok) [[unlikely]]
-            return ended_receiving;
-        const std::uint64_t before = reader.position();
-        switch (reader.look(piece)) {
-            case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
-            case FrameReader::Look::nothing:
-                // Nobody releases a skip that was passed over, and the peer waits for its room.
-                if ((++empty_looks & looks_between) == 0 || reader.position() != before)
-                    [[unlikely]] {
-                    return look_around(piece);
-                }
-                return base::Status::empty;
-            default: return end_receiving(piece);
-        }
+    /// Copies the next message, if it has come, is whole and fits. False: nothing was done.
+    [[gnu::always_inline]] bool take_whole(std::span<std::byte> into, std::size_t& size) noexcept {
+        if (is_not_plain) [[unlikely]]
+            return false;
+        std::uint64_t header;
+        if (!reader.front(header) || !FrameReader::is_whole(header)) return false;
+        const std::uint64_t length = header_length(header);
+        if (length > into.size()) return false;
+        copy_small(into.data(), reader.payload(), length);
+        size = length;
+        empty_looks = 0;
+        reader.release(length);
+        released(length);
+        return true;
     }
+    /// Receiving has ended, or a message is being put together.
+    void note_plain() noexcept {
+        is_not_plain = ended_receiving != base::Status::ok || assembled_whole;
+    }
+
+    [[gnu::always_inline]] base::Status look(Piece& piece) noexcept {
+        if (ended_receiving == base::Status::ok && reader.look(piece) == FrameReader::Look::piece)
+            [[likely]] {
+            empty_looks = 0;
+            return base::Status::ok;
+        }
+        return found_none(piece);
+    }
+    [[gnu::noinline]] base::Status found_none(Piece& piece) noexcept;
 
     /// `bytes`: of payload.
     void release(std::size_t bytes, bool last) noexcept {
         reader.release();
-        pieces_received.add();
-        bytes_received.add(bytes);
-        if (last) messages_received.add();
+        if (!last) ++partial_pieces;
+        released(bytes);
+    }
+    [[gnu::always_inline]] void released(std::size_t bytes) noexcept {
+        ++counts.pieces_received;
+        counts.bytes_received += bytes;
         const std::uint64_t position = reader.position();
-        page().consumed.store(ring::PositionWord::pack(position));
-        page().wake_up.progress.store(Progress::pack(writer.position(), position));
+        ControlPage& own = *own_page;
+        own.consumed.store(ring::PositionWord::pack(position));
+        own.wake_up.progress.store(sent_half | Progress::units(position));
         if (position - credited >= credit_step) [[unlikely]]
             return_credit();
         // No fence here: a sleeper that this misses is found by look_around or return_credit.
@@ -255,12 +289,20 @@ struct Channel::Core {
     bool is_news(std::uint64_t word) noexcept;
     void fail(std::string why) noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
+    [[nodiscard]] ChannelStats stats() const noexcept;
+    /// Brings the statistics page up to date. Called when there is nothing to do, now and then
+    /// else.
+    void show() noexcept;
+    void show_now_and_then() noexcept {
+        if (counts.pieces_sent + counts.pieces_received - shown_pieces >= 4096) show();
+    }
 
     // The link goes last: everything below was made from it.
     connect::Link link;
     ChannelOptions options;
     ring::SendWindow window;
     verbs::RegisteredBuffer control;
+    ControlPage* own_page = nullptr;
     verbs::RegisteredBuffer receive_ring;
     verbs::RegisteredBuffer send_ring;     ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
@@ -268,8 +310,10 @@ struct Channel::Core {
 
     // Sending. One thread uses all of it, so nothing here needs a line of its own.
     FrameWriter writer;
+    std::uint64_t room = 0;         ///< bytes that frames may take from where the writer is
     std::uint64_t reusable = 0;     ///< everything before it was consumed and its WRITE completed
     ring::PeerPosition consumed;    ///< by the peer, as far as is known
+    std::uint64_t sent_half = 0;    ///< of our progress: how much was sent
     std::uint64_t transmitted = 0;  ///< everything before it was completed by the device
     std::uint64_t last_ticket = 0;  ///< of the last WRITE of a frame
     std::uint64_t checkpoint_ticket = 0;
@@ -302,14 +346,16 @@ struct Channel::Core {
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;
     std::vector<std::byte> assembled;
+    bool is_not_plain = false;     ///< ended_receiving, or assembled_whole
     bool assembling = false;       ///< `assembled` holds the beginning of a message
     bool assembled_whole = false;  ///< … and its end: it is handed out, or about to be
 
     std::string why_failed;
+    /// What this end counts by itself; stats() adds what its parts count.
+    ChannelStats counts;
+    std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
+    std::uint64_t shown_pieces = 0;  ///< sent and received, at the last show()
     base::StatisticsPage statistics;
-    base::Counter messages_sent, bytes_sent, messages_received, bytes_received;
-    base::Counter pieces_sent, pieces_received, frame_writes, other_writes;
-    base::Counter credit_writes, credit_reads, full, sleeps, events_sent, events_received;
 };
 
 }  // namespace millrace::message

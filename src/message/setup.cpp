@@ -113,15 +113,8 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
                  {"messages sent", "bytes sent", "messages received", "bytes received",
                   "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
                   "credit reads", "full", "sleeps", "events sent", "events received"}} {
-    new (control.data()) ControlPage{};
+    own_page = new (control.data()) ControlPage{};
     sleeper.emplace(*this);
-    std::size_t index = 0;
-    for (base::Counter* counter :
-         {&messages_sent, &bytes_sent, &messages_received, &bytes_received, &pieces_sent,
-          &pieces_received, &frame_writes, &other_writes, &credit_writes, &credit_reads, &full,
-          &sleeps, &events_sent, &events_received}) {
-        *counter = statistics.counter(index++);
-    }
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
     transmitted = reusable = checkpoint_position = chosen.first_position;
     consumed = ring::PeerPosition{chosen.first_position};
@@ -192,6 +185,7 @@ void Channel::Core::meet(const Facts& peer) {
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));
+    sent_half = Progress::pack(writer.position(), 0);
     // The peer READs `consumed` only when it has filled our ring, so after this exchange: it could
     // not know our position before, and a zero is no whole position.
     page().consumed.store(ring::PositionWord::pack(reader.position()));

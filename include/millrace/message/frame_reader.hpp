@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "millrace/message/frame.hpp"
 #include "millrace/ring/watermark.hpp"
@@ -35,6 +36,8 @@ class FrameReader {
                          std::uint64_t first_position = 0) noexcept
         : ring_{ring.data()},
           size_{ring.size()},
+          front_{ring.data() + (first_position & (ring.size() - 1))},
+          rest_{ring.size() - (first_position & (ring.size() - 1))},
           position_{first_position},
           secret_{secret},
           tag_{ring::frame_tag(first_position, secret)} {}
@@ -45,55 +48,83 @@ class FrameReader {
 
     /// Cheap and hardly ever wrong: false means that nothing has arrived.
     [[nodiscard]] bool arriving() const noexcept {
-        return is_header(load_frame_word(ring_ + offset()), tag_);
+        return is_header(load_frame_word(front_), tag_);
     }
+
+    /// A frame has arrived in front: its header.
+    [[nodiscard, gnu::always_inline]] bool front(std::uint64_t& header) const noexcept {
+        header = load_frame_word(front_);
+        if (!is_header(header, tag_)) return false;
+        const std::uint64_t length = padded(header_length(header));
+        // A stale word may look like a header: then its length may be anything.
+        if (frame_bytes(length) > rest_) [[unlikely]]
+            return false;
+        const std::uint64_t trailer = load_frame_word(front_ + word_bytes + length);
+        return trailer == trailer_word(tag_, header & facts_mask);
+    }
+    /// True if `header` is of a message that is whole.
+    [[nodiscard]] static bool is_whole(std::uint64_t header) noexcept {
+        return (header & frame_facts(frame_all_flags, 0)) == 0;
+    }
+    /// The payload of what front() has found.
+    [[nodiscard]] const std::byte* payload() const noexcept { return front_ + word_bytes; }
 
     /// Looks for the next frame. `piece` is set when there is one, and stays valid until release.
     Look look(Piece& piece) noexcept {
-        const std::uint64_t at = offset();
-        const std::uint64_t header = load_frame_word(ring_ + at);
-        if (!is_header(header, tag_)) return Look::nothing;
-        const std::uint64_t length = header_length(header);
-        // A stale word may look like a header: then its length may be anything.
-        extent_ = frame_bytes(length);
-        if (extent_ > size_ - at) [[unlikely]]
-            return Look::nothing;
-        const std::uint64_t trailer = load_frame_word(ring_ + at + word_bytes + padded(length));
-        if (trailer != trailer_word(tag_, header & facts_mask)) return Look::nothing;
+        std::uint64_t header;
+        if (!front(header)) return Look::nothing;
         const std::uint8_t flags = header_flags(header);
+        const std::uint64_t length = header_length(header);
+        extent_ = frame_bytes(length);
         if (flags > frame_piece_flags) [[unlikely]]
             return pass(piece, flags, length);
-        piece.payload = {ring_ + at + word_bytes, length};
+        piece.payload = {payload(), length};
         piece.first = (flags & frame_continues) == 0;
         piece.last = (flags & frame_more) == 0;
         return Look::piece;
     }
 
+    /// True, once, if looks have passed over the rest of the ring since the last call.
+    [[nodiscard]] bool take_skipped() noexcept { return std::exchange(skipped_, false); }
+
     /// Passes over the piece that look() found last. The sender may write over it once it is told
     /// the new position.
     void release() noexcept { go_on(extent_); }
+    /// The same of what front() found, of a payload of `length`.
+    [[gnu::always_inline]] void release(std::uint64_t length) noexcept {
+        go_on(frame_bytes(length));
+    }
 
   private:
-    [[nodiscard]] std::uint64_t offset() const noexcept { return position_ & (size_ - 1); }
-    void go_on(std::uint64_t bytes) noexcept {
+    [[gnu::always_inline]] void go_on(std::uint64_t bytes) noexcept {
         position_ += bytes;
+        front_ += bytes;
+        rest_ -= bytes;
+        if (rest_ == 0) [[unlikely]] {
+            front_ = ring_;
+            rest_ = size_;
+        }
         tag_ = ring::frame_tag(position_, secret_);
     }
     /// A frame that is no message has arrived.
     [[gnu::noinline]] Look pass(Piece& piece, std::uint8_t flags, std::uint64_t length) noexcept {
         if (flags == frame_close && length == 0) return Look::closed;
         // A skip never comes at the beginning of the ring: so it does not lead round and round.
-        if (flags != frame_skip || length != 0 || offset() == 0) return Look::broken;
-        go_on(size_ - offset());
+        if (flags != frame_skip || length != 0 || front_ == ring_) return Look::broken;
+        go_on(rest_);
+        skipped_ = true;
         return look(piece);
     }
 
     const std::byte* ring_ = nullptr;
     std::uint64_t size_ = 0;
+    const std::byte* front_ = nullptr;  ///< where position_ lies in the ring
+    std::uint64_t rest_ = 0;            ///< of the ring from there on
     std::uint64_t position_ = 0;
     std::uint64_t extent_ = 0;
     std::uint64_t secret_ = 0;
     std::uint64_t tag_ = 0;
+    bool skipped_ = false;
 };
 
 }  // namespace millrace::message

@@ -28,7 +28,11 @@ class FrameWriter {
     /// `secret`, `first_position`: what the receiver begins with, too.
     FrameWriter(std::span<std::byte> ring, std::uint64_t secret,
                 std::uint64_t first_position = 0) noexcept
-        : ring_{ring.data()}, size_{ring.size()}, position_{first_position}, secret_{secret} {}
+        : ring_{ring.data()},
+          size_{ring.size()},
+          position_{first_position},
+          secret_{secret},
+          tag_{ring::frame_tag(first_position, secret)} {}
 
     /// The longest payload that fits in one piece.
     [[nodiscard]] std::uint64_t max_length() const noexcept { return size_ - 2 * word_bytes; }
@@ -46,6 +50,8 @@ class FrameWriter {
     [[nodiscard]] std::uint64_t needed(std::uint64_t length) const noexcept {
         return must_skip(length) ? size_ - offset() : frame_bytes(length);
     }
+
+    [[nodiscard]] std::uint64_t to_the_end() const noexcept { return size_ - offset(); }
 
     /// Passes over the rest of the ring. Precondition: must_skip, and needed() bytes are free.
     Transmission skip() noexcept { return lay(0, frame_skip, size_ - offset()); }
@@ -65,13 +71,13 @@ class FrameWriter {
 
     Transmission lay(std::uint64_t length, std::uint8_t flags, std::uint64_t extent) noexcept {
         const std::uint64_t at = offset();
-        const std::uint64_t tag = ring::frame_tag(position_, secret_);
         const std::uint64_t facts = frame_facts(flags, length);
-        position_ += extent;
         base::telling_peers();
         // The header last: where the ring is the receiver's, it looks there first.
-        ring::store_word(ring_ + at + word_bytes + padded(length), trailer_word(tag, facts));
-        ring::store_word(ring_ + at, header_word(tag, facts));
+        ring::store_word(ring_ + at + word_bytes + padded(length), trailer_word(tag_, facts));
+        ring::store_word(ring_ + at, header_word(tag_, facts));
+        position_ += extent;
+        tag_ = ring::frame_tag(position_, secret_);
         return {at, wire_bytes(length)};
     }
 
@@ -79,6 +85,7 @@ class FrameWriter {
     std::uint64_t size_ = 0;
     std::uint64_t position_ = 0;
     std::uint64_t secret_ = 0;
+    std::uint64_t tag_ = 0;  ///< of the next frame
 };
 
 }  // namespace millrace::message

@@ -62,13 +62,12 @@ inline constexpr std::uint64_t frame_overhead = 16;
     return position - initial + 1;
 }
 
-/// What the words of a frame at `position` are made of (the finaliser of splitmix64).
+/// What the words of a frame at `position` are made of: a bijection of it, so that no two positions
+/// have the same, which mixes all bits of it and of the secret.
 [[nodiscard]] constexpr std::uint64_t frame_tag(std::uint64_t position,
                                                 std::uint64_t secret) noexcept {
-    std::uint64_t x = position ^ secret;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return x ^ (x >> 31);
+    const std::uint64_t x = (position ^ secret) * 0xbf58476d1ce4e5b9;
+    return (x ^ (x >> 32)) * 0x94d049bb133111eb;
 }
 [[nodiscard]] constexpr std::uint64_t frame_header(std::uint64_t tag,
                                                    std::uint32_t length) noexcept {
