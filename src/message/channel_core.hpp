@@ -234,10 +234,8 @@ struct Channel::Core {
     [[gnu::always_inline]] bool take_whole(std::span<std::byte> into, std::size_t& size) noexcept {
         if (is_not_plain) [[unlikely]]
             return false;
-        std::uint64_t header;
-        if (!reader.front(header) || !FrameReader::is_whole(header)) return false;
-        const std::uint64_t length = header_length(header);
-        if (length > into.size()) return false;
+        std::uint64_t length;
+        if (!reader.front_whole(length) || length > into.size()) return false;
         copy_small(into.data(), reader.payload(), length);
         size = length;
         empty_looks = 0;

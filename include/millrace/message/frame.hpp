@@ -50,7 +50,6 @@ enum FrameFlags : std::uint8_t {
 };
 /// Every flag of a piece of a message; larger values are frames without a message.
 inline constexpr std::uint8_t frame_piece_flags = frame_more | frame_continues;
-inline constexpr std::uint8_t frame_all_flags = 15;
 
 /// Bytes of the ring that a piece of `length` bytes takes.
 [[nodiscard]] constexpr std::uint64_t padded(std::uint64_t length) noexcept {

@@ -36,8 +36,8 @@ class FrameReader {
                          std::uint64_t first_position = 0) noexcept
         : ring_{ring.data()},
           size_{ring.size()},
+          end_{ring.data() + ring.size()},
           front_{ring.data() + (first_position & (ring.size() - 1))},
-          rest_{ring.size() - (first_position & (ring.size() - 1))},
           position_{first_position},
           secret_{secret},
           tag_{ring::frame_tag(first_position, secret)} {}
@@ -55,16 +55,13 @@ class FrameReader {
     [[nodiscard, gnu::always_inline]] bool front(std::uint64_t& header) const noexcept {
         header = load_frame_word(front_);
         if (!is_header(header, tag_)) return false;
-        const std::uint64_t length = padded(header_length(header));
-        // A stale word may look like a header: then its length may be anything.
-        if (frame_bytes(length) > rest_) [[unlikely]]
-            return false;
-        const std::uint64_t trailer = load_frame_word(front_ + word_bytes + length);
-        return trailer == trailer_word(tag_, header & facts_mask);
+        return ends_with(header_length(header), header & facts_mask);
     }
-    /// True if `header` is of a message that is whole.
-    [[nodiscard]] static bool is_whole(std::uint64_t header) noexcept {
-        return (header & frame_facts(frame_all_flags, 0)) == 0;
+    /// The same, if it is a message that is whole: the length of its payload.
+    [[nodiscard, gnu::always_inline]] bool front_whole(std::uint64_t& length) const noexcept {
+        const std::uint64_t differing = load_frame_word(front_) ^ header_word(tag_, 0);
+        length = differing;
+        return differing <= largest_ring && ends_with(length, length);
     }
     /// The payload of what front() has found.
     [[nodiscard]] const std::byte* payload() const noexcept { return front_ + word_bytes; }
@@ -96,14 +93,20 @@ class FrameReader {
     }
 
   private:
+    /// True if the trailer of these facts lies where it belongs.
+    [[nodiscard, gnu::always_inline]] bool ends_with(std::uint64_t length,
+                                                     std::uint64_t facts) const noexcept {
+        const std::byte* const trailer = front_ + word_bytes + padded(length);
+        // A stale word may look like a header: then its length may be anything.
+        if (trailer + word_bytes > end_) [[unlikely]]
+            return false;
+        return load_frame_word(trailer) == trailer_word(tag_, facts);
+    }
     [[gnu::always_inline]] void go_on(std::uint64_t bytes) noexcept {
         position_ += bytes;
         front_ += bytes;
-        rest_ -= bytes;
-        if (rest_ == 0) [[unlikely]] {
+        if (front_ == end_) [[unlikely]]
             front_ = ring_;
-            rest_ = size_;
-        }
         tag_ = ring::frame_tag(position_, secret_);
     }
     /// A frame that is no message has arrived.
@@ -111,15 +114,15 @@ class FrameReader {
         if (flags == frame_close && length == 0) return Look::closed;
         // A skip never comes at the beginning of the ring: so it does not lead round and round.
         if (flags != frame_skip || length != 0 || front_ == ring_) return Look::broken;
-        go_on(rest_);
+        go_on(static_cast<std::uint64_t>(end_ - front_));
         skipped_ = true;
         return look(piece);
     }
 
     const std::byte* ring_ = nullptr;
     std::uint64_t size_ = 0;
+    const std::byte* end_ = nullptr;    ///< of the ring
     const std::byte* front_ = nullptr;  ///< where position_ lies in the ring
-    std::uint64_t rest_ = 0;            ///< of the ring from there on
     std::uint64_t position_ = 0;
     std::uint64_t extent_ = 0;
     std::uint64_t secret_ = 0;
