@@ -44,7 +44,8 @@ std::uint64_t value(Input& input, std::uint64_t old) {
         case 2: return old + small;
         case 3: return old ^ (std::uint64_t{1} << small % 64);
         case 4:  // what is there with other flags or another length
-            return old ^ (std::uint64_t{input.take<std::uint8_t>()} << message::length_bits) ^ small;
+            return old ^ (std::uint64_t{input.take<std::uint8_t>()} << message::length_bits) ^
+                   small;
         case 5: return (old & ~message::facts_mask) | input.take<std::uint16_t>();
         case 6: return ~std::uint64_t{0};
         default: return small;

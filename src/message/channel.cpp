@@ -63,17 +63,14 @@ base::Status Channel::claim(std::size_t size, std::span<std::byte>& room,
     return wait_for_room(*core_, deadline, [&] { return core_->claim(size, room); });
 }
 
-base::Status Channel::commit(std::size_t size) noexcept {
-    return core_->commit(size, frame_whole);
-}
+base::Status Channel::commit(std::size_t size) noexcept { return core_->commit(size, frame_whole); }
 
 base::Status Channel::try_send(std::span<const std::byte> message) noexcept {
     Core& core = *core_;
     const base::Status status = core.reserve(message.size());
     if (status != base::Status::ok) [[unlikely]]
         return status;
-    copy_small(core.writer.payload(0).data(), message.data(), message.size());
-    return core.commit(message.size(), frame_whole);
+    return core.send(message, frame_whole);
 }
 
 base::Status Channel::send(std::span<const std::byte> message, const base::Deadline& deadline) {

@@ -185,11 +185,11 @@ ChannelStats Channel::Core::stats() const noexcept {
 void Channel::Core::show() noexcept {
     shown_pieces = counts.pieces_sent + counts.pieces_received;
     const ChannelStats now = stats();
-    const std::uint64_t values[] = {
-        now.messages_sent, now.bytes_sent,    now.messages_received, now.bytes_received,
-        now.pieces_sent,   now.pieces_received, now.frame_writes,    now.other_writes,
-        now.credit_writes, now.credit_reads,  now.full,              now.sleeps,
-        now.events_sent,   now.events_received};
+    const std::uint64_t values[] = {now.messages_sent,  now.bytes_sent,     now.messages_received,
+                                    now.bytes_received, now.pieces_sent,    now.pieces_received,
+                                    now.frame_writes,   now.other_writes,   now.credit_writes,
+                                    now.credit_reads,   now.full,           now.sleeps,
+                                    now.events_sent,    now.events_received};
     std::size_t index = 0;
     for (const std::uint64_t value : values) statistics.counter(index++).set(value);
 }

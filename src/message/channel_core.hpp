@@ -17,6 +17,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/message/copy.hpp"
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/frame_writer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -64,25 +65,6 @@ struct Progress {
 
 /// The last words of an end: how far it has read, as the other counts what it sent.
 using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
-
-/// memcpy without a call for the sizes of short messages.
-[[gnu::always_inline]] inline void copy_small(std::byte* into, const std::byte* from,
-                                              std::size_t size) noexcept {
-    if (size - 32 <= 32) [[likely]] {  // two halves that may overlap
-        using Lane [[gnu::vector_size(16)]] = std::uint64_t;
-        Lane lanes[4];
-        std::memcpy(&lanes[0], from, 16);
-        std::memcpy(&lanes[1], from + 16, 16);
-        std::memcpy(&lanes[2], from + size - 32, 16);
-        std::memcpy(&lanes[3], from + size - 16, 16);
-        std::memcpy(into, &lanes[0], 16);
-        std::memcpy(into + 16, &lanes[1], 16);
-        std::memcpy(into + size - 32, &lanes[2], 16);
-        std::memcpy(into + size - 16, &lanes[3], 16);
-        return;
-    }
-    if (size != 0) std::memcpy(into, from, size);
-}
 
 /// What each end tells the other at the beginning. Addresses are the sender's own.
 struct Facts {
@@ -161,8 +143,17 @@ struct Channel::Core {
 
     /// Sends the first `size` bytes of what was claimed.
     [[gnu::always_inline]] base::Status commit(std::size_t size, std::uint8_t flags) noexcept {
+        return sent(writer.commit(size, flags), size, flags);
+    }
+    /// Sends a copy of a piece for which there is room.
+    [[gnu::always_inline]] base::Status send(std::span<const std::byte> piece,
+                                             std::uint8_t flags) noexcept {
+        return sent(writer.send(piece, flags), piece.size(), flags);
+    }
+    [[gnu::always_inline]] base::Status sent(const Transmission& frame, std::size_t size,
+                                             std::uint8_t flags) noexcept {
         room -= frame_bytes(size);
-        const base::Status status = post(writer.commit(size, flags), counts.frame_writes);
+        const base::Status status = post(frame, counts.frame_writes);
         if (status != base::Status::ok) [[unlikely]]
             return status;
         ++counts.pieces_sent;
@@ -236,7 +227,7 @@ struct Channel::Core {
             return false;
         std::uint64_t length;
         if (!reader.front_whole(length) || length > into.size()) return false;
-        copy_small(into.data(), reader.payload(), length);
+        copy_any(into.data(), reader.payload(), length);
         size = length;
         empty_looks = 0;
         reader.release(length);
@@ -302,7 +293,7 @@ struct Channel::Core {
     verbs::RegisteredBuffer control;
     ControlPage* own_page = nullptr;
     verbs::RegisteredBuffer receive_ring;
-    verbs::RegisteredBuffer send_ring;     ///< none where frames are laid in the peer's ring
+    verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     std::optional<ChannelSleeper> sleeper;
 
@@ -321,7 +312,7 @@ struct Channel::Core {
     std::uint32_t max_inline = 0;
     verbs::RemoteAddress peer_ring{};
     ring::PeerMemory carrier;
-    bool stores = false;      ///< frames are laid in the peer's ring
+    bool stores = false;       ///< frames are laid in the peer's ring
     std::uint64_t secret = 0;  ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
@@ -352,7 +343,7 @@ struct Channel::Core {
     /// What this end counts by itself; stats() adds what its parts count.
     ChannelStats counts;
     std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
-    std::uint64_t shown_pieces = 0;  ///< sent and received, at the last show()
+    std::uint64_t shown_pieces = 0;    ///< sent and received, at the last show()
     base::StatisticsPage statistics;
 };
 

@@ -120,8 +120,8 @@ Bytes pattern(std::size_t size, unsigned seed) {
 
 Bytes copy_of(const Piece& piece) { return {piece.payload.begin(), piece.payload.end()}; }
 
-/// Lands `wire` byte by byte: nothing may be seen before the last byte, and then `expected`. Bytes of
-/// the trailer that lay there already count as landed.
+/// Lands `wire` byte by byte: nothing may be seen before the last byte, and then `expected`. Bytes
+/// of the trailer that lay there already count as landed.
 void expect_arrives_with_its_last_byte(Wire& wire, const Bytes& expected,
                                        const std::string& context) {
     Piece piece;
@@ -192,7 +192,8 @@ Bytes malicious(Malice malice, std::size_t size, unsigned turn, Wire& wire, std:
         const auto word_index = static_cast<unsigned>(i / word_bytes);
         const unsigned shift = 8 * (i % word_bytes);
         // The same place, a lap later.
-        const std::uint64_t position = wire.writer.position() + ring + (word_index + 1) * word_bytes;
+        const std::uint64_t position =
+            wire.writer.position() + ring + (word_index + 1) * word_bytes;
         const std::uint64_t tag = ring::frame_tag(position, secret + 1 + turn);
         const std::uint64_t facts = frame_facts(0, turn % 17);
         std::uint64_t word = 0;

@@ -70,8 +70,7 @@ inline constexpr unsigned flag_bits = 4;
                                                   std::uint64_t length) noexcept {
     return std::uint64_t{flags} << length_bits | length;
 }
-inline constexpr std::uint64_t facts_mask =
-    (std::uint64_t{1} << (length_bits + flag_bits)) - 1;
+inline constexpr std::uint64_t facts_mask = (std::uint64_t{1} << (length_bits + flag_bits)) - 1;
 /// `tag`: ring::frame_tag of the frame's position and the sender's secret.
 [[nodiscard]] constexpr std::uint64_t header_word(std::uint64_t tag, std::uint64_t facts) noexcept {
     return (tag & ~facts_mask) | facts;

@@ -53,12 +53,14 @@ class FrameReader {
 
     /// A frame has arrived in front: its header.
     [[nodiscard, gnu::always_inline]] bool front(std::uint64_t& header) const noexcept {
+        ask_for_second_line();
         header = load_frame_word(front_);
         if (!is_header(header, tag_)) return false;
         return ends_with(header_length(header), header & facts_mask);
     }
     /// The same, if it is a message that is whole: the length of its payload.
     [[nodiscard, gnu::always_inline]] bool front_whole(std::uint64_t& length) const noexcept {
+        ask_for_second_line();
         const std::uint64_t differing = load_frame_word(front_) ^ header_word(tag_, 0);
         length = differing;
         return differing <= largest_ring && ends_with(length, length);
@@ -93,6 +95,10 @@ class FrameReader {
     }
 
   private:
+    /// The line behind that of the header travels with it, if a message takes two.
+    [[gnu::always_inline]] void ask_for_second_line() const noexcept {
+        __builtin_prefetch(front_ + frame_alignment);
+    }
     /// True if the trailer of these facts lies where it belongs.
     [[nodiscard, gnu::always_inline]] bool ends_with(std::uint64_t length,
                                                      std::uint64_t facts) const noexcept {

@@ -4,11 +4,13 @@
 // argument stand in frame.hpp.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/message/copy.hpp"
 #include "millrace/message/frame.hpp"
 #include "millrace/ring/watermark.hpp"
 
@@ -66,15 +68,41 @@ class FrameWriter {
         return lay(length, flags, frame_bytes(length));
     }
 
+    /// Copies a piece and makes a frame of it. Precondition: as payload().
+    ///
+    /// The cache line of the header goes last: the receiver looks at it all the time, and would
+    /// take it away between a store there and the next one behind it.
+    [[gnu::always_inline]] Transmission send(std::span<const std::byte> piece,
+                                             std::uint8_t flags) noexcept {
+        constexpr std::size_t in_first_line = frame_alignment - word_bytes;
+        const std::size_t length = piece.size();
+        std::byte* const place = ring_ + offset() + word_bytes;
+        if (length <= in_first_line) {
+            copy_short(place, piece.data(), length);
+        } else {
+            copy_any(place + in_first_line, piece.data() + in_first_line, length - in_first_line);
+            ring::store_word(place + padded(length),
+                             trailer_word(tag_, frame_facts(flags, length)));
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            copy_short(place, piece.data(), in_first_line);
+            return show(length, frame_facts(flags, length), frame_bytes(length));
+        }
+        return commit(length, flags);
+    }
+
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return position_ & (size_ - 1); }
 
     Transmission lay(std::uint64_t length, std::uint8_t flags, std::uint64_t extent) noexcept {
-        const std::uint64_t at = offset();
         const std::uint64_t facts = frame_facts(flags, length);
+        ring::store_word(ring_ + offset() + word_bytes + padded(length), trailer_word(tag_, facts));
+        return show(length, facts, extent);
+    }
+    /// The header last: where the ring is the receiver's, it looks there first.
+    [[gnu::always_inline]] Transmission show(std::uint64_t length, std::uint64_t facts,
+                                             std::uint64_t extent) noexcept {
+        const std::uint64_t at = offset();
         base::telling_peers();
-        // The header last: where the ring is the receiver's, it looks there first.
-        ring::store_word(ring_ + at + word_bytes + padded(length), trailer_word(tag_, facts));
         ring::store_word(ring_ + at, header_word(tag_, facts));
         position_ += extent;
         tag_ = ring::frame_tag(position_, secret_);
