@@ -23,11 +23,13 @@
 #include "queue_pair.hpp"
 #include "receive_pool.hpp"
 #include "receive_pool_layout.hpp"
+#include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {
 namespace {
 
 using soft::first_position;
+using test::to_state;
 
 constexpr unsigned remote_access =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -77,38 +79,20 @@ Buffer make_buffer(ibv_pd* pd, unsigned access) {
     return buffer;
 }
 
-int to_rtr(ibv_qp* qp, std::uint32_t destination) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = IBV_MTU_4096;
-    attributes.dest_qp_num = destination;
-    attributes.max_dest_rd_atomic = 4;
-    attributes.min_rnr_timer = 1;
-    attributes.ah_attr.dlid = 1;
-    attributes.ah_attr.port_num = 1;
-    int mask = IBV_QP_STATE;
-    if (qp->qp_type != IBV_QPT_UD) {
-        mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    }
-    if (qp->qp_type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    return soft::modify_qp(qp, &attributes, mask);
+/// How our side is brought up; it gives up after microseconds where it is not `patient`.
+constexpr test::QueuePairWay way_of(bool patient) {
+    return {.access = remote_access,
+            .qkey = 17,
+            .reads = 4,
+            .timeout = static_cast<std::uint8_t>(patient ? 20 : 1),
+            .retry_cnt = 0,
+            .rnr_retry = static_cast<std::uint8_t>(patient ? 7 : 1)};
+}
+int to_rtr(ibv_qp* qp, std::uint32_t peer) {
+    return step_to_rtr(qp->qp_type, peer, way_of(true)).take(qp);
 }
 int to_rts(ibv_qp* qp, bool patient = true) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = patient ? 20 : 1;  // seconds, or microseconds
-    attributes.rnr_retry = patient ? 7 : 1;
-    attributes.max_rd_atomic = 4;
-    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    if (qp->qp_type == IBV_QPT_RC) {
-        mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    }
-    return soft::modify_qp(qp, &attributes, mask);
-}
-int to_state(ibv_qp* qp, ibv_qp_state state) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = state;
-    return soft::modify_qp(qp, &attributes, IBV_QP_STATE);
+    return step_to_rts(qp->qp_type, way_of(patient)).take(qp);
 }
 
 soft::QueuePair& inside(ibv_qp* qp) { return *static_cast<soft::QueuePair*>(qp); }
@@ -552,21 +536,12 @@ class Session {
                 let_go();
                 static_cast<void>(to_state(qp_, IBV_QPS_RESET));
                 break;
-            case 2: {
-                ibv_qp_attr attributes{};
-                attributes.qp_state = IBV_QPS_INIT;
-                attributes.port_num = 1;
-                attributes.qkey = 17;
-                attributes.qp_access_flags = remote_access;
-                static_cast<void>(
-                    soft::modify_qp(qp_, &attributes,
-                                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                        (kind_ == kind_ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+            case 2:
+                static_cast<void>(step_to_init(qp_->qp_type, way_of(true)).take(qp_));
                 static_cast<void>(to_rtr(qp_, pair().qpn));
                 static_cast<void>(to_rts(qp_));
                 forge_connection(world->liar, kind_, qp_);
                 break;
-            }
             case 3: {
                 ibv_qp_attr attributes{};
                 ibv_qp_init_attr init{};

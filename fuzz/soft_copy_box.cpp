@@ -28,6 +28,7 @@
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
+#include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -36,6 +37,7 @@ using soft::CopyBox;
 using soft::CopyOutcome;
 using soft::CopyPurpose;
 using soft::CopyQuestion;
+using test::to_state;
 
 constexpr unsigned remote_access =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -91,33 +93,11 @@ struct World {
 };
 World* world = nullptr;
 
-int modify(ibv_qp* qp, ibv_qp_state state, std::uint32_t destination, int mask) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = state;
-    attributes.port_num = 1;
-    attributes.qp_access_flags = remote_access;
-    attributes.path_mtu = IBV_MTU_4096;
-    attributes.dest_qp_num = destination;
-    attributes.max_dest_rd_atomic = attributes.max_rd_atomic = 4;
-    attributes.min_rnr_timer = 1;
-    attributes.timeout = 14;
-    attributes.retry_cnt = attributes.rnr_retry = 7;
-    attributes.ah_attr.dlid = 1;
-    attributes.ah_attr.port_num = 1;
-    return soft::modify_qp(qp, &attributes, mask);
-}
-int to_init(ibv_qp* qp) {
-    return modify(qp, IBV_QPS_INIT, 0,
-                  IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
-int to_rts(ibv_qp* qp, std::uint32_t destination) {
-    const int error = modify(qp, IBV_QPS_RTR, destination,
-                             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-    if (error != 0) return error;
-    return modify(qp, IBV_QPS_RTS, 0,
-                  IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                      IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+constexpr test::QueuePairWay way{.access = remote_access, .reads = 4};
+
+int to_rts(ibv_qp* qp, std::uint32_t peer) {
+    const int error = step_to_rtr(IBV_QPT_RC, peer, way).take(qp);
+    return error != 0 ? error : step_to_rts(IBV_QPT_RC, way).take(qp);
 }
 
 /// One input: a connection within this process, whose asking end the input is.
@@ -217,8 +197,10 @@ class Session {
     }
 
     void connect() {
-        static_cast<void>(to_init(asker_));
-        static_cast<void>(to_init(owner_));
+        // The first time they are in INIT already.
+        for (ibv_qp* const qp : {asker_, owner_}) {
+            static_cast<void>(step_to_init(IBV_QPT_RC, way).take(qp));
+        }
         require(to_rts(owner_, asker_->qp_num) == 0 && to_rts(asker_, owner_->qp_num) == 0,
                 "two queue pairs of this process can be connected");
         {
@@ -347,12 +329,11 @@ class Session {
         if (broken_) {
             broken_ = false;
             release_box();
-            require(modify(owner_, IBV_QPS_RESET, 0, IBV_QP_STATE) == 0 &&
-                        modify(asker_, IBV_QPS_RESET, 0, IBV_QP_STATE) == 0,
+            require(to_state(owner_, IBV_QPS_RESET) == 0 && to_state(asker_, IBV_QPS_RESET) == 0,
                     "queue pairs can be reset");
             connect();
         }
-        require(modify(owner_, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS) == 0, "rights can be given");
+        require(give_rights(remote_access) == 0, "rights can be given");
         std::memset(world->granted.memory, 0x22, buffer_bytes);
         box().question = honest();
         require(ask() == CopyOutcome::ok, "an honest question is answered well");
@@ -375,18 +356,20 @@ class Session {
         static_cast<void>(srq_ != nullptr ? ibv_post_srq_recv(srq_, &wr, &bad)
                                           : ibv_post_recv(owner_, &wr, &bad));
     }
+    [[nodiscard]] int give_rights(unsigned access) {
+        ibv_qp_attr attributes{};
+        attributes.qp_access_flags = access;
+        return soft::modify_qp(owner_, &attributes, IBV_QP_ACCESS_FLAGS);
+    }
     void rarely() {
         switch (input_.below(5)) {
             case 0:
-                static_cast<void>(modify(owner_, IBV_QPS_ERR, 0, IBV_QP_STATE));
+                static_cast<void>(to_state(owner_, IBV_QPS_ERR));
                 broken_ = true;
                 break;
-            case 1: {
-                ibv_qp_attr attributes{};
-                attributes.qp_access_flags = input_.below(2) == 0 ? 0 : IBV_ACCESS_REMOTE_READ;
-                static_cast<void>(soft::modify_qp(owner_, &attributes, IBV_QP_ACCESS_FLAGS));
+            case 1:
+                static_cast<void>(give_rights(input_.below(2) == 0 ? 0 : IBV_ACCESS_REMOTE_READ));
                 break;
-            }
             case 2: {  // a registration that ends, perhaps while it is copied from
                 ibv_mr*& mr = world->granted.mr;
                 require(soft::dereg_mr(mr) == 0, "memory can be deregistered");

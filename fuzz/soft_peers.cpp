@@ -19,6 +19,7 @@
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
 #include "receive_pool.hpp"
+#include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {
 namespace {
@@ -156,14 +157,8 @@ ibv_qp* make_queue_pair(Kind kind, ibv_pd* pd, ibv_cq* cq, ibv_srq* srq) {
     init.cap = {8, 8, 2, 2, 64};
     ibv_qp* const qp = soft::create_qp(pd, &init);
     require(qp != nullptr, "a queue pair can be made");
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_INIT;
-    attributes.port_num = 1;
-    attributes.qkey = 17;
-    attributes.qp_access_flags = access_all | IBV_ACCESS_REMOTE_ATOMIC;
-    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                     (kind == kind_ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
-    require(soft::modify_qp(qp, &attributes, mask) == 0, "RESET to INIT");
+    const test::QueuePairWay way{.access = access_all | IBV_ACCESS_REMOTE_ATOMIC, .qkey = 17};
+    require(step_to_init(qp->qp_type, way).take(qp) == 0, "RESET to INIT");
     return qp;
 }
 

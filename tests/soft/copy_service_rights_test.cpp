@@ -278,7 +278,7 @@ TEST_F(CopyServiceRights, ASenderOfDatagramsFillsPostedReceivesAndNothingElse) {
             other.bytes = 8;
         }));
     }
-    EXPECT_EQ(test::Station::to_state(public_qp, IBV_QPS_RESET, 0), 0);
+    EXPECT_EQ(test::to_state(public_qp, IBV_QPS_RESET), 0);
     EXPECT_EQ(ask(question), CopyOutcome::not_connected);
     EXPECT_EQ(qp.datagram->senders().copy_box(peer_->number()).load(), 0U);
     EXPECT_EQ(ask(good_), CopyOutcome::ok) << "what it may elsewhere stays";

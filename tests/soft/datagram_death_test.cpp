@@ -137,7 +137,7 @@ TEST(DatagramFence, KeepsMemoryThatAStoppedSenderMayStillWriteTo) {
                              IBV_ACCESS_LOCAL_WRITE);
             ASSERT_NE(fresh, nullptr);
             EXPECT_EQ(soft::dereg_mr(fresh), 0);
-            EXPECT_EQ(Station::to_state(qp, IBV_QPS_RESET, 0), EBUSY);
+            EXPECT_EQ(to_state(qp, IBV_QPS_RESET), EBUSY);
             child.resume();
             int later = EBUSY;
             const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds{10};

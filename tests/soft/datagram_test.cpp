@@ -207,18 +207,15 @@ TEST_P(Datagrams, FindTheQueuePairThatTookTheNumberOfAnother) {
 
 TEST_P(Datagrams, AreReceivedInRtrAndNotBefore) {
     ibv_qp* const late = station->make(IBV_QPT_UD);
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_INIT;
-    attributes.port_num = 1;
-    attributes.qkey = station->options.qkey;
-    EXPECT_EQ(soft::modify_qp(late, &attributes, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_QKEY), EINVAL);
-    ASSERT_EQ(soft::modify_qp(late, &attributes,
-                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY),
-              0);
+    QueuePairStep step = step_to_init(IBV_QPT_UD, {.qkey = station->options.qkey});
+    step.mask &= ~IBV_QP_PKEY_INDEX;
+    EXPECT_EQ(step.take(late), EINVAL);
+    step.mask |= IBV_QP_PKEY_INDEX;
+    ASSERT_EQ(step.take(late), 0);
     ASSERT_EQ(station->receive(late, 5, 4096, 100), 0);
     ASSERT_EQ(station->send_to(left, local, late->qp_num, 9, 0, 8, 0), 0);
     EXPECT_TRUE(station->quiet());
-    ASSERT_EQ(Station::to_state(late, IBV_QPS_RTR, 0), 0);
+    ASSERT_EQ(to_state(late, IBV_QPS_RTR), 0);
     EXPECT_EQ(station->send_to(late, local, left->qp_num, 9, 0, 8, 0), EINVAL);
     ASSERT_EQ(station->send_to(left, local, late->qp_num, 9, 0, 8, 0), 0);
     EXPECT_TRUE(station->complete());
@@ -304,7 +301,7 @@ TEST_P(Datagrams, FromMemoryThatIsNotThereEndSendingUntilItIsTakenUpAgain) {
     ASSERT_TRUE(wc) << "it still receives";
     EXPECT_EQ(wc->wr_id, 1U);
     EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
-    ASSERT_EQ(Station::to_state(left, IBV_QPS_RTS, 0), 0);
+    ASSERT_EQ(to_state(left, IBV_QPS_RTS), 0);
     ASSERT_EQ(station->receive(right, 4, 4096, 100), 0);
     ASSERT_EQ(station->send_to(left, local, right->qp_num, 5, 0, 8, 0), 0);
     wc = station->complete();
@@ -314,7 +311,7 @@ TEST_P(Datagrams, FromMemoryThatIsNotThereEndSendingUntilItIsTakenUpAgain) {
 
 TEST_P(Datagrams, StopInErrorAndGoOnAfterAReset) {
     ASSERT_EQ(station->receive(left, 1, 4096, 100), 0);
-    ASSERT_EQ(Station::to_state(left, IBV_QPS_ERR, 0), 0);
+    ASSERT_EQ(to_state(left, IBV_QPS_ERR), 0);
     ASSERT_EQ(station->send_to(left, local, right->qp_num, 3, 0, 8, 0), 0);
     ASSERT_EQ(station->send_to(right, local, left->qp_num, 5, 0, 8, 0), 0);
     std::map<std::uint64_t, ibv_wc_status> seen;
@@ -325,7 +322,7 @@ TEST_P(Datagrams, StopInErrorAndGoOnAfterAReset) {
     }
     EXPECT_EQ(seen, (std::map<std::uint64_t, ibv_wc_status>{{1, IBV_WC_WR_FLUSH_ERR},
                                                             {3, IBV_WC_WR_FLUSH_ERR}}));
-    ASSERT_EQ(Station::to_state(left, IBV_QPS_RESET, 0), 0);
+    ASSERT_EQ(to_state(left, IBV_QPS_RESET), 0);
     ASSERT_EQ(station->bring_up(left), 0);
     ASSERT_EQ(station->receive(left, 4, 4096, 100), 0);
     ASSERT_EQ(station->send_to(right, local, left->qp_num, 5, 0, 8, 0), 0);
@@ -360,7 +357,7 @@ TEST_P(Datagrams, IntoMemoryThatIsNotThereEndTheReceiver) {
 TEST_P(Datagrams, PostedTooManyReceivesAreRefused) {
     for (int i = 0; i < 16; ++i) ASSERT_EQ(station->receive(right, 1, 4096, 100), 0);
     EXPECT_EQ(station->receive(right, 1, 4096, 100), ENOMEM);
-    ASSERT_EQ(Station::to_state(right, IBV_QPS_ERR, 0), 0);
+    ASSERT_EQ(to_state(right, IBV_QPS_ERR), 0);
     for (int i = 0; i < 16; ++i) {
         const auto wc = station->complete();
         ASSERT_TRUE(wc);
@@ -552,7 +549,7 @@ TEST_P(DatagramProcesses, ASenderNeverWritesToMemoryThatWasDeregistered) {
         EXPECT_TRUE(std::all_of(station.memory + 65536, station.memory + 131072,
                                 [&](std::byte value) { return value == std::byte(round); }));
         // What came meanwhile met receives whose memory is not there.
-        ASSERT_EQ(Station::to_state(qp, IBV_QPS_RESET, 0), 0);
+        ASSERT_EQ(to_state(qp, IBV_QPS_RESET), 0);
         while (station.poll_once()) {
         }
         ASSERT_EQ(station.bring_up(qp), 0);

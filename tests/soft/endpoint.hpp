@@ -19,6 +19,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/soft/device.hpp"
+#include "support/queue_pair_steps.hpp"
 
 namespace millrace::test {
 
@@ -100,52 +101,11 @@ class Endpoint {
     Endpoint(const Endpoint&) = delete;
     Endpoint& operator=(const Endpoint&) = delete;
 
-    int to_init() {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_INIT;
-        attributes.port_num = 1;
-        attributes.qp_access_flags = options.qp_access;
-        return soft::modify_qp(
-            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-    }
-    int to_rtr(std::uint32_t peer) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_RTR;
-        attributes.path_mtu = IBV_MTU_4096;
-        attributes.dest_qp_num = peer;
-        attributes.max_dest_rd_atomic = options.reads;
-        attributes.min_rnr_timer = options.min_rnr_timer;
-        attributes.ah_attr.dlid = 1;
-        attributes.ah_attr.port_num = 1;
-        int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-        if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-        if (options.alter != nullptr) options.alter(attributes);
-        return soft::modify_qp(qp, &attributes, mask);
-    }
-    int to_rts() {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_RTS;
-        attributes.timeout = options.timeout;
-        attributes.retry_cnt = options.retry_cnt;
-        attributes.rnr_retry = options.rnr_retry;
-        attributes.max_rd_atomic = options.reads;
-        int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-        if (options.type == IBV_QPT_RC) {
-            mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-        }
-        if (options.alter != nullptr) options.alter(attributes);
-        return soft::modify_qp(qp, &attributes, mask);
-    }
-    int to_state(ibv_qp_state state) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = state;
-        return soft::modify_qp(qp, &attributes, IBV_QP_STATE);
-    }
-    int connect(std::uint32_t peer) {
-        if (const int error = to_init(); error != 0) return error;
-        if (const int error = to_rtr(peer); error != 0) return error;
-        return to_rts();
-    }
+    int to_init() { return step_to_init(options.type, way()).take(qp); }
+    int to_rtr(std::uint32_t peer) { return step_to_rtr(options.type, peer, way()).take(qp); }
+    int to_rts() { return step_to_rts(options.type, way()).take(qp); }
+    int to_state(ibv_qp_state state) { return test::to_state(qp, state); }
+    int connect(std::uint32_t peer) { return bring_up(qp, peer, way()); }
 
     [[nodiscard]] ibv_sge sge(std::size_t offset, std::size_t length) const {
         return {reinterpret_cast<std::uint64_t>(memory + offset),
@@ -242,6 +202,17 @@ class Endpoint {
     ibv_mr* mr = nullptr;
     ibv_qp_cap capacity{};
     std::byte* memory = nullptr;
+
+  private:
+    [[nodiscard]] QueuePairWay way() const {
+        return {.access = options.qp_access,
+                .reads = options.reads,
+                .min_rnr_timer = options.min_rnr_timer,
+                .timeout = options.timeout,
+                .retry_cnt = options.retry_cnt,
+                .rnr_retry = options.rnr_retry,
+                .alter = options.alter};
+    }
 };
 
 /// Two connected ends in this process.

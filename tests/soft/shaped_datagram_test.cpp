@@ -161,7 +161,7 @@ TEST(ShapedDatagrams, ALocalErrorComesInItsTurnAndWhatFollowsIsFlushed) {
     EXPECT_EQ(seen[3], IBV_WC_WR_FLUSH_ERR);
     EXPECT_EQ(seen[10], IBV_WC_SUCCESS) << "what came before the error has arrived";
     EXPECT_EQ(ends.left->state, IBV_QPS_SQE);
-    ASSERT_EQ(Station::to_state(ends.left, IBV_QPS_RTS, 0), 0);
+    ASSERT_EQ(to_state(ends.left, IBV_QPS_RTS), 0);
     ASSERT_EQ(ends.send(4, 4, 0), 0);
     const auto wc = ends.station->complete();
     ASSERT_TRUE(wc);
@@ -186,7 +186,7 @@ TEST(ShapedDatagrams, ThatHaveNotLeftWhenTheirQueuePairGoesToErrorAreFlushed) {
         if (wc->wr_id <= count && wc->status == IBV_WC_SUCCESS) ++left;
     };
     while (left == 0 && !HasFatalFailure()) take_one();
-    ASSERT_EQ(Station::to_state(ends.left, IBV_QPS_ERR, 0), 0);
+    ASSERT_EQ(to_state(ends.left, IBV_QPS_ERR), 0);
     // More may have left by then: each of those arrives, and no other.
     while (seen.size() < count + left && !HasFatalFailure()) take_one();
     ASSERT_FALSE(HasFatalFailure());

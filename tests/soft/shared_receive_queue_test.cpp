@@ -240,7 +240,7 @@ TEST(SharedReceiveQueue, GetsBackWhatAResetQueuePairHadNotDelivered) {
     ASSERT_EQ(fan.hub.receive(nullptr, 2, 0, 16), 0);
     ASSERT_EQ(fan.far.send(fan.far_end[0], 1, 0, 8), 0);
     ASSERT_EQ(fan.far.send(fan.far_end[0], 1, 0, 8), 0);
-    ASSERT_EQ(Station::to_state(fan.near_end[0], IBV_QPS_RESET, 0), 0);
+    ASSERT_EQ(to_state(fan.near_end[0], IBV_QPS_RESET), 0);
     EXPECT_FALSE(fan.hub.poll_once());
     EXPECT_EQ(fan.hub.receive(nullptr, 3, 0, 16), ENOMEM) << "they are still posted";
     for (int i = 0; i < 2; ++i) {

@@ -86,53 +86,10 @@ class Station {
         EXPECT_EQ(bring_up(qp), 0);
         return qp;
     }
-    int bring_up(ibv_qp* qp) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_INIT;
-        attributes.port_num = 1;
-        attributes.qkey = options.qkey;
-        int error = soft::modify_qp(qp, &attributes,
-                                    IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
-        if (error == 0) error = to_state(qp, IBV_QPS_RTR, 0);
-        if (error == 0) error = to_state(qp, IBV_QPS_RTS, IBV_QP_SQ_PSN);
-        return error;
-    }
-    static int to_state(ibv_qp* qp, ibv_qp_state state, int mask) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = state;
-        return soft::modify_qp(qp, &attributes, IBV_QP_STATE | mask);
-    }
+    int bring_up(ibv_qp* qp) const { return test::bring_up(qp, 0, way()); }
 
     /// An RC queue pair to `peer`.
-    int connect(ibv_qp* qp, std::uint32_t peer) const {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_INIT;
-        attributes.port_num = 1;
-        attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-        int error = soft::modify_qp(
-            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-        if (error != 0) return error;
-        attributes.qp_state = IBV_QPS_RTR;
-        attributes.path_mtu = IBV_MTU_4096;
-        attributes.dest_qp_num = peer;
-        attributes.max_dest_rd_atomic = 1;
-        attributes.min_rnr_timer = 1;
-        attributes.ah_attr.dlid = 1;
-        attributes.ah_attr.port_num = 1;
-        error =
-            soft::modify_qp(qp, &attributes,
-                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-        if (error != 0) return error;
-        attributes.qp_state = IBV_QPS_RTS;
-        attributes.timeout = 14;
-        attributes.retry_cnt = 7;
-        attributes.rnr_retry = options.rnr_retry;
-        attributes.max_rd_atomic = 1;
-        return soft::modify_qp(qp, &attributes,
-                               IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                   IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-    }
+    int connect(ibv_qp* qp, std::uint32_t peer) const { return test::bring_up(qp, peer, way()); }
 
     /// To this host's port: by LID, or with a GRH.
     ibv_ah* handle(bool global = false) {
@@ -226,6 +183,13 @@ class Station {
     std::byte* memory = nullptr;
     std::vector<ibv_qp*> queue_pairs;
     std::vector<ibv_ah*> handles;
+
+  private:
+    [[nodiscard]] QueuePairWay way() const {
+        return {.access = IBV_ACCESS_REMOTE_WRITE,
+                .qkey = options.qkey,
+                .rnr_retry = options.rnr_retry};
+    }
 };
 
 }  // namespace millrace::test

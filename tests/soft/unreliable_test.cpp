@@ -237,17 +237,13 @@ TEST(UnreliableConnection, TheDeathOfThePeerFailsNobody) {
 TEST(UnreliableConnection, HasTransitionsOfItsOwn) {
     Endpoint end{unreliable()};
     ASSERT_EQ(end.to_init(), 0);
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = IBV_MTU_4096;
-    attributes.dest_qp_num = end.qp->qp_num;
-    attributes.ah_attr.dlid = 1;
-    attributes.ah_attr.port_num = 1;
-    attributes.max_dest_rd_atomic = 1;
-    const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask | IBV_QP_MAX_DEST_RD_ATOMIC), EINVAL);
-    EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask | IBV_QP_MIN_RNR_TIMER), EINVAL);
-    EXPECT_EQ(soft::modify_qp(end.qp, &attributes, mask), 0);
+    const QueuePairStep step = step_to_rtr(IBV_QPT_UC, end.qp->qp_num);
+    for (const int reliable : {IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER}) {
+        QueuePairStep wrong = step;
+        wrong.mask |= reliable;
+        EXPECT_EQ(wrong.take(end.qp), EINVAL);
+    }
+    EXPECT_EQ(QueuePairStep{step}.take(end.qp), 0);
 }
 
 TEST(ReadResources, WithoutThemReadsAreRefusedOnEitherSide) {
