@@ -11,8 +11,10 @@
 #include "framework/bars.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
-#include "millrace/soft/device.hpp"
+#include "millrace/verbs/completion_queue.hpp"
+#include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/queue_pair.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -20,35 +22,23 @@ namespace {
 /// One side: a queue pair that sends and receives, and idle ones on the same completion queue.
 class Side {
   public:
-    explicit Side(std::size_t idle) {
-        context_ = soft::open_device(soft::device_list(nullptr)[0]);
-        require(context_ != nullptr, "the soft device");
-        pd_ = soft::alloc_pd(context_);
-        cq_ = soft::create_cq(context_, static_cast<int>(128 + 8 * idle), nullptr, nullptr, 0);
-        mr_ = soft::reg_mr(pd_, memory_.data(), memory_.size(),
-                           reinterpret_cast<std::uint64_t>(memory_.data()), IBV_ACCESS_LOCAL_WRITE);
-        require(pd_ != nullptr && cq_ != nullptr && mr_ != nullptr, "a registered word");
+    explicit Side(std::size_t idle)
+        : context_{verbs::find_device("soft0").open()},
+          domain_{context_.allocate_protection_domain()},
+          completions_{context_.create_completion_queue(static_cast<int>(128 + 8 * idle))},
+          memory_{domain_.allocate(4096, verbs::Access::local_write)} {
         // The active one in the middle of the others.
         for (std::size_t i = 0; i <= idle; ++i) {
-            qps_.push_back(make_queue_pair(i == idle / 2 ? 64 : 4));
-            if (i != idle / 2) connect(qps_.back(), qps_.back()->qp_num);
+            queue_pairs_.push_back(make_queue_pair(i == idle / 2 ? 64 : 4));
+            if (i != idle / 2) connect(queue_pairs_.back(), queue_pairs_.back().number());
         }
-        active_ = qps_[idle / 2];
+        active_ = &queue_pairs_[idle / 2];
     }
-    ~Side() {
-        for (ibv_qp* qp : qps_) soft::destroy_qp(qp);
-        soft::destroy_cq(cq_);
-        soft::dereg_mr(mr_);
-        soft::dealloc_pd(pd_);
-        soft::close_device(context_);
-    }
-    Side(const Side&) = delete;
-    Side& operator=(const Side&) = delete;
 
     void meet(Pair& pair) {
-        pair.set_value(0, active_->qp_num);
+        pair.set_value(0, active_->number());
         pair.meet();
-        connect(active_, static_cast<std::uint32_t>(pair.value(0)));
+        connect(*active_, static_cast<std::uint32_t>(pair.value(0)));
         for (std::uint64_t i = 0; i < 32; ++i) receive();
         pair.meet();
     }
@@ -61,13 +51,13 @@ class Side {
         wr.send_flags =
             unsigned{IBV_SEND_INLINE} | (number % 32 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0U);
         ibv_send_wr* bad = nullptr;
-        require(ibv_post_send(active_, &wr, &bad) == 0, "a posted SEND");
+        require(ibv_post_send(active_->raw(), &wr, &bad) == 0, "a posted SEND");
     }
     void take(Pair& pair) {
         bool received = false;
         pair.spin_until([&] {
             ibv_wc wc;
-            const int count = ibv_poll_cq(cq_, 1, &wc);
+            const int count = ibv_poll_cq(completions_.raw(), 1, &wc);
             require(count >= 0 && (count == 0 || wc.status == IBV_WC_SUCCESS), "a completion");
             received |= count == 1 && wc.opcode == IBV_WC_RECV;
             return received;
@@ -76,59 +66,34 @@ class Side {
     }
 
   private:
-    ibv_qp* make_queue_pair(std::uint32_t slots) {
-        ibv_qp_init_attr init{};
-        init.send_cq = cq_;
-        init.recv_cq = cq_;
-        init.qp_type = IBV_QPT_RC;
-        init.cap = {slots, slots, 1, 1, 8};
-        ibv_qp* const qp = soft::create_qp(pd_, &init);
-        require(qp != nullptr, "a queue pair");
-        return qp;
+    verbs::QueuePair make_queue_pair(std::uint32_t slots) {
+        return domain_.create_queue_pair({.send_queue = &completions_,
+                                          .receive_queue = &completions_,
+                                          .max_send_requests = slots,
+                                          .max_receive_requests = slots,
+                                          .max_send_slices = 1,
+                                          .max_inline = 8});
     }
-    static void connect(ibv_qp* qp, std::uint32_t peer) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_INIT;
-        attributes.port_num = 1;
-        int error = soft::modify_qp(
-            qp, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-        attributes.qp_state = IBV_QPS_RTR;
-        attributes.path_mtu = IBV_MTU_4096;
-        attributes.dest_qp_num = peer;
-        attributes.max_dest_rd_atomic = 1;
-        attributes.min_rnr_timer = 12;
-        attributes.ah_attr.dlid = 1;
-        attributes.ah_attr.port_num = 1;
-        error |=
-            soft::modify_qp(qp, &attributes,
-                            IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-        attributes.qp_state = IBV_QPS_RTS;
-        attributes.timeout = 14;
-        attributes.retry_cnt = 7;
-        attributes.rnr_retry = 7;
-        attributes.max_rd_atomic = 1;
-        error |= soft::modify_qp(qp, &attributes,
-                                 IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                     IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-        require(error == 0, "a connected queue pair");
+    static void connect(verbs::QueuePair& queue_pair, std::uint32_t peer) {
+        queue_pair.initialise(1, verbs::Access::none);
+        queue_pair.connect({.number = peer, .lid = 1}, 0,
+                           {.mtu = IBV_MTU_4096, .min_rnr_timer = 12, .max_reads = 1});
     }
     void receive() {
-        ibv_sge piece{reinterpret_cast<std::uint64_t>(memory_.data()), 8, mr_->lkey};
+        ibv_sge piece = memory_.slice(0, 8);
         ibv_recv_wr wr{};
         wr.sg_list = &piece;
         wr.num_sge = 1;
         ibv_recv_wr* bad = nullptr;
-        require(ibv_post_recv(active_, &wr, &bad) == 0, "a posted receive");
+        require(ibv_post_recv(active_->raw(), &wr, &bad) == 0, "a posted receive");
     }
 
-    verbs::Buffer memory_{4096};
-    ibv_context* context_ = nullptr;
-    ibv_pd* pd_ = nullptr;
-    ibv_cq* cq_ = nullptr;
-    ibv_mr* mr_ = nullptr;
-    std::vector<ibv_qp*> qps_;
-    ibv_qp* active_ = nullptr;
+    verbs::Context context_;
+    verbs::ProtectionDomain domain_;
+    verbs::CompletionQueue completions_;
+    verbs::RegisteredBuffer memory_;
+    std::vector<verbs::QueuePair> queue_pairs_;
+    verbs::QueuePair* active_ = nullptr;
 };
 
 double send_round_trip(std::size_t idle, std::uint64_t round_trips) {
