@@ -3,7 +3,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <string>
+#include <exception>
 
 #include "link_time.hpp"
 #include "millrace/base/log.hpp"

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <bit>
 #include <cstdint>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "complaints.hpp"
 #include "queue_pair.hpp"
@@ -139,8 +142,7 @@ void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept {
     tell(Mistake::state, [&] {
         return fmt::format(
             "queue pair {:#x}, ibv_modify_qp from {} to {} is refused: there is no such "
-            "transition; "
-            "the way is RESET, INIT, RTR, RTS, and from anywhere to ERROR or RESET",
+            "transition; the way is RESET, INIT, RTR, RTS, and from anywhere to ERROR or RESET",
             qp.qp_num, name_of(qp.state), name_of(to));
     });
 }
@@ -151,6 +153,17 @@ void tell_way(const Reason& way, std::uint32_t from, std::uint32_t to) noexcept 
             "queue pair {:#x} {} to queue pair {:#x}: {}", from,
             way.kind == ReasonKind::other_mtu ? "cannot send everything" : "cannot send", to,
             text_of(way));
+    });
+}
+
+void tell_changed_buffer(const QueuePair& qp, const SentSlot& posted,
+                         std::uint32_t bytes) noexcept {
+    tell(Mistake::buffer_changed, [&] {
+        return fmt::format(
+            "queue pair {:#x}, request with wr_id {:#x} ({} of {} bytes): its buffer was changed "
+            "between ibv_post_send and its completion, so that anything may have been sent; leave "
+            "the buffer alone until the completion of this request, or of a later one, was polled",
+            qp.qp_num, posted.wr_id, name_of(posted.opcode), bytes);
     });
 }
 

@@ -1,5 +1,5 @@
-// What mode `strict` says when a request fails or an attribute is refused: one line of the log,
-// with the queue pair, the request and the exact cause. Called by queue pairs; in mode `fast` only
+// All that mode `strict` says of a program's mistakes: one line of the log each, with the queue
+// pair, the request and the exact cause. Called by queue pairs and their link; in mode `fast` only
 // when a connection is brought up. docs/modes.md, "strict".
 #pragma once
 
@@ -12,6 +12,7 @@
 namespace millrace::soft {
 
 struct QueuePair;
+struct SentSlot;
 
 /// The oldest request that was not executed fails. With send_lock, before the queue pair is told.
 void tell_failure(const QueuePair& qp, ibv_wc_status status, const Reason& reason) noexcept;
@@ -28,6 +29,9 @@ void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept;
 /// In every mode: requests from queue pair `from` to queue pair `to` do not arrive, or not all of
 /// them (path.hpp).
 void tell_way(const Reason& way, std::uint32_t from, std::uint32_t to) noexcept;
+
+/// The buffer of `posted`, of `bytes` bytes, is not what it was when it was posted.
+void tell_changed_buffer(const QueuePair& qp, const SentSlot& posted, std::uint32_t bytes) noexcept;
 
 /// The region with `key` is about to be deregistered: does a request that may still be executed
 /// name it? Takes send_lock.

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "complaints.hpp"
+#include "failure_lines.hpp"
 #include "link_random.hpp"
 #include "millrace/base/clock.hpp"
 #include "queue_pair.hpp"
@@ -234,12 +234,7 @@ void LinkQueue::check_source(std::uint32_t position) noexcept {
     if (!done.watched) return;
     const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
     if (!now || *now == done.checksum) return;
-    const SentSlot& posted = qp_.sent[done.slot & qp_.send_mask];
-    complain(Mistake::buffer_changed,
-             "queue pair {:#x}, request with wr_id {:#x} ({} of {} bytes): its buffer was changed "
-             "between ibv_post_send and its completion, so that anything may have been sent; leave "
-             "the buffer alone until the completion of this request, or of a later one, was polled",
-             qp_.qp_num, posted.wr_id, posted.opcode == IBV_WC_SEND ? "SEND" : "WRITE", done.bytes);
+    tell_changed_buffer(qp_, qp_.sent[done.slot & qp_.send_mask], done.bytes);
 }
 
 std::uint32_t LinkQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
