@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <optional>
 #include <type_traits>
 
 #include "answers.hpp"
@@ -40,6 +41,38 @@ struct Answer {
 /// The drop-in's answers. Only after an answer that was not `elsewhere`.
 [[nodiscard]] const ibverbs::DeviceFiles& files() noexcept;
 
+/// What the character device is opened as: anybody may open it for reading and writing.
+inline constexpr const char* character_device = "/dev/null";
+
+/// How the C library's functions fail, with errno.
+template <class Result>
+[[nodiscard]] constexpr Result failure() noexcept {
+    if constexpr (std::is_pointer_v<Result>) {
+        return nullptr;
+    } else {
+        return static_cast<Result>(-1);
+    }
+}
+
+/// The result for a path of `kind` that the kernel alone can tell of, or that is not there;
+/// `real(path)` asks the kernel. Nullopt: the soft device has something to tell.
+template <class RealCall>
+[[nodiscard]] auto kernels_result(FileKind kind, const char* path, const Answer& answer,
+                                  const RealCall& real) noexcept
+    -> std::optional<decltype(real(path))> {
+    switch (kind) {
+        case FileKind::elsewhere: return real(path);
+        case FileKind::moved: return real(answer.path);
+        case FileKind::character_device: return real(character_device);
+        case FileKind::absent: return failure<decltype(real(path))>();
+        case FileKind::folder:
+        case FileKind::shared_folder:
+        case FileKind::file:
+        case FileKind::link: break;
+    }
+    return std::nullopt;
+}
+
 /// The C library's function of a name, looked up at the first call.
 template <class Function>
 class Real {
@@ -62,11 +95,7 @@ class Real {
         using Result = decltype(function(arguments...));
         if (function == nullptr) {
             errno = ENOSYS;
-            if constexpr (std::is_pointer_v<Result>) {
-                return Result{};
-            } else {
-                return static_cast<Result>(-1);
-            }
+            return failure<Result>();
         }
         return function(arguments...);
     }

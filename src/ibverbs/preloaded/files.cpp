@@ -1,6 +1,6 @@
 // The C library's functions that open and look at files, for the soft device's: a file of sysfs is
-// opened as a memory file that holds its text, the character device is /dev/null, which anybody
-// may open for reading and writing. All other paths go to the C library.
+// opened as a memory file that holds its text, the character device is /dev/null. All other paths
+// go to the C library.
 //
 // Exported under the C library's names, to programs built against any version of it: before 2.33
 // they call __xstat and its kin. On 64-bit Linux, stat and stat64 are one structure.
@@ -23,7 +23,6 @@ static_assert(sizeof(struct stat) == sizeof(struct stat64));
 namespace millrace::preloaded {
 namespace {
 
-constexpr const char* character_device = "/dev/null";
 constexpr std::size_t file_size = 4096;  // as sysfs says of every file
 
 [[nodiscard]] std::uint64_t name_hash(const char* path) noexcept {
@@ -85,23 +84,20 @@ int open_text(const Answer& answer, int flags) noexcept {
 template <class OpenReal>
 int open_asked(int folder, const char* path, int flags, const OpenReal& real) noexcept {
     Answer answer;
-    switch (ask_at(folder, path, (flags & O_NOFOLLOW) == 0, answer)) {
-        case FileKind::elsewhere: return real(path);
-        case FileKind::moved: return real(answer.path);
-        case FileKind::character_device: return real(character_device);
-        case FileKind::absent: return -1;
-        case FileKind::file: return open_text(answer, flags);
-        case FileKind::link: errno = ELOOP; return -1;
-        case FileKind::shared_folder:
-            // To be listed, it is ours with the kernel's entries; else the kernel's, if it has one.
-            if ((flags & O_DIRECTORY) == 0) {
-                const int error = errno;
-                const int descriptor = real(path);
-                if (descriptor >= 0 || errno != ENOENT) return descriptor;
-                errno = error;
-            }
-            break;
-        case FileKind::folder: break;
+    const FileKind kind = ask_at(folder, path, (flags & O_NOFOLLOW) == 0, answer);
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    if (kind == FileKind::file) return open_text(answer, flags);
+    if (kind == FileKind::link) {
+        errno = ELOOP;
+        return -1;
+    }
+    // To be listed, a shared folder is ours with the kernel's entries; else the kernel's, if it has
+    // one.
+    if (kind == FileKind::shared_folder && (flags & O_DIRECTORY) == 0) {
+        const int error = errno;
+        const int descriptor = real(path);
+        if (descriptor >= 0 || errno != ENOENT) return descriptor;
+        errno = error;
     }
     if ((flags & O_ACCMODE) != O_RDONLY) {
         errno = EISDIR;
@@ -115,18 +111,12 @@ template <class StatReal>
 int stat_asked(int folder, const char* path, bool follow, struct stat* status,
                const StatReal& real) noexcept {
     Answer answer;
-    switch (ask_at(folder, path, follow, answer)) {
-        case FileKind::elsewhere: return real(path);
-        case FileKind::moved: return real(answer.path);
-        case FileKind::character_device: return real(character_device);
-        case FileKind::absent: return -1;
-        case FileKind::shared_folder: {
-            const int error = errno;
-            if (real(path) == 0) return 0;
-            errno = error;
-            break;
-        }
-        default: break;
+    const FileKind kind = ask_at(folder, path, follow, answer);
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    if (kind == FileKind::shared_folder) {
+        const int error = errno;
+        if (real(path) == 0) return 0;
+        errno = error;
     }
     describe(answer, status);
     return 0;
@@ -136,18 +126,10 @@ template <class AccessReal>
 int access_asked(int folder, const char* path, int mode, bool follow,
                  const AccessReal& real) noexcept {
     Answer answer;
-    switch (ask_at(folder, path, follow, answer)) {
-        case FileKind::elsewhere: return real(path);
-        case FileKind::moved: return real(answer.path);
-        case FileKind::character_device: return real(character_device);
-        case FileKind::absent: return -1;
-        case FileKind::file:
-            if ((mode & (W_OK | X_OK)) == 0) return 0;
-            break;
-        default:
-            if ((mode & W_OK) == 0) return 0;
-            break;
-    }
+    const FileKind kind = ask_at(folder, path, follow, answer);
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    const int refused = kind == FileKind::file ? W_OK | X_OK : W_OK;
+    if ((mode & refused) == 0) return 0;
     errno = EACCES;
     return -1;
 }
@@ -156,13 +138,9 @@ template <class ReadReal>
 ssize_t readlink_asked(int folder, const char* path, char* buffer, std::size_t size,
                        const ReadReal& real) noexcept {
     Answer answer;
-    switch (ask_at(folder, path, false, answer)) {
-        case FileKind::elsewhere: return real(path);
-        case FileKind::moved: return real(answer.path);
-        case FileKind::absent: return -1;
-        case FileKind::link: return files().read(answer.path, buffer, size);
-        default: break;
-    }
+    const FileKind kind = ask_at(folder, path, false, answer);
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    if (kind == FileKind::link) return files().read(answer.path, buffer, size);
     errno = EINVAL;
     return -1;
 }
@@ -170,11 +148,9 @@ ssize_t readlink_asked(int folder, const char* path, char* buffer, std::size_t s
 template <class RealPath>
 char* realpath_asked(const char* path, char* resolved, const RealPath& real) noexcept {
     Answer answer;
-    switch (ask(path, true, answer)) {
-        case FileKind::elsewhere: return real(path);
-        case FileKind::moved: return real(answer.path);
-        case FileKind::absent: return nullptr;
-        default: break;
+    const FileKind kind = ask(path, true, answer);
+    if (kind != FileKind::character_device) {  // which has a path of its own
+        if (const auto result = kernels_result(kind, path, answer, real)) return *result;
     }
     if (resolved == nullptr) return strdup(answer.path);
     return std::strcpy(resolved, answer.path);
@@ -209,13 +185,12 @@ int open_at(int folder, const char* path, int flags, mode_t mode) noexcept {
 /// As fopen(3): only reading can succeed.
 FILE* open_stream(const char* path, const char* mode) noexcept {
     Answer answer;
-    switch (ask(path, true, answer)) {
-        case FileKind::elsewhere: return real_fopen(path, mode);
-        case FileKind::moved: return real_fopen(answer.path, mode);
-        case FileKind::character_device: return real_fopen(character_device, mode);
-        case FileKind::absent: return nullptr;
-        case FileKind::file: break;
-        default: errno = EISDIR; return nullptr;
+    const FileKind kind = ask(path, true, answer);
+    const auto real = [mode](const char* at) { return real_fopen(at, mode); };
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    if (kind != FileKind::file) {
+        errno = EISDIR;
+        return nullptr;
     }
     const bool writes = mode[0] != 'r' || std::strchr(mode, '+') != nullptr;
     const int flags =

@@ -129,18 +129,17 @@ int next_entry_into(DIR* folder, dirent* entry, dirent** result) noexcept {
 DIR* open_folder(const char* path) noexcept {
     Answer answer;
     DIR* kernels = nullptr;
-    switch (ask(path, true, answer)) {
-        case FileKind::elsewhere: return real_opendir(path);
-        case FileKind::moved: return real_opendir(answer.path);
-        case FileKind::absent: return nullptr;
-        case FileKind::folder: break;
-        case FileKind::shared_folder: {
-            const int error = errno;
-            kernels = real_opendir(path);
-            errno = error;
-            break;
-        }
-        default: errno = ENOTDIR; return nullptr;
+    const FileKind kind = ask(path, true, answer);
+    const auto real = [](const char* at) { return real_opendir(at); };
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
+    if (kind == FileKind::file || kind == FileKind::link) {
+        errno = ENOTDIR;
+        return nullptr;
+    }
+    if (kind == FileKind::shared_folder) {
+        const int error = errno;
+        kernels = real_opendir(path);
+        errno = error;
     }
     Listing* const listing = open_listing(answer.path, kernels, -1);
     if (listing == nullptr && kernels != nullptr) real_closedir(kernels);
@@ -160,11 +159,9 @@ DIR* open_by_descriptor(int descriptor) noexcept {
 
 int scan_folder(const char* path, dirent*** names, Filter filter, Order order) noexcept {
     Answer answer;
-    switch (ask(path, true, answer)) {
-        case FileKind::elsewhere: return real_scandir(path, names, filter, order);
-        case FileKind::moved: return real_scandir(answer.path, names, filter, order);
-        default: break;
-    }
+    const FileKind kind = ask(path, true, answer);
+    const auto real = [=](const char* at) { return real_scandir(at, names, filter, order); };
+    if (const auto result = kernels_result(kind, path, answer, real)) return *result;
     DIR* const folder = open_folder(path);
     if (folder == nullptr) return -1;
     Listing& listing = *reinterpret_cast<Listing*>(folder);
