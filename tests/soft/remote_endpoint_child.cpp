@@ -21,49 +21,21 @@ std::string describe(const std::optional<ibv_wc>& wc) {
            std::to_string(wc->byte_len);
 }
 
-MILLRACE_CHILD(soft_endpoint) {
-    const auto has = [&](const char* flag) {
-        return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
-    };
-    if (has("pid_namespace")) {  // the process that goes on is the first in it
-        if (unshare(CLONE_NEWPID) != 0) return 77;
-        const pid_t first = fork();
-        if (first < 0) return 1;
-        if (first > 0) {
-            int status = 0;
-            while (waitpid(first, &status, 0) < 0 && errno == EINTR) {
-            }
-            return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-        }
-    }
-    if (has("unprivileged")) {
-        if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 77;
-    }
-    if (has("withheld") && !withhold_copies()) return 77;
-    EndpointOptions options;
-    options.events = has("events");
-    options.shared_memory = !has("private");
-    if (has("uc")) options.type = IBV_QPT_UC;
-    options.bytes = 1 << 20;
-    if (has("atomic")) {
-        options.access |= IBV_ACCESS_REMOTE_ATOMIC;
-        options.qp_access |= IBV_ACCESS_REMOTE_ATOMIC;
-    }
-    Endpoint end{options};
+}  // namespace
+
+void serve_endpoint(Endpoint& end,
+                    const std::function<std::optional<std::string>(const EndpointCommand&)>& own) {
     say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
         std::to_string(end.mr->rkey));
     std::optional<HeldPages> held;
     while (const auto line = hear()) {
         std::istringstream words{*line};
-        std::string verb;
-        words >> verb;
-        std::uint64_t a = 0;
-        std::uint64_t b = 0;
-        std::uint64_t c = 0;
-        std::uint64_t d = 0;
-        std::uint64_t e = 0;
-        words >> a >> b >> c >> d >> e;
-        if (verb == "connect") {
+        EndpointCommand command;
+        auto& [verb, a, b, c, d, e] = command;
+        words >> verb >> a >> b >> c >> d >> e;
+        if (const auto answer = own ? own(command) : std::nullopt) {
+            say(*answer);
+        } else if (verb == "connect") {
             say(std::to_string(end.connect(static_cast<std::uint32_t>(a))));
         } else if (verb == "init") {
             say(std::to_string(end.to_init()));
@@ -97,8 +69,9 @@ MILLRACE_CHILD(soft_endpoint) {
             std::memset(end.memory + a, static_cast<int>(c), b);
             say("ok");
         } else if (verb == "check") {  // offset length byte
-            say(std::all_of(end.memory + a, end.memory + a + b,
-                            [c](std::byte value) { return value == static_cast<std::byte>(c); })
+            say(std::all_of(
+                    end.memory + a, end.memory + a + b,
+                    [byte = static_cast<std::byte>(c)](std::byte value) { return value == byte; })
                     ? "same"
                     : "different");
         } else if (verb == "complete") {
@@ -130,8 +103,8 @@ MILLRACE_CHILD(soft_endpoint) {
             } while (wc && wc->status == IBV_WC_SUCCESS);
             say(wc ? std::to_string(wc->status) : "none");
         } else if (verb == "unmap") {  // leaves nothing where the buffer was
-            say(mmap(end.memory, options.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
-                     -1, 0) == end.memory
+            say(mmap(end.memory, end.options.bytes, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == end.memory
                     ? "0"
                     : "failed");
         } else if (verb == "reset") {
@@ -149,6 +122,40 @@ MILLRACE_CHILD(soft_endpoint) {
             say("what?");
         }
     }
+}
+
+namespace {
+
+MILLRACE_CHILD(soft_endpoint) {
+    const auto has = [&](const char* flag) {
+        return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
+    };
+    if (has("pid_namespace")) {  // the process that goes on is the first in it
+        if (unshare(CLONE_NEWPID) != 0) return 77;
+        const pid_t first = fork();
+        if (first < 0) return 1;
+        if (first > 0) {
+            int status = 0;
+            while (waitpid(first, &status, 0) < 0 && errno == EINTR) {
+            }
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+        }
+    }
+    if (has("unprivileged")) {
+        if (setgid(65534) != 0 || setuid(65534) != 0 || prctl(PR_SET_DUMPABLE, 1) != 0) return 77;
+    }
+    if (has("withheld") && !withhold_copies()) return 77;
+    EndpointOptions options;
+    options.events = has("events");
+    options.shared_memory = !has("private");
+    if (has("uc")) options.type = IBV_QPT_UC;
+    options.bytes = 1 << 20;
+    if (has("atomic")) {
+        options.access |= IBV_ACCESS_REMOTE_ATOMIC;
+        options.qp_access |= IBV_ACCESS_REMOTE_ATOMIC;
+    }
+    Endpoint end{options};
+    serve_endpoint(end);
     return 0;
 }
 

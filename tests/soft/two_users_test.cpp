@@ -11,13 +11,14 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "endpoint.hpp"
-#include "support/child_process.hpp"
+#include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
@@ -54,91 +55,86 @@ std::size_t open_descriptors() {
     return count;
 }
 
+/// Whether the folder of that process's descriptors can be opened, and how many of them.
+std::string look_into(pid_t pid) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+    DIR* const opened = opendir(folder.c_str());
+    if (opened != nullptr) closedir(opened);
+    int reached = 0;
+    for (int number = 0; number < 256; ++number) {
+        const std::string path = folder + '/' + std::to_string(number);
+        const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+        if (file < 0) continue;
+        close(file);
+        ++reached;
+    }
+    return std::to_string(opened != nullptr ? 1 : 0) + ' ' + std::to_string(reached);
+}
+
+/// A word of that process's memory, out of it and into it.
+std::string copy(pid_t pid, std::uint64_t address) {
+    std::uint64_t word = 0;
+    const iovec here{&word, sizeof word};
+    const iovec there{reinterpret_cast<void*>(address), sizeof word};
+    const bool read = process_vm_readv(pid, &here, 1, &there, 1, 0) >= 0;
+    const bool written = process_vm_writev(pid, &here, 1, &there, 1, 0) >= 0;
+    return read || written ? "reached" : "refused";
+}
+
 /// What each user does: a device, a queue pair, registered memory; then what it is told.
 MILLRACE_CHILD(soft_user) {
     if (!become(static_cast<uid_t>(std::stoul(arguments[0])))) return 77;
     Endpoint end;
     end.word(0) = 4711;
-    say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(end.address()) + ' ' +
-        std::to_string(end.mr->rkey) + ' ' + std::to_string(getpid()));
-    while (const auto line = hear()) {
-        std::istringstream words{*line};
-        std::string verb;
-        std::uint64_t a = 0;
-        std::uint64_t b = 0;
-        words >> verb >> a >> b;
-        if (verb == "word") {
-            say(std::to_string(end.word(0)));
-        } else if (verb == "descriptors") {
+    const char* const set = std::getenv("MILLRACE_FABRIC");
+    const std::string fabric = set != nullptr ? set : "default";
+    serve_endpoint(end, [&](const EndpointCommand& command) -> std::optional<std::string> {
+        const auto& [verb, a, b, c, d, e] = command;
+        const auto user = static_cast<uid_t>(a);
+        const auto node = static_cast<unsigned>(b);
+        if (verb == "word") return std::to_string(end.word(0));
+        if (verb == "descriptors") {
             // Makes the node look at who has connected.
             Endpoint another;
-            say(std::to_string(open_descriptors()));
-        } else if (verb == "connect") {
-            say(std::to_string(end.connect(static_cast<std::uint32_t>(a))));
-        } else if (verb == "write") {  // address key
-            const int error = end.write(1, 8, 8, a, static_cast<std::uint32_t>(b));
-            const auto wc = end.complete();
-            say(std::to_string(error) + ' ' + (wc ? std::to_string(wc->status) : "none"));
-        } else if (verb == "look_into") {  // pid
-            const std::string folder = "/proc/" + std::to_string(a) + "/fd";
-            DIR* const opened = opendir(folder.c_str());
-            if (opened != nullptr) closedir(opened);
-            int reached = 0;
-            for (int number = 0; number < 256; ++number) {
-                const std::string path = folder + '/' + std::to_string(number);
-                const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-                if (file < 0) continue;
-                close(file);
-                ++reached;
-            }
-            say(std::to_string(opened != nullptr ? 1 : 0) + ' ' + std::to_string(reached));
-        } else if (verb == "copy") {  // pid address
-            std::uint64_t word = 0;
-            const iovec here{&word, sizeof word};
-            const iovec there{reinterpret_cast<void*>(b), sizeof word};
-            const bool read = process_vm_readv(static_cast<pid_t>(a), &here, 1, &there, 1, 0) >= 0;
-            const bool written =
-                process_vm_writev(static_cast<pid_t>(a), &here, 1, &there, 1, 0) >= 0;
-            say(read || written ? "reached" : "refused");
-        } else if (verb == "fill") {  // user number: as many connections as there is room for
-            const char* const fabric = std::getenv("MILLRACE_FABRIC");
+            return std::to_string(open_descriptors());
+        }
+        if (verb == "look_into") return look_into(static_cast<pid_t>(a));
+        if (verb == "copy") return copy(static_cast<pid_t>(a), b);
+        if (verb == "fill_queue") {  // as many connections as there is room for
             int last = 0;
             for (int i = 0; i < 100'000 && last >= 0; ++i) {
-                last =
-                    connect_to_node(static_cast<uid_t>(a), fabric != nullptr ? fabric : "default",
-                                    static_cast<unsigned>(b));
+                last = connect_to_node(user, fabric, node);
                 if (last >= 0) close(last);  // it stays in the queue all the same
             }
-            say(last < 0 && errno == EAGAIN ? "full" : "there is room");
-        } else if (verb == "crowd") {  // user number: many connections, kept
-            int connected = 0;
-            const char* const fabric = std::getenv("MILLRACE_FABRIC");
-            for (int i = 0; i < 100; ++i) {
-                connected +=
-                    connect_to_node(static_cast<uid_t>(a), fabric != nullptr ? fabric : "default",
-                                    static_cast<unsigned>(b)) >= 0;
-            }
-            say(std::to_string(connected));
+            return last < 0 && errno == EAGAIN ? "full" : "there is room";
         }
-    }
+        if (verb == "crowd") {  // many connections, kept
+            int connected = 0;
+            for (int i = 0; i < 100; ++i) connected += connect_to_node(user, fabric, node) >= 0;
+            return std::to_string(connected);
+        }
+        return std::nullopt;
+    });
     return 0;
 }
 
-struct User {
+struct User : RemoteEndpoint {
     explicit User(uid_t user)
-        : child{ChildProcess::start("soft_user", {std::to_string(user)},
-                                    {"MILLRACE_FABRIC=two-users-" + std::to_string(getpid())})} {
-        std::istringstream line{child.read_line().value_or("")};
-        line >> qpn >> address >> rkey >> pid;
+        : RemoteEndpoint{
+              ChildProcess::start("soft_user", {std::to_string(user)},
+                                  {"MILLRACE_FABRIC=two-users-" + std::to_string(getpid())})} {}
+    /// The status with which a WRITE over the first word of `target` completes.
+    int write_over(const User& target) {
+        if (ask("write 1 8 8 " + std::to_string(target.address) + ' ' +
+                std::to_string(target.rkey)) != "0") {
+            return -1;
+        }
+        std::istringstream words{ask("complete")};
+        std::uint64_t id = 0;
+        int status = -1;
+        words >> id >> status;
+        return status;
     }
-    std::string ask(const std::string& command) {
-        return child.write_line(command) ? child.read_line().value_or("gone") : "gone";
-    }
-    ChildProcess child;
-    std::uint32_t qpn = 0;
-    std::uint64_t address = 0;
-    std::uint32_t rkey = 0;
-    pid_t pid = 0;
 };
 
 class TwoUsers : public testing::Test {
@@ -155,8 +151,7 @@ TEST_F(TwoUsers, HaveFabricsOfTheirOwnUnderTheSameName) {
     EXPECT_EQ(one.qpn, other.qpn) << "each is the first node of its fabric";
     // To itself is all that such a number can lead to: never to the other one's queue pair.
     EXPECT_EQ(one.ask("connect " + std::to_string(one.qpn + (2U << 12))), "0");
-    EXPECT_EQ(one.ask("write " + std::to_string(other.address) + ' ' + std::to_string(other.rkey)),
-              "0 " + std::to_string(IBV_WC_RETRY_EXC_ERR));
+    EXPECT_EQ(one.write_over(other), IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(other.ask("word"), "4711");
 }
 
@@ -165,13 +160,14 @@ TEST_F(TwoUsers, CannotLookIntoEachOthersNodeOrMemory) {
     User same{one_user};
     User other{other_user};
     ASSERT_NE(other.qpn, 0U);
-    EXPECT_EQ(other.ask("look_into " + std::to_string(one.pid)), "0 0");
-    EXPECT_EQ(other.ask("copy " + std::to_string(one.pid) + ' ' + std::to_string(one.address)),
-              "refused");
+    EXPECT_EQ(other.ask("look_into " + std::to_string(one.child.pid())), "0 0");
+    EXPECT_EQ(
+        other.ask("copy " + std::to_string(one.child.pid()) + ' ' + std::to_string(one.address)),
+        "refused");
     EXPECT_EQ(one.ask("word"), "4711");
     // The same steps lead somewhere within one user, so that it is not the steps that fail.
-    EXPECT_EQ(same.ask("look_into " + std::to_string(one.pid)).substr(0, 2), "1 ");
-    EXPECT_NE(same.ask("look_into " + std::to_string(one.pid)), "1 0");
+    EXPECT_EQ(same.ask("look_into " + std::to_string(one.child.pid())).substr(0, 2), "1 ");
+    EXPECT_NE(same.ask("look_into " + std::to_string(one.child.pid())), "1 0");
 }
 
 TEST_F(TwoUsers, CannotKeepEachOthersNodesFromBeingFound) {
@@ -181,10 +177,9 @@ TEST_F(TwoUsers, CannotKeepEachOthersNodesFromBeingFound) {
     ASSERT_NE(other.qpn, 0U);
     EXPECT_EQ(one.ask("connect " + std::to_string(same.qpn)), "0");
     // From here on `one` sleeps, and takes nobody out of its queue.
-    ASSERT_EQ(other.ask("fill " + std::to_string(one_user) + " 1"), "full");
+    ASSERT_EQ(other.ask("fill_queue " + std::to_string(one_user) + " 1"), "full");
     EXPECT_EQ(same.ask("connect " + std::to_string(one.qpn)), "0");
-    EXPECT_EQ(same.ask("write " + std::to_string(one.address) + ' ' + std::to_string(one.rkey)),
-              "0 " + std::to_string(IBV_WC_SUCCESS));
+    EXPECT_EQ(same.write_over(one), IBV_WC_SUCCESS);
     EXPECT_EQ(one.ask("word"), "0") << "it has been written";
 }
 
