@@ -12,6 +12,7 @@
 #include "identity.hpp"
 #include "peers.hpp"
 #include "support/child_process.hpp"
+#include "support/temporary_folder.hpp"
 #include "wire.hpp"
 
 namespace millrace::connect {
@@ -421,16 +422,7 @@ TEST(Listen, RefusesAnAddressInUse) {
 
 class UnixPath : public testing::Test {
   protected:
-    void SetUp() override {
-        std::string pattern = "/tmp/millrace-connect-XXXXXX";
-        ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-        folder_ = pattern;
-    }
-    void TearDown() override {
-        std::remove(path().c_str());
-        rmdir(folder_.c_str());
-    }
-    [[nodiscard]] std::string path() const { return folder_ + "/socket"; }
+    [[nodiscard]] std::string path() const { return folder_.path("socket"); }
     [[nodiscard]] Address address() const { return Address::unix_socket(path()); }
     [[nodiscard]] bool exists() const {
         struct stat file {};
@@ -438,7 +430,7 @@ class UnixPath : public testing::Test {
     }
 
   private:
-    std::string folder_;
+    millrace::test::TemporaryFolder folder_;
 };
 
 TEST_F(UnixPath, IsRemovedWithItsListener) {

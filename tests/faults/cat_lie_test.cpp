@@ -2,13 +2,10 @@
 // device would that loses or changes bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +15,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/message/channel.hpp"
 #include "support/child_process.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -43,9 +41,8 @@ void say(message::Channel& channel, const Value& value) {
 }
 
 TEST(CatListen, FailsIfTheChecksumIsNotWhatWasSentThoughNobodyAskedForOne) {
-    std::string folder = testing::TempDir() + "millrace-lie-XXXXXX";
-    ASSERT_NE(mkdtemp(folder.data()), nullptr);
-    const std::string address = "unix:" + folder + "/socket";
+    const test::TemporaryFolder folder;
+    const std::string address = "unix:" + folder.path("socket");
     ChildProcess receiver = ChildProcess::start_program(
         {"sh", "-c", "exec \"$0\" cat listen \"$1\" 2>&1", MILLRACE_COMMAND, address});
     auto channel = message::connect(connect::Address::parse(address), {}, soon());
@@ -58,7 +55,6 @@ TEST(CatListen, FailsIfTheChecksumIsNotWhatWasSentThoughNobodyAskedForOne) {
     say(channel, Note{.kind = 2, .total = sizeof data, .checksum = 0});
     EXPECT_THAT(receiver.read_all(), HasSubstr("what was received is not what it sent"));
     EXPECT_TRUE(receiver.wait().exited_with(1));
-    std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "support/child_process.hpp"
 #include "support/command.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -28,18 +28,12 @@ using testing::HasSubstr;
 class Command : public testing::Test {
   protected:
     Command() {
-        std::string pattern = testing::TempDir() + "millrace-command-XXXXXX";
-        folder_ = mkdtemp(pattern.data());
-        std::filesystem::create_directory(folder_ + "/empty");
-        std::filesystem::create_directory(folder_ + "/files");
-        std::ofstream{folder_ + "/files/one"} << std::string(5000, 'x');
+        std::filesystem::create_directory(folder_.path("empty"));
+        std::filesystem::create_directory(files());
+        std::ofstream{folder_.path("files/one")} << std::string(5000, 'x');
     }
-    ~Command() override {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
-    }
-    [[nodiscard]] const std::string& folder() const { return folder_; }
-    [[nodiscard]] std::string files() const { return folder_ + "/files"; }
+    [[nodiscard]] const std::string& folder() const { return folder_.path(); }
+    [[nodiscard]] std::string files() const { return folder_.path("files"); }
 
     /// It ends by itself, not with 0, and says all of `words`.
     template <class... Words>
@@ -50,7 +44,7 @@ class Command : public testing::Test {
     }
 
   private:
-    std::string folder_;
+    millrace::test::TemporaryFolder folder_;
 };
 
 TEST_F(Command, DemoNamesAPathThatDoesNotExist) {

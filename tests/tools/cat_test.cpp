@@ -6,14 +6,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <unistd.h>
-
 #include "support/child_process.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace {
 
@@ -27,20 +25,7 @@ std::string in_quotes(const std::string& text) { return "'" + text + "'"; }
 /// A folder of its own for each test, an address nobody else has, and the command's two ends.
 class Cat : public testing::Test {
   protected:
-    Cat() {
-        std::string name = (fs::temp_directory_path() / "millrace-cat-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error{"mkdtemp failed"};
-        folder_ = name;
-        address_ = "unix:" + (folder_ / "socket").string();
-    }
-    ~Cat() override {
-        std::error_code ignored;
-        fs::remove_all(folder_, ignored);
-    }
-
-    [[nodiscard]] std::string path(const std::string& name) const {
-        return (folder_ / name).string();
-    }
+    [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
     /// Runs one end through the shell, so that redirections are the user's. `redirections` may
     /// use > >> < and |; errors go to the file `errors`.
     ChildProcess run(const std::string& arguments, const std::string& redirections,
@@ -55,12 +40,7 @@ class Cat : public testing::Test {
     ChildProcess send(const std::string& redirections, const std::string& options = "") const {
         return run(in_quotes(address_) + " " + options, redirections, "sender.err");
     }
-    [[nodiscard]] std::string text(const std::string& name) const {
-        std::ifstream file{path(name), std::ios::binary};
-        std::ostringstream content;
-        content << file.rdbuf();
-        return content.str();
-    }
+    [[nodiscard]] std::string text(const std::string& name) const { return folder_.content(name); }
     void write_file(const std::string& name, std::size_t bytes) const {
         std::ofstream file{path(name), std::ios::binary};
         std::uint64_t state = bytes + 1;
@@ -93,8 +73,8 @@ class Cat : public testing::Test {
         return "receiver: " + text("receiver.err") + "\nsender: " + text("sender.err");
     }
 
-    fs::path folder_;
-    std::string address_;
+    millrace::test::TemporaryFolder folder_;
+    std::string address_ = "unix:" + path("socket");
 };
 
 TEST_F(Cat, CopiesFilesOfManySizes) {
@@ -174,7 +154,7 @@ TEST_F(Cat, ABrokenPipeIsAnErrorOnBothSides) {
 
 TEST_F(Cat, AnUnreadableInputIsAnErrorOnBothSides) {
     ChildProcess receiver = listen("> " + in_quotes(path("out")));
-    ChildProcess sender = send("< " + in_quotes(folder_.string()));  // a folder: EISDIR
+    ChildProcess sender = send("< " + in_quotes(folder_.path()));  // a folder: EISDIR
     EXPECT_TRUE(sender.wait().exited_with(1)) << errors();
     EXPECT_TRUE(receiver.wait().exited_with(1)) << errors();
     EXPECT_NE(text("sender.err").find("EISDIR"), std::string::npos) << errors();

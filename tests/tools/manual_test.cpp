@@ -1,17 +1,14 @@
 // `millrace manual`: every command has a man page, and every option that --help shows is in it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/command.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -24,23 +21,14 @@ using testing::HasSubstr;
 class Manual : public testing::Test {
   protected:
     Manual() {
-        std::string pattern = testing::TempDir() + "millrace-manual-XXXXXX";
-        folder_ = mkdtemp(pattern.data());
-        const Outcome outcome = run_command({"manual", folder_ + "/man"});
+        const Outcome outcome = run_command({"manual", folder_.path("man")});
         EXPECT_TRUE(outcome.exit.success()) << outcome.text;
     }
-    ~Manual() override {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
-    }
     [[nodiscard]] std::string page(const std::string& name) const {
-        std::ifstream stream{folder_ + "/man/" + name + ".1"};
-        std::ostringstream text;
-        text << stream.rdbuf();
-        return text.str();
+        return folder_.content("man/" + name + ".1");
     }
 
-    std::string folder_;
+    millrace::test::TemporaryFolder folder_;
 };
 
 /// The words that begin the lines below a heading of --help ("Subcommands:").
@@ -90,8 +78,9 @@ TEST_F(Manual, HasAPageForEveryCommandWithEveryOptionThatHelpShows) {
 }
 
 TEST_F(Manual, IsAsManReadsIt) {
-    const Outcome outcome = run_line(
-        "command -v groff >/dev/null || exit 0; groff -man -ww -z \"$1\"/man/*.1 2>&1", {folder_});
+    const Outcome outcome =
+        run_line("command -v groff >/dev/null || exit 0; groff -man -ww -z \"$1\"/man/*.1 2>&1",
+                 {folder_.path()});
     EXPECT_TRUE(outcome.exit.success()) << outcome.text;
     EXPECT_EQ(outcome.text, "");
 }

@@ -2,10 +2,8 @@
 // terminal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "support/command.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -27,27 +26,15 @@ using testing::HasSubstr;
 class Output : public testing::Test {
   protected:
     Output() {
-        std::string pattern = testing::TempDir() + "millrace-output-XXXXXX";
-        folder_ = mkdtemp(pattern.data());
-        std::filesystem::create_directory(folder_ + "/files");
-        std::ofstream{folder_ + "/files/one"} << std::string(5000, 'x');
+        std::filesystem::create_directory(file("files"));
+        std::ofstream{file("files/one")} << std::string(5000, 'x');
     }
-    ~Output() override {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
-    }
-    [[nodiscard]] std::string file(const std::string& name) const { return folder_ + "/" + name; }
+    [[nodiscard]] std::string file(const std::string& name) const { return folder_.path(name); }
     [[nodiscard]] std::string demo() const {
         return "demo '" + file("files") + "' --rounds 1 --only message";
     }
-    [[nodiscard]] static std::string content(const std::string& path) {
-        std::ifstream stream{path};
-        std::ostringstream text;
-        text << stream.rdbuf();
-        return text.str();
-    }
 
-    std::string folder_;
+    millrace::test::TemporaryFolder folder_;
 };
 
 TEST_F(Output, ThatIsLostToAFullDiskIsAFailure) {
@@ -78,7 +65,8 @@ TEST_F(Output, AsJsonIsAloneWithoutAFileAndBesideTheLinesWithOne) {
         EXPECT_TRUE(beside.exit.success()) << arguments << beside.exit;
         EXPECT_FALSE(beside.text.empty()) << arguments;
         EXPECT_FALSE(nlohmann::json::accept(beside.text)) << arguments << ":\n" << beside.text;
-        EXPECT_TRUE(nlohmann::json::accept(content(path))) << arguments << content(path);
+        const std::string written = folder_.content("document.json");
+        EXPECT_TRUE(nlohmann::json::accept(written)) << arguments << written;
         std::filesystem::remove(path);
 
         const Outcome refused =

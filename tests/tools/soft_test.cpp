@@ -12,12 +12,12 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/child_process.hpp"
 #include "support/command.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -33,20 +33,12 @@ using testing::Not;
 
 class Soft : public testing::Test {
   protected:
-    Soft() {
-        std::string pattern = testing::TempDir() + "millrace-soft-test-XXXXXX";
-        folder_ = mkdtemp(pattern.data());
-    }
-    ~Soft() override {
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
-    }
     [[nodiscard]] std::string fabric() const { return "soft-test-" + std::to_string(getpid()); }
     [[nodiscard]] std::vector<std::string> on_fabric() const {
         return {"MILLRACE_FABRIC=" + fabric()};
     }
-    [[nodiscard]] std::string address() const { return "unix:" + folder_ + "/socket"; }
-    [[nodiscard]] const std::string& folder() const { return folder_; }
+    [[nodiscard]] std::string address() const { return "unix:" + folder_.path("socket"); }
+    [[nodiscard]] const std::string& folder() const { return folder_.path(); }
 
     [[nodiscard]] json status() const {
         const Outcome outcome = run_command({"soft", "status", "--json", "--fabric", fabric()});
@@ -55,7 +47,7 @@ class Soft : public testing::Test {
     }
 
   private:
-    std::string folder_;
+    millrace::test::TemporaryFolder folder_;
 };
 
 TEST_F(Soft, StatusSaysThatNobodyIsThere) {
