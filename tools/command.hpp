@@ -7,8 +7,8 @@
 #include <functional>
 #include <string>
 
+#include "json_output.hpp"
 #include "millrace/base/error.hpp"
-#include "output.hpp"
 
 namespace millrace::tools {
 
@@ -22,16 +22,14 @@ using AddCommand = void(CLI::App& program, Action& chosen);
 
 /// `--json [FILE]`, which means the same everywhere: alone, JSON on standard output in place of
 /// the lines; with a file, JSON into it beside them.
-inline CLI::Option* add_json(CLI::App& command, std::string& path) {
+inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
     return command
         .add_option_function<std::string>(
-            "--json", [&path](const std::string& given) { path = given.empty() ? "-" : given; },
+            "--json",
+            [&json](const std::string& given) { json.path = given.empty() ? "-" : given; },
             "Write JSON to this file; without a file, to standard output instead of the lines")
         ->type_name("FILE")
         ->expected(0, 1);
-}
-inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
-    return add_json(command, json.path);
 }
 
 /// For use while arguments are parsed: an Error that `look` throws is one of usage.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "json_output.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/verbs/device.hpp"
 #include "output.hpp"

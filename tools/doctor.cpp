@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "doctor/checks.hpp"
+#include "json_output.hpp"
 #include "output.hpp"
 
 namespace millrace::tools {

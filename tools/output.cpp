@@ -157,29 +157,6 @@ std::string Table::text(std::size_t width) const {
     return out;
 }
 
-void JsonOutput::check() const {
-    if (!wanted() || in_place_of_lines()) return;
-    errno = 0;
-    if (!std::ofstream{path, std::ios::app}) {
-        base::throw_errno(errno, "write the results as JSON", path, "name a path that is writable");
-    }
-}
-
-void JsonOutput::write(std::string_view document) const {
-    if (in_place_of_lines()) {
-        fmt::print("{}\n", document);
-        return;
-    }
-    errno = 0;
-    std::ofstream file{path};
-    file << document << '\n';
-    file.close();
-    if (!file) {
-        base::throw_errno(errno, "write the results as JSON", path,
-                          "name a path that is writable, on a disk with room");
-    }
-}
-
 bool output_arrived() noexcept {
     // What failed earlier left its mark on the stream, and the number of the error is gone.
     const bool failed_before = std::ferror(stdout) != 0;

@@ -1,5 +1,5 @@
-// What the subcommands share of writing to people and to programs: text that fits the terminal,
-// tables, JSON, and whether all of it arrived.
+// What the subcommands share of writing to people: text that fits the terminal, tables, and
+// whether all of it arrived.
 #pragma once
 
 #include <cstddef>
@@ -36,19 +36,6 @@ class Table {
   private:
     std::vector<std::string> headings_;
     std::vector<std::vector<std::string>> rows_;
-};
-
-/// Where `--json [FILE]` of a subcommand sends its document (see add_json in command.hpp).
-struct JsonOutput {
-    std::string path{};  ///< empty: not asked for; "-": standard output, in place of the lines
-
-    [[nodiscard]] bool wanted() const noexcept { return !path.empty(); }
-    [[nodiscard]] bool in_place_of_lines() const noexcept { return path == "-"; }
-    /// Throws Error if the file cannot be written: before time goes into measuring what to write.
-    /// Creates it, and changes nothing in one that is there.
-    void check() const;
-    /// Writes the document and a line end. Throws Error.
-    void write(std::string_view document) const;
 };
 
 /// Flushes standard output. False, with a message on standard error, if something that was printed

@@ -299,9 +299,10 @@ nlohmann::json document_of(const FlowReport& report, const Measurements& measure
 
 void write(const FlowReport& report, const Measurements& measurements) {
     const std::string& folder = report.options.plots;
-    if (report.options.json.empty() && folder.empty()) return;
-    const nlohmann::json document = document_of(report, measurements);
-    if (!report.options.json.empty()) write_json(document, report.options.json);
+    const tools::JsonOutput& asked = report.options.json;
+    if (!asked.wanted() && folder.empty()) return;
+    const std::string document = document_of(report, measurements).dump(2);
+    if (asked.wanted()) asked.write(document);
     if (folder.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(folder, error);
@@ -310,7 +311,7 @@ void write(const FlowReport& report, const Measurements& measurements) {
                           error.message(), "choose a path that can be written"};
     }
     const std::string json = folder + "/flow.json";
-    write_json(document, json);
+    tools::JsonOutput{json}.write(document);
     if (!plot(json, folder)) {
         fmt::print(stderr,
                    "millrace bench flow: no plots: Python with matplotlib is needed (Debian: "

@@ -194,6 +194,7 @@ std::vector<FlowJob> plan(const FlowOptions& options) {
 }
 
 int run_flow(const FlowOptions& options) {
+    options.json.check();
     const std::vector<FlowJob> jobs = plan(options);
     Measurements measurements;
     Progress progress{jobs, options};
@@ -240,7 +241,7 @@ int run_flow(const FlowOptions& options) {
         }
     }
     std::sort(report.modes.begin(), report.modes.end());
-    if (options.json != "-") print(report, measurements);
+    if (!options.json.in_place_of_lines()) print(report, measurements);
     write(report, measurements);
     return measurements.failures() == 0 ? 0 : 1;
 }

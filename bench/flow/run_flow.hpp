@@ -6,15 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "json_output.hpp"
+
 namespace millrace::bench {
 
 struct FlowOptions {
     std::vector<std::string> figures{};  ///< "6.9", "table 6.1", "map"; empty: all
     std::vector<std::string> modes{};    ///< empty: shaped as the work's networks, and fast
-    std::string json{};                  ///< path of a JSON file, "-": standard output only
-    std::string plots{};                 ///< folder for plots
-    int repeats = 3;                     ///< runs of each point of a figure; the work made 10
-    double limit = 0.3;                  ///< seconds that a run measures at most
+    tools::JsonOutput json{};
+    std::string plots{};  ///< folder for plots
+    int repeats = 3;      ///< runs of each point of a figure; the work made 10
+    double limit = 0.3;   ///< seconds that a run measures at most
     std::uint64_t items = std::uint64_t{1} << 20;
     bool quick = false;  ///< few sizes, one short run of each
 };

@@ -40,7 +40,8 @@ std::vector<Bar> registered_bars() {
 int run_bars(const BarOptions& options) { return run_bars(options, registered_bars()); }
 
 int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
-    const bool lines = options.json != "-";
+    options.json.check();
+    const bool lines = !options.json.in_place_of_lines();
     const bool terminal = isatty(STDERR_FILENO) != 0;
     nlohmann::json document{{"machine", describe_machine()}, {"bars", nlohmann::json::array()}};
     int found = 0;
@@ -104,7 +105,7 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         entry["rounds_of"] = std::move(contenders);
         document["bars"].push_back(std::move(entry));
     }
-    if (!options.json.empty()) write_json(document, options.json);
+    if (options.json.wanted()) options.json.write(document.dump(2));
     if (found == 0) {
         fmt::print(stderr, "millrace bench bars: no bar is registered{}{}{}{}\n",
                    options.only.empty() ? "" : " in the group ", options.only,

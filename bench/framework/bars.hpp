@@ -24,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "json_output.hpp"
 #include "rounds.hpp"
 #include "statistics.hpp"
 
@@ -54,7 +55,7 @@ struct BarRegistration {
 struct BarOptions {
     std::string only{};  ///< a group; empty: all
     std::string name{};  ///< only bars whose name contains this text
-    std::string json{};  ///< path of a JSON file, "-": standard output instead of lines
+    tools::JsonOutput json{};
     int rounds = 11;
     bool figures = false;  ///< below each line, what each contender took
 };

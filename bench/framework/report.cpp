@@ -2,10 +2,7 @@
 #include "report.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <fstream>
 
 #include <sys/utsname.h>
 
@@ -84,21 +81,6 @@ nlohmann::json describe_machine() {
         machine["cores"] = nullptr;  // a single one: pairs cannot be measured
     }
     return machine;
-}
-
-void write_json(const nlohmann::json& document, const std::string& path) {
-    const std::string text = document.dump(2);
-    if (path == "-") {
-        fmt::print("{}\n", text);
-        return;
-    }
-    std::ofstream file{path};
-    file << text << '\n';
-    file.flush();
-    if (!file) {
-        throw base::Error{base::ErrorCode::system, "write measurements", path,
-                          base::describe_errno(errno), "choose a path that can be written"};
-    }
 }
 
 }  // namespace millrace::bench

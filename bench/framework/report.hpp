@@ -21,7 +21,4 @@ namespace millrace::bench {
 /// Processor, cores, kernel, placement of the two sides, build.
 [[nodiscard]] nlohmann::json describe_machine();
 
-/// Writes `document` to `path` ("-": standard output). Throws base::Error.
-void write_json(const nlohmann::json& document, const std::string& path);
-
 }  // namespace millrace::bench

@@ -32,15 +32,16 @@ int run_limits(const LimitOptions& options) {
         fmt::print(stderr, "no limit's name contains '{}'\n", options.only);
         return 2;
     }
+    options.json.check();
     const auto results = measurement.run();
     if (rounds.progress) fmt::print(stderr, "\r\033[K");
-    if (options.json != "-") {
+    if (!options.json.in_place_of_lines()) {
         fmt::print("{}\n{}", base::describe_placement(), table_of(results));
     }
-    if (!options.json.empty()) {
+    if (options.json.wanted()) {
         auto document = json_of(results);
         document["machine"] = describe_machine();
-        write_json(document, options.json);
+        options.json.write(document.dump(2));
     }
     return 0;
 }

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "json_output.hpp"
+
 namespace millrace::bench {
 
 struct LimitOptions {
     bool brief = false;  ///< fewer sizes and repetitions
     int rounds = 11;     ///< that must count
-    std::string json{};  ///< path of a JSON file, "-": standard output instead of the table
+    tools::JsonOutput json{};
     std::string only{};  ///< only limits whose name contains this text
 };
 

@@ -84,7 +84,8 @@ int run_link(const LinkOptions& options) {
             rates = {"shaped:10g,latency=20us"};
         }
     }
-    const bool table = options.json != "-";
+    options.json.check();
+    const bool table = !options.json.in_place_of_lines();
     if (table) {
         fmt::print("{}\n{:<28} {:<36} {:>9} {:>10}       {:>7}\n", base::describe_placement(),
                    "mode", "what", "set", "measured", "error");
@@ -106,7 +107,7 @@ int run_link(const LinkOptions& options) {
     }
     const bool all =
         std::all_of(lines.begin(), lines.end(), [](const Line& l) { return l.holds(); });
-    if (!options.json.empty()) {
+    if (options.json.wanted()) {
         nlohmann::json measurements = nlohmann::json::array();
         for (const Line& line : lines) {
             measurements.push_back({{"mode", line.mode},
@@ -118,7 +119,9 @@ int run_link(const LinkOptions& options) {
                                     {"judged", line.judged},
                                     {"holds", line.holds()}});
         }
-        write_json({{"measurements", measurements}, {"machine", describe_machine()}}, options.json);
+        const nlohmann::json document{{"measurements", measurements},
+                                      {"machine", describe_machine()}};
+        options.json.write(document.dump(2));
     }
     return all ? 0 : 1;
 }

@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "json_output.hpp"
+
 namespace millrace::bench {
 
 struct LinkOptions {
     std::string mode{};  ///< only this one; empty: a range of latencies and rates
     bool brief = false;  ///< fewer of everything
-    std::string json{};  ///< path of a JSON file, "-": standard output instead of the table
+    tools::JsonOutput json{};
 };
 
 /// Measures and prints. Exit status 0 if everything with more than 10 us of latency is within 5 %

@@ -310,7 +310,7 @@ TEST(RunBars, CallsABarThatLacksAProgramNotMeasuredAndSaysWhatToInstall) {
 TEST(RunBars, WritesWhatItMeasuredAsJson) {
     const auto path = std::filesystem::temp_directory_path() /
                       ("millrace-bars-" + std::to_string(getpid()) + ".json");
-    EXPECT_EQ(run_bars({.json = path.string()}, {bar_measuring(3, 2, Sense::at_most)}), 1);
+    EXPECT_EQ(run_bars({.json = {path.string()}}, {bar_measuring(3, 2, Sense::at_most)}), 1);
     std::ifstream file{path};
     const auto document = nlohmann::json::parse(file);
     std::filesystem::remove(path);
@@ -321,10 +321,15 @@ TEST(RunBars, WritesWhatItMeasuredAsJson) {
     EXPECT_TRUE(document["machine"].contains("kernel"));
 }
 
-TEST(RunBars, RefusesAPathThatCannotBeWritten) {
-    EXPECT_THROW(
-        run_bars({.json = "/nonexistent/bars.json"}, {bar_measuring(1, 2, Sense::at_most)}),
-        base::Error);
+TEST(RunBars, RefusesAPathThatCannotBeWrittenBeforeItMeasures) {
+    bool measured = false;
+    Bar bar = bar_measuring(1, 2, Sense::at_most);
+    bar.measure = [&measured](const RoundOptions&) {
+        measured = true;
+        return summarize({1.0});
+    };
+    EXPECT_THROW(run_bars({.json = {"/nonexistent/bars.json"}}, {bar}), base::Error);
+    EXPECT_FALSE(measured);
 }
 
 TEST(Humane, KeepsThreeFiguresThatCount) {

@@ -14,6 +14,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/verbs/device.hpp"
+#include "output.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "run.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "output.hpp"
+#include "json_output.hpp"
 
 namespace millrace::tools {
 

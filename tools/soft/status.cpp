@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/soft/survey.hpp"
+#include "output.hpp"
 
 namespace millrace::tools {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "output.hpp"
+#include "json_output.hpp"
 
 namespace millrace::tools {
 

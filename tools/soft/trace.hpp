@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "output.hpp"
+#include "json_output.hpp"
 
 namespace millrace::tools {
 
