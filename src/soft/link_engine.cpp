@@ -30,9 +30,10 @@ constexpr std::int64_t most_oversleep = 100'000;
 /// posts, waits and posts again then needs no system call to wake it.
 constexpr std::int64_t linger_slice = 200'000;
 constexpr std::int64_t linger = 2'000'000;
-/// When to look again at a queue pair that somebody else is busy with. Who holds its lock may wait
-/// for this processor, so the engine sleeps meanwhile.
-constexpr std::int64_t busy_pause = 10'000;
+/// When to look again at a queue pair that somebody else is busy with: twice as long from one look
+/// to the next. Who holds its lock may wait for a processor, which looking often would take.
+constexpr std::int64_t first_busy_pause = 10'000;
+constexpr std::int64_t longest_busy_pause = 1'000'000;
 /// After running for so long without a rest it rests, whatever is due: who posts and polls may have
 /// no other processor than this one. What was due then goes together.
 constexpr std::int64_t longest_run = 100'000;
@@ -109,7 +110,7 @@ std::int64_t LinkEngine::earliest() noexcept {
     return next;
 }
 
-LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience,
+LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience, std::int64_t busy_pause,
                                    std::uint64_t since) noexcept {
     Round round{link_never};
     const std::lock_guard guard{mutex_};
@@ -137,6 +138,7 @@ void LinkEngine::run() noexcept {
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     std::int64_t patience = 0;
     std::int64_t oversleep = 0;
+    std::int64_t busy_pause = first_busy_pause;
     std::int64_t last_active = link_now();
     std::int64_t rested = last_active;
     std::uint64_t looked_away = base::ticks();  // from when on polls tell of who is at hand
@@ -146,7 +148,8 @@ void LinkEngine::run() noexcept {
         const std::uint32_t seen = signal_.load(std::memory_order_acquire);
         if (stop_.load(std::memory_order_acquire)) break;
         const std::int64_t now = link_now();
-        const Round round = look(now, patience, looked_away);
+        const Round round = look(now, patience, busy_pause, looked_away);
+        busy_pause = round.busy ? std::min(2 * busy_pause, longest_busy_pause) : first_busy_pause;
         if (round.needed) {
             patience = patience > 2'000 ? patience / 2 : 0;
         } else if (round.attended || (slept_for_something && !round.served && round.next > now)) {

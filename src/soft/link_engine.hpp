@@ -41,7 +41,8 @@ class LinkEngine {
     };
     void run() noexcept;
     /// `since`: in ticks; who polled after it is at hand.
-    [[nodiscard]] Round look(std::int64_t now, std::int64_t patience, std::uint64_t since) noexcept;
+    [[nodiscard]] Round look(std::int64_t now, std::int64_t patience, std::int64_t busy_pause,
+                             std::uint64_t since) noexcept;
     [[nodiscard]] std::int64_t earliest() noexcept;
     /// Until `until`, or `expect` wakes. False: woken.
     [[nodiscard]] bool sleep(std::uint32_t seen, std::int64_t until) noexcept;
