@@ -8,8 +8,8 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 .PHONY: help build demo test test-kernel test-fresh test-long fuzz bench format tidy install clean
 
 JOBS ?= $(shell nproc)
-# Tests that run side by side. Many tests are two processes that poll.
-TEST_JOBS ?= $(JOBS)
+# Tests that run side by side: one more than processors, as many wait for a clock or a disk.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 PREFIX ?= /usr/local
 ARGS ?=
 
