@@ -1,17 +1,17 @@
 // The wait strategy: spin with pause, then yield, then sleep through a parker. Every wait of the
 // library goes through `wait_until`, so nothing spins blindly and nothing waits without a limit.
+// The policy alone says when the processor is given away: what is asked in between does not.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 
-#include <sched.h>
-
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "millrace/base/yielding.hpp"
 
 namespace millrace::base {
 
@@ -28,7 +28,7 @@ inline void pause() noexcept {
 /// iteration costs anything between a nanosecond and a context switch.
 struct WaitPolicy {
     std::chrono::nanoseconds spin{std::chrono::microseconds{20}};    ///< busy, with pause
-    std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then sched_yield
+    std::chrono::nanoseconds yield{std::chrono::microseconds{200}};  ///< then yielding.hpp
     /// Then sleep through the parker. False: yield until the deadline (lowest latency on an
     /// otherwise idle core, at the price of that core).
     bool sleep = true;
@@ -77,6 +77,7 @@ template <class Ready>
 Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
                   Parker& parker) {
     if (ready()) return Status::ok;
+    const WaitsByPolicy here;
     const std::uint64_t start = ticks();
     const std::uint64_t spin_ticks = ticks_in(policy.spin);
     while (ticks() - start < spin_ticks) {
@@ -89,9 +90,14 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
     }
     const std::uint64_t yield_ticks = ticks_in(policy.yield);
     const std::uint64_t yield_start = ticks();
+    Yielding yielding{yields_of_process()};
+    yielding.begin(yield_start, 0);
     while (!policy.sleep || ticks() - yield_start < yield_ticks) {
-        sched_yield();
-        count_system_call();
+        if (yielding.due(ticks())) {
+            yielding.offer();
+        } else {
+            pause();
+        }
         if (ready()) return Status::ok;
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;

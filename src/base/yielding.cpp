@@ -1,0 +1,76 @@
+// Implementation of yielding.hpp.
+#include "millrace/base/yielding.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/system_calls.hpp"
+
+namespace millrace::base {
+namespace {
+
+/// In ticks.
+struct Times {
+    /// Who comes back later has let somebody run: the call alone takes less than 1 µs.
+    std::uint64_t taken = ticks_in(std::chrono::microseconds{4});
+    std::uint64_t first_rest = ticks_in(std::chrono::microseconds{10});
+    /// What somebody who comes to need the processor waits for it at most. One call of half a
+    /// microsecond in this time is what offering it in vain costs.
+    std::uint64_t longest_rest = ticks_in(std::chrono::microseconds{320});
+};
+
+[[nodiscard]] const Times& times() noexcept {
+    static const Times instance;
+    return instance;
+}
+
+}  // namespace
+
+Yields yields_of_environment() {
+    const char* const text = std::getenv("MILLRACE_YIELD");
+    const std::string_view value = text == nullptr ? "" : text;
+    if (value.empty() || value == "auto") return Yields::as_needed;
+    if (value == "always") return Yields::always;
+    if (value == "never") return Yields::never;
+    throw Error{ErrorCode::invalid_argument, "choose when a poller yields its processor",
+                fmt::format("'{}'", value), "there is no such value",
+                "set MILLRACE_YIELD to auto, always or never"};
+}
+
+Yields yields_of_process() noexcept {
+    static const Yields instance = [] {
+        try {
+            return yields_of_environment();
+        } catch (const std::exception&) {  // who opens a device is told of it
+            return Yields::as_needed;
+        }
+    }();
+    return instance;
+}
+
+void Yielding::offer() noexcept {
+    const std::uint64_t before = ticks();
+    sched_yield();
+    count_system_call();
+    const std::uint64_t now = ticks();
+    note(now, now - before);
+}
+
+void Yielding::note(std::uint64_t now, std::uint64_t away) noexcept {
+    if (how_ == Yields::always || away >= times().taken) {
+        rest_ = 0;
+    } else {
+        rest_ = std::min(std::max(2 * rest_, times().first_rest), times().longest_rest);
+    }
+    due_ = now + rest_;
+}
+
+}  // namespace millrace::base
