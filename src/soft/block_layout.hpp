@@ -131,6 +131,11 @@ struct alignas(cache_line) FaultLine {
     std::atomic<std::uint64_t> send_reason;
     std::atomic<std::uint64_t> send_amount;
 };
+/// The two lines that posting looks at, as they lie in the block.
+struct ExecutionLines {
+    HazardLine hazard;
+    FaultLine fault;
+};
 /// What the owner has to do for the peer, bits.
 enum PeerWish : std::uint32_t {
     wish_established = 1,  ///< tell its program: the peer's first request came while it was in RTR

@@ -55,14 +55,25 @@ inline constexpr std::array<std::string_view, count_kinds> count_names{"post_sen
 class Counters {
   public:
     void add(Count what, std::uint64_t n = 1) noexcept {
-        auto& cell = cells_[static_cast<std::size_t>(what)];
-        cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+        add_to(cells_[static_cast<std::size_t>(what)], n);
     }
+    /// A call of post_send with one WRITE and nothing else: both counts by one store.
+    void add_lone_write() noexcept { add_to(lone_writes_, 1); }
     [[nodiscard]] std::uint64_t value(std::size_t index) const noexcept {
-        return cells_[index].load(std::memory_order_relaxed);
+        std::uint64_t sum = cells_[index].load(std::memory_order_relaxed);
+        if (index == static_cast<std::size_t>(Count::post_send) ||
+            index == static_cast<std::size_t>(Count::write)) {
+            sum += lone_writes_.load(std::memory_order_relaxed);
+        }
+        return sum;
     }
 
   private:
+    static void add_to(std::atomic<std::uint64_t>& cell, std::uint64_t n) noexcept {
+        cell.store(cell.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+    }
+
+    std::atomic<std::uint64_t> lone_writes_{0};
     std::array<std::atomic<std::uint64_t>, count_kinds> cells_{};
 };
 

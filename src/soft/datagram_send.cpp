@@ -231,8 +231,7 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             flushed = true;
             continue;
         }
-        const std::uint32_t flags =
-            wr->send_flags | (qp_.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+        const std::uint32_t flags = wr->send_flags | qp_.always;
         const ibv_wc_status status = run(*wr, flags, index);
         if (status == IBV_WC_SUCCESS) [[likely]]
             continue;

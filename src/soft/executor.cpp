@@ -102,7 +102,7 @@ void Executor::disconnect() noexcept {
     }
     receiver_word_ = no_word;
     sender_word_ = no_word;
-    longest_ = max_message_bytes;
+    limit_messages(max_message_bytes);
     claimed_ = 0;
     abandoned_ = false;
     rung_send_ = RungEpoch{};
@@ -113,11 +113,14 @@ void Executor::disconnect() noexcept {
     connected_ = false;
 }
 
+void Executor::limit_messages(std::uint32_t longest) noexcept {
+    longest_ = longest;
+    longest_inline_ = std::min(longest, sender_.end.block.inline_bytes);
+}
+
 void Executor::forget(Side& side) noexcept {
     for (CachedRegion& cached : side.cache) {
-        cached = CachedRegion{0,          0,       0, false, RegionKind::private_memory,
-                              &no_region, no_word, 0, 0,     nullptr,
-                              nullptr,    {}};
+        cached = CachedRegion{.live = &no_region};
     }
 }
 
@@ -149,7 +152,7 @@ bool Executor::receiver_changed(std::uint64_t word) noexcept {
     if (!verify(receiver_, sender_, word)) return false;
     const Reason way = compare_paths(path_of(sender_), path_of(receiver_), reliable_);
     if (way.kind != ReasonKind::none && way.kind != ReasonKind::other_mtu) return false;
-    longest_ = way.kind == ReasonKind::none ? max_message_bytes : longest_message(way);
+    limit_messages(way.kind == ReasonKind::none ? max_message_bytes : longest_message(way));
     receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
     receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
     if (state == IBV_QPS_RTR) {
@@ -228,18 +231,15 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     // Read once: what is checked must be what is mapped, whatever the owner does meanwhile.
     const auto facts = read_region(*entry, key);
     if (!facts) return nullptr;
-    CachedRegion found{key,
-                       facts->access,
-                       facts->pd,
-                       write,
-                       static_cast<RegionKind>(facts->kind),
-                       &entry->key_word,
-                       key_word_of(key),
-                       facts->iova,
-                       facts->length,
-                       nullptr,
-                       nullptr,
-                       {}};
+    CachedRegion found{.key = key,
+                       .access = facts->access,
+                       .live = &entry->key_word,
+                       .word = key_word_of(key),
+                       .iova = facts->iova,
+                       .length = facts->length,
+                       .pd = facts->pd,
+                       .writable = write,
+                       .kind = static_cast<RegionKind>(facts->kind)};
     if (found.kind == RegionKind::nothing) {
         found.base.pid = nowhere;
         found.writable = true;
@@ -269,9 +269,15 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
     if ((found.access & access_window) == 0) {
         found.access |= access_local;
         found.read_from = found.base.direct;
+        if (found.read_from != nullptr) found.readable_length = found.length;
+        if (found.writable && (found.access & IBV_ACCESS_LOCAL_WRITE) != 0) {
+            found.receive_to = found.base.direct;
+            found.receivable_length = found.readable_length;
+        }
     }
     if (found.writable && (found.access & IBV_ACCESS_REMOTE_WRITE) != 0) {
         found.write_to = found.base.direct;
+        if (found.write_to != nullptr) found.writable_length = found.length;
     }
     slot = found;
     return &slot;
@@ -625,7 +631,7 @@ Progress Executor::run_as(const Request& request) noexcept {
 Progress Executor::run(const Request& request) noexcept { return run_as<false>(request); }
 
 Progress Executor::drop(const Request& request, Progress progress) noexcept {
-    std::array<Piece, max_sges> local;
+    Pieces local;
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     if (progress == Progress::failed) {
@@ -648,7 +654,7 @@ Progress Executor::drop(const Request& request, Progress progress) noexcept {
 
 Progress Executor::lose(const Request& request, std::uint64_t landing) noexcept {
     constexpr std::uint32_t needed = IBV_ACCESS_REMOTE_WRITE;
-    std::array<Piece, max_sges> local;
+    Pieces local;
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     Piece remote;
@@ -682,7 +688,7 @@ Progress Executor::attempt(const Request& request) noexcept {
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
     }
 
-    std::array<Piece, max_sges> local;
+    Pieces local;
     std::uint32_t local_count = 0;
     std::uint64_t total = 0;
     const bool reads = request.opcode == IBV_WR_RDMA_READ;
@@ -711,7 +717,7 @@ Progress Executor::attempt(const Request& request) noexcept {
     const PoolSlot* slot = nullptr;
     if (pooled && !claim_receive(receive, slot)) return Progress::no_receive;
 
-    std::array<Piece, max_sges> remote;
+    Pieces remote;
     std::uint32_t remote_count = 0;
     if (consumes && request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
         std::uint64_t room = 0;
@@ -846,6 +852,53 @@ Progress Executor::attempt(const Request& request) noexcept {
     return Progress::done;
 }
 
+bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
+                            std::uint32_t slot) noexcept {
+    if (receiver_state_->load(std::memory_order_acquire) - receiver_word_ > receiving_states)
+        [[unlikely]] {
+        return false;
+    }
+    const BlockView& block = receiver_.end.block;
+    const std::uint32_t position = block.consumed->position.load(std::memory_order_relaxed);
+    // Our own receives and those of a pool are found otherwise; none, as far as we have seen.
+    if (receiver_.end.mine || receiver_.end.pool ||
+        receive_tail_ - position - 1 > block.receive_mask)
+        return false;
+    const ReceiveEntry* const entry = block.receive_entry(position);
+    if (load_once(entry->sges) != 1) return false;
+    ibv_sge room;
+    load_sges(reinterpret_cast<const std::uint64_t*>(entry + 1), 1, &room);
+    const ibv_sge& piece = *wr.sg_list;
+    const std::uint64_t length = piece.length;
+    const CachedRegion& target = cached(receiver_, room.lkey);
+    const std::uint64_t to = room.addr - target.iova;
+    if (length == 0 || length > longest_ || length > room.length || !valid(target, room.lkey) ||
+        !lies_within(to, room.length, target.receivable_length)) {
+        return false;
+    }
+    Way way{target.receive_to + to, reinterpret_cast<const std::byte*>(piece.addr), length};
+    std::uint32_t ours = 0;
+    if ((flags & IBV_SEND_INLINE) == 0) {
+        ours = piece.lkey;
+        const CachedRegion& source = cached(sender_, ours);
+        const std::uint64_t at = piece.addr - source.iova;
+        if (!valid(source, ours) || !lies_within(at, length, source.readable_length)) return false;
+        way.from = source.read_from + at;
+    }
+    if (way.overlaps()) return false;
+    hazard_->name(ours, room.lkey);
+    if (way.to != way.from) copy_in_order(way.to, way.from, length);
+    counters_->add(Count::send);
+    const bool immediate = wr.opcode == IBV_WR_SEND_WITH_IMM;
+    complete_receive(position, piece.length, immediate ? wr.imm_data : 0,
+                     (immediate ? completion_immediate : 0U) |
+                         ((flags & IBV_SEND_SOLICITED) != 0 ? completion_solicited : 0U));
+    if ((flags & IBV_SEND_SIGNALED) != 0) complete_send(slot, piece.length);
+    // The peer wrote it long ago. By the time of the next SEND it is here.
+    __builtin_prefetch(block.receive_entry(position + 1));
+    return true;
+}
+
 // --- windows ------------------------------------------------------------------------------------
 
 std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
@@ -891,7 +944,7 @@ std::uint64_t Executor::address_at_owner(const Side& side, std::uint32_t key,
 template <bool in_steps>
 Progress Executor::attempt_atomic(const Request& request) noexcept {
     constexpr std::uint64_t size = sizeof(std::uint64_t);
-    std::array<Piece, max_sges> local;
+    Pieces local;
     std::uint32_t local_count = 0;
     std::uint64_t total = 0;
     if (!gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total)) {
@@ -1073,7 +1126,7 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
 std::optional<std::uint64_t> Executor::checksum_of_source(const PendingEntry& entry) noexcept {
     Request request{};
     EntrySges sges;
-    std::array<Piece, max_sges> pieces;
+    Pieces pieces;
     std::uint32_t count = 0;
     std::uint64_t total = 0;
     if (!connected_ || !unpack(entry, request, sges) || (request.flags & IBV_SEND_INLINE) != 0 ||

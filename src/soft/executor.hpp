@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "block_layout.hpp"
 #include "copy_in_order.hpp"
@@ -138,56 +139,83 @@ class Executor {
     /// After `progress` ended a run: could it go on now?
     [[nodiscard]] bool could_go_on(Progress progress) noexcept;
 
+    /// Where the bytes of a WRITE go to, and where they are.
+    struct Way {
+        std::byte* to;
+        const std::byte* from;
+        std::uint64_t length;
+        /// Some bytes lie in both, and not in the same place.
+        [[nodiscard]] bool overlaps() const noexcept {
+            return from < to + length && to < from + length && to != from;
+        }
+    };
     /// The most frequent request of all, a WRITE of one piece between memory that is mapped here,
-    /// with keys seen before: done, or false with nothing done (then `run` decides). The hazard
-    /// names both keys.
-    [[nodiscard]] bool write_at_once(const ibv_send_wr& wr, std::uint32_t flags,
-                                     std::uint32_t slot) noexcept {
-        const ibv_sge& sge = wr.sg_list[0];
-        const std::uint64_t length = sge.length;
+    /// with keys seen before: the way of its bytes, all checked; or false (then `run` decides). The
+    /// hazard names both keys.
+    [[nodiscard, gnu::always_inline]] bool find_way(const ibv_send_wr& wr,
+                                                    Way& way) const noexcept {
         if (receiver_state_->load(std::memory_order_acquire) - receiver_word_ > receiving_states)
             [[unlikely]] {
             return false;
         }
+        const ibv_sge& piece = *wr.sg_list;
+        const std::uint64_t length = way.length = piece.length;
         const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
+        if (!valid(target, wr.wr.rdma.rkey)) [[unlikely]]
+            return false;
         const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
-        if (!valid(target, wr.wr.rdma.rkey) || target.write_to == nullptr || to > target.length ||
-            length > target.length - to || length > longest_ ||
+        if (!lies_within(to, length, target.writable_length) ||
             (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
             [[unlikely]] {
             return false;
         }
-        const std::byte* from = reinterpret_cast<const std::byte*>(sge.addr);
-        if ((flags & IBV_SEND_INLINE) == 0) {
-            const CachedRegion& source = cached(sender_, sge.lkey);
-            const std::uint64_t at = sge.addr - source.iova;
-            if (!valid(source, sge.lkey) || source.read_from == nullptr || at > source.length ||
-                length > source.length - at) [[unlikely]] {
+        way.to = target.write_to + to;
+        if ((wr.send_flags & IBV_SEND_INLINE) != 0) [[likely]] {
+            if (length > longest_inline_) [[unlikely]]
                 return false;
-            }
-            from = source.read_from + at;
-        }
-        std::byte* const target_bytes = target.write_to + to;
-        if (target_bytes < from + length && from < target_bytes + length) [[unlikely]] {
-            // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
-            if (target_bytes != from) return false;
+            way.from = reinterpret_cast<const std::byte*>(piece.addr);
         } else {
-            copy_in_order(target_bytes, from, length);
-        }
-        if (target_bytes == stream_end_) {
-            if (length <= largest_fetched_ahead) {
-                fetch_lines_ahead(target_bytes, length);
-            } else {
-                fetch_lines_of_next(target_bytes + length, length);
-            }
-        }
-        stream_end_ = target_bytes + length;
-        counters_->add(Count::write);
-        if ((flags & IBV_SEND_SIGNALED) != 0) {
-            complete_send(slot, static_cast<std::uint32_t>(length));
+            const CachedRegion& source = cached(sender_, piece.lkey);
+            if (!valid(source, piece.lkey)) [[unlikely]]
+                return false;
+            const std::uint64_t at = piece.addr - source.iova;
+            if (!lies_within(at, length, source.readable_length) || length > longest_) [[unlikely]]
+                return false;
+            way.from = source.read_from + at;
         }
         return true;
     }
+    /// After such a WRITE of `length` bytes to `to`: asks for the lines of the next one.
+    [[gnu::always_inline]] void look_ahead(const std::byte* to, std::uint64_t length) noexcept {
+        if (to == stream_end_) {
+            if (length <= largest_fetched_ahead) {
+                fetch_lines_ahead(to, length);
+            } else {
+                fetch_lines_of_next(to + length, length);
+            }
+        }
+        stream_end_ = to + length;
+    }
+    /// The whole of it: done, or false with nothing done.
+    [[nodiscard]] bool write_at_once(const ibv_send_wr& wr, std::uint32_t flags,
+                                     std::uint32_t slot) noexcept {
+        Way way;
+        // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
+        if (!find_way(wr, way) || way.overlaps()) [[unlikely]]
+            return false;
+        if (way.to != way.from) copy_in_order(way.to, way.from, way.length);
+        look_ahead(way.to, way.length);
+        counters_->add(Count::write);
+        if ((flags & IBV_SEND_SIGNALED) != 0) {
+            complete_send(slot, static_cast<std::uint32_t>(way.length));
+        }
+        return true;
+    }
+
+    /// The same of a SEND of one piece, without or with an immediate, to a receive of one piece in
+    /// the peer's own receive queue. The hazard names nothing yet.
+    [[nodiscard]] bool send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
+                                    std::uint32_t slot) noexcept;
 
     /// Runs one request up to its completions. `no_receive`, `no_peer` and `gone` leave everything
     /// as it was; `failed` has told the receiver (fault word), not the sender. An unreliable one
@@ -236,18 +264,22 @@ class Executor {
 
   private:
     struct alignas(128) CachedRegion {  // found by a shift
-        std::uint32_t key;
-        std::uint32_t access;
-        std::uint32_t pd;
-        bool writable;
-        RegionKind kind;
+        std::uint32_t key = 0;
+        std::uint32_t access = 0;
         const std::atomic<std::uint64_t>* live;  ///< holds `word` while the key is valid
-        std::uint64_t word;
-        std::uint64_t iova;
-        std::uint64_t length;
-        std::byte* write_to;         ///< the first byte, if peers may write and it is mapped
-        const std::byte* read_from;  ///< the first byte, if it is mapped
-        Reach base;
+        std::uint64_t word = no_word;
+        std::uint64_t iova = 0;
+        std::byte* write_to = nullptr;         ///< the first byte, if peers may write and it is
+        std::uint64_t writable_length = 0;     ///< mapped: else 0
+        const std::byte* read_from = nullptr;  ///< the first byte, if it is mapped:
+        std::uint64_t readable_length = 0;     ///< else 0
+        std::byte* receive_to = nullptr;       ///< the first byte, if receives may lie in it and it
+        std::uint64_t receivable_length = 0;   ///< is mapped: else 0
+        std::uint64_t length = 0;
+        std::uint32_t pd = 0;
+        bool writable = false;
+        RegionKind kind = RegionKind::private_memory;
+        Reach base{};
     };
     /// The peer's page in which completions of one of its sub-rings are announced.
     struct Announcement {
@@ -269,12 +301,39 @@ class Executor {
         std::uint32_t key;  ///< 0: of no region
     };
 
+    /// Room for the pieces of a request, of which only those that it has are ever set: 30 of them
+    /// would take longer than most requests do.
+    class Pieces {
+      public:
+        [[nodiscard]] Piece* data() noexcept { return reinterpret_cast<Piece*>(room_); }
+        [[nodiscard]] Piece& operator[](std::size_t at) noexcept { return data()[at]; }
+
+      private:
+        alignas(Piece) std::byte room_[max_sges * sizeof(Piece)];
+    };
+
     static void forget(Side& side) noexcept;
+    void limit_messages(std::uint32_t longest) noexcept;
     [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
         return side.end.mine ? *side.end.path : *side.end.block.path;
     }
     [[nodiscard]] static CachedRegion& cached(Side& side, std::uint32_t key) noexcept {
-        return side.cache[index_of_key(key) % side.cache.size()];
+        return const_cast<CachedRegion&>(cached(std::as_const(side), key));
+    }
+    [[nodiscard]] static const CachedRegion& cached(const Side& side, std::uint32_t key) noexcept {
+        // side.cache[index_of_key(key) % side.cache.size()], by one shift.
+        static_assert(sizeof(CachedRegion) == 128 && index_of_key(1U << 8) == 1);
+        const std::size_t offset =
+            (std::size_t{key} >> 1) & ((std::tuple_size_v<decltype(side.cache)> - 1) * 128);
+        return *reinterpret_cast<const CachedRegion*>(
+            reinterpret_cast<const std::byte*>(side.cache.data()) + offset);
+    }
+    [[nodiscard]] static bool lies_within(std::uint64_t offset, std::uint64_t bytes,
+                                          std::uint64_t length) noexcept {
+        const std::uint64_t end = offset + bytes;
+        if (end < offset) [[unlikely]]
+            return false;
+        return end <= length;
     }
     [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
         return region.key == key && region.live->load(std::memory_order_acquire) == region.word;
@@ -414,7 +473,8 @@ class Executor {
     std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS or SQD
     const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
     std::atomic<std::uint32_t> own_access_{0};
-    std::uint32_t longest_ = max_message_bytes;  ///< longer messages do not arrive
+    std::uint64_t longest_ = max_message_bytes;  ///< longer messages do not arrive
+    std::uint64_t longest_inline_ = 0;           ///< nor are more bytes posted inline
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     RungEpoch rung_send_;

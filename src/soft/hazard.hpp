@@ -42,6 +42,15 @@ struct Hazard {
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint64_t> named[named_pairs];
 
+    /// From here on the thread executes, in the regions of `names`. What it got it gives to `end`.
+    [[nodiscard]] std::uint64_t begin(bool asymmetric, std::uint64_t names) noexcept {
+        named[0].store(names, std::memory_order_release);
+        const std::uint64_t odd = word.load(std::memory_order_relaxed) | 1;
+        word.store(odd, std::memory_order_release);
+        light_fence(asymmetric);
+        return odd;
+    }
+    void end(std::uint64_t odd) noexcept { word.store(odd + 1, std::memory_order_release); }
     /// The most frequent case: at most one region at either end.
     void name(std::uint32_t sender, std::uint32_t receiver) noexcept {
         named[0].store(name_pair(sender, receiver), std::memory_order_release);
@@ -93,13 +102,9 @@ class FencedKey {
 class HazardScope {
   public:
     HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any) noexcept
-        : word_{hazard.word}, odd_{word_.load(std::memory_order_relaxed) | 1} {
-        hazard.named[0].store(names, std::memory_order_release);
-        word_.store(odd_, std::memory_order_release);
-        light_fence(asymmetric);
-    }
+        : hazard_{hazard}, odd_{hazard.begin(asymmetric, names)} {}
     ~HazardScope() {
-        if (odd_ != kept) word_.store(odd_ + 1, std::memory_order_release);
+        if (odd_ != kept) hazard_.end(odd_);
     }
     /// The hazard outlives this, and there is none after it.
     void keep() noexcept { odd_ = kept; }
@@ -109,7 +114,7 @@ class HazardScope {
   private:
     static constexpr std::uint64_t kept = 0;
 
-    std::atomic<std::uint64_t>& word_;
+    Hazard& hazard_;
     std::uint64_t odd_;
 };
 

@@ -1,6 +1,9 @@
 // Posting: ibv_post_send and ibv_post_recv of the soft device. The poster executes at the doorbell
 // while nothing waits; what cannot run yet goes to the pending ring. docs/soft-device.md.
+#include <array>
+#include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -152,7 +155,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             error = EINVAL;
             break;
         }
-        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity) {
+        if (!qp.is_free(slot)) {
             error = ENOMEM;
             break;
         }
@@ -160,8 +163,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
         } else {
-            const std::uint32_t flags =
-                wr->send_flags | (qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U);
+            const std::uint32_t flags = wr->send_flags | qp.always;
             // On a shaped link, completions are the link's to write.
             const std::uint32_t own_flags =
                 qp.link == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
@@ -177,7 +179,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (error != 0) *bad = wr;
     if (deferred) {
-        qp.direct = false;
+        qp.execute_at_once(false);
         // Published, then looked: the peer's post_recv does it the other way round. What is still
         // in flight is looked at again when it is due.
         if (qp.link != nullptr) {
@@ -221,9 +223,74 @@ std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
     return error;
 }
 
-int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
-    auto& qp = *static_cast<QueuePair*>(public_qp);
-    base::telling_peers();
+namespace {
+
+/// Of those that the executor has a short way for?
+[[nodiscard]] bool executes_at_once(const ibv_send_wr& wr) noexcept {
+    const unsigned opcode = raw_opcode(wr);
+    return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+/// Nothing but one WRITE of one piece?
+[[nodiscard]] bool is_lone_write(const ibv_send_wr& wr) noexcept {
+    // Both fields by one comparison.
+    using Two = std::array<std::int32_t, 2>;
+    static_assert(offsetof(ibv_send_wr, opcode) == offsetof(ibv_send_wr, num_sge) + 4);
+    std::uint64_t kind;
+    std::memcpy(&kind, &wr.num_sge, sizeof kind);
+    return kind == std::bit_cast<std::uint64_t>(Two{1, IBV_WR_RDMA_WRITE}) && wr.next == nullptr;
+}
+
+// Of a lone WRITE, with send_lock entered. What would be kept over more than a few lines costs a
+// register that has to be saved: it is read again instead.
+
+void end_lone_write(QueuePair& qp) noexcept {
+    Hazard& hazard = qp.lines_at_once->hazard.send;
+    hazard.end(hazard.word.load(std::memory_order_relaxed));
+}
+
+/// Begins its hazard and finds its way and its slot. False: nothing has happened.
+[[nodiscard, gnu::always_inline]] inline bool begin_lone_write(QueuePair& qp, const ibv_send_wr& wr,
+                                                               Executor::Way& way) noexcept {
+    ExecutionLines* const lines = qp.lines_at_once;
+    if (lines == nullptr || lines->fault.receive.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        return false;
+    static_cast<void>(lines->hazard.send.begin(true, name_pair(wr.sg_list->lkey, wr.wr.rdma.rkey)));
+    if (qp.own.find_way(wr, way)) [[likely]] {
+        // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
+        if (!way.overlaps()) [[likely]] {
+            const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+            if (qp.is_free(slot)) [[likely]] {
+                SentSlot& sent = qp.sent[slot & qp.send_mask];
+                sent.wr_id = wr.wr_id;
+                sent.opcode = IBV_WC_RDMA_WRITE;
+                // Before it runs: the completion may be polled by another thread at once.
+                qp.send_tail.store(slot + 1, std::memory_order_release);
+                return true;
+            }
+        }
+    }
+    end_lone_write(qp);
+    return false;
+}
+
+/// Its end where its copy or its completion takes a call.
+[[gnu::noinline]] int finish_lone_write(QueuePair& qp, const ibv_send_wr& wr, std::byte* to,
+                                        const std::byte* from) noexcept {
+    const std::uint32_t length = wr.sg_list->length;
+    if (to != from) copy_in_order(to, from, length);
+    qp.own.look_ahead(to, length);
+    if (((wr.send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - 1;
+        qp.own.complete_send(slot & qp.send_mask, length);
+    }
+    end_lone_write(qp);
+    qp.counters.add_lone_write();
+    qp.send_lock.leave_often();
+    return 0;
+}
+
+[[gnu::noinline]] int post_any(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     qp.send_lock.lock_often();
     qp.counters.add(Count::post_send);
     int error = 0;
@@ -237,19 +304,18 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         }
         wr = nullptr;
     }
-    const std::uint32_t always = qp.all_signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
     for (; wr != nullptr; wr = wr->next) {
-        const std::uint32_t flags = wr->send_flags | always;
-        const bool one_write =
-            raw_opcode(*wr) == IBV_WR_RDMA_WRITE && wr->num_sge == 1 &&
+        const std::uint32_t flags = wr->send_flags | qp.always;
+        const bool one_piece =
+            wr->num_sge == 1 && executes_at_once(*wr) &&
             ((flags & IBV_SEND_INLINE) == 0 || wr->sg_list[0].length <= qp.inline_bytes);
-        if (!one_write && !well_formed(qp, *wr)) [[unlikely]] {
+        if (!one_piece && !well_formed(qp, *wr)) [[unlikely]] {
             *bad = wr;
             error = EINVAL;
             break;
         }
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (slot - qp.send_head.load(std::memory_order_acquire) >= qp.send_capacity) [[unlikely]] {
+        if (!qp.is_free(slot)) [[unlikely]] {
             *bad = wr;
             error = ENOMEM;
             break;
@@ -258,10 +324,14 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
         qp.sent[index] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
-        if (one_write) [[likely]] {
+        if (one_piece && raw_opcode(*wr) == IBV_WR_RDMA_WRITE) [[likely]] {
             const HazardScope scope{qp.block.hazard->send, qp.asymmetric,
                                     name_pair(wr->sg_list[0].lkey, wr->wr.rdma.rkey)};
             if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
+                continue;
+        } else if (one_piece) {
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+            if (qp.own.send_at_once(*wr, flags, index)) [[likely]]
                 continue;
         }
         const Progress progress = run_one(qp, *wr, flags, index);
@@ -286,12 +356,43 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     return error;
 }
 
+}  // namespace
+
+/// The most frequent call is done here, without a call and without saving a register; whatever is
+/// more than that, or is not yet known, by `post_any`.
+int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    base::telling_peers();
+    if (wr != nullptr && is_lone_write(*wr) && qp.send_lock.enter_often()) {
+        Executor::Way way;
+        if (begin_lone_write(qp, *wr, way)) [[likely]] {
+            if (((wr->send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
+                return finish_lone_write(qp, *wr, way.to, way.from);
+            }
+            if (way.length == 8 && is_copied_in_words(way.to, 8)) {
+                copy_words_in_order(way.to, way.from, 8);  // flags and counters
+            } else if (is_copied_in_words(way.to, way.length) && way.to != way.from) {
+                copy_words_in_order(way.to, way.from, way.length);
+            } else {
+                return finish_lone_write(qp, *wr, way.to, way.from);
+            }
+            qp.own.look_ahead(way.to, way.length);
+            end_lone_write(qp);
+            qp.counters.add_lone_write();
+            qp.send_lock.leave_often();
+            return 0;
+        }
+        qp.send_lock.leave_often();
+    }
+    return post_any(qp, wr, bad);
+}
+
 int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     auto& qp = *static_cast<QueuePair*>(public_qp);
     if (qp.pool != nullptr) [[unlikely]]
         return post_pooled_recv(qp, wr, bad);
     int error = 0;
-    qp.receive_lock.lock();
+    qp.receive_lock.lock_often();
     const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
     std::uint32_t tail = before;
     const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);

@@ -306,7 +306,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
 }
 
 void QueuePair::await_executors() noexcept {
-    direct = false;
+    execute_at_once(false);
     forget_local();
     settled = false;
     erring = true;
@@ -332,7 +332,7 @@ bool QueuePair::end_send_error() noexcept {
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
     set_state(IBV_QPS_RTS);
-    direct = own.connected() && link == nullptr;
+    execute_at_once(own.connected() && link == nullptr);
     if (link != nullptr) link->restart();
     if (flights != nullptr) flights->restart();
     return true;
@@ -573,7 +573,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     const std::uint32_t waiting = pending_count();
     if (executable_count() == 0) {
-        direct = link == nullptr && waiting == 0 && state == IBV_QPS_RTS;
+        execute_at_once(link == nullptr && waiting == 0 && state == IBV_QPS_RTS);
         stall = Progress::done;
         return;
     }
@@ -960,7 +960,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->as_posted = qp->block;
         qp->as_posted.receive_queue = qp->own_receives.get();
         qp->as_posted.pending_ring = qp->own_pending.get();
-        qp->all_signaled = attributes->sq_sig_all != 0;
+        qp->always = attributes->sq_sig_all != 0 ? unsigned{IBV_SEND_SIGNALED} : 0U;
         qp->send_mask = geometry.send_entries - 1;
         qp->send_capacity = cap.max_send_wr == 0 ? 0 : send_slots;
         qp->send_sges = geometry.send_sges;
@@ -1075,7 +1075,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     }
     {
         const std::lock_guard guard{qp->send_lock};
-        qp->direct = false;
+        qp->execute_at_once(false);
         ++qp->connection;  // what peers know of it is no longer true
         qp->set_state(IBV_QPS_RESET);
     }

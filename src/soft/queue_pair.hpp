@@ -52,13 +52,16 @@ struct QueuePair : ExtendableQueuePair {
     // --- the send side; guarded by send_lock ---
     alignas(cache_line) ThreadLock send_lock;
     bool direct = false;  ///< RTS and nothing pending: post_send executes at once
-    bool all_signaled = false;
+    /// Ours, while that is so and light fences will do; else null.
+    ExecutionLines* lines_at_once = nullptr;
+    std::uint32_t always = 0;   ///< flags of every request: IBV_SEND_SIGNALED, or none
     std::uint32_t opcodes = 0;  ///< one bit per ibv_wr_opcode that may be posted now
     std::uint32_t send_mask = 0;
     std::uint32_t send_capacity = 0;
     std::uint32_t send_sges = 0;
     std::uint32_t inline_bytes = 0;
     std::atomic<std::uint32_t> send_tail{first_position};
+    std::uint32_t send_end = first_position;  ///< up to there slots are known to be free
     std::unique_ptr<SentSlot[]> sent;
     std::deque<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
     BlockView block;
@@ -70,11 +73,14 @@ struct QueuePair : ExtendableQueuePair {
 
     // --- where the pollers are; written with the completion queue's lock ---
     alignas(cache_line) std::atomic<std::uint32_t> send_head{first_position};  ///< oldest slot
+    std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
+    /// An executor did not leave a region in time, and its connection is to be broken.
+    std::atomic<bool> given_up{false};
     CompletionSource send_source;
     CompletionSource receive_source;
 
     // --- the receive side; guarded by receive_lock ---
-    alignas(cache_line) SpinLock receive_lock;
+    alignas(cache_line) ThreadLock receive_lock;
     std::uint32_t receive_mask = 0;
     std::uint32_t receive_capacity = 0;
     std::uint32_t receive_sges = 0;
@@ -148,9 +154,6 @@ struct QueuePair : ExtendableQueuePair {
     ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;  ///< of the first flushed send
     std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
     std::atomic<bool> established_told{false};
-    std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
-    /// An executor did not leave a region in time, and its connection is to be broken.
-    std::atomic<bool> given_up{false};
     /// A stopped executor never let go: what was registered up to here may still be copied.
     std::atomic<bool> broken{false};
     std::uint64_t broken_at = 0;
@@ -158,6 +161,18 @@ struct QueuePair : ExtendableQueuePair {
     /// The soft device's lot after everything: pending work, faults, deaths, timers. Called by the
     /// poller of either completion queue; passes over what another thread is busy with.
     void service() noexcept;
+
+    /// Has `service` nothing to do, but to hear of the peer's death? Without locks; it may be wrong
+    /// for a moment.
+    [[nodiscard]] bool is_quiet() noexcept {
+        const FaultLine& fault = *block.fault;
+        return std::atomic_ref{direct}.load(std::memory_order_relaxed) && pool == nullptr &&
+               (fault.receive.load(std::memory_order_relaxed) |
+                fault.send.load(std::memory_order_relaxed) |
+                fault.wishes.load(std::memory_order_relaxed)) == 0 &&
+               !corrupt.load(std::memory_order_relaxed) &&
+               !given_up.load(std::memory_order_relaxed);
+    }
 
     /// What is due on a shaped link has happened when this returns. Waits for other threads.
     void catch_up() noexcept;
@@ -245,6 +260,22 @@ struct QueuePair : ExtendableQueuePair {
                                       pending->tail.load(std::memory_order_relaxed)) [[unlikely]] {
             run_peer_pending();
         }
+    }
+
+    /// Is the slot at `tail`, the next one, free? Looks where the poller is only when it must. With
+    /// send_lock.
+    [[nodiscard]] bool is_free(std::uint32_t tail) noexcept {
+        if (tail != send_end) [[likely]]
+            return true;
+        send_end = send_head.load(std::memory_order_acquire) + send_capacity;
+        return tail != send_end;
+    }
+    /// Sets `direct`. With send_lock.
+    void execute_at_once(bool now) noexcept {
+        std::atomic_ref{direct}.store(now, std::memory_order_relaxed);
+        static_assert(offsetof(ExecutionLines, fault) == cache_line);
+        lines_at_once =
+            now && asymmetric ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
     }
 
     /// Writes state, for the peer and for the program.

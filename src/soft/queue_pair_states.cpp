@@ -219,6 +219,7 @@ void clear(QueuePair& qp) noexcept {
     clear_source(qp.send_source);
     clear_source(qp.receive_source);
     qp.send_tail.store(first_position, std::memory_order_relaxed);
+    qp.send_end = first_position;
     qp.send_head.store(first_position, std::memory_order_relaxed);
     qp.receive_tail.store(first_position, std::memory_order_relaxed);
     qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
@@ -250,7 +251,7 @@ int to_reset(QueuePair& qp) noexcept {
     if (qp.state_now() == IBV_QPS_RESET) return 0;
     {
         const std::lock_guard guard{qp.send_lock};
-        qp.direct = false;
+        qp.execute_at_once(false);
         ++qp.connection;  // what peers know of it is no longer true
         if (qp.flights != nullptr) {
             qp.flights->ground(link_now());
@@ -336,8 +337,8 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.show_pending();
             heavy_fence();  // published, then looked: the peer's post_recv does it the other way
         }
-        qp.direct = to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
-                    qp.pending_count() == 0;
+        qp.execute_at_once(to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
+                           qp.pending_count() == 0);
         if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         if (held_back && qp.link != nullptr) qp.link->expect();

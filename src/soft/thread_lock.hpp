@@ -43,6 +43,21 @@ class ThreadLock {
     void lock() noexcept {
         if (!enter()) lock_common();
     }
+    /// The owner's way alone, for a few instructions that end with `leave_often`, and not `unlock`.
+    /// False to any other thread, and to an owner whose privilege is gone: it holds nothing.
+    [[nodiscard]] bool enter_often() noexcept {
+        if (owner_.load(std::memory_order_relaxed) != this_thread()) [[unlikely]]
+            return false;
+        inside_.store(true, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if (revoked_.load(std::memory_order_relaxed)) [[unlikely]] {
+            leave_often();
+            return false;
+        }
+        std::atomic_signal_fence(std::memory_order_acquire);
+        return true;
+    }
+    void leave_often() noexcept { inside_.store(false, std::memory_order_release); }
     /// False also if this thread holds it.
     [[nodiscard]] bool try_lock() noexcept {
         if (owner_.load(std::memory_order_relaxed) == this_thread()) {
@@ -81,14 +96,7 @@ class ThreadLock {
     }
 
     [[nodiscard]] bool enter() noexcept {
-        if (owner_.load(std::memory_order_relaxed) != this_thread()) return false;
-        inside_.store(true, std::memory_order_relaxed);
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (revoked_.load(std::memory_order_relaxed)) [[unlikely]] {
-            inside_.store(false, std::memory_order_release);
-            return false;
-        }
-        std::atomic_signal_fence(std::memory_order_acquire);
+        if (!enter_often()) return false;
         entered_ = true;
         return true;
     }
