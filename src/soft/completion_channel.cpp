@@ -244,7 +244,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
         errno = EINVAL;
         return nullptr;
     }
-    auto* cq = new (std::nothrow) CompletionQueue{};
+    auto* cq = new (std::nothrow) CompletionQueue{context_of(context)->yields};
     if (cq == nullptr) {
         errno = ENOMEM;
         return nullptr;

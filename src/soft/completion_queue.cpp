@@ -195,12 +195,25 @@ void CompletionQueue::service() noexcept {
     }
 }
 
-void CompletionQueue::service_some() noexcept {
-    turns.some([this](CompletionSource& source) {
-        if (source.qp->on_link != nullptr) source.qp->on_link->note_poll(last_service);
-        if (source.send || source.qp->send_cq != this) source.qp->service();
+bool CompletionQueue::service_some() noexcept {
+    bool served = turns.by_bits();  // `refresh` may take something in
+    const std::uint64_t deaths = owner->process->deaths();
+    turns.some([&](CompletionSource& source) {
+        QueuePair& qp = *source.qp;
+        if (!(source.send || qp.send_cq != this) || qp.is_quiet(deaths)) return;
+        const base::Uncancelled held;
+        if (qp.on_link != nullptr) qp.on_link->note_poll(last_service);
+        qp.service();
+        served = true;
     });
     turns.refresh();
+    return served;
+}
+
+bool CompletionQueue::look_around(std::uint64_t now) noexcept {
+    last_service = now;
+    owner->process->tend(now);
+    return service_some();
 }
 
 bool CompletionQueue::event_due() const noexcept {
@@ -262,19 +275,48 @@ bool CompletionQueue::take_event() noexcept {
 
 namespace {
 
+/// Not while the library waits by a policy of its own.
+[[nodiscard, gnu::noinline]] bool may_yield() noexcept { return !base::WaitsByPolicy::here(); }
+
+/// Without the lock; only what it learns is noted with it.
+[[gnu::noinline]] void offer_processor(CompletionQueue& cq) noexcept {
+    const std::uint64_t before = base::ticks();
+    sched_yield();
+    base::count_system_call();
+    const std::uint64_t now = base::ticks();
+    const std::lock_guard guard{cq.lock};
+    cq.yielding.note(now, now - before);
+}
+
 /// `after(count)`: told what was taken, while nobody else can take anything.
 template <class After>
 [[gnu::always_inline]] inline int poll(CompletionQueue& cq, int count, ibv_wc* wc,
                                        After&& after) noexcept {
     if (count <= 0) return count == 0 ? 0 : -1;
     cq.lock.lock_often();
-    bool something = cq.attention.load(std::memory_order_relaxed);
-    for (const Watch& watch : cq.turns.watches()) {
-        something |= watch.sequence->load(std::memory_order_acquire) == watch.expected;
+    // The first of those that have something, by turns; the page of news counts as one.
+    const std::vector<Watch>& watches = cq.turns.watches();
+    const std::size_t total = watches.size();
+    std::size_t first = cq.next_source < total ? cq.next_source : 0;
+    std::size_t left = total;
+    for (; left != 0; --left) {
+        if (watches[first].sequence->load(std::memory_order_acquire) == watches[first].expected) {
+            break;
+        }
+        if (++first == total) first = 0;
     }
+    const bool attention = cq.attention.load(std::memory_order_relaxed);
     int taken = 0;
-    if (something) {
-        taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+    if (left != 0 || attention) {
+        const std::vector<CompletionSource*>& sources = cq.turns.current();
+        if (count == 1 && !attention && !cq.limited && first < sources.size() &&
+            sources[first]->collects_from == nullptr && cq.take_one(*sources[first], *wc))
+            [[likely]] {
+            cq.next_source = first + 1;
+            taken = 1;
+        } else {
+            taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+        }
         if (taken != 0) [[likely]] {
             after(taken);
             cq.empty_before = false;
@@ -290,30 +332,18 @@ template <class After>
     const std::uint64_t now = base::ticks();
     if (!cq.empty_before) {
         cq.empty_before = true;
-        cq.empty_since = now;
+        cq.yielding.begin(now, cq.yield_after);
     }
-    if (now - cq.last_service < cq.service_interval) [[likely]] {
-        cq.lock.unlock();
-        return 0;
+    if (now - cq.last_service >= cq.service_interval && cq.look_around(now)) [[unlikely]] {
+        taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
+        after(taken);
+        if (taken != 0) cq.empty_before = false;
     }
-    cq.last_service = now;
-    {
-        const base::Uncancelled held;
-        cq.owner->process->tend(now);
-        cq.service_some();
-    }
-    taken = cq.limited ? cq.take_limited(count, wc) : cq.take(count, wc);
-    after(taken);
     // On few cores the processor that we hold may be the one that our peer needs.
-    const bool yield =
-        taken == 0 && now - cq.empty_since > cq.yield_after && !(cq.shaped && cq.due_soon());
-    if (yield) cq.last_service = now - cq.service_interval;  // yield at each poll from now on
-    if (taken != 0) cq.empty_before = false;
+    const bool yields =
+        cq.yielding.due(now) && taken == 0 && !(cq.shaped && cq.due_soon()) && may_yield();
     cq.lock.unlock();
-    if (yield) {
-        sched_yield();
-        base::count_system_call();
-    }
+    if (yields) offer_processor(cq);
     return taken;
 }
 

@@ -12,6 +12,7 @@
 #include "block_layout.hpp"
 #include "completion_turns.hpp"
 #include "extended_completion_queue.hpp"
+#include "millrace/base/yielding.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 
@@ -56,6 +57,9 @@ struct CompletionSource {
 };
 
 struct CompletionQueue : ExtendableCompletionQueue {
+    explicit CompletionQueue(base::Yields how) noexcept
+        : ExtendableCompletionQueue{}, yielding{how} {}
+
     ThreadLock lock;
     CompletionTurns turns;
     /// A source flushes: the watches do not tell everything.
@@ -67,12 +71,12 @@ struct CompletionQueue : ExtendableCompletionQueue {
     int remaining = 0;
     bool shaped = false;  ///< a source's queue pair sends over a shaped link
     std::size_t next_source = 0;
-    bool empty_before = false;              ///< the last poll found nothing
-    std::uint32_t full_polls = 0;           ///< polls that found something
-    std::uint64_t empty_since = 0;          ///< ticks
-    std::uint64_t last_service = 0;         ///< ticks
-    std::uint64_t service_interval = 0;     ///< ticks: how often an idle poller calls `service`
-    std::uint64_t yield_after = 0;          ///< ticks: how long an idle poller keeps the processor
+    bool empty_before = false;           ///< the last poll found nothing
+    std::uint32_t full_polls = 0;        ///< polls that found something
+    std::uint64_t last_service = 0;      ///< ticks
+    std::uint64_t service_interval = 0;  ///< ticks: how often an idle poller calls `service`
+    std::uint64_t yield_after = 0;       ///< ticks: how long an idle poller keeps the processor
+    base::Yielding yielding;
     std::uint32_t armed = armed_not;        ///< epoch and mode, as in the queue pairs' blocks
     std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
     std::atomic<unsigned> events_delivered{0};
@@ -111,8 +115,12 @@ struct CompletionQueue : ExtendableCompletionQueue {
     [[nodiscard]] bool due_soon() const noexcept;
     /// With the lock held: looks after the queue pairs (faults, deaths, timers, pending work).
     void service() noexcept;
-    /// The same, of many queue pairs only a few at a time.
-    void service_some() noexcept;
+    /// The same, of many queue pairs only a few at a time, and only those that a look without
+    /// locks finds to need it. False: none, so there is nothing new to take.
+    [[nodiscard]] bool service_some() noexcept;
+    /// With the lock held, at `now`, long after the last time: all that has to be done now and then
+    /// by whoever polls. As `service_some`.
+    [[nodiscard]] bool look_around(std::uint64_t now) noexcept;
 
     /// With the lock held: tells the executors of all queue pairs.
     void publish_armed() const noexcept;

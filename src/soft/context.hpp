@@ -11,6 +11,7 @@
 #include "asynchronous_events.hpp"
 #include "descriptor.hpp"
 #include "link.hpp"
+#include "millrace/base/yielding.hpp"
 #include "mode.hpp"
 #include "opened_device.hpp"
 #include "process.hpp"
@@ -45,6 +46,7 @@ struct Context : verbs_context {
     std::shared_ptr<OpenedDevice> opened;  ///< with the contexts imported from it, and from which
     std::shared_ptr<Process> process;
     Mode mode;                   ///< chosen when it was opened
+    base::Yields yields{};       ///< chosen likewise
     Descriptor command;          ///< cmd_fd, until it is closed
     std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
     /// Who needs it: the program that opened it, until it closes it, and every object made from

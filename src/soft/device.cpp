@@ -111,6 +111,7 @@ namespace {
     auto context = std::make_unique<Context>();
     context->opened = std::move(opened);
     context->mode = context->opened->mode;
+    context->yields = context->opened->yields;
     context->process = context->opened->process;
     context->link = context->opened->link;
     context->events = std::make_unique<AsynchronousEvents>();

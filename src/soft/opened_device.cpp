@@ -99,6 +99,7 @@ std::shared_ptr<OpenedDevice> OpenedDevice::borrow(int descriptor) {
 OpenedDevice::OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen)
     : process{std::move(opener)},
       mode{chosen},
+      yields{base::yields_of_environment()},
       link{chosen.scheduled() ? Link::open(chosen) : nullptr} {}
 
 OpenedDevice::~OpenedDevice() {

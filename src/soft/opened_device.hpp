@@ -18,6 +18,7 @@
 #include "device_file.hpp"
 #include "lender.hpp"
 #include "link.hpp"
+#include "millrace/base/yielding.hpp"
 #include "mode.hpp"
 #include "process.hpp"
 #include "registration.hpp"
@@ -65,6 +66,7 @@ class OpenedDevice {
 
     const std::shared_ptr<Process> process;
     const Mode mode;                   ///< chosen when it was opened
+    const base::Yields yields;         ///< likewise
     const std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
 
   private:

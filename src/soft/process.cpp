@@ -12,6 +12,7 @@
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "queue_pair.hpp"
 
@@ -35,6 +36,7 @@ std::shared_ptr<Process> Process::current() {
 
 Process::Process(std::shared_ptr<Node> node)
     : node_{std::move(node)},
+      tend_interval_{base::ticks_in(std::chrono::milliseconds{5})},
       look_interval_{base::ticks_in(std::chrono::milliseconds{50})},
       publish_interval_{base::ticks_in(std::chrono::milliseconds{100})} {
     try {
@@ -86,6 +88,14 @@ void Process::keep(std::unique_ptr<QueuePair> qp) noexcept {
     } catch (const std::bad_alloc&) {
         static_cast<void>(qp.release());  // stays listed all the same
     }
+}
+
+void Process::tend_now(std::uint64_t now) noexcept {
+    const base::Uncancelled held;
+    last_tending_.store(now, std::memory_order_relaxed);
+    look_for_deaths(now);
+    publish_by_clock(now);
+    if (now - last_collection_.load(std::memory_order_relaxed) >= look_interval_) collect(now);
 }
 
 void Process::publish_now(std::uint64_t now) noexcept {
@@ -156,6 +166,7 @@ void Process::publish_sums() noexcept {
 void Process::look_now(std::uint64_t now) noexcept {
     last_look_.store(now, std::memory_order_relaxed);
     if (!node_->check_liveness()) return;
+    deaths_.fetch_add(1, std::memory_order_release);
     // Whoever found it serves the queue pairs of one completion queue; the others' owners may wait
     // for an event only.
     const std::lock_guard guard{events_mutex_};

@@ -81,9 +81,13 @@ class Process {
     /// What has to be done now and then by whoever polls: looks for deaths, publishes statistics,
     /// unmaps what peers no longer register. `now`: base::ticks(). Without the mutex.
     void tend(std::uint64_t now) noexcept {
-        look_for_deaths(now);
-        publish_by_clock(now);
-        if (now - last_collection_.load(std::memory_order_relaxed) >= look_interval_) collect(now);
+        if (now - last_tending_.load(std::memory_order_relaxed) < tend_interval_) [[likely]]
+            return;
+        tend_now(now);
+    }
+    /// How often peers were found to have gone, together or alone.
+    [[nodiscard]] std::uint64_t deaths() const noexcept {
+        return deaths_.load(std::memory_order_acquire);
     }
 
     [[nodiscard]] CopyService& copies() noexcept { return copies_; }
@@ -103,6 +107,7 @@ class Process {
     void publish_before_sleep() noexcept;
 
   private:
+    void tend_now(std::uint64_t now) noexcept;
     void publish_now(std::uint64_t now) noexcept;
     void collect(std::uint64_t now) noexcept;
     void retire_mappings();
@@ -121,6 +126,9 @@ class Process {
     Windows windows_;
     std::atomic<std::uint32_t> next_pd_{1};
     std::atomic<std::uint64_t> registrations_{0};
+    std::atomic<std::uint64_t> deaths_{0};
+    std::atomic<std::uint64_t> last_tending_{0};
+    std::uint64_t tend_interval_;  ///< how often it is looked whether any of the below is due
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
     std::atomic<std::uint64_t> last_collection_{0};

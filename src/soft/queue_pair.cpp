@@ -811,6 +811,7 @@ void QueuePair::finish_draining() noexcept {
 }
 
 bool QueuePair::serve() noexcept {
+    deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
     if (flights != nullptr) flights->move(link_now());
     if (erring) {
         settle();

@@ -76,6 +76,8 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
     /// An executor did not leave a region in time, and its connection is to be broken.
     std::atomic<bool> given_up{false};
+    /// Of Process::deaths, so many had happened when `service` last asked whether the peer lives.
+    std::atomic<std::uint64_t> deaths_served{0};
     CompletionSource send_source;
     CompletionSource receive_source;
 
@@ -162,11 +164,12 @@ struct QueuePair : ExtendableQueuePair {
     /// poller of either completion queue; passes over what another thread is busy with.
     void service() noexcept;
 
-    /// Has `service` nothing to do, but to hear of the peer's death? Without locks; it may be wrong
-    /// for a moment.
-    [[nodiscard]] bool is_quiet() noexcept {
+    /// Has `service` nothing to do, after so many deaths (Process::deaths)? Without locks; it may
+    /// be wrong for a moment.
+    [[nodiscard]] bool is_quiet(std::uint64_t deaths) noexcept {
         const FaultLine& fault = *block.fault;
-        return std::atomic_ref{direct}.load(std::memory_order_relaxed) && pool == nullptr &&
+        return deaths_served.load(std::memory_order_relaxed) == deaths &&
+               std::atomic_ref{direct}.load(std::memory_order_relaxed) && pool == nullptr &&
                (fault.receive.load(std::memory_order_relaxed) |
                 fault.send.load(std::memory_order_relaxed) |
                 fault.wishes.load(std::memory_order_relaxed)) == 0 &&
