@@ -104,6 +104,27 @@ template <class Consumer>
                 "a WRITE");
     }
 }
+[[gnu::noinline]] void counted_post_send(verbs::QueuePair& queue_pair, int count) {
+    for (int i = 0; i < count; ++i) {
+        std::uint64_t word = static_cast<std::uint64_t>(i);
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof(word), 0};
+        require(queue_pair.post(
+                    verbs::Send{.from = {&slice, 1}, .flags = verbs::SendFlags::inlined}) == 0,
+                "a SEND");
+    }
+}
+[[gnu::noinline]] void counted_post_receive(verbs::QueuePair& queue_pair, const ibv_sge& slice,
+                                            int count) {
+    for (int i = 0; i < count; ++i) {
+        require(queue_pair.post(verbs::Receive{.into = {&slice, 1}}) == 0, "a receive");
+    }
+}
+[[gnu::noinline]] void counted_take(verbs::CompletionQueue& queue, int count) {
+    verbs::Completion completion;
+    for (int i = 0; i < count; ++i) {
+        require(queue.poll({&completion, 1}) == 1 && completion.ok(), "a completion");
+    }
+}
 [[gnu::noinline]] void counted_poll(verbs::CompletionQueue& queue) {
     verbs::Completion completion;
     for (int i = 0; i < operations; ++i) {
@@ -143,8 +164,9 @@ void flow_batches(ring::Carrier carrier) {
     }
 }
 
-void message_channel() {
+void message_channel(ring::Carrier carrier) {
     message::ChannelOptions options;
+    options.carrier = carrier;
     options.ring_bytes = std::size_t{1} << 20;
     auto listener = message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
     const auto address = listener.address();
@@ -154,6 +176,17 @@ void message_channel() {
         counted_send(one);
         counted_receive(other);
     }
+}
+
+/// A signaled WRITE of no bytes, and its completion: frees the slots of what was posted before.
+void free_slots(connect::Link& link, verbs::RemoteAddress to) {
+    require(link.queue_pair().post(
+                verbs::Write{.from = {}, .to = to, .flags = verbs::SendFlags::signaled}) == 0,
+            "the last WRITE");
+    verbs::Completion completion;
+    while (link.send_queue().poll({&completion, 1}) == 0) {
+    }
+    require(completion.ok(), "the requests' completion");
 }
 
 void raw_verbs() {
@@ -166,16 +199,26 @@ void raw_verbs() {
     auto memory = other.protection_domain().allocate(64, verbs::Access::remote_write);
     for (int round = 0; round < rounds * operations / batch; ++round) {
         counted_write(one.queue_pair(), memory.remote(), batch);
-        // A signaled one of no bytes frees their slots.
-        require(one.queue_pair().post(verbs::Write{
-                    .from = {}, .to = memory.remote(), .flags = verbs::SendFlags::signaled}) == 0,
-                "the last WRITE");
-        verbs::Completion completion;
-        while (one.send_queue().poll({&completion, 1}) == 0) {
-        }
-        require(completion.ok(), "the WRITEs' completion");
+        free_slots(one, memory.remote());
     }
     for (int round = 0; round < rounds; ++round) counted_poll(one.send_queue());
+}
+
+void raw_sends() {
+    constexpr int batch = 50;
+    const connect::LinkOptions options{.service = "instructions", .max_receive_requests = batch};
+    auto listener = connect::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    const auto address = listener.address();
+    auto [one, other] = both([&] { return listener.accept(patience()); },
+                             [&] { return connect::connect(address, options, patience()); });
+    auto memory = other.protection_domain().allocate(64, verbs::Access::remote_write);
+    const ibv_sge room = memory.slice(0, 8);
+    for (int round = 0; round < rounds * operations / batch; ++round) {
+        counted_post_receive(other.queue_pair(), room, batch);
+        counted_post_send(one.queue_pair(), batch);
+        counted_take(other.receive_queue(), batch);
+        free_slots(one, memory.remote());
+    }
 }
 
 int run(std::string_view operation) {
@@ -192,15 +235,19 @@ int run(std::string_view operation) {
         flow_batches(Carrier::store);
     } else if (operation == "flow-batches-post") {
         flow_batches(Carrier::post);
-    } else if (operation == "message") {
-        message_channel();
+    } else if (operation == "message-store") {
+        message_channel(Carrier::store);
+    } else if (operation == "message-post") {
+        message_channel(Carrier::post);
     } else if (operation == "verbs") {
         raw_verbs();
+    } else if (operation == "sends") {
+        raw_sends();
     } else {
         std::fprintf(stderr,
                      "usage: millrace-instructions "
                      "flow-design-1|flow-design-2|flow-batches|flow-batches-in-place|"
-                     "message|verbs\n");
+                     "message-store|message-post|verbs|sends\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);
