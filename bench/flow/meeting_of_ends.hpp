@@ -27,6 +27,7 @@ namespace millrace::bench {
     options.credit_parts = chosen.credit_parts;
     options.completions = chosen.completions;
     options.batch = chosen.batch;
+    options.carrier = ring::Carrier::post;  // the work measures requests
     return options;
 }
 

@@ -246,8 +246,9 @@ int run(std::string_view operation) {
     } else {
         std::fprintf(stderr,
                      "usage: millrace-instructions "
-                     "flow-design-1|flow-design-2|flow-batches|flow-batches-in-place|"
-                     "message-store|message-post|verbs|sends\n");
+                     "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
+                     "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
+                     "message-post|verbs|sends\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

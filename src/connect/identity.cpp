@@ -13,7 +13,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/verbs/device.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -45,7 +45,7 @@ std::string soft_fabric() {
         "{}",
         fabric != nullptr && *fabric != '\0' ? fabric : "default", getuid(), host_name(),
         boot.substr(0, 13), namespace_number("/proc/self/ns/net"),
-        namespace_number("/proc/self/ns/pid"), soft::mode_in_words());
+        namespace_number("/proc/self/ns/pid"), verbs::soft_mode());
 }
 
 }  // namespace millrace::connect

@@ -15,6 +15,7 @@
 #include "failure.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
+#include "millrace/soft/link_facts.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
 
@@ -137,6 +138,8 @@ Device find_device(std::string_view name) {
                       fmt::format("there is no device of that name; there are: {}", names_of(list)),
                       "name one of these; soft0 needs no hardware");
 }
+
+std::string soft_mode() { return soft::mode_in_words(); }
 
 bool Device::is_soft() const noexcept { return device_is_soft(raw_, *path_); }
 

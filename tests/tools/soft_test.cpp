@@ -186,6 +186,7 @@ TEST_F(Soft, TraceWritesEveryRequestAndCompletionOfBothEnds) {
     const std::string file = folder() + "/trace";
     auto environment = on_fabric();
     environment.push_back("MILLRACE_TRACE=" + file);
+    environment.push_back("MILLRACE_CARRIER=post");  // what is stored is no request
     ChildProcess listening =
         ChildProcess::start_program({MILLRACE_COMMAND, "cat", "listen", address()}, environment);
     ChildProcess sending =

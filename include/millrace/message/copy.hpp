@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::message {
 
 namespace detail {

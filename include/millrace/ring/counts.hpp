@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// Counts of what a Sender did since it was made.

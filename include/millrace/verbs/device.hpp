@@ -38,6 +38,10 @@ struct DeviceFacts {
     std::string gid;
 };
 
+/// The mode that the soft device runs in now, as far as both ends of a connection have to be in the
+/// same, in words: "fast", "shaped, 10 Gb/s, 1 us one way", "strict". Any thread.
+[[nodiscard]] std::string soft_mode();
+
 class Context;
 
 /// A device of this machine. A cheap value: devices live as long as the process.
