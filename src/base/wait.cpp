@@ -1,4 +1,4 @@
-// NapParker: the parker for conditions that nobody announces.
+// Parkers: how long naps are, and the parker for conditions that nobody announces.
 #include "millrace/base/wait.hpp"
 
 #include <ctime>
@@ -6,6 +6,12 @@
 #include "millrace/base/uncancelled.hpp"
 
 namespace millrace::base {
+
+std::chrono::nanoseconds StandingParker::next_nap() noexcept {
+    nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
+                                                std::chrono::milliseconds{1});
+    return nap_;
+}
 
 void NapParker::park(std::chrono::nanoseconds limit) {
     const Uncancelled held;

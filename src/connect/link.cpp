@@ -34,6 +34,9 @@ verbs::CompletionChannel& Link::channel() noexcept { return state_->channel; }
 bool Link::writes_in_order() const noexcept {
     return state_->own_writes_in_order && state_->other_writes_in_order;
 }
+std::array<int, 2> Link::news() const noexcept {
+    return {state_->channel.descriptor(), state_->socket.get()};
+}
 int Link::socket() const noexcept { return state_->socket.get(); }
 const Address& Link::local() const noexcept { return state_->local; }
 const std::string& Link::peer_name() const noexcept { return state_->peer_name; }
@@ -188,13 +191,25 @@ void LinkParker::prepare() {
 }
 
 void LinkParker::park(std::chrono::nanoseconds limit) {
+    const Rest rest = settle();
+    if (rest == Rest::nap) {
+        poll_for({}, std::min(next_nap(), limit));
+    } else if (rest == Rest::sleep) {
+        end_naps();
+        sleep(limit);
+    }
+    woken(rest);
+}
+
+void LinkParker::woken(Rest from) {
+    if (from != Rest::look) (void)link_->peer_now();
+}
+
+void LinkParker::sleep(std::chrono::nanoseconds limit) {
     pollfd entries[2] = {{.fd = link_->channel().descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = link_->socket(), .events = POLLIN, .revents = 0}};
     // The socket of a peer that is gone is readable for ever.
-    const std::size_t count = link_->peer() == PeerState::alive ? 2 : 1;
-    if (poll_for({entries, count}, limit) > 0 && count == 2 && entries[1].revents != 0) {
-        (void)link_->peer_now();
-    }
+    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit);
 }
 
 void LinkParker::retract() { (void)link_->channel().drain(); }

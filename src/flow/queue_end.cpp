@@ -257,7 +257,11 @@ std::string batching_cost(ring::Design design, const ring::Terms& terms) {
 std::string explain(ring::Role role, ring::Design design, const ring::Terms& terms,
                     const connect::Link& link, const Options& options,
                     const ring::PeerMemory& memory, std::string_view failure) {
-    const Carried carried{.in_place = terms.in_place, .stores = memory.stores()};
+    // Where its items are laid only the producer knows; a consumer goes by what it can itself.
+    const bool in_place = role == ring::Role::producer
+                              ? terms.in_place
+                              : memory.stores() && design.mover == ring::Mover::passive;
+    const Carried carried{.in_place = in_place, .stores = memory.stores()};
     const ring::Design flows = ring::flows_of(design);
     const std::string_view number = flows == ring::design_1   ? ", design 1"
                                     : flows == ring::design_2 ? ", design 2"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,8 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
                       Attempt&& attempt) {
     base::Status status = attempt();
     if (status != again) return status;
+    core.end_rest();
+    auto held = std::exchange(core.readiness, nullptr);  // attempts leave sleeping to the wait
     const base::Status waited = base::wait_until(
         [&] {
             status = attempt();
@@ -30,6 +33,8 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
         },
         deadline, core.options.wait, *core.sleeper);
     core.falls_asleep = false;
+    if (held != nullptr) held->wake();
+    core.readiness = std::move(held);
     return waited == base::Status::ok ? status : waited;
 }
 
@@ -38,6 +43,7 @@ base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, 
     core.waiting_for_room = true;
     const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
     core.waiting_for_room = false;
+    core.wants_room = false;
     return status;
 }
 
@@ -141,6 +147,7 @@ base::Status Channel::close(const base::Deadline& deadline) {
     core.note_plain();
     core.show();
     core.closed_by_us = true;
+    if (core.readiness != nullptr) core.readiness->wake();
     return status;
 }
 
@@ -261,6 +268,14 @@ base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
 }
 
 // --- facts
+
+int Channel::descriptor() {
+    Core& core = *core_;
+    if (core.readiness == nullptr) {
+        core.readiness = std::make_unique<connect::Readiness>(core.link.news());
+    }
+    return core.readiness->descriptor();
+}
 
 ChannelStats Channel::stats() const {
     core_->show();

@@ -25,8 +25,23 @@ void Channel::Core::take_consumed(std::uint64_t word) noexcept {
 }
 
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
-    forget_room();
     show_now_and_then();
+    if (readiness == nullptr) [[likely]]
+        return find_room(size);
+    end_rest();
+    const base::Status status = find_room(size);
+    wants_room = status == base::Status::full;
+    wanted_size = size;
+    if (wants_room) {
+        rest();
+    } else {
+        readiness->wake();
+    }
+    return status;
+}
+
+base::Status Channel::Core::find_room(std::size_t size) noexcept {
+    forget_room();
     if (ended_sending != base::Status::ok) return ended_sending;
     if (size > writer.max_length()) return base::Status::too_large;
     while (true) {
@@ -158,13 +173,49 @@ bool Channel::Core::peer_had_all() const noexcept {
 }
 
 base::Status Channel::Core::found_none(Piece& piece) noexcept {
+    if (readiness == nullptr) [[likely]]
+        return find_piece(piece, false);
+    end_rest();
+    const base::Status status = find_piece(piece, true);
+    if (status == base::Status::empty) {
+        rest();
+    } else {
+        readiness->wake();
+    }
+    return status;
+}
+
+void Channel::Core::end_rest() noexcept {
+    if (readiness == nullptr) return;
+    readiness->end(*sleeper);
+    falls_asleep = false;
+}
+
+void Channel::Core::rest() noexcept {
+    constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
+    waiting_for_room = wants_room;
+    readiness->rest(
+        *sleeper,
+        [this] {
+            Piece piece;
+            return find_piece(piece, true) != base::Status::empty ||
+                   (wants_room && find_room(wanted_size) != base::Status::full);
+        },
+        // The peer publishes small progress without a fence: so it is asked now and then.
+        wants_room ? slice : connect::Readiness::until_woken);
+    waiting_for_room = false;
+}
+
+base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
     if (ended_receiving != base::Status::ok) return ended_receiving;
     switch (reader.look(piece)) {
         case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
         case FrameReader::Look::nothing: {
             // Nobody releases a skip that was passed over, and the peer waits for its room.
             const bool has_skipped = reader.take_skipped();
-            if ((++empty_looks & looks_between) == 0 || has_skipped) return look_around(piece);
+            if ((++empty_looks & looks_between) == 0 || has_skipped || look_well) {
+                return look_around(piece);
+            }
             return base::Status::empty;
         }
         default: return end_receiving(piece);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/connect/readiness.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/message/copy.hpp"
 #include "millrace/message/frame_reader.hpp"
@@ -205,6 +207,7 @@ struct Channel::Core {
     }
 
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
+    base::Status find_room(std::size_t size) noexcept;
     /// Sending has ended, or nothing is known of room any more.
     void forget_room() noexcept { room = 0; }
     base::Status look_for_room(std::uint64_t needed) noexcept;
@@ -248,6 +251,14 @@ struct Channel::Core {
         return found_none(piece);
     }
     [[gnu::noinline]] base::Status found_none(Piece& piece) noexcept;
+    base::Status find_piece(Piece& piece, bool look_well) noexcept;
+
+    // --- sleeping elsewhere
+
+    /// Falls asleep for a program that sleeps in a loop of its own, unless there is a message, or
+    /// room if that is wanted.
+    [[gnu::cold]] void rest() noexcept;
+    void end_rest() noexcept;
 
     /// `bytes`: of payload.
     void release(std::size_t bytes, bool last) noexcept {
@@ -296,6 +307,7 @@ struct Channel::Core {
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     std::optional<ChannelSleeper> sleeper;
+    std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
 
     // Sending. One thread uses all of it, so nothing here needs a line of its own.
     FrameWriter writer;
@@ -319,6 +331,9 @@ struct Channel::Core {
     base::Status ended_sending = base::Status::ok;
     bool in_order = true;
     bool waiting_for_room = false;
+    bool wants_room =
+        false;  ///< the last attempt to send found none, and the descriptor is to tell
+    std::size_t wanted_size = 0;
     bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});

@@ -22,9 +22,10 @@ namespace millrace::ring {
 using base::Status;
 
 template <Design D>
-    requires(check_design<D>())
-Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
-                      Design design, const RingOptions& options, const base::Deadline& deadline)
+requires(check_design<D>()) Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint,
+                                                  connect::Link link, Design design,
+                                                  const RingOptions& options,
+                                                  const base::Deadline& deadline)
     : endpoint_{std::move(endpoint)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
@@ -91,6 +92,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
                          .taken = {}},
                         deadline);
     bell_ = Bell{window_, page, theirs.page, terms_.far_fences};
+    (void)peer_memory_.word(theirs.page);  // so that it is known, even if nothing is stored there
     if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
     if constexpr (D.transfer == TransferNotification::push) {
         transfer_ = detail::TransferView<D.transfer>{all.transfer, terms_.initial};
@@ -129,12 +131,10 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
 }
 
 template <Design D>
-    requires(check_design<D>())
-Receiver<D>::~Receiver() = default;
+requires(check_design<D>()) Receiver<D>::~Receiver() = default;
 
 template <Design D>
-    requires(check_design<D>())
-void Receiver<D>::return_credit() noexcept {
+requires(check_design<D>()) void Receiver<D>::return_credit() noexcept {
     std::uint64_t position = free_position();
     if constexpr (D.data == DataFlow::push2) {
         position = chunks_.replenish(consumed_);
@@ -150,8 +150,8 @@ void Receiver<D>::return_credit() noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Receiver<D>::look() noexcept {
+requires(check_design<D>()) Status Receiver<D>::look()
+noexcept {
     if (ended_ != Status::ok) return ended_;
     if (free_position() != returned_) {
         return_credit();
@@ -208,8 +208,36 @@ Status Receiver<D>::look() noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-bool Receiver<D>::hushed() noexcept {
+requires(check_design<D>()) int Receiver<D>::descriptor() {
+    if (readiness_ == nullptr) readiness_ = std::make_unique<connect::Readiness>(link_.news());
+    return readiness_->descriptor();
+}
+
+template <Design D>
+requires(check_design<D>()) bool Receiver<D>::has_front() noexcept {
+    if (!terms_.framed()) return has_slot(terms_.slot_bytes);
+    bool found;
+    (void)front_frame(found);
+    return found;
+}
+
+/// What idle() is where a program sleeps by itself.
+template <Design D>
+requires(check_design<D>()) Status Receiver<D>::rest()
+noexcept {
+    readiness_->end(*sleeper_);
+    looked_ = base::ticks();
+    const Status status = look();
+    if (status != Status::empty) {
+        readiness_->wake();
+    } else {
+        readiness_->rest(*sleeper_, [this] { return has_front() || look() != Status::empty; });
+    }
+    return status;
+}
+
+template <Design D>
+requires(check_design<D>()) bool Receiver<D>::hushed() noexcept {
     // Within a wait, the sleeper knows when there is no news; asking again would wake it up.
     if (!waiting_) return false;
     if constexpr (D.data == DataFlow::push2) {
@@ -223,8 +251,7 @@ bool Receiver<D>::hushed() noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-bool Receiver<D>::advance() noexcept {
+requires(check_design<D>()) bool Receiver<D>::advance() noexcept {
     if constexpr (looks_at_marks) {
         return false;
     } else if constexpr (D.data == DataFlow::pull) {
@@ -254,16 +281,15 @@ bool Receiver<D>::advance() noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-void Receiver<D>::ask_ahead() noexcept {
+requires(check_design<D>()) void Receiver<D>::ask_ahead() noexcept {
     if (in_batches_ && told_ - consumed_ >= low_water_) return;
     if (ended_ == Status::ok) (void)advance();
 }
 
 /// front_frame where it is known how far frames have arrived.
 template <Design D>
-    requires(check_design<D>())
-std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
+requires(check_design<D>()) std::span<const std::byte> Receiver<D>::next_frame(bool& found)
+noexcept {
     found = false;
     for (;;) {
         if (consumed_ == arrived_ && !advance()) return {};
@@ -292,32 +318,31 @@ std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-void Receiver<D>::disbelieve() noexcept {
+requires(check_design<D>()) void Receiver<D>::disbelieve() noexcept {
     lied_to_ = true;
     ended_ = Status::peer_lost;
 }
 
 template <Design D>
-    requires(check_design<D>())
-std::string Receiver<D>::failure() const {
+requires(check_design<D>()) std::string Receiver<D>::failure()
+const {
     if (!lied_to_) return window_.failure();
     return "the producer claims to have sent what cannot have been sent: its program or its "
            "memory is damaged";
 }
 
 template <Design D>
-    requires(check_design<D>())
-void Receiver<D>::close() noexcept {
+requires(check_design<D>()) void Receiver<D>::close() noexcept {
     if (ended_ == Status::ok) {
         link_.say_goodbye();
         ended_ = Status::closed;
+        if (readiness_ != nullptr) readiness_->wake();
     }
 }
 
 template <Design D>
-    requires(check_design<D>())
-ReceiverCounts Receiver<D>::counts() const noexcept {
+requires(check_design<D>()) ReceiverCounts Receiver<D>::counts()
+const noexcept {
     std::uint64_t elsewhere = 0;
     if constexpr (D.transfer == TransferNotification::pull) {
         elsewhere = transfer_.posted_elsewhere();

@@ -3,15 +3,13 @@
 
 #include "millrace/ring/receiver.hpp"
 
-#include <chrono>
 #include <cstdint>
 
 namespace millrace::ring {
 
 /// Sleeps for items: news is that the producer has sent more than was consumed.
 template <Design D>
-    requires(check_design<D>())
-class Receiver<D>::FlagSleeper final : public Sleeper {
+requires(check_design<D>()) class Receiver<D>::FlagSleeper final : public Sleeper {
   public:
     FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
         : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
@@ -25,8 +23,8 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
         // reaped just now wakes nobody.
         receiver_->looked_ = 0;
     }
-    void park(std::chrono::nanoseconds limit) override {
-        Sleeper::park(limit);
+    void woken(Rest from) override {
+        Sleeper::woken(from);
         receiver_->looked_ = 0;
     }
     void retract() override {
@@ -46,8 +44,8 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
 
 /// Sleeps for completions of the receives that data take.
 template <Design D>
-    requires(check_design<D>())
-class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
+requires(check_design<D>()) class Receiver<D>::ArrivalSleeper final
+    : public detail::CompletionSleeper {
   public:
     explicit ArrivalSleeper(Receiver& receiver)
         : detail::CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
@@ -58,8 +56,8 @@ class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
         receiver_->waiting_ = true;
         receiver_->looked_ = 0;  // as above
     }
-    void park(std::chrono::nanoseconds limit) override {
-        detail::CompletionSleeper::park(limit);
+    void woken(Rest from) override {
+        detail::CompletionSleeper::woken(from);
         receiver_->looked_ = 0;
     }
     void retract() override {

@@ -26,8 +26,8 @@
 namespace millrace::ring {
 
 template <Design D>
-    requires(check_design<D>())
-class Sender<D>::Moved final : public detail::MovedFlow, public base::Parker {
+requires(check_design<D>()) class Sender<D>::Moved final : public detail::MovedFlow,
+                                                           public base::StandingParker {
   public:
     explicit Moved(Sender& sender)
         : out_{&sender.out_},
@@ -89,7 +89,14 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::Parker {
         ++sleeps_;
         progress_.sleep(limit);
     }
+    Rest settle() override {
+        ++sleeps_;
+        return Rest::sleep;
+    }
+    void woken(Rest /*from*/) override {}
     void retract() override { progress_.retract(); }
+    /// Readable when the mover rings. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor() { return progress_.descriptor(); }
 
     // ---- the mover's thread
 
@@ -203,30 +210,29 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::Parker {
 };
 
 template <Design D>
-    requires(check_design<D>())
-base::Parker& Sender<D>::parker() noexcept {
+requires(check_design<D>()) base::StandingParker& Sender<D>::parker() noexcept {
     if (moved_ != nullptr) return *moved_;
     return out_.parker();
 }
 
 template <Design D>
-    requires(check_design<D>())
-std::unique_lock<std::mutex> Sender<D>::pause() const noexcept {
+requires(check_design<D>()) std::unique_lock<std::mutex> Sender<D>::pause()
+const noexcept {
     if (moved_ == nullptr || moved_->mover() == nullptr) return {};
     return moved_->mover()->pause();
 }
 
 template <Design D>
-    requires(check_design<D>())
-bool Sender<D>::try_pause(std::unique_lock<std::mutex>& lock) const noexcept {
+requires(check_design<D>()) bool Sender<D>::try_pause(
+    std::unique_lock<std::mutex>& lock) const noexcept {
     if (moved_ == nullptr || moved_->mover() == nullptr) return true;
     lock = moved_->mover()->try_pause();
     return lock.owns_lock();
 }
 
 template <Design D>
-    requires(check_design<D>())
-base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
+requires(check_design<D>()) base::Status Sender<D>::make_moved_room(std::uint64_t bytes)
+noexcept {
     set_room(0);
     if (const base::Status status = moved_->outcome(); status != base::Status::ok) return status;
     if (is_too_large(bytes)) return base::Status::too_large;
@@ -234,7 +240,6 @@ base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
     const std::uint64_t own = terms_.ring_bytes - (produced_ - moved_->transferred());
     if (bytes + skip > own) {
         moved_->watch(produced_);
-        ++full_returns_;
         return base::Status::full;
     }
     if (skip != 0) lay_skip(skip);
@@ -243,18 +248,17 @@ base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
-                                    const base::WaitPolicy& policy) {
+requires(check_design<D>()) base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
+                                                                const base::WaitPolicy& policy) {
     base::Status outcome = base::Status::ok;
-    const base::Status waited = wait(
-        [&] {
-            outcome = moved_->outcome();
-            if (outcome != base::Status::ok || moved_->settled() == produced_) return true;
-            moved_->watch(produced_);
-            return false;
-        },
-        deadline, policy);
+    const auto attempt = [&] {
+        outcome = moved_->outcome();
+        if (outcome != base::Status::ok || moved_->settled() == produced_) return true;
+        moved_->watch(produced_);
+        return false;
+    };
+    const base::Status waited = wait(attempt, deadline, policy);
+    if (waited == base::Status::timed_out && readiness_ != nullptr) rest(attempt);
     return waited != base::Status::ok ? waited : outcome;
 }
 

@@ -20,9 +20,10 @@ namespace millrace::ring {
 using base::Status;
 
 template <Design D>
-    requires(check_design<D>())
-Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-                  const RingOptions& options, const base::Deadline& deadline)
+requires(check_design<D>()) Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint,
+                                              connect::Link link, Design design,
+                                              const RingOptions& options,
+                                              const base::Deadline& deadline)
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
       terms_{agree(link, Role::producer, design, options, deadline)},
@@ -71,28 +72,23 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
 }
 
 template <Design D>
-    requires(check_design<D>())
-Sender<D>::~Sender() {
-    moved_.reset();
-}
+requires(check_design<D>()) Sender<D>::~Sender() { moved_.reset(); }
 
 template <Design D>
-    requires(check_design<D>())
-bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
+requires(check_design<D>()) bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
     return bytes > (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes)
                                     : terms_.ring_bytes);
 }
 
 template <Design D>
-    requires(check_design<D>())
-std::uint64_t Sender<D>::skip_before(std::uint64_t bytes) noexcept {
+requires(check_design<D>()) std::uint64_t Sender<D>::skip_before(std::uint64_t bytes)
+noexcept {
     if (offset_ == terms_.ring_bytes) offset_ = 0;
     return terms_.ring_bytes - offset_ < bytes ? terms_.ring_bytes - offset_ : 0;
 }
 
 template <Design D>
-    requires(check_design<D>())
-void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
+requires(check_design<D>()) void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
     base::telling_peers();
     store_word(ring_ + offset_, Frames<D>::skip(produced_, terms_.secret));
     produced_ += skip;
@@ -100,8 +96,24 @@ void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
+requires(check_design<D>()) Status Sender<D>::make_room(std::uint64_t bytes)
+noexcept {
+    end_rest();
+    const Status status = find_room(bytes);
+    if (status == Status::full) ++full_returns_;
+    if (readiness_ != nullptr) [[unlikely]] {
+        if (status == Status::full) {
+            rest([&] { return find_room(bytes) != Status::full; });
+        } else {
+            readiness_->wake();
+        }
+    }
+    return status;
+}
+
+template <Design D>
+requires(check_design<D>()) Status Sender<D>::find_room(std::uint64_t bytes)
+noexcept {
     if (way_ == Way::moved) return make_moved_room(bytes);
     tell_laid();
     if (out_.ended() != Status::ok) return out_.ended();
@@ -123,7 +135,6 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
         if (status == Status::ok) status = unless_ended(out_.settle());
         if (status != Status::ok) return status;
         if (bytes + skip > out_.own_room()) {
-            ++full_returns_;
             set_room(0);
             return Status::full;
         }
@@ -138,8 +149,26 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
+requires(check_design<D>()) int Sender<D>::descriptor() {
+    if (readiness_ == nullptr) {
+        const std::array<int, 1> bell{moved_ != nullptr ? moved_->descriptor() : -1};
+        readiness_ = moved_ != nullptr ? std::make_unique<connect::Readiness>(bell)
+                                       : std::make_unique<connect::Readiness>(link_.news());
+    }
+    return readiness_->descriptor();
+}
+
+template <Design D>
+requires(check_design<D>()) template <class Ready>
+void Sender<D>::rest(Ready&& ready) noexcept {
+    // A consumer that publishes its progress without a fence may be missed: so now and then it is
+    // asked again, as between the slices of a wait.
+    constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
+    readiness_->rest(parker(), ready, slice);
+}
+
+template <Design D>
+requires(check_design<D>()) void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
     const std::uint64_t to_the_end = terms_.ring_bytes - offset_;
     const bool waits = way_ == Way::behind && produced_ != out_.intransit();
     if (D.data != DataFlow::push2 && (terms_.in_order || terms_.in_place) && !waits &&
@@ -157,8 +186,8 @@ void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push_failed(Status status) noexcept {
+requires(check_design<D>()) Status Sender<D>::push_failed(Status status)
+noexcept {
     fall_behind();
     if (status != Status::full) return status;
     // No slot: the items wait for the next call. No receive as far as is known: to look for space
@@ -167,8 +196,8 @@ Status Sender<D>::push_failed(Status status) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push(bool only_whole) noexcept {
+requires(check_design<D>()) Status Sender<D>::push(bool only_whole)
+noexcept {
     if (batching_ == Batching::dynamic) gather_ = 0;
     show_held_mark();
     if (way_ == Way::behind || terms_.in_place) return push_waiting(only_whole);
@@ -177,8 +206,8 @@ Status Sender<D>::push(bool only_whole) noexcept {
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push_waiting(bool only_whole) noexcept {
+requires(check_design<D>()) Status Sender<D>::push_waiting(bool only_whole)
+noexcept {
     show_held_mark();
     out_.laid(produced_);
     const Status status = out_.push(only_whole);
@@ -200,8 +229,8 @@ Status Sender<D>::push_waiting(bool only_whole) noexcept {
 // something, so it is asked when 1, 2, 4 ... items have gathered, not for each.
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::send_weighed() noexcept {
+requires(check_design<D>()) Status Sender<D>::send_weighed()
+noexcept {
     if (way_ == Way::moved) return moved_->send(produced_);
     const std::uint64_t bytes = produced_ - out_.intransit();
     if (bytes < gather_) return out_.ended();
@@ -211,8 +240,7 @@ Status Sender<D>::send_weighed() noexcept {
 
 /// True: `bytes` should go now. False: gather_ says when to ask again.
 template <Design D>
-    requires(check_design<D>())
-bool Sender<D>::is_due(std::uint64_t bytes) noexcept {
+requires(check_design<D>()) bool Sender<D>::is_due(std::uint64_t bytes) noexcept {
     out_.laid(produced_);
     if (!out_.reap()) return true;  // push() will tell
     const bool flying = D.data != DataFlow::pull && out_.transferred() != out_.intransit();
@@ -230,8 +258,7 @@ bool Sender<D>::is_due(std::uint64_t bytes) noexcept {
 // ---- items that lie elsewhere
 
 template <Design D>
-    requires(check_design<D>())
-bool Sender<D>::may_gather(Status& status) noexcept {
+requires(check_design<D>()) bool Sender<D>::may_gather(Status& status) noexcept {
     if constexpr (D.data != DataFlow::push1) {
         return false;
     } else {
@@ -248,8 +275,9 @@ bool Sender<D>::may_gather(Status& status) noexcept {
 /// The slots behind produced_, which lie at `slices`. `full`: no slot of the queue was free, and
 /// nothing happened.
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept {
+requires(check_design<D>()) Status Sender<D>::push_gathered(verbs::Slices slices,
+                                                            std::uint64_t bytes)
+noexcept {
     if constexpr (D.data != DataFlow::push1) {
         return Status::full;
     } else {
@@ -261,8 +289,8 @@ Status Sender<D>::push_gathered(verbs::Slices slices, std::uint64_t bytes) noexc
 }
 
 template <Design D>
-    requires(check_design<D>())
-std::uint64_t Sender<D>::transferred() noexcept {
+requires(check_design<D>()) std::uint64_t Sender<D>::transferred()
+noexcept {
     if (way_ == Way::moved) return moved_->transferred();
     tell_laid();
     (void)out_.reap();  // the next call that sends tells what has failed
@@ -272,8 +300,8 @@ std::uint64_t Sender<D>::transferred() noexcept {
 // ---- the end
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+requires(check_design<D>()) Status Sender<D>::flush(const base::Deadline& deadline,
+                                                    const base::WaitPolicy& policy) {
     if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
     // Whose sleeper READs learns from it how far the consumer of pulled data is. Others ask, less
@@ -292,28 +320,28 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
         pause = std::min(2 * pause, longest);
         return true;
     };
-    const Status waited = wait(
-        [&] {
-            outcome = out_.ended();
-            if (outcome == Status::ok) {
-                fall_behind();
-                out_.laid(produced_);
-                outcome = out_.service();
-            }
-            // Nothing fails where nothing is posted.
-            if (outcome == Status::ok && terms_.in_place) outcome = out_.look_at_peer_now();
-            if (outcome == Status::ok) outcome = push_waiting();
-            if (outcome == Status::ok) outcome = out_.settle();
-            if (outcome == Status::ok && is_to_be_asked()) outcome = out_.ask_consumer();
-            return outcome != Status::ok || out_.is_done();
-        },
-        deadline, policy);
+    const auto attempt = [&] {
+        outcome = out_.ended();
+        if (outcome == Status::ok) {
+            fall_behind();
+            out_.laid(produced_);
+            outcome = out_.service();
+        }
+        // Nothing fails where nothing is posted.
+        if (outcome == Status::ok && terms_.in_place) outcome = out_.look_at_peer_now();
+        if (outcome == Status::ok) outcome = push_waiting();
+        if (outcome == Status::ok) outcome = out_.settle();
+        if (outcome == Status::ok && is_to_be_asked()) outcome = out_.ask_consumer();
+        return outcome != Status::ok || out_.is_done();
+    };
+    const Status waited = wait(attempt, deadline, policy);
+    if (waited == Status::timed_out && readiness_ != nullptr) rest(attempt);
     return waited != Status::ok ? waited : outcome;
 }
 
 template <Design D>
-    requires(check_design<D>())
-Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+requires(check_design<D>()) Status Sender<D>::close(const base::Deadline& deadline,
+                                                    const base::WaitPolicy& policy) {
     if (way_ != Way::moved && out_.ended() != Status::ok) return out_.ended();
     const Status status = flush(deadline, policy);
     if (status != Status::ok) return status;
@@ -322,13 +350,14 @@ Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& 
     link_.say_goodbye(std::as_bytes(std::span{&total, 1}));
     out_.closed();
     set_room(0);
+    if (readiness_ != nullptr) readiness_->wake();
     if (way_ != Way::moved) way_ = Way::behind;
     return Status::ok;
 }
 
 template <Design D>
-    requires(check_design<D>())
-SenderCounts Sender<D>::counts() const noexcept {
+requires(check_design<D>()) SenderCounts Sender<D>::counts()
+const noexcept {
     SenderCounts counts = out_.counts();
     counts.bytes = produced_ - terms_.initial;
     if (way_ == Way::stored) counts.intransit = counts.transferred = counts.bytes;

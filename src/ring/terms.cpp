@@ -357,7 +357,7 @@ Places exchange_places(connect::Link& link, const Places& mine, const base::Dead
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 5;
+    options.service_version = 6;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.

@@ -2,13 +2,16 @@
 #include "millrace/ring/detail/thread_bell.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <ctime>
 
 #include <linux/futex.h>
+#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "millrace/base/standard_streams.hpp"
 #include "millrace/base/system_calls.hpp"
 
 namespace millrace::ring::detail {
@@ -25,10 +28,42 @@ void ThreadBell::sleep(std::chrono::nanoseconds limit) noexcept {
     (void)syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0);
 }
 
+void ThreadBell::retract() noexcept {
+    // Not asleep any more: rung.
+    const bool rung = asleep_.exchange(0, std::memory_order_seq_cst) == 0;
+    const int descriptor = descriptor_.load(std::memory_order_relaxed);
+    if (descriptor < 0 || !rung) return;
+    std::uint64_t count = 0;
+    (void)!read(descriptor, &count, sizeof count);
+    base::count_system_call();
+}
+
+int ThreadBell::descriptor() {
+    if (const int known = descriptor_.load(std::memory_order_relaxed); known >= 0) return known;
+    const int made = base::above_standard_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (made < 0) {
+        base::throw_errno(errno, "make a descriptor for the program's loop", "an eventfd",
+                          "raise the limit of open files (ulimit -n)");
+    }
+    descriptor_.store(made, std::memory_order_relaxed);
+    return made;
+}
+
+ThreadBell::~ThreadBell() {
+    if (const int descriptor = descriptor_.load(std::memory_order_relaxed); descriptor >= 0) {
+        close(descriptor);
+    }
+}
+
 void ThreadBell::wake() noexcept {
     // Whoever comes first does it; the sleeper is awake then, and says so itself later.
     if (asleep_.exchange(0, std::memory_order_seq_cst) == 0) return;
     base::count_system_call();
+    if (const int descriptor = descriptor_.load(std::memory_order_relaxed); descriptor >= 0) {
+        const std::uint64_t one = 1;
+        (void)!write(descriptor, &one, sizeof one);
+        base::count_system_call();
+    }
     (void)syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 

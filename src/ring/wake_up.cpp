@@ -1,13 +1,9 @@
 // Bell and Sleeper, see the header for the protocol. All of it is off the polled path.
 #include "millrace/ring/wake_up.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
-#include <thread>
-
-#include <cerrno>
 
 #include <fmt/format.h>
 
@@ -118,47 +114,33 @@ void Sleeper::prepare() {
     LinkParker::prepare();
 }
 
-void Sleeper::nap(std::chrono::nanoseconds limit) {
-    nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
-                                                std::chrono::milliseconds{1});
-    std::this_thread::sleep_for(std::min(nap_, limit));
-}
-
-void Sleeper::park(std::chrono::nanoseconds limit) {
+Sleeper::Rest Sleeper::settle() {
     const bool rung = take_events();
     const std::uint64_t completed = window_->completed();
     if (broken_ || window_->reap() != base::Status::ok) {
         (void)link_->peer_now();
-        nap(limit);
-        return;
+        return Rest::nap;
     }
     // A completion taken here raises no event any more, and may be what is waited for.
-    if (window_->completed() != completed && confirmed_) return;
-    if (!fenced_ && window_->done(flag_ticket_)) return;  // prepare() goes on with it
-    if (!standing_) {
-        if (!rung) nap(limit);  // the announcement found no slot
-        return;
-    }
+    if (window_->completed() != completed && confirmed_) return Rest::look;
+    if (!fenced_ && window_->done(flag_ticket_)) return Rest::look;  // prepare() goes on with it
+    // Not standing and not rung: the announcement found no slot.
+    if (!standing_) return rung ? Rest::look : Rest::nap;
     if (!confirmed_ && progress_.poll()) {
-        if (is_news(progress_.value())) {
-            // It is published but not here yet. It arrives soon, and maybe without an event.
-            nap(limit);
-            return;
-        }
+        // It is published but not here yet. It arrives soon, and maybe without an event.
+        if (is_news(progress_.value())) return Rest::nap;
         confirmed_ = true;
     }
-    if (!confirmed_ && fenced_ && !progress_.pending()) {
-        nap(limit);  // the READ found no slot
-        return;
-    }
+    // The READ found no slot.
+    if (!confirmed_ && fenced_ && !progress_.pending()) return Rest::nap;
     // Not confirmed: sleeps until the WRITE of the flag or the READ completes, and parks again.
     ++sleeps_;
-    nap_ = std::chrono::nanoseconds::zero();
-    LinkParker::park(limit);
-    (void)take_events();  // who looks next may ask whether the bell is still to come
-    (void)link_->peer_now();
+    return Rest::sleep;
 }
 
-void Sleeper::retract() { LinkParker::retract(); }
+void Sleeper::woken(Rest from) {
+    if (from == Rest::sleep) (void)take_events();  // who looks next may ask whether the bell is due
+    LinkParker::woken(from);
+}
 
 }  // namespace millrace::ring

@@ -225,7 +225,8 @@ struct RunAs {
 }
 /// False: this device does not promise the order of a WRITE's bytes, which some points need.
 [[nodiscard]] inline bool can_run(ring::Design design) {
-    static const bool in_order = Ends<Numbered, ring::design_2>{Options{}}.in_order();
+    static const bool in_order =
+        Ends<Numbered, ring::design_2>{Options{.carrier = ring::Carrier::post}}.in_order();
     return in_order || design.data != ring::DataFlow::push2 ||
            design.transfer != ring::TransferNotification::watermark;
 }

@@ -58,6 +58,32 @@ class Parker {
     virtual void retract() = 0;
 };
 
+/// A parker that does not sleep by itself only: what it announced stands, so that somebody else can
+/// sleep for it, a program's own event loop for one. `park` is made of these two steps and a sleep
+/// between them.
+class StandingParker : public Parker {
+  public:
+    enum class Rest : std::uint8_t {
+        sleep,  ///< what is awaited raises an event
+        look,   ///< something has come meanwhile
+        nap,    ///< it is on its way, or something is missing, and nothing will announce it
+    };
+    /// Behind prepare() and a look that found nothing: what remains to be done before one may
+    /// sleep, and whether one may. Never blocks.
+    [[nodiscard]] virtual Rest settle() = 0;
+    /// Behind that sleep or nap, before retract().
+    virtual void woken(Rest from) = 0;
+    /// How long to nap: 20 µs, and with each nap behind another twice as long, up to 1 ms.
+    [[nodiscard]] std::chrono::nanoseconds next_nap() noexcept;
+
+  protected:
+    /// Behind a nap comes the shortest again.
+    void end_naps() noexcept { nap_ = std::chrono::nanoseconds::zero(); }
+
+  private:
+    std::chrono::nanoseconds nap_{0};
+};
+
 /// A parker for conditions nobody announces: sleeps in growing slices (50 µs to 1 ms).
 class NapParker final : public Parker {
   public:

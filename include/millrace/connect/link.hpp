@@ -11,6 +11,7 @@
 // the port is refused with an error that says what it looked like.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -125,6 +126,8 @@ class Link {
     [[nodiscard]] PeerState peer_now() noexcept;
     /// Readable when the peer said something or died: for poll and epoll.
     [[nodiscard]] int socket() const noexcept;
+    /// What wakes who sleeps on the link: the channel's descriptor and the socket.
+    [[nodiscard]] std::array<int, 2> news() const noexcept;
 
     [[nodiscard]] const Address& local() const noexcept;
     /// Who the peer is, for messages: "127.0.0.1:41234 (pid 4711 on host)".
@@ -177,16 +180,20 @@ class Listener {
 
 /// Sleeps on a link: until a completion event, a word from the peer, or the limit. The floors
 /// above derive from it where they have more to announce (a sleep flag at the peer).
-class LinkParker : public base::Parker {
+class LinkParker : public base::StandingParker {
   public:
     explicit LinkParker(Link& link) noexcept : link_{&link} {}
     /// Arms the completion queues.
     void prepare() override;
-    void park(std::chrono::nanoseconds limit) override;
+    void park(std::chrono::nanoseconds limit) final;
+    Rest settle() override { return Rest::sleep; }
+    /// Looks after the peer.
+    void woken(Rest from) override;
     /// Takes the events that came.
     void retract() override;
 
   private:
+    void sleep(std::chrono::nanoseconds limit);
     Link* link_;
 };
 

@@ -41,6 +41,7 @@ class AnyConsumer {
         virtual base::Status peek(detail::Seen<T>& item, const base::Deadline&) = 0;
         virtual void release() = 0;
         virtual void close() = 0;
+        [[nodiscard]] virtual int descriptor() = 0;
         [[nodiscard]] virtual std::uint64_t capacity() const = 0;
         [[nodiscard]] virtual ConsumerStats stats() = 0;
         [[nodiscard]] virtual std::string explain() const = 0;
@@ -63,6 +64,7 @@ class AnyConsumer {
         }
         void release() override { consumer.release(); }
         void close() override { consumer.close(); }
+        int descriptor() override { return consumer.descriptor(); }
         std::uint64_t capacity() const override { return consumer.capacity(); }
         ConsumerStats stats() override { return consumer.stats(); }
         std::string explain() const override { return consumer.explain(); }
@@ -94,6 +96,7 @@ class AnyConsumer {
     }
     void release() { end_->release(); }
     void close() { end_->close(); }
+    [[nodiscard]] int descriptor() { return end_->descriptor(); }
     [[nodiscard]] std::uint64_t capacity() const { return end_->capacity(); }
     [[nodiscard]] ConsumerStats stats() { return end_->stats(); }
     [[nodiscard]] std::string explain() const { return end_->explain(); }

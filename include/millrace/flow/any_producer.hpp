@@ -38,6 +38,7 @@ class EveryProducer {
         std::span<const std::remove_cvref_t<Given<T>>> items) = 0;
     virtual base::Status flush(const base::Deadline&) = 0;
     virtual base::Status close(const base::Deadline&) = 0;
+    [[nodiscard]] virtual int descriptor() = 0;
     [[nodiscard]] virtual std::uint64_t capacity() const = 0;
     [[nodiscard]] virtual ProducerStats stats() = 0;
     [[nodiscard]] virtual std::string explain() const = 0;
@@ -82,6 +83,7 @@ class PassingProducer : public AbstractProducer<T> {
     base::Status close(const base::Deadline& deadline) override {
         return producer_.close(deadline);
     }
+    int descriptor() override { return producer_.descriptor(); }
     std::uint64_t capacity() const override { return producer_.capacity(); }
     ProducerStats stats() override { return producer_.stats(); }
     std::string explain() const override { return producer_.explain(); }
@@ -179,61 +181,37 @@ class AnyProducer {
     }
 
     // ---- in place
-    base::Status claim(T*& place)
-        requires(!framed)
-    {
-        return end_->claim(place);
-    }
-    base::Status claim(T*& place, const base::Deadline& deadline)
-        requires(!framed)
-    {
+    base::Status claim(T*& place) requires(!framed) { return end_->claim(place); }
+    base::Status claim(T*& place, const base::Deadline& deadline) requires(!framed) {
         return end_->claim(place, deadline);
     }
-    base::Status claim(std::size_t size, std::span<std::byte>& place)
-        requires framed
-    {
+    base::Status claim(std::size_t size, std::span<std::byte>& place) requires framed {
         return end_->claim(size, place);
     }
     base::Status claim(std::size_t size, std::span<std::byte>& place,
-                       const base::Deadline& deadline)
-        requires framed
-    {
+                       const base::Deadline& deadline) requires framed {
         return end_->claim(size, place, deadline);
     }
     base::Status commit() { return end_->commit(); }
-    base::Status commit(std::size_t size)
-        requires framed
-    {
-        return end_->commit(size);
-    }
-    [[nodiscard]] std::uint64_t max_size() const
-        requires framed
-    {
-        return end_->max_size();
-    }
+    base::Status commit(std::size_t size) requires framed { return end_->commit(size); }
+    [[nodiscard]] std::uint64_t max_size() const requires framed { return end_->max_size(); }
 
     // ---- items that lie elsewhere
     /// Throws Error (unsupported) unless the data flow is push1.
-    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory)
-        requires(!framed)
-    {
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) requires(
+        !framed) {
         return end_->register_memory(memory);
     }
     /// Where the data flow is not push1, each item is copied.
-    [[nodiscard]] BatchResult try_enqueue_gather(const verbs::MemoryRegion& memory,
-                                                 std::span<const T* const> items)
-        requires(!framed)
-    {
+    [[nodiscard]] BatchResult try_enqueue_gather(
+        const verbs::MemoryRegion& memory, std::span<const T* const> items) requires(!framed) {
         return end_->try_enqueue_gather(memory, items);
     }
-    [[nodiscard]] std::uint64_t released()
-        requires(!framed)
-    {
-        return end_->released();
-    }
+    [[nodiscard]] std::uint64_t released() requires(!framed) { return end_->released(); }
 
     base::Status flush(const base::Deadline& deadline) { return end_->flush(deadline); }
     base::Status close(const base::Deadline& deadline) { return end_->close(deadline); }
+    [[nodiscard]] int descriptor() { return end_->descriptor(); }
     [[nodiscard]] std::uint64_t capacity() const { return end_->capacity(); }
     [[nodiscard]] ProducerStats stats() { return end_->stats(); }
     [[nodiscard]] std::string explain() const { return end_->explain(); }

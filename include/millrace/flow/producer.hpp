@@ -55,6 +55,11 @@ class ProducerEnd {
         show();
         return status;
     }
+    /// For a program's own loop (poll, epoll, asio …), as a socket's writability: readable means
+    /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
+    /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
+    /// long as this end. Throws Error (resource_exhausted). docs/loops.md.
+    [[nodiscard]] int descriptor() { return sender_->descriptor(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
     [[nodiscard]] ProducerStats stats() {
@@ -169,9 +174,8 @@ class Producer : public detail::ProducerEnd<D>,
 
     /// Memory of the program's own, to gather items from. It must outlive the region, which may go
     /// after a flush() and must go before this producer. Throws Error.
-    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory)
-        requires(D.data == ring::DataFlow::push1)
-    {
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) requires(
+        D.data == ring::DataFlow::push1) {
         return this->sender_->register_memory(memory);
     }
     /// Scatter/gather (work 000, chapter 4): items from the front of `items`, as many as fit, sent
@@ -181,8 +185,7 @@ class Producer : public detail::ProducerEnd<D>,
     /// WRITE) is copied as by try_enqueue_batch, and may be changed all the same only then.
     [[nodiscard]] BatchResult try_enqueue_gather(const verbs::MemoryRegion& memory,
                                                  std::span<const T* const> items) noexcept
-        requires(D.data == ring::DataFlow::push1)
-    {
+        requires(D.data == ring::DataFlow::push1) {
         auto& sender = *this->sender_;
         BatchResult result;
         while (result.count != items.size()) {
@@ -208,9 +211,7 @@ class Producer : public detail::ProducerEnd<D>,
     }
     /// Of all items that were enqueued, how many have left their memory, as far as completions
     /// tell. After flush(), all have.
-    [[nodiscard]] std::uint64_t released() noexcept
-        requires(D.data == ring::DataFlow::push1)
-    {
+    [[nodiscard]] std::uint64_t released() noexcept requires(D.data == ring::DataFlow::push1) {
         return (this->sender_->transferred() - this->sender_->terms().initial) / slot;
     }
 

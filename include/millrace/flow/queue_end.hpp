@@ -30,7 +30,8 @@ struct Bytes {};
 /// What can be an item as it is: no pointers are followed, no constructors run.
 template <class T>
 concept PlainItem = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
-                    !std::is_same_v<T, Bytes> && alignof(T) <= 4096;
+                    !std::is_same_v<T, Bytes> &&
+                    alignof(T) <= 4096;
 
 namespace detail {
 

@@ -1,5 +1,5 @@
-// A channel: messages of any size in both directions between two processes, each message one
-// RDMA WRITE into a ring of the receiver, who finds it by looking at memory.
+// A channel: messages of any size in both directions between two processes, each message laid in a
+// ring of the receiver, by one RDMA WRITE or by plain stores, who finds it by looking at memory.
 //
 //     auto listener = message::Listener::listen(connect::Address::parse(":7000"));
 //     auto channel = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
@@ -36,16 +36,16 @@
 namespace millrace::message {
 
 struct ChannelOptions {
-    /// Bytes of the ring that this side receives into: a power of two from 128 B to 1 GiB. The
-    /// peer keeps a copy of the same size to send from.
+    /// Bytes of the ring that this side receives into: a power of two from 128 B to 1 GiB. A peer
+    /// that posts keeps a copy of the same size to send from.
     std::size_t ring_bytes = std::size_t{256} << 10;
-    /// The largest ring of the peer that this side is ready to keep a copy of.
+    /// The largest ring of the peer that this side is ready to map, or to keep a copy of.
     std::size_t max_peer_ring_bytes = std::size_t{64} << 20;
     /// The largest message that receive() puts together from pieces.
     std::size_t max_message_bytes = std::size_t{1} << 30;
     /// How waits escalate.
     base::WaitPolicy wait{};
-    std::shared_ptr<connect::Endpoint> endpoint;  ///< null: Endpoint::open()
+    std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::open()
     /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
@@ -126,8 +126,8 @@ class Channel {
                              [this](Piece& piece) { return look_whole(piece); }, take);
     }
     template <class Take>
-        requires(!std::is_same_v<std::remove_cvref_t<Take>, std::vector<std::byte>>)
-    base::Status receive(Take&& take, const base::Deadline& deadline) {
+    requires(!std::is_same_v<std::remove_cvref_t<Take>, std::vector<std::byte>>) base::Status
+        receive(Take&& take, const base::Deadline& deadline) {
         return deliver<Take>([&](Piece& piece) { return look(piece, deadline); },
                              [&](Piece& piece) { return look_whole(piece, deadline); }, take);
     }
@@ -146,6 +146,13 @@ class Channel {
     /// then. `timed_out`: the connection was ended, but the peer may miss the end of it. `closed`:
     /// the peer closed before it had received everything, and the rest it never will.
     base::Status close(const base::Deadline& deadline);
+
+    /// For a program's own loop (poll, epoll, asio …): readable means that there may be a message,
+    /// or the end; and, behind a `full`, room. It stays readable until receiving has answered
+    /// `empty`: a program that only sends has to receive, too, to learn of the end. From the first
+    /// call on, each `empty` and `full` asks the peer for a wake-up at once. Lives as long as the
+    /// channel. Throws Error (resource_exhausted). docs/loops.md.
+    [[nodiscard]] int descriptor();
 
     [[nodiscard]] ChannelStats stats() const;
     /// What was chosen and why: device, path, rings, requests per message.

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
@@ -26,6 +27,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
@@ -50,8 +52,7 @@ namespace millrace::ring {
 /// One thread at a time. Only the constructor and wait may block; only the constructor throws or
 /// allocates.
 template <Design D>
-    requires(check_design<D>())
-class Receiver {
+requires(check_design<D>()) class Receiver {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
@@ -161,6 +162,8 @@ class Receiver {
     /// not return credit for every single item. `empty`; or, when a look behind it found nothing
     /// either, `closed` or `peer_lost`.
     base::Status idle() noexcept {
+        if (readiness_ != nullptr) [[unlikely]]
+            return rest();
         const std::uint64_t now = base::ticks();
         if (now - looked_ < look_ticks_ && ended_ == base::Status::ok) return base::Status::empty;
         looked_ = now;
@@ -173,8 +176,17 @@ class Receiver {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        return base::wait_until(ready, deadline, policy, *sleeper_);
+        // Looks within the wait leave sleeping to it.
+        auto held = std::exchange(readiness_, nullptr);
+        if (held != nullptr) held->end(*sleeper_);
+        const base::Status status = base::wait_until(ready, deadline, policy, *sleeper_);
+        if (held != nullptr) held->wake();
+        readiness_ = std::move(held);
+        return status;
     }
+    /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls
+    /// asleep at once. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor();
     /// Takes no more: the producer is told, whatever is left in the ring is lost.
     void close() noexcept;
 
@@ -234,6 +246,9 @@ class Receiver {
     }
 
     [[gnu::cold]] base::Status look() noexcept;
+    [[gnu::cold]] base::Status rest() noexcept;
+    /// Whether an item is in front.
+    [[nodiscard]] bool has_front() noexcept;
     [[gnu::noinline]] void return_credit() noexcept;
 
     // Hot.
@@ -265,6 +280,7 @@ class Receiver {
     detail::Puller puller_;
     detail::TransferView<D.transfer> transfer_;
     std::unique_ptr<Parker> sleeper_;
+    std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
 
     // Pull data.
     std::uint64_t told_ = 0;         ///< up to where there is something to pull

@@ -29,6 +29,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/connect/readiness.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
@@ -45,8 +46,7 @@ namespace millrace::ring {
 /// One thread at a time. Only the constructor and close/flush/wait may block, within their
 /// deadlines; only the constructor throws or allocates.
 template <Design D>
-    requires(check_design<D>())
-class Sender {
+requires(check_design<D>()) class Sender {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
@@ -122,10 +122,10 @@ class Sender {
     /// mover sends; items are stored), and is to be laid as usual. `status`: `ok`, `closed`,
     /// `peer_lost`.
     template <class PlaceOf>
-        requires(D.data == DataFlow::push1)
-    std::uint64_t gather(std::uint64_t count, std::uint64_t bytes,
-                         const verbs::MemoryRegion& memory, PlaceOf&& place_of,
-                         base::Status& status) noexcept {
+    requires(D.data == DataFlow::push1) std::uint64_t
+        gather(std::uint64_t count, std::uint64_t bytes, const verbs::MemoryRegion& memory,
+               PlaceOf&& place_of, base::Status& status)
+    noexcept {
         status = base::Status::ok;
         if (!may_gather(status)) return 0;
         const std::uint64_t slot = terms_.slot_bytes;
@@ -165,10 +165,18 @@ class Sender {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
+        end_rest();
+        auto held = std::exchange(readiness_, nullptr);  // tries leave sleeping to the wait
         const base::Status status = base::wait_until(ready, deadline, policy, parker());
         if (moved_ == nullptr) out_.awake();
+        if (held != nullptr) held->wake();
+        readiness_ = std::move(held);
         return status;
     }
+    /// For a program's own loop: see connect/readiness.hpp. From the first call on, a reserve()
+    /// that says full, and a flush that was not given the time it takes, fall asleep at once.
+    /// Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor();
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
@@ -200,6 +208,7 @@ class Sender {
     [[nodiscard]] std::uint64_t skip_before(std::uint64_t bytes) noexcept;
     void lay_skip(std::uint64_t skip) noexcept;
     [[gnu::noinline]] base::Status make_room(std::uint64_t bytes) noexcept;
+    base::Status find_room(std::uint64_t bytes) noexcept;
     base::Status make_moved_room(std::uint64_t bytes) noexcept;
     /// Takes the way that the Transmitter's news allow, with room for `bytes` at least.
     void choose_way(std::uint64_t bytes) noexcept;
@@ -223,7 +232,16 @@ class Sender {
     [[nodiscard]] bool may_gather(base::Status& status) noexcept;
     base::Status push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept;
     base::Status flush_moved(const base::Deadline& deadline, const base::WaitPolicy& policy);
-    [[nodiscard]] base::Parker& parker() noexcept;
+    [[nodiscard]] base::StandingParker& parker() noexcept;
+    void end_rest() noexcept {
+        if (readiness_ == nullptr) [[likely]]
+            return;
+        readiness_->end(parker());
+        if (moved_ == nullptr) out_.awake();
+    }
+    /// Falls asleep, unless `ready`.
+    template <class Ready>
+    void rest(Ready&& ready) noexcept;
 
     void set_room(std::uint64_t bytes) noexcept { room_end_ = produced_ + bytes; }
     /// The Transmitter hears how far items are laid.
@@ -278,7 +296,8 @@ class Sender {
     Transmitter out_;
     std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
 
-    std::size_t slices_ = 1;  ///< that a WRITE may have
+    std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
+    std::size_t slices_ = 1;                         ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;
 };
 

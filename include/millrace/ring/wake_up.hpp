@@ -127,8 +127,8 @@ class Sleeper : public connect::LinkParker {
     void connect_to(verbs::RemoteAddress peer_page, bool far_fences = false) noexcept;
 
     void prepare() override;
-    void park(std::chrono::nanoseconds limit) override;
-    void retract() override;
+    Rest settle() override;
+    void woken(Rest from) override;
 
     /// True: the peer has been told, had no news then, and has not rung yet as far as was looked.
     /// Events are taken in prepare() and park() alone, so this says little outside of a wait.
@@ -152,7 +152,6 @@ class Sleeper : public connect::LinkParker {
     void announce() noexcept;
     /// False: the flag has not arrived yet.
     bool fence() noexcept;
-    void nap(std::chrono::nanoseconds limit);
 
     connect::Link* link_;
     SendWindow* window_;
@@ -168,7 +167,6 @@ class Sleeper : public connect::LinkParker {
     bool broken_ = false;
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
-    std::chrono::nanoseconds nap_{0};
 };
 
 }  // namespace millrace::ring

@@ -5,10 +5,7 @@
 // behind the arming raises an event, so no flag needs to travel and the other end posts no events.
 #pragma once
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <thread>
 
 #include "millrace/connect/link.hpp"
 
@@ -19,18 +16,14 @@ class CompletionSleeper : public connect::LinkParker {
     explicit CompletionSleeper(connect::Link& link) noexcept
         : connect::LinkParker{link}, link_{&link} {}
 
-    void park(std::chrono::nanoseconds limit) override {
-        if (is_late()) {
-            nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, std::chrono::microseconds{20},
-                                                        std::chrono::milliseconds{1});
-            std::this_thread::sleep_for(std::min(nap_, limit));
-        } else {
-            nap_ = std::chrono::nanoseconds::zero();
-            ++sleeps_;
-            LinkParker::park(limit);
-            if (link_->channel().drain() > 0) ++woken_;
-        }
-        (void)link_->peer_now();
+    Rest settle() override {
+        if (is_late()) return Rest::nap;
+        ++sleeps_;
+        return Rest::sleep;
+    }
+    void woken(Rest from) override {
+        if (from == Rest::sleep && link_->channel().drain() > 0) ++woken_;
+        connect::LinkParker::woken(from);
     }
 
     /// Sleeps that really happened, and those that a completion ended.
@@ -46,7 +39,6 @@ class CompletionSleeper : public connect::LinkParker {
     connect::Link* link_;
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
-    std::chrono::nanoseconds nap_{0};
 };
 
 }  // namespace millrace::ring::detail

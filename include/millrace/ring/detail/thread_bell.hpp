@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
 namespace millrace::ring::detail {
@@ -20,7 +21,7 @@ namespace millrace::ring::detail {
 class ThreadBell {
   public:
     void announce() noexcept { asleep_.store(1, std::memory_order_seq_cst); }
-    void retract() noexcept { asleep_.store(0, std::memory_order_relaxed); }
+    void retract() noexcept;
     /// At most `limit`; returns early when rung since announce(), and sometimes for no reason.
     void sleep(std::chrono::nanoseconds limit) noexcept;
     /// Behind the publication, which must be a sequentially consistent store.
@@ -29,9 +30,18 @@ class ThreadBell {
             wake();
     }
 
+    /// Readable when rung since announce(): for who sleeps elsewhere than in sleep(). Only while
+    /// nothing is announced. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor();
+    ThreadBell() noexcept = default;
+    ThreadBell(const ThreadBell&) = delete;
+    ThreadBell& operator=(const ThreadBell&) = delete;
+    ~ThreadBell();
+
   private:
     [[gnu::cold]] void wake() noexcept;
     std::atomic<std::uint32_t> asleep_{0};
+    std::atomic<int> descriptor_{-1};
 };
 
 }  // namespace millrace::ring::detail

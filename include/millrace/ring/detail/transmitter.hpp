@@ -152,7 +152,7 @@ class TransmitterBase {
         return whole;
     }
     /// Where who sends by itself sleeps for space.
-    [[nodiscard]] base::Parker& parker() noexcept { return *sleeper_; }
+    [[nodiscard]] base::StandingParker& parker() noexcept { return *sleeper_; }
     /// A wait for space has ended.
     void awake() noexcept { waiting_ = false; }
     /// The data mover calls from now on: more may be laid than it knows of.

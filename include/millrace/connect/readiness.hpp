@@ -1,0 +1,83 @@
+// A descriptor by which a program's own loop (poll, epoll, asio, libuv) learns that an end may have
+// something to do: readable means, call it. Level-triggered: it stays readable until a call has
+// found nothing, and by then whoever makes progress has been asked to raise an event. Used by the
+// ends of floor 5, whose `descriptor()` it is; docs/loops.md.
+//
+//   state      the descriptor is            entered by
+//   awake      readable                     making it; news that a look behind the announcement
+//   found asleep     readable by news             an announcement, and a look behind it that found
+//   nothing napping    readable by a clock, too     the same, where nothing announces what is
+//   awaited
+//
+// It is what base::wait_until does with a parker, cut in two: the announcement stands while the
+// program is elsewhere, and the next call that finds nothing takes it back and makes a new one.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/wait.hpp"
+
+namespace millrace::connect {
+
+/// One thread at a time: that of the end it belongs to. Nothing but making it throws or allocates.
+class Readiness {
+  public:
+    /// `sources`: what becomes readable when the parker's events come; they must outlive it. Awake.
+    /// Throws Error (resource_exhausted): no more descriptors.
+    explicit Readiness(std::span<const int> sources);
+    Readiness(const Readiness&) = delete;
+    Readiness& operator=(const Readiness&) = delete;
+    ~Readiness();
+
+    [[nodiscard]] int descriptor() const noexcept;
+
+    /// No limit to a sleep: everything that is awaited raises an event.
+    static constexpr std::chrono::nanoseconds until_woken = std::chrono::nanoseconds::max();
+
+    /// Nothing was found. Announces that the program may sleep, asks `ready` once more, and falls
+    /// asleep unless that says true; for `limit` at most.
+    template <class Ready>
+    void rest(base::StandingParker& parker, Ready&& ready,
+              std::chrono::nanoseconds limit = until_woken) {
+        end(parker);
+        parker.prepare();
+        announced_ = true;
+        if (ready()) {
+            wake_in(std::chrono::nanoseconds{0});
+            return;
+        }
+        rest_ = parker.settle();
+        switch (rest_) {
+            case Rest::look: wake_in(std::chrono::nanoseconds{0}); break;
+            case Rest::nap: wake_in(parker.next_nap()); break;
+            case Rest::sleep: wake_in(limit); break;
+        }
+    }
+    /// Takes the announcement back, if one stands, before a look or a wait of another kind. Behind
+    /// it rest() or wake() must follow: nobody raises an event now.
+    void end(base::StandingParker& parker) {
+        if (!announced_) return;
+        announced_ = false;
+        parker.woken(rest_);
+        parker.retract();
+        rest_ = Rest::look;
+    }
+    /// From now on the descriptor is readable.
+    void wake() noexcept { wake_in(std::chrono::nanoseconds{0}); }
+
+  private:
+    using Rest = base::StandingParker::Rest;
+    struct State;
+
+    void wake_in(std::chrono::nanoseconds delay) noexcept;
+
+    std::unique_ptr<State> state_;
+    std::chrono::nanoseconds clock_{0};  ///< what the timer is set to; until_woken: to nothing
+    Rest rest_ = Rest::look;
+    bool announced_ = false;
+};
+
+}  // namespace millrace::connect

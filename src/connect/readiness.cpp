@@ -1,0 +1,58 @@
+// Readiness: an epoll of what raises events, and a timer for what nothing announces.
+#include "millrace/connect/readiness.hpp"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "descriptor.hpp"
+#include "millrace/base/system_calls.hpp"
+
+namespace millrace::connect {
+
+struct Readiness::State {
+    Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
+    Descriptor timer{timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
+
+    void watch(int descriptor) const {
+        epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
+        if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
+            base::throw_errno(errno, "make a descriptor for the program's loop",
+                              "an epoll of a connection's events",
+                              "raise the limit of open files (ulimit -n)");
+        }
+    }
+};
+
+Readiness::Readiness(std::span<const int> sources) : state_{std::make_unique<State>()} {
+    if (!state_->epoll.valid() || !state_->timer.valid()) {
+        base::throw_errno(errno, "make a descriptor for the program's loop", "epoll and timer",
+                          "raise the limit of open files (ulimit -n)");
+    }
+    for (const int source : sources) state_->watch(source);
+    state_->watch(state_->timer.get());
+    clock_ = until_woken;
+    wake();
+}
+
+Readiness::~Readiness() = default;
+
+int Readiness::descriptor() const noexcept { return state_->epoll.get(); }
+
+void Readiness::wake_in(std::chrono::nanoseconds delay) noexcept {
+    // A timer that is due stays due until it is set again.
+    if (delay == clock_ && (delay.count() == 0 || delay == until_woken)) return;
+    itimerspec time{};
+    if (delay != until_woken) {
+        const auto left = std::max(delay, std::chrono::nanoseconds{1});
+        time.it_value.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
+        time.it_value.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
+    }
+    timerfd_settime(state_->timer.get(), 0, &time, nullptr);
+    base::count_system_call();
+    clock_ = delay;
+}
+
+}  // namespace millrace::connect

@@ -1,0 +1,224 @@
+// Ends of flow queues in a program's own loop: their descriptors are level-triggered, and lose no
+// wake-up, at every point of the design space.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <random>
+#include <thread>
+
+#include "flow/any_ends.hpp"
+#include "flow/conformance.hpp"
+#include "millrace/ring/design_name.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::flow {
+namespace {
+
+using namespace test;
+using millrace::test::becomes_readable;
+using millrace::test::is_readable;
+
+constexpr std::chrono::milliseconds patience{20'000};
+using Ends = AnyEnds<Numbered>;
+
+class EveryDesignsDescriptor : public EveryDesign {};
+INSTANTIATE_TEST_SUITE_P(Points, EveryDesignsDescriptor, testing::ValuesIn(every_design()),
+                         [](const auto& point) { return name_of_point(point.param); });
+class EveryWaysDescriptor : public EveryWay {};
+INSTANTIATE_TEST_SUITE_P(Ways, EveryWaysDescriptor, testing::ValuesIn(every_way()), name_of_way);
+
+/// Sleeps now and then, so that the other end goes quiet.
+class Pauses {
+  public:
+    explicit Pauses(unsigned seed) : random_{seed} {}
+    void maybe() {
+        if (random_() % 16 != 0) return;
+        std::this_thread::sleep_for(std::chrono::microseconds{random_() % 400});
+    }
+
+  private:
+    std::minstd_rand random_;
+};
+
+void produce(Ends& ends, std::uint64_t count) {
+    Pauses pauses{7};
+    AnyProducer<Numbered>& producer = *ends.producer;
+    const int descriptor = producer.descriptor();
+    for (std::uint64_t sent = 0; sent < count;) {
+        const Status status = producer.try_enqueue(Kind<Numbered>::make(sent));
+        if (status == Status::ok) {
+            ++sent;
+            pauses.maybe();
+            continue;
+        }
+        ASSERT_EQ(status, Status::full) << sent;
+        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "full, and not woken: " << sent;
+    }
+    Status status;
+    while ((status = producer.flush(Deadline::now())) == Status::timed_out) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not flushed, and not woken";
+    }
+    ASSERT_EQ(status, Status::ok);
+    ASSERT_EQ(producer.close(Deadline::after(40s)), Status::ok);
+    EXPECT_TRUE(is_readable(descriptor));
+    EXPECT_EQ(producer.try_enqueue({}), Status::closed);
+}
+
+/// `at_once`: how many calls it makes for a descriptor that is readable.
+void consume(Ends& ends, std::uint64_t count, int at_once) {
+    Pauses pauses{11};
+    AnyConsumer<Numbered>& consumer = *ends.consumer;
+    const int descriptor = consumer.descriptor();
+    std::uint64_t taken = 0;
+    for (;;) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not woken for " << taken;
+        for (int i = 0; i < at_once; ++i) {
+            Numbered item;
+            const Status status = consumer.try_dequeue(item);
+            if (status == Status::empty) break;
+            if (status != Status::ok) {
+                EXPECT_EQ(status, Status::closed);
+                EXPECT_EQ(taken, count);
+                EXPECT_TRUE(is_readable(descriptor));
+                return;
+            }
+            ASSERT_EQ(Kind<Numbered>::number_of(item), taken);
+            ++taken;
+            pauses.maybe();
+        }
+    }
+}
+
+void carries_all(ring::Design design, std::uint64_t count, Options asked, int at_once) {
+    asked.capacity = 4;
+    Ends ends{design, asked};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    std::thread producing{[&] { produce(ends, count); }};
+    consume(ends, count, at_once);
+    producing.join();
+}
+
+/// Calls, as a loop does for a readable descriptor, until it is not.
+template <class Call>
+[[nodiscard]] bool goes_quiet(int descriptor, Call&& call) {
+    const Deadline deadline = Deadline::after(40s);
+    do {
+        call();
+        if (!is_readable(descriptor)) return true;
+    } while (!deadline.expired());
+    return false;
+}
+
+TEST_P(EveryDesignsDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
+    if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
+    carries_all(GetParam(), 1500, {}, 1000);
+    if (!HasFailure()) carries_all(GetParam(), 1500, {}, 1);
+}
+
+TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
+    if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
+    Ends ends{GetParam(), {.capacity = 8}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int descriptor = ends.consumer->descriptor();
+    EXPECT_TRUE(is_readable(descriptor)) << "nobody has looked yet";
+    EXPECT_EQ(ends.consumer->descriptor(), descriptor);
+    Numbered item;
+    for (std::uint64_t round = 0; round < 3; ++round) {
+        ASSERT_TRUE(goes_quiet(descriptor, [&] {
+            ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty);
+        }));
+        ASSERT_EQ(ends.put(3 * round), Status::ok);
+        ASSERT_EQ(ends.put(3 * round + 1), Status::ok);
+        ASSERT_EQ(ends.put(3 * round + 2), Status::ok);
+        (void)ends.producer->flush(Deadline::after(40ms));
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            const Deadline deadline = Deadline::after(40s);
+            Status status = Status::empty;
+            while (status == Status::empty && !deadline.expired()) {
+                (void)ends.producer->flush(Deadline::now());
+                ASSERT_TRUE(becomes_readable(descriptor, patience)) << "with items in front";
+                status = ends.consumer->try_dequeue(item);
+            }
+            ASSERT_EQ(status, Status::ok);
+            ASSERT_EQ(Kind<Numbered>::number_of(item), 3 * round + i);
+        }
+    }
+}
+
+TEST_P(EveryDesignsDescriptor, ADescriptorTellsOfTheProducersDeath) {
+    if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
+    Ends ends{GetParam(), {.capacity = 8}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int descriptor = ends.consumer->descriptor();
+    Numbered item;
+    ASSERT_TRUE(goes_quiet(
+        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    ends.producer.reset();
+    ASSERT_TRUE(becomes_readable(descriptor, patience));
+    const Deadline deadline = Deadline::after(40s);
+    Status status;
+    while ((status = ends.consumer->try_dequeue(item)) == Status::empty && !deadline.expired()) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience));
+    }
+    EXPECT_EQ(status, Status::peer_lost);
+}
+
+TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
+    if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
+    Ends ends{GetParam(), {.capacity = 2}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int descriptor = ends.producer->descriptor();
+    ASSERT_TRUE(goes_quiet(descriptor, [&] { (void)ends.producer->try_enqueue({}); }));
+    ends.consumer->close();
+    const Deadline deadline = Deadline::after(40s);
+    Status status = Status::full;
+    while (status == Status::full && !deadline.expired()) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience));
+        status = ends.producer->try_enqueue({});
+    }
+    EXPECT_EQ(status, Status::closed);
+}
+
+TEST_P(EveryWaysDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
+    at_every_point([](ring::Design design) {
+        carries_all(design, 200, {.batch = design.batching == ring::Batching::none
+                                               ? std::optional<std::uint32_t>{}
+                                               : std::optional<std::uint32_t>{2}},
+                    1000);
+    });
+}
+
+TEST(FlowDescriptor, StandsBesideWaits) {
+    Ends ends{ring::design_2, {.capacity = 4}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int descriptor = ends.consumer->descriptor();
+    Numbered item;
+    ASSERT_TRUE(goes_quiet(
+        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(1ms)), Status::timed_out);
+    EXPECT_TRUE(is_readable(descriptor)) << "whoever waited otherwise may have missed something";
+    ASSERT_EQ(ends.put(0), Status::ok);
+    ASSERT_EQ(ends.consumer->dequeue(item, Deadline::after(40s)), Status::ok);
+    ASSERT_TRUE(goes_quiet(
+        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    ASSERT_EQ(ends.put(1), Status::ok);
+    EXPECT_TRUE(becomes_readable(descriptor, patience));
+    EXPECT_EQ(ends.take(), 1U);
+}
+
+TEST(FlowDescriptor, OfQuietEndsMakesNoWork) {
+    Ends ends{ring::design_2, {.capacity = 4}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int descriptor = ends.consumer->descriptor();
+    // On a link, the announcement itself takes a few calls; then nothing happens any more.
+    const Deadline deadline = Deadline::after(40s);
+    do {
+        Numbered item;
+        ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty);
+        ASSERT_FALSE(deadline.expired()) << "it is called again and again";
+    } while (becomes_readable(descriptor, std::chrono::milliseconds{200}));
+}
+
+}  // namespace
+}  // namespace millrace::flow

@@ -1,0 +1,214 @@
+// Channels in a program's own loop: one descriptor for both directions, level-triggered.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include "millrace/message/channel.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::message {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+using millrace::test::becomes_readable;
+using millrace::test::is_readable;
+
+constexpr std::chrono::milliseconds patience{20'000};
+
+struct Pair {
+    explicit Pair(const ChannelOptions& options) {
+        static int number = 0;
+        const auto address = connect::Address::parse("unix:@millrace-descriptor-test-" +
+                                                     std::to_string(getpid()) + "-" +
+                                                     std::to_string(++number));
+        Listener listener = Listener::listen(address, options);
+        std::thread other{[&] { far.emplace(connect(address, options, Deadline::after(40s))); }};
+        near.emplace(listener.accept(Deadline::after(40s)));
+        other.join();
+    }
+    std::optional<Channel> near, far;
+};
+
+std::vector<std::byte> message_of(std::uint32_t number, std::size_t most) {
+    std::vector<std::byte> bytes(4 + number * 37 % most, static_cast<std::byte>(number));
+    std::memcpy(bytes.data(), &number, sizeof number);
+    return bytes;
+}
+
+/// Calls, as a loop does for a readable descriptor, until it is not.
+template <class Call>
+[[nodiscard]] bool goes_quiet(int descriptor, Call&& call) {
+    const Deadline deadline = Deadline::after(40s);
+    do {
+        call();
+        if (!is_readable(descriptor)) return true;
+    } while (!deadline.expired());
+    return false;
+}
+
+Status look(Channel& channel) {
+    return channel.try_receive([](std::span<const std::byte>) {});
+}
+
+/// Sends and receives `count` messages, by its descriptor alone. `at_once`: messages received for
+/// each time that it is readable.
+void talk(Channel& channel, std::uint32_t count, std::size_t most, int at_once, unsigned seed) {
+    std::minstd_rand random{seed};
+    const int descriptor = channel.descriptor();
+    std::uint32_t sent = 0;
+    std::uint32_t received = 0;
+    while (sent < count || received < count) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience))
+            << "sent " << sent << ", received " << received;
+        while (sent < count) {
+            const Status status = channel.try_send(message_of(sent, most));
+            if (status == Status::full) break;
+            ASSERT_EQ(status, Status::ok);
+            ++sent;
+            if (random() % 8 == 0) break;
+        }
+        for (int i = 0; i < at_once; ++i) {
+            const Status status =
+                channel.try_receive([&](std::span<const std::byte> message) {
+                    const std::vector<std::byte> right = message_of(received, most);
+                    ASSERT_EQ(message.size(), right.size());
+                    ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
+                });
+            if (status == Status::empty) {
+                // Whoever has more to send does not sleep for messages alone.
+                if (sent < count && channel.try_send(message_of(sent, most)) == Status::ok) ++sent;
+                break;
+            }
+            ASSERT_EQ(status, Status::ok);
+            ++received;
+            if (random() % 16 == 0) {
+                std::this_thread::sleep_for(std::chrono::microseconds{random() % 300});
+            }
+        }
+    }
+}
+
+class TalkingChannels : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Loops, TalkingChannels, testing::Values(1, 1000),
+                         [](const auto& at_once) {
+                             return at_once.param == 1 ? std::string{"OneByOne"}
+                                                       : std::string{"UntilEmpty"};
+                         });
+
+TEST_P(TalkingChannels, OneTakesWhatTheOtherSends) {
+    // One side sends, and learns of room and of answers by the same descriptor.
+    Pair pair{{.ring_bytes = 1024}};
+    constexpr std::uint32_t count = 3000;
+    std::thread sender{[&] {
+        Channel& channel = *pair.near;
+        const int descriptor = channel.descriptor();
+        for (std::uint32_t sent = 0; sent < count;) {
+            const Status status = channel.try_send(message_of(sent, 300));
+            if (status == Status::ok) {
+                ++sent;
+                continue;
+            }
+            ASSERT_EQ(status, Status::full);
+            ASSERT_TRUE(becomes_readable(descriptor, patience)) << "full, and not woken: " << sent;
+        }
+        ASSERT_EQ(channel.close(Deadline::after(40s)), Status::ok);
+    }};
+    Channel& channel = *pair.far;
+    const int descriptor = channel.descriptor();
+    std::minstd_rand random{3};
+    std::uint32_t received = 0;
+    Status status = Status::ok;
+    while (status == Status::ok || status == Status::empty) {
+        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not woken for " << received;
+        for (int i = 0; i < GetParam(); ++i) {
+            status = channel.try_receive([&](std::span<const std::byte> message) {
+                const std::vector<std::byte> right = message_of(received, 300);
+                ASSERT_EQ(message.size(), right.size());
+                ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
+                ++received;
+            });
+            if (status != Status::ok) break;
+            if (random() % 16 == 0) {
+                std::this_thread::sleep_for(std::chrono::microseconds{random() % 300});
+            }
+        }
+    }
+    sender.join();
+    EXPECT_EQ(status, Status::closed);
+    EXPECT_EQ(received, count);
+}
+
+TEST_P(TalkingChannels, BothSidesTalkAtOnce) {
+    Pair pair{{.ring_bytes = 4096}};
+    std::thread other{[&] { talk(*pair.far, 1500, 500, GetParam(), 5); }};
+    talk(*pair.near, 1500, 500, GetParam(), 9);
+    other.join();
+}
+
+TEST(ChannelDescriptor, GoesQuietAndWakes) {
+    Pair pair{{}};
+    const int descriptor = pair.near->descriptor();
+    EXPECT_TRUE(is_readable(descriptor)) << "nobody has looked yet";
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
+        ASSERT_EQ(pair.far->try_send(message_of(1, 100)), Status::ok);
+        ASSERT_EQ(pair.far->try_send(message_of(2, 100)), Status::ok);
+        for (int i = 0; i < 2; ++i) {
+            Status status = Status::empty;
+            while (status == Status::empty) {
+                ASSERT_TRUE(becomes_readable(descriptor, patience));
+                status = look(*pair.near);
+            }
+            ASSERT_EQ(status, Status::ok);
+        }
+    }
+}
+
+TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
+    for (const bool closes : {false, true}) {
+        Pair pair{{}};
+        const int descriptor = pair.near->descriptor();
+        ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
+        if (closes) {
+            EXPECT_EQ(pair.far->close(Deadline::after(40s)), Status::ok);
+        }
+        pair.far.reset();
+        Status status = Status::empty;
+        while (status == Status::empty) {
+            ASSERT_TRUE(becomes_readable(descriptor, patience));
+            status = look(*pair.near);
+        }
+        EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
+        EXPECT_TRUE(is_readable(descriptor));
+    }
+}
+
+TEST(ChannelDescriptor, StandsBesideWaits) {
+    Pair pair{{}};
+    const int descriptor = pair.near->descriptor();
+    ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
+    std::vector<std::byte> bytes;
+    EXPECT_EQ(pair.near->receive(bytes, Deadline::after(1ms)), Status::timed_out);
+    EXPECT_TRUE(is_readable(descriptor)) << "whoever waited otherwise may have missed something";
+    ASSERT_EQ(pair.far->try_send(message_of(5, 100)), Status::ok);
+    ASSERT_EQ(pair.near->receive(bytes, Deadline::after(40s)), Status::ok);
+    EXPECT_EQ(bytes, message_of(5, 100));
+    ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
+    ASSERT_EQ(pair.far->try_send(message_of(6, 100)), Status::ok);
+    EXPECT_TRUE(becomes_readable(descriptor, patience));
+}
+
+}  // namespace
+}  // namespace millrace::message
