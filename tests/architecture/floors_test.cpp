@@ -29,6 +29,7 @@ const std::map<std::string, std::set<std::string>>& may_use() {
         {"ring", {"base", "verbs", "connect", "ring"}},
         {"flow", {"base", "verbs", "connect", "ring", "flow"}},
         {"message", {"base", "verbs", "connect", "ring", "message"}},
+        {"stream", {"base", "verbs", "connect", "ring", "stream"}},
         {"ibverbs", {"base", "soft", "ibverbs"}},  // the drop-in beside the house
     };
     return rules;

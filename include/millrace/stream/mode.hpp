@@ -1,0 +1,28 @@
+// How a byte stream moves its bytes. Both ends of a direction go by the same mode.
+//
+// Source: work 003, "UNH EXS Dynamic Protocol" and its two baselines ("Performance Evaluation").
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "millrace/base/language.hpp"
+
+namespace millrace::stream {
+
+enum class Mode : std::uint8_t {
+    dynamic,   ///< directly where an advertisement has come in time, otherwise through the ring
+    direct,    ///< the sender always waits for an advertisement; the receiver never copies
+    indirect,  ///< the receiver never advertises and always copies
+};
+
+[[nodiscard]] constexpr std::string_view name_of(Mode mode) noexcept {
+    switch (mode) {
+        case Mode::dynamic: return "dynamic";
+        case Mode::direct: return "direct";
+        case Mode::indirect: return "indirect";
+    }
+    return "unknown";
+}
+
+}  // namespace millrace::stream

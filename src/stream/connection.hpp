@@ -1,0 +1,89 @@
+// One end of a byte stream as a state machine: both directions, and the credits that their messages
+// share. No I/O, no clock, no thread; allocates when it is made and never again. What is above
+// hands it what the program, the peer and the device do, and does what next() answers.
+//
+//          program                  device and peer
+//   send, receive, cancel,      deliver, written, break_off
+//   shut_down
+//             │                           │
+//             ▼                           ▼
+//       ┌──────────┬────────────┬──────────┐
+//       │  Sender  │  Credits   │ Receiver │     one thread at a time
+//       └──────────┴────────────┴──────────┘
+//                        │ next
+//                        ▼
+//     Write, SendMessage, CopyOut, SendDone, ReceiveDone, Idle
+//
+// Whoever drives it promises: messages reach the peer in the order in which next() answered them, a
+// transfer's notification behind its WRITE; a receive is posted again for a message before the next
+// action is asked for; an action is done before the next one is asked for. After a violation
+// nothing is sent any more, and break_off() is for when the queue pair can carry no more either.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "actions.hpp"
+#include "credits.hpp"
+#include "millrace/base/status.hpp"
+#include "receiver.hpp"
+#include "sender.hpp"
+#include "terms.hpp"
+
+namespace millrace::stream {
+
+class Connection {
+  public:
+    /// Throws base::Error when the terms are out of range.
+    explicit Connection(const Terms& terms);
+
+    // ---- the program (what is answered: sender.hpp, receiver.hpp)
+
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length) noexcept {
+        return sender_.send(id, length);
+    }
+    [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept {
+        return receiver_.receive(request);
+    }
+    [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept { return receiver_.cancel(id); }
+    /// This end sends no more; it goes on receiving.
+    void shut_down() noexcept { sender_.shut_down(); }
+
+    // ---- the device and the peer
+
+    /// A message of the peer. Anything but `none` ends the stream: the same is answered from then
+    /// on.
+    [[nodiscard]] Violation deliver(std::span<const std::byte> bytes) noexcept;
+    /// WRITEs completed, of `bytes` bytes.
+    void written(std::uint64_t bytes) noexcept { sender_.written(bytes); }
+    /// The queue pair is in error: nothing reads the program's buffers or writes to them any more.
+    /// What is outstanding ends with peer_lost.
+    void break_off() noexcept;
+
+    // ---- what is to be done
+
+    /// `may_post`: the send queue has room for a WRITE and a SEND. Without it, only what needs
+    /// none.
+    [[nodiscard]] Action next(bool may_post = true) noexcept;
+
+    [[nodiscard]] const Sender& sender() const noexcept { return sender_; }
+    [[nodiscard]] const Receiver& receiver() const noexcept { return receiver_; }
+    [[nodiscard]] const Credits& credits() const noexcept { return credits_; }
+    [[nodiscard]] Violation violation() const noexcept { return violation_; }
+
+  private:
+    [[nodiscard]] Violation dispatch(const Message& message) noexcept;
+    template <class Body>
+    [[nodiscard]] EncodedMessage stamp(Body body) noexcept {
+        body.header.credits = credits_.spend();
+        return encode(body);
+    }
+
+    Credits credits_;
+    Sender sender_;
+    Receiver receiver_;
+    Violation violation_ = Violation::none;
+    bool broken_ = false;
+};
+
+}  // namespace millrace::stream

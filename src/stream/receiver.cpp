@@ -1,0 +1,212 @@
+#include "receiver.hpp"
+
+#include <algorithm>
+
+namespace millrace::stream {
+
+using base::Status;
+
+Receiver::Receiver(const DirectionTerms& terms, std::uint32_t receives)
+    : terms_{terms}, receives_{receives}, done_{receives} {}
+
+Status Receiver::receive(const ReceiveRequest& request) noexcept {
+    if (request.length == 0) return Status::empty;
+    if (request.length > longest_operation) return Status::too_large;
+    if (broken_) return Status::peer_lost;
+    // Each has its place in done_.
+    if (receives_.size() + done_.size() >= receives_.capacity()) return Status::full;
+    receives_.push({request, 0, false});
+    settle_end();
+    return Status::ok;
+}
+
+Status Receiver::cancel(std::uint64_t id) noexcept {
+    std::size_t index = 0;
+    while (index < receives_.size() && receives_[index].request.id != id) ++index;
+    if (index == receives_.size()) return Status::empty;
+    if (index < advertised_) {
+        // The sender may be writing there: the buffer comes back with CANCELLED.
+        receives_[index].cancelled = true;
+        if (!cancelling_) cancel_due_ = cancelling_ = true;
+        return Status::ok;
+    }
+    done_.push({id, receives_[index].filled, Status::cancelled});
+    receives_.erase(index);
+    return Status::ok;
+}
+
+Violation Receiver::on_direct(const TransferMessage& message) noexcept {
+    if (ended_) return Violation::after_end;
+    // The advertised receives have the last numbers, and the first of them is next. It waits for a
+    // direct transfer unless its advertisement is void.
+    if (advertised_ == 0 || is_indirect(phase_) ||
+        message.number != adverts_ - static_cast<std::uint32_t>(advertised_)) {
+        return Violation::direct_unexpected;
+    }
+    if (message.sequence != sequence_) return Violation::sequence_gap;
+    if (message.length == 0 || message.length > receives_.front().missing()) {
+        return Violation::direct_overrun;
+    }
+    counts_.direct_bytes += message.length;
+    take(message.length);
+    const Receive& receive = receives_.front();
+    if (!receive.request.wait_all || receive.missing() == 0) complete_front(Status::ok);
+    return Violation::none;
+}
+
+Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
+    if (ended_) return Violation::after_end;
+    if (terms_.mode == Mode::direct) return Violation::indirect_unexpected;
+    if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
+    const std::uint64_t offset = (taken_ + buffered_) & (terms_.ring_bytes - 1);
+    if (message.length == 0 ||
+        message.length > std::min(terms_.ring_bytes - buffered_, terms_.ring_bytes - offset)) {
+        return Violation::indirect_overrun;
+    }
+    if (is_direct(phase_)) {
+        phase_ = next_phase(phase_);
+        ++counts_.phase_changes;
+    }
+    buffered_ += message.length;
+    counts_.indirect_bytes += message.length;
+    return Violation::none;
+}
+
+Violation Receiver::on_cancelled(const CancelledMessage& message) noexcept {
+    if (ended_) return Violation::after_end;
+    if (!cancelling_ || cancel_due_) return Violation::cancelled_unexpected;
+    if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
+    cancelling_ = false;
+    advertised_ = 0;
+    estimate_ = sequence_;
+    for (std::size_t index = 0; index < receives_.size();) {
+        const Receive& receive = receives_[index];
+        if (receive.cancelled) {
+            done_.push({receive.request.id, receive.filled, Status::cancelled});
+            receives_.erase(index);
+        } else {
+            ++index;
+        }
+    }
+    return Violation::none;
+}
+
+Violation Receiver::on_fin(const FinMessage& message) noexcept {
+    if (ended_) return Violation::after_end;
+    if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
+    ended_ = true;
+    // The sender answers no CANCEL behind its FIN: nothing is written any more.
+    cancelling_ = cancel_due_ = false;
+    settle_end();
+    return Violation::none;
+}
+
+void Receiver::break_off() noexcept {
+    broken_ = true;
+    cancelling_ = cancel_due_ = false;
+    while (!receives_.empty()) complete_front(Status::peer_lost);
+}
+
+bool Receiver::next_done(ReceiveDone& done) noexcept {
+    if (done_.empty()) return false;
+    done = done_.front();
+    done_.pop();
+    return true;
+}
+
+bool Receiver::next_copy(CopyOut& copy) noexcept {
+    if (buffered_ == 0 || receives_.empty()) return false;
+    const Receive& receive = receives_.front();
+    const std::uint64_t offset = taken_ & (terms_.ring_bytes - 1);
+    copy.receive = receive.request.id;
+    copy.offset = receive.filled;
+    copy.ring_offset = offset;
+    copy.length = std::min({buffered_, receive.missing(), terms_.ring_bytes - offset});
+    buffered_ -= copy.length;
+    taken_ += copy.length;
+    ++counts_.copies;
+    take(copy.length);
+    // What is there goes into one receive as far as it fits, also over the end of the ring.
+    if (receive.missing() == 0 || (!receive.request.wait_all && buffered_ == 0)) {
+        complete_front(Status::ok);
+    }
+    settle_end();
+    return true;
+}
+
+/// The front receive got `length` bytes of the stream. What it was sure to get, if it was
+/// advertised, is in the estimate already: all of it with MSG_WAITALL, else one byte (see
+/// complete_front).
+void Receiver::take(std::uint64_t length) noexcept {
+    Receive& receive = receives_.front();
+    receive.filled += length;
+    sequence_ += length;
+    if (advertised_ == 0 || !receive.request.wait_all) estimate_ += length;
+}
+
+void Receiver::complete_front(Status status) noexcept {
+    const Receive& receive = receives_.front();
+    if (advertised_ > 0) {
+        if (!receive.request.wait_all) estimate_ -= 1;
+        --advertised_;
+    }
+    done_.push({receive.request.id, receive.filled, status});
+    receives_.pop();
+}
+
+/// Behind the last byte of the stream every receive ends.
+void Receiver::settle_end() noexcept {
+    if (!finished()) return;
+    while (!receives_.empty()) {
+        const Receive& receive = receives_.front();
+        complete_front(receive.filled > 0  ? Status::ok
+                       : receive.cancelled ? Status::cancelled
+                                           : Status::closed);
+    }
+}
+
+AcknowledgementMessage Receiver::take_acknowledgement() noexcept {
+    acknowledged_ = taken_;
+    AcknowledgementMessage message;
+    message.taken = taken_;
+    return message;
+}
+
+CancelMessage Receiver::take_cancel() noexcept {
+    cancel_due_ = false;
+    ++counts_.cancels;
+    return {};
+}
+
+bool Receiver::may_advertise() const noexcept {
+    if (terms_.mode == Mode::indirect || ended_ || broken_ || cancelling_) return false;
+    if (advertised_ == receives_.size() || advertised_ == terms_.adverts) return false;
+    // The hold-off: not while there are bytes in the ring, or receives whose advertisements are
+    // void. (That none before it waits to be advertised, k_b of the work, is so by taking them in
+    // order.)
+    const std::size_t void_adverts = is_indirect(phase_) ? advertised_ : 0;
+    return buffered_ == 0 && void_adverts == 0;
+}
+
+AdvertMessage Receiver::take_advert() noexcept {
+    if (is_indirect(phase_)) {
+        phase_ = next_phase(phase_);
+        ++counts_.phase_changes;
+    }
+    const Receive& receive = receives_[advertised_];
+    AdvertMessage message;
+    message.header.flags = receive.request.wait_all ? advert_wait_all : 0;
+    message.sequence = estimate_;
+    message.phase = phase_;
+    message.address = receive.request.address + receive.filled;
+    message.length = receive.missing();
+    message.key = receive.request.key;
+    message.number = adverts_;
+    estimate_ += receive.request.wait_all ? receive.missing() : 1;
+    ++adverts_;
+    ++advertised_;
+    ++counts_.adverts;
+    return message;
+}
+
+}  // namespace millrace::stream

@@ -1,0 +1,133 @@
+// The receiving half of one direction of a byte stream: which receive gets which bytes, and when to
+// advertise. Pure state, no I/O; used by Connection.
+//
+//   sequence   S_r of the work: bytes that have reached receives
+//   estimate   S'_r: where the next receive to be advertised will begin, at least
+//   buffered   b_r: bytes in the ring
+//   phase      P_r: even while transfers come to advertisements, odd since one came to the ring
+//   receives   in order; the first `advertised` of them have been advertised
+//
+//     receives    | R1   R2   R3 | R4   R5 |          phase even: R1 … R3 wait for direct transfers
+//                  `advertised'  `waiting'            phase odd:  their ADVERTs are void: the
+//                  sender
+//                                                                 turned to the ring without them
+//
+// Invariants: estimate = sequence + the sum, over the advertised receives, of 1, or with
+// MSG_WAITALL of the bytes that were missing when it was advertised, less those that came since.
+// buffered > 0 only in odd phases. Void and live advertisements do not stand side by side, because
+// of the hold-off: in an odd phase nothing is advertised before every void receive has been
+// satisfied and the ring is empty. Then sequence is exact, all bytes sent so far have come, and the
+// next phase begins.
+//
+// Cancelling a receive that was advertised: CANCEL takes back all advertisements (not one:
+// estimates behind it depend on it), nothing is advertised until CANCELLED is there, and what was
+// not filled meanwhile is advertised anew. Only then is the cancelled receive's buffer the
+// program's again.
+//
+// Source: work 003, "Pre-Advertisement Sending Algorithm", "Receive Transfer Processing Algorithm",
+// "Intermediate Buffer Copy Algorithm"; cancelling and the end of the stream are not in it.
+#pragma once
+
+#include <cstdint>
+
+#include "actions.hpp"
+#include "bounded_queue.hpp"
+#include "counts.hpp"
+#include "millrace/base/status.hpp"
+#include "phase.hpp"
+#include "terms.hpp"
+#include "wire.hpp"
+
+namespace millrace::stream {
+
+/// What the program offers to receive into.
+struct ReceiveRequest {
+    std::uint64_t id = 0;       ///< the program's name of it; no two at a time are equal
+    std::uint64_t address = 0;  ///< as the peer's WRITE has to name it
+    std::uint64_t length = 0;
+    std::uint32_t key = 0;
+    bool wait_all = false;  ///< MSG_WAITALL
+};
+
+class Receiver {
+  public:
+    Receiver(const DirectionTerms& terms, std::uint32_t receives);
+
+    // ---- the program
+
+    /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be;
+    /// `empty`, `too_large`: a length that no receive has.
+    [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept;
+    /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first; `empty`: there is no
+    /// such receive any more.
+    [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
+
+    // ---- the peer
+
+    [[nodiscard]] Violation on_direct(const TransferMessage& message) noexcept;
+    [[nodiscard]] Violation on_indirect(const TransferMessage& message) noexcept;
+    [[nodiscard]] Violation on_cancelled(const CancelledMessage& message) noexcept;
+    [[nodiscard]] Violation on_fin(const FinMessage& message) noexcept;
+
+    // ---- the device
+
+    /// The peer can write no more: every receive ends with peer_lost.
+    void break_off() noexcept;
+
+    // ---- what is to be done
+
+    [[nodiscard]] bool next_done(ReceiveDone& done) noexcept;
+    /// A copy that is to be done before anything else is asked.
+    [[nodiscard]] bool next_copy(CopyOut& copy) noexcept;
+    [[nodiscard]] bool owes_acknowledgement() const noexcept { return taken_ != acknowledged_; }
+    [[nodiscard]] AcknowledgementMessage take_acknowledgement() noexcept;
+    [[nodiscard]] bool owes_cancel() const noexcept { return cancel_due_; }
+    [[nodiscard]] CancelMessage take_cancel() noexcept;
+    [[nodiscard]] bool may_advertise() const noexcept;
+    /// Requires may_advertise().
+    [[nodiscard]] AdvertMessage take_advert() noexcept;
+
+    // ---- state, for reports and tests
+
+    [[nodiscard]] const ReceiverCounts& counts() const noexcept { return counts_; }
+    [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+    [[nodiscard]] std::uint64_t estimate() const noexcept { return estimate_; }
+    [[nodiscard]] std::uint64_t buffered() const noexcept { return buffered_; }
+    [[nodiscard]] Phase phase() const noexcept { return phase_; }
+    [[nodiscard]] std::size_t advertised() const noexcept { return advertised_; }
+    [[nodiscard]] std::size_t outstanding() const noexcept { return receives_.size(); }
+    /// The peer's FIN has come and everything before it has been received.
+    [[nodiscard]] bool finished() const noexcept { return ended_ && buffered_ == 0; }
+
+  private:
+    struct Receive {
+        ReceiveRequest request;
+        std::uint64_t filled = 0;
+        bool cancelled = false;  ///< ends with the next CANCELLED
+
+        [[nodiscard]] std::uint64_t missing() const noexcept { return request.length - filled; }
+    };
+
+    void take(std::uint64_t length) noexcept;
+    void complete_front(base::Status status) noexcept;
+    void settle_end() noexcept;
+
+    DirectionTerms terms_;
+    BoundedQueue<Receive> receives_;
+    BoundedQueue<ReceiveDone> done_;
+    std::size_t advertised_ = 0;
+    std::uint32_t adverts_ = 0;  ///< ADVERTs so far: the next one's number
+    std::uint64_t sequence_ = 0;
+    std::uint64_t estimate_ = 0;
+    Phase phase_ = 0;
+    std::uint64_t buffered_ = 0;
+    std::uint64_t taken_ = 0;  ///< bytes that have left the ring
+    std::uint64_t acknowledged_ = 0;
+    bool cancelling_ = false;  ///< from cancel() to CANCELLED
+    bool cancel_due_ = false;  ///< ... and CANCEL has not been sent
+    bool ended_ = false;       ///< FIN has come
+    bool broken_ = false;
+    ReceiverCounts counts_;
+};
+
+}  // namespace millrace::stream

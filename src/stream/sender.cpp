@@ -1,0 +1,202 @@
+#include "sender.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace millrace::stream {
+namespace {
+
+using base::Status;
+
+bool in_range(const AdvertMessage& message) noexcept {
+    return message.length != 0 && message.length <= longest_operation &&
+           message.address <= std::numeric_limits<std::uint64_t>::max() - message.length;
+}
+
+/// Beyond every stream: sums with such a number do not wrap.
+constexpr std::uint64_t beyond = std::uint64_t{1} << 63;
+
+}  // namespace
+
+Sender::Sender(const DirectionTerms& terms, std::uint32_t sends, std::uint32_t transfer_bytes)
+    : terms_{terms},
+      transfer_bytes_{transfer_bytes},
+      sends_{sends},
+      adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
+
+Status Sender::send(std::uint64_t id, std::uint64_t length) noexcept {
+    if (length == 0) return Status::empty;
+    if (length > longest_operation) return Status::too_large;
+    if (broken_) return Status::peer_lost;
+    if (shut_down_) return Status::closed;
+    if (sends_.full()) return Status::full;
+    sends_.push({id, queued_, queued_ + length});
+    queued_ += length;
+    return Status::ok;
+}
+
+// While transfers are direct, or there are advertisements to send to, the receiver has seen no
+// switch since the last ADVERT. Otherwise it may have seen one, to indirect, and made one itself.
+// It cannot have made more: it switches to direct only where it advertises, and this is the next
+// ADVERT.
+bool Sender::phase_possible(Phase phase) const noexcept {
+    if (is_direct(phase_)) return phase == phase_;
+    if (!adverts_.empty()) return phase == last_phase_;
+    return phase == last_phase_ || phase == last_phase_ + 2;
+}
+
+void Sender::change_phase(Phase phase) noexcept {
+    phase_ = phase;
+    ++counts_.phase_changes;
+}
+
+Violation Sender::on_advert(const AdvertMessage& message) noexcept {
+    if (terms_.mode == Mode::indirect || cancelled_due_) return Violation::advert_unexpected;
+    if (message.number != adverts_seen_) return Violation::advert_number;
+    if (!in_range(message)) return Violation::advert_range;
+    ++adverts_seen_;
+    // It crossed FIN. Its receive ends there.
+    if (ended_) return Violation::none;
+    if (!phase_possible(message.phase)) return Violation::advert_phase;
+    if (message.sequence < least_sequence_ || message.sequence > beyond) {
+        return Violation::advert_sequence;
+    }
+    const Advert advert{message.address, message.length,     message.key,
+                        message.number,  message.wait_all(), false};
+    last_phase_ = message.phase;
+    least_sequence_ = message.sequence + advert.minimum();
+    const bool old_phase = message.phase < phase_;
+    // Every advertisement before it that has been filled or is still there stands for its minimum;
+    // none says more than that.
+    if (!old_phase && message.sequence > sequence_ + promised_) return Violation::advert_sequence;
+    if (is_indirect(phase_) && (old_phase || message.sequence < sequence_)) {
+        if (phase_ < message.phase) change_phase(next_phase(message.phase));
+        ++counts_.adverts_stale;
+        return Violation::none;
+    }
+    if (adverts_.full()) return Violation::advert_overflow;
+    adverts_.push(advert);
+    promised_ += advert.minimum();
+    return Violation::none;
+}
+
+Violation Sender::on_acknowledgement(const AcknowledgementMessage& message) noexcept {
+    if (message.taken <= ring_taken_ || message.taken > ring_written_) {
+        return Violation::acknowledged_unsent;
+    }
+    ring_taken_ = message.taken;
+    return Violation::none;
+}
+
+Violation Sender::on_cancel() noexcept {
+    if (terms_.mode == Mode::indirect || cancelled_due_) return Violation::cancel_unexpected;
+    // It crossed FIN, which answers it.
+    if (ended_) return Violation::none;
+    counts_.adverts_withdrawn += adverts_.size();
+    adverts_.clear();
+    promised_ = 0;
+    cancelled_due_ = true;
+    return Violation::none;
+}
+
+CancelledMessage Sender::take_cancelled() noexcept {
+    cancelled_due_ = false;
+    // The receiver advertises again when it has taken all that lies before this.
+    least_sequence_ = sequence_;
+    CancelledMessage message;
+    message.sequence = sequence_;
+    return message;
+}
+
+FinMessage Sender::take_fin() noexcept {
+    ended_ = true;
+    adverts_.clear();
+    promised_ = 0;
+    FinMessage message;
+    message.sequence = sequence_;
+    return message;
+}
+
+bool Sender::next_done(SendDone& done) noexcept {
+    if (sends_.empty()) return false;
+    if (!broken_ && sends_.front().end > written_) return false;
+    done = {sends_.front().id, broken_ ? Status::peer_lost : Status::ok};
+    sends_.pop();
+    if (current_ != 0) --current_;
+    return true;
+}
+
+bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcept {
+    if (sequence_ == queued_) return false;
+    message.sequence = sequence_;
+    if (!adverts_.empty()) {
+        fill_direct(transfer, message);
+        return true;
+    }
+    if (terms_.mode == Mode::direct) return false;
+    const std::uint64_t room = terms_.ring_bytes - (ring_written_ - ring_taken_);
+    if (room == 0) return false;
+    fill_indirect(room, transfer, message);
+    return true;
+}
+
+void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept {
+    Advert& advert = adverts_.front();
+    if (is_indirect(phase_)) change_phase(last_phase_);
+    if (!advert.used) ++counts_.adverts_used;
+    advert.used = true;
+    promised_ -= advert.minimum();
+    transfer.direct = true;
+    transfer.address = advert.address;
+    transfer.key = advert.key;
+    gather(advert.remaining, transfer);
+    message.header.kind = MessageKind::direct;
+    message.length = transfer.length;
+    message.number = advert.number;
+    advert.address += transfer.length;
+    advert.remaining -= transfer.length;
+    // MSG_WAITALL: it stays at the head until it is filled.
+    if (!advert.wait_all || advert.remaining == 0) {
+        adverts_.pop();
+    } else {
+        promised_ += advert.minimum();
+    }
+    counts_.direct_bytes += transfer.length;
+    ++counts_.direct_transfers;
+}
+
+void Sender::fill_indirect(std::uint64_t room, Transfer& transfer,
+                           TransferMessage& message) noexcept {
+    if (is_direct(phase_)) change_phase(next_phase(phase_));
+    const std::uint64_t offset = ring_written_ & (terms_.ring_bytes - 1);
+    transfer.direct = false;
+    transfer.address = offset;
+    transfer.key = 0;
+    // A transfer does not go on over the end of the ring.
+    gather(std::min(room, terms_.ring_bytes - offset), transfer);
+    message.header.kind = MessageKind::indirect;
+    message.length = transfer.length;
+    message.number = 0;
+    ring_written_ += transfer.length;
+    counts_.indirect_bytes += transfer.length;
+    ++counts_.indirect_transfers;
+}
+
+void Sender::gather(std::uint64_t most, Transfer& transfer) noexcept {
+    most = std::min<std::uint64_t>({most, transfer_bytes_, queued_ - sequence_});
+    std::uint32_t count = 0;
+    std::uint64_t taken = 0;
+    while (taken < most && count < most_pieces) {
+        const Send& send = sends_[current_];
+        const std::uint64_t from = sequence_ + taken;
+        const std::uint64_t length = std::min(send.end - from, most - taken);
+        transfer.pieces[count++] = {send.id, from - send.begin, static_cast<std::uint32_t>(length)};
+        taken += length;
+        if (from + length == send.end) ++current_;
+    }
+    transfer.piece_count = count;
+    transfer.length = static_cast<std::uint32_t>(taken);
+    sequence_ += taken;
+}
+
+}  // namespace millrace::stream

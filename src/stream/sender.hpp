@@ -1,0 +1,133 @@
+// The sending half of one direction of a byte stream: which bytes go where. Pure state, no I/O;
+// used by Connection, which lets the messages out and in.
+//
+//   sequence   S_s of the work: bytes that have been given to transfers
+//   phase      P_s: even while transfers go to advertisements, odd while they go to the ring
+//   adverts    q_A: what the receiver advertised, in order, not filled yet
+//   b_s        room in the receiver's ring: ring_bytes - (ring_written - ring_taken)
+//
+// An ADVERT that comes while transfers are indirect is stale if its phase is lower than the
+// sender's or its place in the stream lies before `sequence`: those bytes have gone to the ring. It
+// is thrown away, and the phase raised past its own, so that those behind it in the same phase are
+// stale too: their places are estimates made before the receiver knew.
+//
+// The work looks through q_A when the program sends; this looks at each ADVERT once, when it comes.
+// That is the same: phase and sequence change only by transfers, and while there is an
+// advertisement in q_A, transfers go to it. So nothing in q_A ever becomes stale, and q_A needs no
+// more room than the number of advertisements agreed on.
+//
+// Invariants: every phase in q_A is the same, even, and the sender's or (while it is still
+// indirect) greater; the first one's sequence is <= S_s; phase >= that of the last ADVERT that was
+// thrown away or used.
+//
+// Source: work 003, "exs_send() Matching Algorithms", "Sender Phase Increment on Discarding
+// Advertisement".
+#pragma once
+
+#include <cstdint>
+
+#include "actions.hpp"
+#include "bounded_queue.hpp"
+#include "counts.hpp"
+#include "millrace/base/status.hpp"
+#include "phase.hpp"
+#include "terms.hpp"
+#include "wire.hpp"
+
+namespace millrace::stream {
+
+class Sender {
+  public:
+    Sender(const DirectionTerms& terms, std::uint32_t sends, std::uint32_t transfer_bytes);
+
+    // ---- the program
+
+    /// `length` bytes of a buffer that stays as it is until SendDone. `full`: as many sends as
+    /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has.
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length) noexcept;
+    /// The stream ends behind the sends so far.
+    void shut_down() noexcept { shut_down_ = true; }
+
+    // ---- the peer
+
+    [[nodiscard]] Violation on_advert(const AdvertMessage& message) noexcept;
+    [[nodiscard]] Violation on_acknowledgement(const AcknowledgementMessage& message) noexcept;
+    [[nodiscard]] Violation on_cancel() noexcept;
+
+    // ---- the device
+
+    /// The oldest transfers' WRITEs have completed, `bytes` of them in all.
+    void written(std::uint64_t bytes) noexcept { written_ += bytes; }
+    /// Nothing is in flight any more and nothing will be: every send ends with peer_lost.
+    void break_off() noexcept { broken_ = true; }
+
+    // ---- what is to be done
+
+    [[nodiscard]] bool next_done(SendDone& done) noexcept;
+    [[nodiscard]] bool owes_cancelled() const noexcept { return cancelled_due_; }
+    [[nodiscard]] CancelledMessage take_cancelled() noexcept;
+    /// Every byte before the end has gone to a transfer, and FIN has not been sent.
+    [[nodiscard]] bool owes_fin() const noexcept {
+        return shut_down_ && !ended_ && sequence_ == queued_;
+    }
+    [[nodiscard]] FinMessage take_fin() noexcept;
+    /// The next transfer, and what the peer is told of it.
+    [[nodiscard]] bool next_transfer(Transfer& transfer, TransferMessage& message) noexcept;
+
+    // ---- state, for reports and tests
+
+    [[nodiscard]] const SenderCounts& counts() const noexcept { return counts_; }
+    [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
+    [[nodiscard]] Phase phase() const noexcept { return phase_; }
+    [[nodiscard]] std::uint64_t unsent() const noexcept { return queued_ - sequence_; }
+    [[nodiscard]] std::size_t adverts() const noexcept { return adverts_.size(); }
+    /// FIN has been sent and every send has completed.
+    [[nodiscard]] bool finished() const noexcept { return ended_ && sends_.empty(); }
+
+  private:
+    struct Send {
+        std::uint64_t id = 0;
+        std::uint64_t begin = 0;  ///< in the stream
+        std::uint64_t end = 0;
+    };
+    struct Advert {
+        std::uint64_t address = 0;
+        std::uint64_t remaining = 0;
+        std::uint32_t key = 0;
+        std::uint32_t number = 0;
+        bool wait_all = false;
+        bool used = false;
+
+        /// What it takes of the stream at least, as the receiver's estimate has it.
+        [[nodiscard]] std::uint64_t minimum() const noexcept { return wait_all ? remaining : 1; }
+    };
+
+    [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
+    void change_phase(Phase phase) noexcept;
+    void fill_direct(Transfer& transfer, TransferMessage& message) noexcept;
+    void fill_indirect(std::uint64_t room, Transfer& transfer, TransferMessage& message) noexcept;
+    void gather(std::uint64_t most, Transfer& transfer) noexcept;
+
+    DirectionTerms terms_;
+    std::uint32_t transfer_bytes_;
+    BoundedQueue<Send> sends_;
+    BoundedQueue<Advert> adverts_;
+    std::size_t current_ = 0;     ///< the first of sends_ with bytes that have not been given away
+    std::uint64_t queued_ = 0;    ///< bytes that the program has sent
+    std::uint64_t sequence_ = 0;  ///< ... of which these have been given to transfers
+    std::uint64_t written_ = 0;   ///< ... and these have completed
+    Phase phase_ = 0;
+    Phase last_phase_ = 0;              ///< of the last ADVERT
+    std::uint64_t least_sequence_ = 0;  ///< that the next ADVERT can have
+    std::uint64_t promised_ = 0;        ///< sum of the minimums in adverts_
+    std::uint32_t adverts_seen_ = 0;
+    std::uint64_t ring_written_ = 0;
+    std::uint64_t ring_taken_ = 0;
+    bool cancelled_due_ = false;
+    bool shut_down_ = false;
+    bool ended_ = false;  ///< FIN has been sent
+    bool broken_ = false;
+    SenderCounts counts_;
+};
+
+}  // namespace millrace::stream

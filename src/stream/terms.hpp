@@ -1,0 +1,40 @@
+// What both ends of a byte stream agree on before the first byte, and how large each end's queues
+// are. Given to Connection; checked here once, when a stream is set up.
+#pragma once
+
+#include <cstdint>
+
+#include "millrace/stream/mode.hpp"
+
+namespace millrace::stream {
+
+/// The longest send or receive: 1 TiB.
+inline constexpr std::uint64_t longest_operation = std::uint64_t{1} << 40;
+inline constexpr std::uint64_t largest_ring = std::uint64_t{1} << 40;
+inline constexpr std::uint32_t most_adverts = 1U << 16;
+inline constexpr std::uint32_t most_operations = 1U << 20;
+/// A WRITE carries at most 2^31 bytes.
+inline constexpr std::uint32_t longest_transfer = 1U << 30;
+
+/// Of one direction; equal at both ends.
+struct DirectionTerms {
+    Mode mode = Mode::dynamic;
+    std::uint64_t ring_bytes = 256 * 1024;  ///< of the receiver's ring: a power of two; direct: any
+    std::uint32_t adverts = 64;             ///< unanswered at most
+};
+
+/// Of one end.
+struct Terms {
+    DirectionTerms outgoing{};
+    DirectionTerms incoming{};
+    std::uint32_t own_slots = 64;   ///< receives posted here for the peer's messages (credits.hpp)
+    std::uint32_t peer_slots = 64;  ///< ... and at the peer for this end's
+    std::uint32_t sends = 64;       ///< of the program, not completed, at most
+    std::uint32_t receives = 64;
+    std::uint32_t transfer_bytes = longest_transfer;  ///< of one transfer at most
+};
+
+/// Throws base::Error (invalid_argument) that names what is out of range.
+void check(const Terms& terms);
+
+}  // namespace millrace::stream

@@ -1,0 +1,150 @@
+// Random schedules of both ends of a byte stream, against a queue of bytes (two_ends.hpp).
+//
+// MILLRACE_TEST_ROUNDS: how many (default 120,000; with MILLRACE_TEST_LONG 5 million).
+// MILLRACE_TEST_SEED: of the first (default 1; with MILLRACE_TEST_LONG random); named by a failure.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "two_ends.hpp"
+
+namespace millrace::stream {
+namespace {
+
+/// splitmix64: small, and the same everywhere.
+class Random {
+  public:
+    explicit Random(std::uint64_t seed) : state_{seed * 0x9e3779b97f4a7c15} {}
+    std::uint32_t below(std::uint32_t count) {
+        state_ += 0x9e3779b97f4a7c15;
+        std::uint64_t z = state_;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+        return static_cast<std::uint32_t>(((z ^ (z >> 31)) >> 32) * count >> 32);
+    }
+    bool chance(std::uint32_t one_of) { return below(one_of) == 0; }
+
+  private:
+    std::uint64_t state_;
+};
+
+Terms random_terms(Random& random) {
+    Terms terms;
+    const std::uint32_t mode = random.below(6);
+    terms.outgoing.mode = mode == 0 ? Mode::direct : mode == 1 ? Mode::indirect : Mode::dynamic;
+    terms.outgoing.ring_bytes = 1U << random.below(6);
+    terms.outgoing.adverts = 1 + random.below(6);
+    terms.incoming = terms.outgoing;
+    terms.own_slots = terms.peer_slots = fewest_slots + random.below(6);
+    terms.sends = 1 + random.below(6);
+    terms.receives = 1 + random.below(6);
+    terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
+    return terms;
+}
+
+/// How likely each step is in one schedule: fast and slow programs, fast and slow pipes.
+struct Habits {
+    explicit Habits(Random& random) {
+        for (auto& end : weights) {
+            for (std::uint32_t& weight : end) weight = 1 + random.below(random.chance(2) ? 4 : 24);
+        }
+        waits_all = random.below(3);
+        cancels = random.chance(2);
+        longest = 1 + random.below(TwoEnds::longest_receive);
+    }
+    enum Step { send, receive, act, arrive, complete, steps };
+    std::uint32_t weights[2][steps];
+    std::uint32_t waits_all;
+    bool cancels;
+    std::uint32_t longest;
+};
+
+void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
+    std::uint32_t sum = 0;
+    for (const std::uint32_t weight : habits.weights[end]) sum += weight;
+    std::uint32_t choice = random.below(sum);
+    int what = 0;
+    while (choice >= habits.weights[end][what]) choice -= habits.weights[end][what++];
+    switch (what) {
+        case Habits::send: (void)ends.send(end, 1 + random.below(habits.longest)); break;
+        case Habits::receive:
+            if (habits.cancels && ends.receives(end) > 0 && random.chance(8)) {
+                const auto recent = random.below(4);
+                if (recent < ends.receives(end)) {
+                    (void)ends.cancel(end, ends.receives(end) - 1 - recent);
+                }
+            } else {
+                (void)ends.receive(end, 1 + random.below(habits.longest),
+                                   habits.waits_all != 0 && random.chance(habits.waits_all));
+            }
+            break;
+        case Habits::act: (void)ends.act(end, !random.chance(8)); break;
+        case Habits::arrive: (void)ends.arrive(end); break;
+        default: (void)ends.complete(end); break;
+    }
+}
+
+/// Receives what is left, and sees both streams end.
+void drain(TwoEnds& ends, Random& random) {
+    ends.shut_down(0);
+    ends.shut_down(1);
+    for (int round = 0; round < 100'000 && ends.failure().empty(); ++round) {
+        ends.settle();
+        bool finished = true;
+        for (unsigned end = 0; end < 2; ++end) {
+            if (ends.receiver(end).finished() && ends.sender(end).finished()) continue;
+            finished = false;
+            (void)ends.receive(end, 1 + random.below(TwoEnds::longest_receive), random.chance(4));
+        }
+        if (finished) return;
+    }
+}
+
+std::string play(std::uint64_t seed) {
+    Random random{seed};
+    TwoEnds ends{random_terms(random)};
+    const Habits habits{random};
+    const std::uint32_t steps = 20 + random.below(200);
+    const std::uint32_t quiet = random.chance(2) ? steps : random.below(steps);
+    const std::uint32_t last_of_0 = random.chance(4) ? random.below(steps) : steps;
+    for (std::uint32_t i = 0; i < steps && ends.failure().empty(); ++i) {
+        step(ends, random.below(2), habits, random);
+        if (i == last_of_0) ends.shut_down(0);
+        if (i == quiet) ends.settle();
+    }
+    if (ends.failure().empty()) ends.settle();
+    if (ends.failure().empty()) drain(ends, random);
+    if (ends.failure().empty()) {
+        for (unsigned end = 0; end < 2; ++end) {
+            if (ends.received(end) != ends.sent(1 - end)) return "bytes are missing at the end";
+            if (!ends.receiver(end).finished() || !ends.sender(end).finished()) {
+                return "a stream does not end";
+            }
+            if (ends.receiver(end).outstanding() != 0) return "a receive does not end";
+        }
+    }
+    return ends.failure();
+}
+
+std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
+    const char* const text = std::getenv(name);
+    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
+    const bool lengthy = std::getenv("MILLRACE_TEST_LONG") != nullptr;
+    const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", lengthy ? 5'000'000 : 120'000);
+    const std::uint64_t first =
+        number_from("MILLRACE_TEST_SEED", lengthy ? std::random_device{}() : 1);
+    for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
+        const std::string failure = play(seed);
+        ASSERT_TRUE(failure.empty())
+            << failure << "\nonce more: MILLRACE_TEST_SEED=" << seed << " MILLRACE_TEST_ROUNDS=1";
+    }
+}
+
+}  // namespace
+}  // namespace millrace::stream
