@@ -43,6 +43,13 @@ inline constexpr std::uint32_t most_slots = 1U << 16;
 }
 static_assert(threshold_of(fewest_slots) >= 2);
 
+/// How many more than `known` a header's credits say, whose upper half does not travel. What is out
+/// is far less than 2^32, so a number that goes back shows as one that is far too large.
+[[nodiscard]] constexpr std::uint32_t credits_beyond(std::uint64_t known,
+                                                     std::uint32_t word) noexcept {
+    return word - static_cast<std::uint32_t>(known);
+}
+
 class Credits {
   public:
     /// Both within [fewest_slots, most_slots].
@@ -69,7 +76,7 @@ class Credits {
     [[nodiscard]] Violation take(std::uint32_t returned) noexcept {
         ++taken_;
         if (taken_ - told_ > own_slots_) return Violation::credit_overrun;
-        const std::uint32_t news = returned - static_cast<std::uint32_t>(returned_);
+        const std::uint32_t news = credits_beyond(returned_, returned);
         if (news > sent_ - returned_) return Violation::credit_forged;
         returned_ += news;
         return Violation::none;

@@ -103,7 +103,28 @@ void drain(TwoEnds& ends, Random& random) {
     }
 }
 
-std::string play(std::uint64_t seed) {
+/// What happened in all schedules together: what never happened was not tested.
+struct Happened {
+    std::uint64_t direct = 0;
+    std::uint64_t indirect = 0;
+    std::uint64_t used = 0;
+    std::uint64_t stale = 0;
+    std::uint64_t withdrawn = 0;
+    std::uint64_t resumed = 0;
+    std::uint64_t copies = 0;
+
+    void add(const SenderCounts& sender, const ReceiverCounts& receiver) {
+        direct += sender.direct_bytes;
+        indirect += sender.indirect_bytes;
+        used += sender.adverts_used;
+        stale += sender.adverts_stale;
+        withdrawn += sender.adverts_withdrawn;
+        resumed += sender.phase_changes > 1 ? 1 : 0;
+        copies += receiver.copies;
+    }
+};
+
+std::string play(std::uint64_t seed, Happened& happened) {
     Random random{seed};
     TwoEnds ends{random_terms(random)};
     const Habits habits{random};
@@ -124,6 +145,7 @@ std::string play(std::uint64_t seed) {
                 return "a stream does not end";
             }
             if (ends.receiver(end).outstanding() != 0) return "a receive does not end";
+            happened.add(ends.sender(end).counts(), ends.receiver(end).counts());
         }
     }
     return ends.failure();
@@ -139,11 +161,18 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
     const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", lengthy ? 5'000'000 : 120'000);
     const std::uint64_t first =
         number_from("MILLRACE_TEST_SEED", lengthy ? std::random_device{}() : 1);
+    Happened happened;
     for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
-        const std::string failure = play(seed);
+        const std::string failure = play(seed, happened);
         ASSERT_TRUE(failure.empty())
             << failure << "\nonce more: MILLRACE_TEST_SEED=" << seed << " MILLRACE_TEST_ROUNDS=1";
     }
+    if (rounds < 10'000) return;
+    for (const std::uint64_t often : {happened.direct, happened.indirect, happened.used,
+                                      happened.stale, happened.resumed, happened.copies}) {
+        EXPECT_GT(often, rounds / 4);
+    }
+    EXPECT_GT(happened.withdrawn, rounds / 10);
 }
 
 }  // namespace

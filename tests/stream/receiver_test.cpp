@@ -1,0 +1,306 @@
+// The receiving half alone: when it advertises, and what it does not believe of a sender.
+#include "receiver.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace millrace::stream {
+namespace {
+
+using base::Status;
+
+TransferMessage direct(std::uint64_t sequence, std::uint32_t length, std::uint32_t number) {
+    return {{MessageKind::direct}, sequence, length, number};
+}
+TransferMessage indirect(std::uint64_t sequence, std::uint32_t length) {
+    return {{MessageKind::indirect}, sequence, length, 0};
+}
+template <class Body>
+Body at(std::uint64_t sequence) {
+    Body message;
+    message.sequence = sequence;
+    return message;
+}
+
+class StreamReceiver : public testing::Test {
+  protected:
+    explicit StreamReceiver(DirectionTerms terms = {Mode::dynamic, 16, 3}) : receiver{terms, 4} {}
+
+    void receive(std::uint64_t length, bool wait_all = false) {
+        ASSERT_EQ(receiver.receive({next_id, next_id << 12, length, 7, wait_all}), Status::ok);
+        ++next_id;
+    }
+    void advertise() {
+        ASSERT_TRUE(receiver.may_advertise());
+        last = receiver.take_advert();
+    }
+    /// Copies what there is to copy; how many bytes.
+    std::uint64_t copy() {
+        std::uint64_t sum = 0;
+        for (CopyOut copied; receiver.next_copy(copied);) sum += copied.length;
+        return sum;
+    }
+    void expect_done(std::uint64_t id, std::uint64_t length, Status status) {
+        ReceiveDone done;
+        ASSERT_TRUE(receiver.next_done(done));
+        EXPECT_EQ(done.receive, id);
+        EXPECT_EQ(done.length, length);
+        EXPECT_EQ(done.status, status);
+    }
+    void expect_none_done() {
+        ReceiveDone done;
+        EXPECT_FALSE(receiver.next_done(done));
+    }
+
+    Receiver receiver;
+    AdvertMessage last;
+    std::uint64_t next_id = 1;
+};
+class StreamReceiverInModeDirect : public StreamReceiver {
+  protected:
+    StreamReceiverInModeDirect() : StreamReceiver{{Mode::direct, 0, 3}} {}
+};
+class StreamReceiverInModeIndirect : public StreamReceiver {
+  protected:
+    StreamReceiverInModeIndirect() : StreamReceiver{{Mode::indirect, 16, 0}} {}
+};
+
+TEST_F(StreamReceiver, RefusesLengthsThatNoReceiveHas) {
+    EXPECT_EQ(receiver.receive({1, 0, 0, 0, false}), Status::empty);
+    EXPECT_EQ(receiver.receive({1, 0, longest_operation + 1, 0, false}), Status::too_large);
+    for (int i = 0; i < 4; ++i) receive(1);
+    EXPECT_EQ(receiver.receive({9, 0, 1, 0, false}), Status::full);
+}
+
+TEST_F(StreamReceiver, EstimatesOneByteForAReceiveAndAllOfOneThatWaitsForAll) {
+    receive(8);
+    receive(8, true);
+    receive(8);
+    advertise();
+    EXPECT_EQ(last.sequence, 0U);
+    advertise();
+    EXPECT_EQ(last.sequence, 1U);
+    EXPECT_TRUE(last.wait_all());
+    advertise();
+    EXPECT_EQ(last.sequence, 9U);
+    EXPECT_EQ(receiver.estimate(), 10U);
+    ASSERT_EQ(receiver.on_direct(direct(0, 5, 0)), Violation::none);
+    EXPECT_EQ(receiver.estimate(), 14U);
+    ASSERT_EQ(receiver.on_direct(direct(5, 6, 1)), Violation::none);
+    ASSERT_EQ(receiver.on_direct(direct(11, 2, 1)), Violation::none);
+    EXPECT_EQ(receiver.estimate(), 14U);
+    ASSERT_EQ(receiver.on_direct(direct(13, 1, 2)), Violation::none);
+    EXPECT_EQ(receiver.estimate(), 14U);
+    EXPECT_EQ(receiver.sequence(), 14U);
+}
+
+TEST_F(StreamReceiver, AdvertisesNoMoreThanWasAgreedOn) {
+    for (int i = 0; i < 4; ++i) receive(8);
+    for (int i = 0; i < 3; ++i) advertise();
+    EXPECT_FALSE(receiver.may_advertise());
+}
+
+TEST_F(StreamReceiver, HoldsOffWhileThereAreBytesInTheRing) {
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
+    receive(2);
+    EXPECT_FALSE(receiver.may_advertise());
+    receive(2);
+    receive(2);
+    EXPECT_EQ(copy(), 4U);
+    advertise();
+    EXPECT_EQ(last.phase, 2U);
+    EXPECT_EQ(last.sequence, 4U);
+}
+
+TEST_F(StreamReceiver, HoldsOffUntilEveryVoidAdvertisementIsSatisfied) {
+    receive(8);
+    receive(8);
+    advertise();
+    advertise();
+    receive(8);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
+    EXPECT_EQ(copy(), 4U);
+    EXPECT_FALSE(receiver.may_advertise());
+    ASSERT_EQ(receiver.on_indirect(indirect(4, 1)), Violation::none);
+    EXPECT_EQ(copy(), 1U);
+    advertise();
+    EXPECT_EQ(last.phase, 2U);
+    EXPECT_EQ(last.sequence, 5U);
+    EXPECT_EQ(last.number, 2U);
+}
+
+TEST_F(StreamReceiver, AdvertisesTheRestOfAReceiveThatWaitsForAll) {
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
+    receive(10, true);
+    EXPECT_EQ(copy(), 4U);
+    advertise();
+    EXPECT_EQ(last.address, (1U << 12) + 4U);
+    EXPECT_EQ(last.length, 6U);
+    EXPECT_EQ(receiver.estimate(), 10U);
+}
+
+TEST_F(StreamReceiver, AcknowledgesAllCopiesSoFarAtOnce) {
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 6)), Violation::none);
+    receive(4);
+    receive(4);
+    EXPECT_EQ(copy(), 6U);
+    ASSERT_TRUE(receiver.owes_acknowledgement());
+    EXPECT_EQ(receiver.take_acknowledgement().taken, 6U);
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+}
+
+TEST_F(StreamReceiver, FillsAReceiveOverTheEndOfTheRing) {
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 12)), Violation::none);
+    receive(12);
+    EXPECT_EQ(copy(), 12U);
+    expect_done(1, 12, Status::ok);
+    ASSERT_EQ(receiver.on_indirect(indirect(12, 4)), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(indirect(16, 3)), Violation::none);
+    receive(12);
+    EXPECT_EQ(copy(), 7U);
+    expect_done(2, 7, Status::ok);
+}
+
+TEST_F(StreamReceiver, ReturnsACancelledBufferAtOnceOnlyIfItWasNotAdvertised) {
+    receive(8);
+    receive(8);
+    receive(8);
+    advertise();
+    advertise();
+    EXPECT_EQ(receiver.cancel(3), Status::ok);
+    expect_done(3, 0, Status::cancelled);
+    EXPECT_EQ(receiver.cancel(3), Status::empty);
+    EXPECT_EQ(receiver.cancel(2), Status::ok);
+    expect_none_done();
+    EXPECT_TRUE(receiver.owes_cancel());
+    (void)receiver.take_cancel();
+    EXPECT_FALSE(receiver.may_advertise());
+    // What was on its way comes first.
+    ASSERT_EQ(receiver.on_direct(direct(0, 3, 0)), Violation::none);
+    expect_done(1, 3, Status::ok);
+    ASSERT_EQ(receiver.on_cancelled(at<CancelledMessage>(3)), Violation::none);
+    expect_done(2, 0, Status::cancelled);
+    EXPECT_EQ(receiver.estimate(), 3U);
+}
+
+TEST_F(StreamReceiver, AdvertisesAnewWhatACancelTookBackBesides) {
+    receive(8, true);
+    receive(8);
+    advertise();
+    advertise();
+    ASSERT_EQ(receiver.on_direct(direct(0, 3, 0)), Violation::none);
+    ASSERT_EQ(receiver.cancel(2), Status::ok);
+    (void)receiver.take_cancel();
+    ASSERT_EQ(receiver.on_cancelled(at<CancelledMessage>(3)), Violation::none);
+    expect_done(2, 0, Status::cancelled);
+    advertise();
+    EXPECT_EQ(last.number, 2U);
+    EXPECT_EQ(last.sequence, 3U);
+    EXPECT_EQ(last.length, 5U);
+    ASSERT_EQ(receiver.on_direct(direct(3, 5, 2)), Violation::none);
+    expect_done(1, 8, Status::ok);
+}
+
+TEST_F(StreamReceiver, EndsEveryReceiveBehindTheLastByte) {
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
+    ASSERT_EQ(receiver.on_fin(at<FinMessage>(4)), Violation::none);
+    EXPECT_FALSE(receiver.finished());
+    receive(3);
+    receive(3, true);
+    receive(3);
+    EXPECT_EQ(copy(), 4U);
+    expect_done(1, 3, Status::ok);
+    expect_done(2, 1, Status::ok);
+    expect_done(3, 0, Status::closed);
+    EXPECT_TRUE(receiver.finished());
+    receive(3);
+    expect_done(4, 0, Status::closed);
+}
+
+TEST_F(StreamReceiver, TakesFinForTheAnswerToACancel) {
+    receive(8);
+    receive(8);
+    advertise();
+    advertise();
+    ASSERT_EQ(receiver.cancel(2), Status::ok);
+    (void)receiver.take_cancel();
+    ASSERT_EQ(receiver.on_fin(at<FinMessage>(0)), Violation::none);
+    expect_done(1, 0, Status::closed);
+    expect_done(2, 0, Status::cancelled);
+    EXPECT_FALSE(receiver.may_advertise());
+}
+
+// ---- what cannot be true
+
+TEST_F(StreamReceiver, RefusesADirectTransferToNothing) {
+    EXPECT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::direct_unexpected);
+    receive(8);
+    EXPECT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::direct_unexpected);
+    advertise();
+    EXPECT_EQ(receiver.on_direct(direct(0, 1, 1)), Violation::direct_unexpected);
+    EXPECT_EQ(receiver.on_direct(direct(1, 1, 0)), Violation::sequence_gap);
+    EXPECT_EQ(receiver.on_direct(direct(0, 0, 0)), Violation::direct_overrun);
+    EXPECT_EQ(receiver.on_direct(direct(0, 9, 0)), Violation::direct_overrun);
+    EXPECT_EQ(receiver.on_direct(direct(0, 8, 0)), Violation::none);
+}
+
+TEST_F(StreamReceiver, RefusesADirectTransferToAVoidAdvertisement) {
+    receive(8);
+    receive(8);
+    advertise();
+    advertise();
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 1)), Violation::none);
+    EXPECT_EQ(receiver.on_direct(direct(1, 1, 0)), Violation::direct_unexpected);
+    EXPECT_EQ(copy(), 1U);
+    EXPECT_EQ(receiver.on_direct(direct(1, 1, 1)), Violation::direct_unexpected);
+}
+
+TEST_F(StreamReceiver, RefusesWhatDoesNotFitTheRing) {
+    EXPECT_EQ(receiver.on_indirect(indirect(0, 17)), Violation::indirect_overrun);
+    EXPECT_EQ(receiver.on_indirect(indirect(0, 0)), Violation::indirect_overrun);
+    EXPECT_EQ(receiver.on_indirect(indirect(1, 1)), Violation::sequence_gap);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 10)), Violation::none);
+    receive(8);
+    EXPECT_EQ(copy(), 8U);
+    EXPECT_EQ(receiver.on_indirect(indirect(10, 7)), Violation::indirect_overrun);  // over its end
+    ASSERT_EQ(receiver.on_indirect(indirect(10, 6)), Violation::none);
+    EXPECT_EQ(receiver.on_indirect(indirect(16, 9)), Violation::indirect_overrun);  // over its room
+    EXPECT_EQ(receiver.on_indirect(indirect(16, 8)), Violation::none);
+}
+
+TEST_F(StreamReceiver, RefusesACancelledThatAnswersNothing) {
+    EXPECT_EQ(receiver.on_cancelled(at<CancelledMessage>(0)), Violation::cancelled_unexpected);
+    receive(8);
+    advertise();
+    ASSERT_EQ(receiver.cancel(1), Status::ok);
+    EXPECT_EQ(receiver.on_cancelled(at<CancelledMessage>(0)), Violation::cancelled_unexpected);
+    (void)receiver.take_cancel();
+    EXPECT_EQ(receiver.on_cancelled(at<CancelledMessage>(1)), Violation::sequence_gap);
+    EXPECT_EQ(receiver.on_cancelled(at<CancelledMessage>(0)), Violation::none);
+}
+
+TEST_F(StreamReceiver, RefusesMoreOfTheStreamBehindItsEnd) {
+    EXPECT_EQ(receiver.on_fin(at<FinMessage>(1)), Violation::sequence_gap);
+    ASSERT_EQ(receiver.on_fin(at<FinMessage>(0)), Violation::none);
+    EXPECT_EQ(receiver.on_fin(at<FinMessage>(0)), Violation::after_end);
+    EXPECT_EQ(receiver.on_indirect(indirect(0, 1)), Violation::after_end);
+    EXPECT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::after_end);
+    EXPECT_EQ(receiver.on_cancelled(at<CancelledMessage>(0)), Violation::after_end);
+}
+
+TEST_F(StreamReceiverInModeDirect, RefusesIndirectTransfers) {
+    EXPECT_EQ(receiver.on_indirect(indirect(0, 1)), Violation::indirect_unexpected);
+}
+
+TEST_F(StreamReceiverInModeIndirect, NeverAdvertises) {
+    receive(8);
+    EXPECT_FALSE(receiver.may_advertise());
+    EXPECT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::direct_unexpected);
+    EXPECT_EQ(receiver.cancel(1), Status::ok);
+    expect_done(1, 0, Status::cancelled);
+}
+
+}  // namespace
+}  // namespace millrace::stream

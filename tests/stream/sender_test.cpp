@@ -1,0 +1,280 @@
+// The sending half alone: what it matches, and what it does not believe of a receiver.
+#include "sender.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace millrace::stream {
+namespace {
+
+using base::Status;
+
+AdvertMessage advert(std::uint64_t sequence, Phase phase, std::uint32_t number,
+                     std::uint64_t length = 8) {
+    AdvertMessage message;
+    message.sequence = sequence;
+    message.phase = phase;
+    message.address = 0x1000;
+    message.length = length;
+    message.number = number;
+    return message;
+}
+
+AdvertMessage waiting_for_all(AdvertMessage message) {
+    message.header.flags = advert_wait_all;
+    return message;
+}
+
+AcknowledgementMessage acknowledgement(std::uint64_t taken) {
+    AcknowledgementMessage message;
+    message.taken = taken;
+    return message;
+}
+
+class StreamSender : public testing::Test {
+  protected:
+    explicit StreamSender(DirectionTerms terms = {Mode::dynamic, 16, 3}) : sender{terms, 8, 1000} {}
+
+    void send(std::uint64_t length) { ASSERT_EQ(sender.send(next_id++, length), Status::ok); }
+    std::optional<Transfer> transfer() {
+        Transfer made;
+        if (!sender.next_transfer(made, message)) return std::nullopt;
+        return made;
+    }
+    /// Bytes that go to the ring, in one transfer.
+    void send_indirectly(std::uint64_t length) {
+        send(length);
+        const auto made = transfer();
+        ASSERT_TRUE(made && !made->direct && made->length == length);
+    }
+
+    Sender sender;
+    TransferMessage message;
+    std::uint64_t next_id = 0;
+};
+class StreamSenderInModeDirect : public StreamSender {
+  protected:
+    StreamSenderInModeDirect() : StreamSender{{Mode::direct, 0, 3}} {}
+};
+class StreamSenderInModeIndirect : public StreamSender {
+  protected:
+    StreamSenderInModeIndirect() : StreamSender{{Mode::indirect, 16, 0}} {}
+};
+
+TEST_F(StreamSender, RefusesLengthsThatNoSendHas) {
+    EXPECT_EQ(sender.send(0, 0), Status::empty);
+    EXPECT_EQ(sender.send(0, longest_operation + 1), Status::too_large);
+    for (int i = 0; i < 8; ++i) send(1);
+    EXPECT_EQ(sender.send(0, 1), Status::full);
+    sender.shut_down();
+    EXPECT_EQ(sender.send(0, 1), Status::closed);
+}
+
+TEST_F(StreamSender, GathersWaitingSendsIntoOneTransfer) {
+    send(3);
+    send(4);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->length, 7U);
+    ASSERT_EQ(made->piece_count, 2U);
+    EXPECT_EQ(made->pieces[1].send, 1U);
+    EXPECT_EQ(made->pieces[1].offset, 0U);
+    EXPECT_EQ(made->pieces[1].length, 4U);
+}
+
+TEST_F(StreamSender, EndsATransferWhereTheRingEnds) {
+    send_indirectly(12);
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(12)), Violation::none);
+    send(10);
+    auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->address, 12U);
+    EXPECT_EQ(made->length, 4U);
+    made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->address, 0U);
+    EXPECT_EQ(made->pieces[0].offset, 4U);
+    EXPECT_EQ(made->length, 6U);
+}
+
+TEST_F(StreamSender, CompletesASendWhenItsLastByteIsWritten) {
+    send(20);
+    ASSERT_TRUE(transfer());
+    sender.written(16);
+    SendDone done;
+    EXPECT_FALSE(sender.next_done(done));
+    EXPECT_FALSE(transfer());  // the ring is full
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(16)), Violation::none);
+    ASSERT_TRUE(transfer());
+    sender.written(4);
+    ASSERT_TRUE(sender.next_done(done));
+    EXPECT_EQ(done.status, Status::ok);
+}
+
+TEST_F(StreamSender, KeepsAnAdvertisementThatWaitsForAllAtTheHeadUntilItIsFilled) {
+    ASSERT_EQ(sender.on_advert(waiting_for_all(advert(0, 0, 0, 10))), Violation::none);
+    ASSERT_EQ(sender.on_advert(advert(10, 0, 1)), Violation::none);
+    send(6);
+    auto made = transfer();
+    ASSERT_TRUE(made && made->direct);
+    EXPECT_EQ(made->address, 0x1000U);
+    send(9);
+    made = transfer();
+    ASSERT_TRUE(made && made->direct);
+    EXPECT_EQ(made->address, 0x1006U);
+    EXPECT_EQ(made->length, 4U);
+    EXPECT_EQ(message.number, 0U);
+    made = transfer();
+    ASSERT_TRUE(made && made->direct);
+    EXPECT_EQ(message.number, 1U);
+    EXPECT_EQ(made->length, 5U);
+    EXPECT_EQ(sender.adverts(), 0U);
+}
+
+TEST_F(StreamSender, ThrowsALateAdvertisementAwayWithAllOfItsPhase) {
+    send_indirectly(2);
+    EXPECT_EQ(sender.phase(), 1U);
+    EXPECT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
+    EXPECT_EQ(sender.phase(), 3U);
+    EXPECT_EQ(sender.on_advert(advert(2, 2, 1)), Violation::none);  // of the right place, too
+    EXPECT_EQ(sender.adverts(), 0U);
+    EXPECT_EQ(sender.counts().adverts_stale, 2U);
+    send_indirectly(1);  // place 1 and 2 are taken: the receiver has caught up
+    EXPECT_EQ(sender.on_advert(advert(3, 4, 2)), Violation::none);
+    EXPECT_EQ(sender.adverts(), 1U);
+    EXPECT_EQ(sender.phase(), 3U);  // direct with the first transfer
+    send(1);
+    ASSERT_TRUE(transfer());
+    EXPECT_EQ(sender.phase(), 4U);
+}
+
+TEST_F(StreamSender, AnswersACancelWithEveryAdvertisementWithdrawn) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    ASSERT_EQ(sender.on_advert(advert(1, 0, 1)), Violation::none);
+    ASSERT_EQ(sender.on_cancel(), Violation::none);
+    EXPECT_EQ(sender.adverts(), 0U);
+    ASSERT_TRUE(sender.owes_cancelled());
+    EXPECT_EQ(sender.take_cancelled().sequence, 0U);
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 2)), Violation::none);
+    EXPECT_EQ(sender.adverts(), 1U);
+}
+
+TEST_F(StreamSender, IgnoresWhatCrossesItsFin) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    sender.shut_down();
+    ASSERT_TRUE(sender.owes_fin());
+    EXPECT_EQ(sender.take_fin().sequence, 0U);
+    EXPECT_FALSE(sender.owes_fin());
+    EXPECT_TRUE(sender.finished());
+    EXPECT_EQ(sender.on_advert(advert(1, 0, 1)), Violation::none);
+    EXPECT_EQ(sender.on_cancel(), Violation::none);
+    EXPECT_FALSE(sender.owes_cancelled());
+}
+
+TEST_F(StreamSender, OwesNoFinBeforeEverythingIsSent) {
+    send(17);
+    sender.shut_down();
+    ASSERT_TRUE(transfer());
+    EXPECT_FALSE(sender.owes_fin());
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(1)), Violation::none);
+    ASSERT_TRUE(transfer());
+    EXPECT_TRUE(sender.owes_fin());
+}
+
+// ---- what cannot be true
+
+TEST_F(StreamSender, RefusesAcknowledgementsOfBytesThatWereNeverSent) {
+    send_indirectly(5);
+    EXPECT_EQ(sender.on_acknowledgement(acknowledgement(6)), Violation::acknowledged_unsent);
+    EXPECT_EQ(sender.on_acknowledgement(acknowledgement(0)), Violation::acknowledged_unsent);
+    EXPECT_EQ(sender.on_acknowledgement(acknowledgement(5)), Violation::none);
+    EXPECT_EQ(sender.on_acknowledgement(acknowledgement(4)), Violation::acknowledged_unsent);
+}
+
+TEST_F(StreamSender, RefusesAdvertisementsOutOfOrder) {
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 1)), Violation::advert_number);
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    EXPECT_EQ(sender.on_advert(advert(1, 0, 0)), Violation::advert_number);
+}
+
+TEST_F(StreamSender, RefusesAdvertisementsThatAreNoMemory) {
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 0)), Violation::advert_range);
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 0, longest_operation + 1)), Violation::advert_range);
+    AdvertMessage wrapping = advert(0, 0, 0, 8);
+    wrapping.address = ~std::uint64_t{6};
+    EXPECT_EQ(sender.on_advert(wrapping), Violation::advert_range);
+}
+
+TEST_F(StreamSender, RefusesPhasesInWhichTheReceiverCannotBe) {
+    // The sender is direct: the receiver has seen no switch.
+    EXPECT_EQ(sender.on_advert(advert(0, 1, 0)), Violation::advert_phase);
+}
+TEST_F(StreamSender, RefusesAPhaseAheadOfADirectSender) {
+    EXPECT_EQ(sender.on_advert(advert(0, 2, 0)), Violation::advert_phase);
+}
+TEST_F(StreamSender, RefusesAPhaseThatTheReceiverCannotHaveReached) {
+    send_indirectly(2);
+    EXPECT_EQ(sender.on_advert(advert(2, 4, 0)), Violation::advert_phase);
+}
+TEST_F(StreamSender, RefusesAPhaseOfIndirectTransfer) {
+    send_indirectly(2);
+    EXPECT_EQ(sender.on_advert(advert(2, 1, 0)), Violation::advert_phase);
+}
+TEST_F(StreamSender, RefusesAPhaseThatGoesBack) {
+    send_indirectly(2);
+    ASSERT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
+    EXPECT_EQ(sender.on_advert(advert(2, 0, 1)), Violation::advert_phase);
+}
+TEST_F(StreamSender, RefusesAnotherPhaseBehindAFreshAdvertisement) {
+    send_indirectly(2);
+    ASSERT_EQ(sender.on_advert(advert(2, 2, 0)), Violation::none);
+    EXPECT_EQ(sender.on_advert(advert(3, 4, 1)), Violation::advert_phase);
+}
+
+TEST_F(StreamSender, RefusesPlacesBeyondWhatTheAdvertisementsBeforeMayTake) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    EXPECT_EQ(sender.on_advert(advert(2, 0, 1)), Violation::advert_sequence);
+}
+TEST_F(StreamSender, RefusesPlacesBeforeWhatTheAdvertisementsBeforeMustTake) {
+    ASSERT_EQ(sender.on_advert(waiting_for_all(advert(0, 0, 0, 5))), Violation::none);
+    EXPECT_EQ(sender.on_advert(advert(4, 0, 1)), Violation::advert_sequence);
+}
+TEST_F(StreamSender, RefusesAPlaceThatHasNotBeenSentTo) {
+    send_indirectly(2);
+    EXPECT_EQ(sender.on_advert(advert(3, 2, 0)), Violation::advert_sequence);
+}
+TEST_F(StreamSender, RefusesAPlaceBeyondEveryStream) {
+    send_indirectly(2);
+    EXPECT_EQ(sender.on_advert(advert(~std::uint64_t{0}, 0, 0)), Violation::advert_sequence);
+}
+
+TEST_F(StreamSender, RefusesMoreAdvertisementsThanWereAgreedOn) {
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(sender.on_advert(advert(i, 0, i)), Violation::none);
+    }
+    EXPECT_EQ(sender.on_advert(advert(3, 0, 3)), Violation::advert_overflow);
+}
+
+TEST_F(StreamSender, RefusesWhatComesBeforeItsAnswerToACancel) {
+    ASSERT_EQ(sender.on_cancel(), Violation::none);
+    EXPECT_EQ(sender.on_cancel(), Violation::cancel_unexpected);
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::advert_unexpected);
+}
+
+TEST_F(StreamSenderInModeDirect, WaitsForAnAdvertisement) {
+    send(4);
+    EXPECT_FALSE(transfer());
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    ASSERT_TRUE(transfer());
+    EXPECT_EQ(sender.on_acknowledgement(acknowledgement(1)), Violation::acknowledged_unsent);
+}
+
+TEST_F(StreamSenderInModeIndirect, RefusesAdvertisementsAndCancels) {
+    EXPECT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::advert_unexpected);
+    EXPECT_EQ(sender.on_cancel(), Violation::cancel_unexpected);
+}
+
+}  // namespace
+}  // namespace millrace::stream
