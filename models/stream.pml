@@ -1,0 +1,281 @@
+/* One direction of a byte stream: stream/sender.hpp, stream/receiver.hpp.
+ *
+ *   Sender     gives bytes to advertisements, or to the receiver's ring; takes ADVERT, ACK, CANCEL
+ *   Receiver   advertises, copies out of the ring, cancels now and then
+ *
+ * Modelled: pipes that keep order and take as long as they like in both directions, so that every
+ * advertisement comes late in every way; phases, estimates, hold-off, MSG_WAITALL, cancelling, FIN;
+ * receives in any number up to the window, sends of any size.
+ * Left out: credits (stream_credits.pml), the end of the ring, cancelling any but the first receive,
+ * and that the code copies before it advertises (here it may be the other way round).
+ *
+ * Settings: total (bytes of the stream), ring, window (receives at a time), size (of a receive),
+ * cancels (how many), wait_all (receives with MSG_WAITALL. 0: none, 1: all, 2: every second), checked
+ * (0: the sender believes any ADVERT, so that what a fault leads to is seen, and not that it is noticed).
+ */
+#include "common.pml"
+
+local byte total, ring, window, size, cancels, wait_all, checked;
+hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
+    fresh_is_kept;
+
+mtype = { DIRECT, INDIRECT, CANCELLED, FIN, ADVERT, ACK, CANCEL };
+chan data = [8] of { mtype, byte, byte, byte };           /* sequence, length, receive */
+chan control = [16] of { mtype, byte, byte, byte, byte }; /* sequence or taken, phase, receive, length */
+
+#define is_direct(phase) (phase % 2 == 0)
+#define waits(receive) (wait_all == 1 || (wait_all == 2 && receive % 2 == 1))
+
+/* ---- the receiver's, which assertions of the sender look at */
+byte first;      /* receives before it are the program's again */
+byte posted;
+byte received;   /* S_r */
+byte buffered;   /* b_r */
+byte receiver_phase;
+
+proctype Sender() {
+    byte sent;      /* S_s */
+    byte phase;     /* P_s */
+    byte last;      /* phase of the last ADVERT */
+    byte queued;    /* advertisements in q_A: of the receives head, head + 1, … */
+    byte head, remaining; /* remaining: of the head */
+    byte promised;
+    byte written, taken; /* of the ring */
+    bool answers, ended;
+    byte n, s, p, r, most;
+    mtype kind;
+end: /* where it waits for ever, the receiver does, too, or has everything */
+    do
+    :: atomic { !ended && sent < total && (queued > 0 || written - taken < ring) ->
+        most = total - sent;
+        if
+        :: queued > 0 -> most = (most < remaining -> most : remaining)
+        :: else -> most = (most < ring - (written - taken) -> most : ring - (written - taken))
+        fi;
+        n = 1;
+        do
+        :: n < most -> n++
+        :: break
+        od;
+        if
+        :: queued > 0 ->
+            if
+            :: !is_direct(phase) -> phase = last
+            :: else
+            fi;
+            buffer_is_outstanding = head >= first;
+            assert(buffer_is_outstanding);
+            data!DIRECT, sent, n, head;
+            promised = promised - (waits(head) -> remaining : 1);
+            remaining = remaining - n;
+            if
+            :: waits(head) && remaining > 0 && !wrong(wait_all_given_up) ->
+                promised = promised + remaining
+            :: else -> queued--; head++; remaining = size
+            fi;
+            if
+            :: queued == 0 -> head = 0; remaining = 0
+            :: else
+            fi
+        :: else ->
+            if
+            :: is_direct(phase) -> phase++
+            :: else
+            fi;
+            data!INDIRECT, sent, n, 0;
+            written = written + n
+        fi;
+        sent = sent + n;
+        n = 0; most = 0
+       }
+    :: atomic { answers ->
+        data!CANCELLED, sent, 0, 0;
+        answers = false
+       }
+    :: atomic { !ended && !answers && sent == total -> data!FIN, sent, 0, 0; ended = true;
+        queued = 0; head = 0; remaining = 0; promised = 0 }
+    :: atomic { control?kind, s, p, r, n ->
+        if
+        :: kind == ACK ->
+            fits = s > taken && s <= written;
+            assert(fits);
+            taken = s
+        :: kind == CANCEL && !ended ->
+            if
+            :: wrong(cancel_keeps_adverts)
+            :: else -> queued = 0; head = 0; remaining = 0; promised = 0
+            fi;
+            answers = true
+        :: kind == ADVERT && !ended ->
+            advert_is_possible = !answers &&
+                (is_direct(phase) -> p == phase : (queued > 0 -> p == last : p == last || p == last + 2)) &&
+                (p < phase || s <= sent + promised);
+            advert_is_possible = advert_is_possible || !checked;
+            assert(advert_is_possible);
+            last = p;
+            if
+            :: !is_direct(phase) && (p < phase || (s < sent && !wrong(stale_by_phase_alone))) ->
+                fresh_is_kept = !(len(data) == 0 && buffered == 0 && received == sent && r == first &&
+                                  p == receiver_phase);
+                assert(fresh_is_kept);
+                if
+                :: phase < p && !wrong(no_phase_raise) -> phase = p + 1
+                :: else
+                fi
+            :: else ->
+                if
+                :: queued == 0 -> head = r; remaining = n
+                :: else
+                fi;
+                queued++;
+                promised = promised + (waits(r) -> n : 1)
+            fi
+        :: else
+        fi;
+        kind = 0; s = 0; p = 0; r = 0; n = 0
+       }
+    od
+}
+
+/* The first receive is done with. */
+inline complete() {
+    if
+    :: advertised > 0 ->
+        advertised--;
+        if
+        :: waits(first) || wrong(estimate_high) -> skip
+        :: else -> estimate = estimate - (wrong(estimate_low) -> 2 : 1)
+        fi
+    :: else
+    fi;
+    first++;
+    filled = 0
+}
+
+/* n bytes for the first receive. */
+inline take(n) {
+    filled = filled + n;
+    received = received + n;
+    if
+    :: advertised > 0 && waits(first)
+    :: else -> estimate = estimate + n
+    fi
+}
+
+#define held_off (buffered > 0 || (!is_direct(receiver_phase) && advertised > 0))
+
+proctype Receiver() {
+    byte filled;     /* of the first receive */
+    byte advertised;
+    byte estimate;   /* S'_r */
+    byte taken, acknowledged;
+    byte asked;      /* cancels so far */
+    byte cancelled;  /* 1 + the receive that waits for CANCELLED */
+    bool cancelling, ended;
+    byte n, s, r;
+    mtype kind;
+    do
+    :: ended && buffered == 0 -> break
+    :: atomic { posted - first < window && posted < total + cancels -> posted++ }
+    :: atomic { buffered > 0 && first < posted ->
+        n = (buffered < size - filled -> buffered : size - filled);
+        buffered = buffered - n;
+        taken = taken + n;
+        take(n);
+        if
+        :: filled == size || !waits(first) -> complete()
+        :: else
+        fi;
+        n = 0
+       }
+    :: atomic { taken != acknowledged ->
+        acknowledged = taken;
+        if
+        :: wrong(ack_lost)
+        :: else -> control!ACK, taken, 0, 0, 0
+        fi
+       }
+    :: atomic { !ended && !cancelling && first + advertised < posted &&
+                (!held_off || wrong(no_hold_off)) ->
+        if
+        :: !is_direct(receiver_phase) -> receiver_phase++
+        :: else
+        fi;
+        r = first + advertised;
+        n = (advertised == 0 -> size - filled : size);
+        control!ADVERT, estimate, receiver_phase, r, n;
+        estimate = estimate + (waits(r) -> n : 1);
+        advertised++;
+        n = 0; r = 0
+       }
+    :: atomic { asked < cancels && first < posted && !cancelling && !ended ->
+        asked++;
+        if
+        :: advertised > 0 && !wrong(cancelled_at_once) ->
+            cancelling = true;
+            cancelled = first + 1;
+            control!CANCEL, 0, 0, 0, 0
+        :: else ->
+            if
+            :: advertised > 0 -> advertised--
+            :: else
+            fi;
+            first++;
+            filled = 0
+        fi
+       }
+    :: atomic { data?kind, s, n, r ->
+        bytes_are_in_order = s == received + buffered;
+        assert(bytes_are_in_order);
+        if
+        :: kind == DIRECT ->
+            match_is_right = r == first && advertised > 0 && is_direct(receiver_phase) && buffered == 0;
+            assert(match_is_right);
+            fits = n <= size - filled;
+            assert(fits);
+            take(n);
+            if
+            :: filled == size || !waits(first) -> complete()
+            :: else
+            fi
+        :: kind == INDIRECT ->
+            if
+            :: is_direct(receiver_phase) -> receiver_phase++
+            :: else
+            fi;
+            buffered = buffered + n;
+            fits = buffered <= ring;
+            assert(fits)
+        :: kind == CANCELLED ->
+            cancelling = false;
+            advertised = 0;
+            estimate = received;
+            if
+            :: cancelled == first + 1 -> first++; filled = 0
+            :: else
+            fi;
+            cancelled = 0
+        :: kind == FIN -> ended = true; cancelling = false
+        fi;
+        kind = 0; s = 0; n = 0; r = 0
+       }
+    od;
+    bytes_are_in_order = received == total;
+    assert(bytes_are_in_order)
+}
+
+init {
+    atomic {
+        start();
+        c_code {
+            now.total = setting("MODEL_total", 4);
+            now.ring = setting("MODEL_ring", 2);
+            now.window = setting("MODEL_window", 2);
+            now.size = setting("MODEL_size", 2);
+            now.cancels = setting("MODEL_cancels", 0);
+            now.checked = setting("MODEL_checked", 1);
+            now.wait_all = setting("MODEL_wait_all", 0);
+        };
+        run Sender(); run Receiver()
+    }
+}
