@@ -31,14 +31,21 @@ class Random {
     std::uint64_t state_;
 };
 
+DirectionTerms random_direction(Random& random) {
+    DirectionTerms terms;
+    const std::uint32_t mode = random.below(6);
+    terms.mode = mode == 0 ? Mode::direct : mode == 1 ? Mode::indirect : Mode::dynamic;
+    terms.ring_bytes = 1U << random.below(6);
+    terms.adverts = 1 + random.below(6);
+    return terms;
+}
+
 Terms random_terms(Random& random) {
     Terms terms;
-    const std::uint32_t mode = random.below(6);
-    terms.outgoing.mode = mode == 0 ? Mode::direct : mode == 1 ? Mode::indirect : Mode::dynamic;
-    terms.outgoing.ring_bytes = 1U << random.below(6);
-    terms.outgoing.adverts = 1 + random.below(6);
-    terms.incoming = terms.outgoing;
-    terms.own_slots = terms.peer_slots = fewest_slots + random.below(6);
+    terms.outgoing = random_direction(random);
+    terms.incoming = random_direction(random);
+    terms.own_slots = fewest_slots + random.below(6);
+    terms.peer_slots = fewest_slots + random.below(6);
     terms.sends = 1 + random.below(6);
     terms.receives = 1 + random.below(6);
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
@@ -135,6 +142,10 @@ std::string play(std::uint64_t seed, Happened& happened) {
         step(ends, random.below(2), habits, random);
         if (i == last_of_0) ends.shut_down(0);
         if (i == quiet) ends.settle();
+    }
+    if (ends.failure().empty() && random.chance(16)) {
+        ends.break_off();
+        return ends.failure();
     }
     if (ends.failure().empty()) ends.settle();
     if (ends.failure().empty()) drain(ends, random);

@@ -15,6 +15,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -32,9 +33,8 @@ class TwoEnds {
   public:
     static constexpr std::uint64_t longest_receive = 32;
 
-    /// The same terms at both ends, and in both directions.
-    explicit TwoEnds(const Terms& terms)
-        : ends_{End{terms}, End{terms}}, slots_{terms.peer_slots} {}
+    /// `terms` are those of end 0.
+    explicit TwoEnds(const Terms& terms) : ends_{End{terms}, End{mirrored(terms)}} {}
 
     // ---- the programs
 
@@ -115,6 +115,20 @@ class TwoEnds {
         if (failure_.empty()) judge_stall(0), judge_stall(1);
     }
 
+    /// The connection breaks; what is on its way is lost.
+    void break_off() {
+        for (unsigned end = 0; end < 2; ++end) {
+            ends_[end].pipe.clear();
+            ends_[end].broken = true;
+            ends_[end].core.break_off();
+            act_all(end);
+            judge(ends_[end].sends_done == ends_[end].sends.size(), "every send ends");
+            for (const ReceiveRecord& record : ends_[end].receives) {
+                judge(record.done.has_value(), "every receive ends");
+            }
+        }
+    }
+
     // ---- what is so
 
     [[nodiscard]] const std::string& failure() const { return failure_; }
@@ -161,8 +175,13 @@ class TwoEnds {
     };
     struct End {
         explicit End(const Terms& terms)
-            : mode{terms.outgoing.mode}, core{terms}, ring(terms.incoming.ring_bytes) {}
-        Mode mode;
+            : mode{terms.outgoing.mode},
+              slots{terms.peer_slots},
+              core{terms},
+              ring(terms.incoming.ring_bytes) {}
+        Mode mode;            ///< of what it sends
+        std::uint32_t slots;  ///< for its messages
+        bool broken = false;
         Connection core;
         std::vector<std::uint8_t> ring;
         std::deque<Packet> pipe;     ///< on its way to the other end
@@ -176,6 +195,11 @@ class TwoEnds {
         std::uint64_t sends_done = 0;
     };
 
+    static Terms mirrored(Terms terms) {
+        std::swap(terms.outgoing, terms.incoming);
+        std::swap(terms.own_slots, terms.peer_slots);
+        return terms;
+    }
     static std::uint64_t address_of(std::uint64_t id) { return (id + 1) << 12; }
     static std::uint32_t key_of(std::uint64_t id) { return static_cast<std::uint32_t>(id * 7 + 1); }
 
@@ -211,7 +235,7 @@ class TwoEnds {
     bool perform(unsigned end, const SendMessage& send) { return post(end, send.message); }
     bool post(unsigned end, const EncodedMessage& message) {
         ends_[end].pipe.push_back({std::nullopt, message});
-        return judge(++ends_[end].messages <= slots_, "a message finds a receive");
+        return judge(++ends_[end].messages <= ends_[end].slots, "a message finds a receive");
     }
     bool perform(unsigned end, const CopyOut& copy) {
         End& at = ends_[end];
@@ -235,7 +259,9 @@ class TwoEnds {
             return false;
         }
         SendRecord& record = at.sends[done.send];
-        judge(record.begin + record.length <= at.completed, "a send completes when it is written");
+        judge(done.status == base::Status::peer_lost ? at.broken
+                                                     : record.begin + record.length <= at.completed,
+              "a send completes when it is written");
         record.done = true;
         ++at.sends_done;
         return true;
@@ -265,7 +291,7 @@ class TwoEnds {
                 judge(done.length == 0 && at.received == ends_[1 - end].sent,
                       "closed is the end of the stream");
                 break;
-            default: fail("a receive ends without a reason");
+            default: judge(at.broken, "a receive ends without a reason");
         }
         return true;
     }
@@ -346,7 +372,6 @@ class TwoEnds {
     }
 
     std::array<End, 2> ends_;
-    std::uint32_t slots_;
     std::string failure_;
 };
 
