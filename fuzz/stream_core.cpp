@@ -6,6 +6,7 @@
 // transfer within sends that are and, at the peer, within the ring or an advertisement; no message
 // is sent without a credit, and none behind a violation; every buffer comes back exactly once.
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <variant>
 #include <vector>
@@ -171,7 +172,10 @@ class Session {
         }
     }
 
-    void say(EncodedMessage message, bool changed) {
+    void say(const EncodedMessage& said, bool changed) {
+        EncodedMessage message{};
+        std::memcpy(message.bytes.data(), said.bytes.data(), said.size);
+        message.size = said.size;
         if (changed) {
             message.bytes[input_.below(largest_message)] = input_.take<std::byte>();
             if (input_.below(8) == 0) message.size = input_.below(largest_message + 1);

@@ -1,0 +1,187 @@
+// The orders of events by which models/stream.pml and models/stream_credits.pml show each fault,
+// played on the code: two ends and the pipes between them, driven in turn. tests/mutants makes the
+// same mistakes in the code and runs these. no_phase_raise is the second example of
+// example_test.cpp.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "two_ends.hpp"
+
+namespace millrace::stream {
+namespace {
+
+using base::Status;
+
+class StreamReplay : public testing::Test {
+  protected:
+    static Terms terms() {
+        Terms terms;
+        terms.outgoing = terms.incoming = {Mode::dynamic, 4, 8};
+        terms.own_slots = terms.peer_slots = fewest_slots;
+        return terms;
+    }
+    /// End 0 sends; what goes out is on its way.
+    void send(std::uint64_t length) {
+        ASSERT_EQ(ends.send(0, length), Status::ok);
+        ends.act_all(0);
+    }
+    /// End 1 offers a receive of 4 bytes.
+    void receive(bool wait_all = false) {
+        ASSERT_EQ(ends.receive(1, 4, wait_all), Status::ok);
+        ends.act_all(1);
+    }
+    void data_arrives() {
+        ends.arrive_all(0);
+        ends.act_all(1);
+    }
+    void adverts_arrive() {
+        ends.arrive_all(1);
+        ends.act_all(0);
+    }
+    void TearDown() override {
+        ends.settle();
+        EXPECT_EQ(ends.failure(), "");
+    }
+
+    TwoEnds ends{terms()};
+};
+
+// stale_by_phase_alone
+TEST_F(StreamReplay, AnAdvertisementOfANewerPhaseIsStaleWhereItsPlaceHasBeenPassed) {
+    send(1);
+    data_arrives();
+    receive();
+    receive();  // caught up: of phase 2, place 1
+    ASSERT_EQ(ends.receiver(1).phase(), 2U);
+    send(1);  // place 1 goes to the ring
+    adverts_arrive();
+    send(1);
+    EXPECT_EQ(ends.sender(0).counts().direct_transfers, 0U);
+}
+
+// no_hold_off
+TEST_F(StreamReplay, NothingIsAdvertisedWhileAdvertisementsAreVoid) {
+    receive();
+    receive();
+    send(1);  // before they come
+    data_arrives();
+    ASSERT_EQ(ends.receiver(1).advertised(), 1U);
+    receive();
+    EXPECT_EQ(ends.receiver(1).counts().adverts, 2U);
+}
+
+// estimate_high, estimate_low
+TEST_F(StreamReplay, TheEstimateIsExactWhenTheReceiverHasCaughtUp) {
+    receive();
+    adverts_arrive();
+    send(3);
+    data_arrives();
+    EXPECT_EQ(ends.receiver(1).estimate(), 3U);
+    send(1);
+    data_arrives();
+    receive();
+    EXPECT_EQ(ends.receiver(1).estimate(), 4U);
+    receive();
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).adverts(), 1U);
+}
+
+// ack_lost
+TEST_F(StreamReplay, RoomInTheRingComesBack) {
+    send(4);
+    send(4);
+    data_arrives();
+    receive();
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).unsent(), 0U);
+}
+
+// cancelled_at_once
+TEST_F(StreamReplay, ATransferThatCrossesACancelFindsItsBuffer) {
+    receive();
+    adverts_arrive();
+    ASSERT_EQ(ends.cancel(1, 0), Status::ok);
+    ends.act_all(1);
+    send(2);
+    data_arrives();
+    ASSERT_TRUE(ends.done(1, 0));
+    EXPECT_EQ(ends.done(1, 0)->status, Status::ok);
+    EXPECT_EQ(ends.done(1, 0)->length, 2U);
+}
+
+// cancel_keeps_adverts
+TEST_F(StreamReplay, NoTransferGoesToAnAdvertisementBehindItsCancel) {
+    receive();
+    receive();
+    adverts_arrive();
+    ASSERT_EQ(ends.cancel(1, 1), Status::ok);
+    ends.act_all(1);
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).adverts(), 0U);
+    data_arrives();
+    ASSERT_TRUE(ends.done(1, 1));
+    EXPECT_EQ(ends.done(1, 1)->status, Status::cancelled);
+    adverts_arrive();
+    send(1);
+    send(1);
+}
+
+// wait_all_given_up
+TEST_F(StreamReplay, AReceiveThatWaitsForAllIsFilledByManyTransfers) {
+    receive(true);
+    adverts_arrive();
+    send(1);
+    send(3);
+    data_arrives();
+    EXPECT_EQ(ends.sender(0).counts().direct_bytes, 4U);
+    ASSERT_TRUE(ends.done(1, 0));
+    EXPECT_EQ(ends.done(1, 0)->length, 4U);
+}
+
+// credit_leaked, never_returned
+TEST_F(StreamReplay, CreditsComeBackThoughTheReceiverHasNothingToSay) {
+    ASSERT_EQ(ends.receive(1, 32, true), Status::ok);
+    ends.settle();
+    for (int i = 0; i < 32; ++i) send(1);
+    ends.settle();
+    ASSERT_TRUE(ends.done(1, 0));
+    EXPECT_EQ(ends.done(1, 0)->length, 32U);
+}
+
+// no_reserve
+TEST_F(StreamReplay, TransfersOfBothEndsLeaveCreditsForWhatReturnsThem) {
+    Terms wide = terms();
+    wide.outgoing.ring_bytes = wide.incoming.ring_bytes = 16;
+    ends = TwoEnds{wide};
+    for (int i = 0; i < 8; ++i) {
+        ASSERT_EQ(ends.send(0, 1), Status::ok);
+        ASSERT_EQ(ends.send(1, 1), Status::ok);
+        ends.act_all(0);
+        ends.act_all(1);
+    }
+    ends.settle();
+    EXPECT_EQ(ends.sender(0).unsent(), 0U);
+    EXPECT_EQ(ends.sender(1).unsent(), 0U);
+}
+
+// last_credit_spent
+TEST_F(StreamReplay, AdvertisementsOfBothEndsLeaveACreditForWhatReturnsThem) {
+    for (int i = 0; i < 8; ++i) {
+        ASSERT_EQ(ends.receive(0, 4), Status::ok);
+        ASSERT_EQ(ends.receive(1, 4), Status::ok);
+    }
+    ends.act_all(0);
+    ends.act_all(1);
+    ends.settle();
+    for (int i = 0; i < 8; ++i) {
+        ASSERT_EQ(ends.send(0, 4), Status::ok);
+        ASSERT_EQ(ends.send(1, 4), Status::ok);
+    }
+    ends.settle();
+    EXPECT_EQ(ends.received(0), 32U);
+    EXPECT_EQ(ends.received(1), 32U);
+}
+
+}  // namespace
+}  // namespace millrace::stream
