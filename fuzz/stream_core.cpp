@@ -32,6 +32,7 @@ Terms chosen_terms(Input& input) {
     terms.own_slots = terms.peer_slots = fewest_slots + input.below(20);
     terms.sends = terms.receives = 1 + input.below(8);
     terms.transfer_bytes = 1 + input.take<std::uint8_t>();
+    terms.coalesced_bytes = input.take<std::uint8_t>();
     return terms;
 }
 
@@ -62,7 +63,8 @@ class Session {
         switch (input_.below(12)) {
             case 0: {
                 const std::uint64_t length = input_.take<std::uint8_t>();
-                if (end_.send(sends_.size(), length) == Status::ok)
+                const bool patient = input_.below(2) == 0;
+                if (end_.send(sends_.size(), length, patient) == Status::ok)
                     sends_.push_back({length, true});
                 break;
             }

@@ -16,7 +16,7 @@ const MessageHeader& header_of(const Message& message) noexcept {
 
 Connection::Connection(const Terms& terms)
     : credits_{checked(terms).own_slots, terms.peer_slots},
-      sender_{terms.outgoing, terms.sends, terms.transfer_bytes},
+      sender_{terms.outgoing, terms},
       receiver_{terms.incoming, terms.receives} {}
 
 Violation Connection::deliver(std::span<const std::byte> bytes) noexcept {

@@ -39,8 +39,9 @@ class Connection {
 
     // ---- the program (what is answered: sender.hpp, receiver.hpp)
 
-    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length) noexcept {
-        return sender_.send(id, length);
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length,
+                                    bool patient = false) noexcept {
+        return sender_.send(id, length, patient);
     }
     [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept {
         return receiver_.receive(request);

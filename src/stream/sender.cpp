@@ -18,13 +18,14 @@ constexpr std::uint64_t beyond = std::uint64_t{1} << 63;
 
 }  // namespace
 
-Sender::Sender(const DirectionTerms& terms, std::uint32_t sends, std::uint32_t transfer_bytes)
+Sender::Sender(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
-      transfer_bytes_{transfer_bytes},
-      sends_{sends},
+      transfer_bytes_{own.transfer_bytes},
+      coalesced_bytes_{own.coalesced_bytes},
+      sends_{own.sends},
       adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
 
-Status Sender::send(std::uint64_t id, std::uint64_t length) noexcept {
+Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient) noexcept {
     if (length == 0) return Status::empty;
     if (length > longest_operation) return Status::too_large;
     if (broken_) return Status::peer_lost;
@@ -32,6 +33,7 @@ Status Sender::send(std::uint64_t id, std::uint64_t length) noexcept {
     if (sends_.full()) return Status::full;
     sends_.push({id, queued_, queued_ + length});
     queued_ += length;
+    if (!patient) impatient_ = queued_;
     return Status::ok;
 }
 
@@ -133,7 +135,7 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         fill_direct(transfer, message);
         return true;
     }
-    if (terms_.mode == Mode::direct) return false;
+    if (terms_.mode == Mode::direct || coalesces()) return false;
     const std::uint64_t room = terms_.ring_bytes - (ring_written_ - ring_taken_);
     if (room == 0) return false;
     fill_indirect(room, transfer, message);

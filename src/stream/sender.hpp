@@ -38,13 +38,16 @@ namespace millrace::stream {
 
 class Sender {
   public:
-    Sender(const DirectionTerms& terms, std::uint32_t sends, std::uint32_t transfer_bytes);
+    /// `own`: of this end; `terms`: of the direction.
+    Sender(const DirectionTerms& terms, const Terms& own);
 
     // ---- the program
 
     /// `length` bytes of a buffer that stays as it is until SendDone. `full`: as many sends as
     /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has.
-    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length) noexcept;
+    /// `patient`: nobody waits for its SendDone (its bytes are a copy), so it may wait for others.
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length,
+                                    bool patient = false) noexcept;
     /// The stream ends behind the sends so far.
     void shut_down() noexcept { shut_down_ = true; }
 
@@ -81,6 +84,13 @@ class Sender {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] std::uint64_t unsent() const noexcept { return queued_ - sequence_; }
     [[nodiscard]] std::size_t adverts() const noexcept { return adverts_.size(); }
+    /// What is unsent waits for more, until the receiver has taken what lies in its ring: it would
+    /// only lie there behind it. A few patient bytes do so, and not with an advertisement there for
+    /// them.
+    [[nodiscard]] bool coalesces() const noexcept {
+        return ring_written_ != ring_taken_ && adverts_.empty() && !shut_down_ &&
+               sequence_ >= impatient_ && unsent() < coalesced_bytes_;
+    }
     /// FIN has been sent and every send has completed.
     [[nodiscard]] bool finished() const noexcept { return ended_ && sends_.empty(); }
 
@@ -110,12 +120,14 @@ class Sender {
 
     DirectionTerms terms_;
     std::uint32_t transfer_bytes_;
+    std::uint32_t coalesced_bytes_;
     BoundedQueue<Send> sends_;
     BoundedQueue<Advert> adverts_;
-    std::size_t current_ = 0;     ///< the first of sends_ with bytes that have not been given away
-    std::uint64_t queued_ = 0;    ///< bytes that the program has sent
-    std::uint64_t sequence_ = 0;  ///< ... of which these have been given to transfers
-    std::uint64_t written_ = 0;   ///< ... and these have completed
+    std::size_t current_ = 0;      ///< the first of sends_ with bytes that have not been given away
+    std::uint64_t queued_ = 0;     ///< bytes that the program has sent
+    std::uint64_t impatient_ = 0;  ///< ... up to the last one that does not wait for others
+    std::uint64_t sequence_ = 0;   ///< ... of which these have been given to transfers
+    std::uint64_t written_ = 0;    ///< ... and these have completed
     Phase phase_ = 0;
     Phase last_phase_ = 0;              ///< of the last ADVERT
     std::uint64_t least_sequence_ = 0;  ///< that the next ADVERT can have

@@ -32,6 +32,8 @@ struct Terms {
     std::uint32_t sends = 64;       ///< of the program, not completed, at most
     std::uint32_t receives = 64;
     std::uint32_t transfer_bytes = longest_transfer;  ///< of one transfer at most
+    /// So few patient bytes (Sender::send) wait while earlier ones lie in the ring; 0: none do.
+    std::uint32_t coalesced_bytes = 4096;
 };
 
 /// Throws base::Error (invalid_argument) that names what is out of range.

@@ -49,6 +49,7 @@ Terms random_terms(Random& random) {
     terms.sends = 1 + random.below(6);
     terms.receives = 1 + random.below(6);
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
+    terms.coalesced_bytes = random.below(40);
     return terms;
 }
 
@@ -60,12 +61,14 @@ struct Habits {
         }
         waits_all = random.below(3);
         cancels = random.chance(2);
+        impatience = 1 + random.below(4);
         longest = 1 + random.below(TwoEnds::longest_receive);
     }
     enum Step { send, receive, act, arrive, complete, steps };
     std::uint32_t weights[2][steps];
     std::uint32_t waits_all;
     bool cancels;
+    std::uint32_t impatience;
     std::uint32_t longest;
 };
 
@@ -76,7 +79,10 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
     int what = 0;
     while (choice >= habits.weights[end][what]) choice -= habits.weights[end][what++];
     switch (what) {
-        case Habits::send: (void)ends.send(end, 1 + random.below(habits.longest)); break;
+        case Habits::send:
+            (void)ends.send(end, 1 + random.below(habits.longest),
+                            random.chance(habits.impatience));
+            break;
         case Habits::receive:
             if (habits.cancels && ends.receives(end) > 0 && random.chance(8)) {
                 const auto recent = random.below(4);

@@ -35,7 +35,15 @@ AcknowledgementMessage acknowledgement(std::uint64_t taken) {
 
 class StreamSender : public testing::Test {
   protected:
-    explicit StreamSender(DirectionTerms terms = {Mode::dynamic, 16, 3}) : sender{terms, 8, 1000} {}
+    explicit StreamSender(DirectionTerms terms = {Mode::dynamic, 16, 3}) : sender{terms, own()} {}
+
+    static Terms own() {
+        Terms terms;
+        terms.sends = 8;
+        terms.transfer_bytes = 1000;
+        terms.coalesced_bytes = 6;
+        return terms;
+    }
 
     void send(std::uint64_t length) { ASSERT_EQ(sender.send(next_id++, length), Status::ok); }
     std::optional<Transfer> transfer() {
@@ -82,6 +90,44 @@ TEST_F(StreamSender, GathersWaitingSendsIntoOneTransfer) {
     EXPECT_EQ(made->pieces[1].send, 1U);
     EXPECT_EQ(made->pieces[1].offset, 0U);
     EXPECT_EQ(made->pieces[1].length, 4U);
+}
+
+TEST_F(StreamSender, LetsPatientSendsWaitOnlyWhileEarlierBytesLieInTheRing) {
+    ASSERT_EQ(sender.send(0, 2, true), Status::ok);
+    EXPECT_TRUE(transfer());  // the ring is empty: nothing waits
+    ASSERT_EQ(sender.send(1, 2, true), Status::ok);
+    ASSERT_EQ(sender.send(2, 3, true), Status::ok);
+    EXPECT_FALSE(transfer());
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(2)), Violation::none);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->length, 5U);
+    EXPECT_EQ(made->piece_count, 2U);
+}
+TEST_F(StreamSender, LetsPatientSendsWaitForNoMoreThanAFewBytes) {
+    send_indirectly(1);
+    ASSERT_EQ(sender.send(1, 5, true), Status::ok);
+    EXPECT_FALSE(transfer());
+    ASSERT_EQ(sender.send(2, 1, true), Status::ok);
+    EXPECT_TRUE(transfer());
+}
+TEST_F(StreamSender, LetsNoSendWaitBehindPatientOnes) {
+    send_indirectly(1);
+    ASSERT_EQ(sender.send(1, 1, true), Status::ok);
+    EXPECT_FALSE(transfer());
+    send(1);
+    EXPECT_TRUE(transfer());
+}
+TEST_F(StreamSender, LetsNothingWaitForAnAdvertisementOrTheEnd) {
+    send_indirectly(1);
+    ASSERT_EQ(sender.send(1, 1, true), Status::ok);
+    ASSERT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
+    const auto made = transfer();
+    ASSERT_TRUE(made && made->direct);
+    ASSERT_EQ(sender.send(2, 1, true), Status::ok);
+    EXPECT_FALSE(transfer());
+    sender.shut_down();
+    EXPECT_TRUE(transfer());
 }
 
 TEST_F(StreamSender, EndsATransferWhereTheRingEnds) {

@@ -38,12 +38,13 @@ class TwoEnds {
 
     // ---- the programs
 
-    base::Status send(unsigned end, std::uint64_t length) {
+    base::Status send(unsigned end, std::uint64_t length, bool patient = false) {
         End& at = ends_[end];
-        const base::Status status = at.core.send(at.sends.size(), length);
+        const base::Status status = at.core.send(at.sends.size(), length, patient);
         if (status == base::Status::ok) {
             at.sends.push_back({at.sent, length, false});
             at.sent += length;
+            if (!patient) at.impatient = at.sent;
         }
         return status;
     }
@@ -60,7 +61,10 @@ class TwoEnds {
         if (status == base::Status::ok) ends_[end].receives[id].cancelled = true;
         return status;
     }
-    void shut_down(unsigned end) { ends_[end].core.shut_down(); }
+    void shut_down(unsigned end) {
+        ends_[end].core.shut_down();
+        ends_[end].shut_down = true;
+    }
 
     // ---- steps
 
@@ -177,11 +181,14 @@ class TwoEnds {
         explicit End(const Terms& terms)
             : mode{terms.outgoing.mode},
               slots{terms.peer_slots},
+              coalesced{terms.coalesced_bytes},
               core{terms},
               ring(terms.incoming.ring_bytes) {}
         Mode mode;            ///< of what it sends
         std::uint32_t slots;  ///< for its messages
+        std::uint32_t coalesced;
         bool broken = false;
+        bool shut_down = false;
         Connection core;
         std::vector<std::uint8_t> ring;
         std::deque<Packet> pipe;     ///< on its way to the other end
@@ -189,6 +196,7 @@ class TwoEnds {
         std::vector<SendRecord> sends;
         std::vector<ReceiveRecord> receives;
         std::uint64_t sent = 0;
+        std::uint64_t impatient = 0;  ///< ... up to the end of the last send that is not patient
         std::uint64_t landed = 0;
         std::uint64_t completed = 0;
         std::uint64_t received = 0;
@@ -361,7 +369,7 @@ class TwoEnds {
               "stall: there are bytes to send and a receive for them");
         judge(receiver.buffered() == 0 || receiver.outstanding() == 0,
               "stall: there are bytes in the ring and a receive for them");
-        judge(mode == Mode::direct || sender.unsent() == 0 ||
+        judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) ||
                   receiver.buffered() == ends_[1 - from].ring.size(),
               "stall: there are bytes to send and room in the ring");
         judge(ends_[from].sends_done == ends_[from].sends.size() || sender.unsent() != 0,
@@ -369,6 +377,14 @@ class TwoEnds {
         for (const ReceiveRecord& record : ends_[1 - from].receives) {
             judge(!record.cancelled || record.done, "stall: a cancelled receive does not end");
         }
+    }
+
+    /// What is unsent is little and patient, and would lie in the ring behind what is there.
+    [[nodiscard]] bool may_wait(unsigned from) const {
+        const End& at = ends_[from];
+        const Sender& sender = at.core.sender();
+        return !at.shut_down && sender.sequence() >= at.impatient &&
+               sender.unsent() < at.coalesced && ends_[1 - from].core.receiver().buffered() > 0;
     }
 
     std::array<End, 2> ends_;
