@@ -1,9 +1,15 @@
 // Endpoints: an open device with the port and GID that connections use.
+#include <unistd.h>
+
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "identity.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 
@@ -42,6 +48,22 @@ std::shared_ptr<Endpoint> Endpoint::open(std::string_view device, int gid_index)
     }
     if (gid_index < 0) gid_index = context.choose_gid_index(port);
     return std::shared_ptr<Endpoint>{new Endpoint{std::move(context), port, gid_index}};
+}
+
+std::shared_ptr<Endpoint> Endpoint::shared() {
+    // Never destroyed: threads that outlive main may still use it.
+    static auto& lock = *new std::mutex;
+    static auto& known = *new std::map<std::string, std::weak_ptr<Endpoint>>;
+    const verbs::Device device = verbs::find_device();
+    // A child made by fork opens its own.
+    std::string name = fmt::format("{} {}", getpid(), device.name());
+    if (device.is_soft()) name += fmt::format(" {}", soft_fabric());
+    const std::lock_guard guard{lock};
+    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+    auto& entry = known[name];
+    std::shared_ptr<Endpoint> endpoint = entry.lock();
+    if (endpoint == nullptr) entry = endpoint = open(device.name());
+    return endpoint;
 }
 
 std::string Endpoint::describe() const {

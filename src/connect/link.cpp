@@ -108,54 +108,87 @@ PeerState Link::peer_now() noexcept {
     return state_->peer;
 }
 
-std::vector<std::byte> Link::exchange(std::span<const std::byte> mine,
-                                      const base::Deadline& deadline) {
+namespace {
+
+[[noreturn]] void cannot_exchange(const Link::State& link, base::ErrorCode code, std::string cause,
+                                  std::string remedy) {
+    throw base::Error(code, "exchange facts with the peer", link.peer_name, std::move(cause),
+                      std::move(remedy));
+}
+
+}  // namespace
+
+void Link::State::flush() noexcept {
+    while (!unsent.empty()) {
+        const ssize_t n =
+            send(socket.get(), unsent.data(), unsent.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return;  // full, or broken: then receiving tells
+        unsent.erase(unsent.begin(), unsent.begin() + n);
+    }
+}
+
+void Link::say(std::span<const std::byte> mine) {
     State& link = *state_;
-    const auto fail = [&](base::ErrorCode code, std::string cause, std::string remedy) {
-        throw base::Error(code, "exchange facts with the peer", link.peer_name, std::move(cause),
-                          std::move(remedy));
-    };
     if (mine.size() > max_exchange) {
-        fail(base::ErrorCode::invalid_argument,
-             fmt::format("{} bytes are more than the {} allowed", mine.size(), max_exchange),
-             "send less, or send it through the queue pair");
+        cannot_exchange(
+            link, base::ErrorCode::invalid_argument,
+            fmt::format("{} bytes are more than the {} allowed", mine.size(), max_exchange),
+            "send less, or send it through the queue pair");
     }
     if (link.out_of_step || link.said_goodbye) {
-        fail(base::ErrorCode::closed,
-             link.said_goodbye ? "this end has said goodbye" : "an earlier exchange failed",
-             "connect again");
+        cannot_exchange(
+            link, base::ErrorCode::closed,
+            link.said_goodbye ? "this end has said goodbye" : "an earlier exchange failed",
+            "connect again");
     }
     const std::vector<std::byte> frame = encode_frame(FrameType::exchange, mine);
-    std::size_t sent = 0;
+    link.unsent.insert(link.unsent.end(), frame.begin(), frame.end());
+    link.flush();
+}
+
+std::optional<std::vector<std::byte>> Link::heard() {
+    State& link = *state_;
+    link.flush();
+    link.look();
+    if (link.unsent.empty() && !link.exchanges.empty()) {
+        std::vector<std::byte> theirs = std::move(link.exchanges.front());
+        link.exchanges.pop_front();
+        return theirs;
+    }
+    if (link.peer == PeerState::closed) {
+        cannot_exchange(link, base::ErrorCode::closed, "the peer said goodbye", "");
+    }
+    if (link.peer == PeerState::lost) {
+        cannot_exchange(link, base::ErrorCode::peer_lost, link.lost_because,
+                        "see what the peer reports");
+    }
+    return std::nullopt;
+}
+
+std::vector<std::byte> Link::exchange(std::span<const std::byte> mine,
+                                      const base::Deadline& deadline) {
+    say(mine);
+    return hear(deadline);
+}
+
+std::vector<std::byte> Link::hear(const base::Deadline& deadline) {
+    State& link = *state_;
     link.out_of_step = true;  // until it has ended well
     for (;;) {
-        while (sent < frame.size()) {
-            const ssize_t n = send(link.socket.get(), frame.data() + sent, frame.size() - sent,
-                                   MSG_DONTWAIT | MSG_NOSIGNAL);
-            if (n < 0 && errno == EINTR) continue;
-            if (n < 0) break;  // full, or broken: then receiving tells
-            sent += static_cast<std::size_t>(n);
-        }
-        link.look();
-        if (sent == frame.size() && !link.exchanges.empty()) {
-            std::vector<std::byte> theirs = std::move(link.exchanges.front());
-            link.exchanges.pop_front();
+        if (std::optional<std::vector<std::byte>> theirs = heard()) {
             link.out_of_step = false;
-            return theirs;
+            return std::move(*theirs);
         }
-        if (link.peer == PeerState::closed) {
-            fail(base::ErrorCode::closed, "the peer said goodbye", "");
+        if (deadline.cancelled()) {
+            cannot_exchange(link, base::ErrorCode::cancelled, "it was cancelled", "");
         }
-        if (link.peer == PeerState::lost) {
-            fail(base::ErrorCode::peer_lost, link.lost_because, "see what the peer reports");
-        }
-        if (deadline.cancelled()) fail(base::ErrorCode::cancelled, "it was cancelled", "");
         if (deadline.expired()) {
-            fail(base::ErrorCode::timed_out, "the peer did not answer in time",
-                 "is it stopped or busy?");
+            cannot_exchange(link, base::ErrorCode::timed_out, "the peer did not answer in time",
+                            "is it stopped or busy?");
         }
         pollfd entry{.fd = link.socket.get(),
-                     .events = static_cast<short>(sent < frame.size() ? POLLIN | POLLOUT : POLLIN),
+                     .events = static_cast<short>(link.unsent.empty() ? POLLIN : POLLIN | POLLOUT),
                      .revents = 0};
         poll_for({&entry, 1}, deadline);
     }
@@ -165,7 +198,7 @@ void Link::say_goodbye(std::span<const std::byte> words) noexcept {
     State& link = *state_;
     if (link.said_goodbye) return;
     link.said_goodbye = true;
-    if (link.out_of_step) return;  // it would land in the middle of a message
+    if (link.out_of_step || !link.unsent.empty()) return;  // it would land in a message
     try {
         const std::vector<std::byte> frame =
             encode_frame(FrameType::goodbye, words.first(std::min(words.size(), max_last_words)));

@@ -37,6 +37,7 @@ struct Link::State {
     bool other_writes_in_order = false;
 
     FrameBuffer inbox;
+    std::vector<std::byte> unsent;
     std::deque<std::vector<std::byte>> exchanges;  ///< bodies that came before they were asked for
     std::vector<std::byte> last_words;
     PeerState peer = PeerState::alive;
@@ -48,6 +49,8 @@ struct Link::State {
 
     /// Takes what the socket has, and with it the peer's state. Never blocks.
     void look() noexcept;
+    /// Sends what it takes of what is unsent.
+    void flush() noexcept;
 };
 
 }  // namespace millrace::connect

@@ -1,11 +1,16 @@
-// Listeners: accepting peers, with any number of handshakes under way at once, so that a silent or
-// slow one keeps nobody waiting.
-#include <poll.h>
+// Listeners: accepting peers, with many handshakes under way at once, so that a silent or slow one
+// keeps nobody waiting. Everything that a listener waits for is in one epoll, which programs can
+// put into a loop of their own.
+#include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <deque>
+#include <cstdint>
+#include <list>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,19 +27,32 @@ namespace millrace::connect {
 namespace {
 
 using base::Clock;
+using std::chrono::nanoseconds;
 
-constexpr std::size_t most_handshakes = 64;
-constexpr std::chrono::nanoseconds patience = std::chrono::seconds{5};
+constexpr nanoseconds patience = std::chrono::seconds{5};
+/// Between two calls at most so much time passes for those who wait: see Pending.
+constexpr nanoseconds longest_round = std::chrono::milliseconds{100};
 
-// A handshake and what is left of its time. The time runs while the listener serves it, not while
-// its owner does something else between two calls of accept. Those that are complete get the same
-// time once more to begin their first exchange, where it is waited for.
+/// A quarter of the descriptors that the process may have, and not more than a thousand.
+std::size_t most_handshakes() noexcept {
+    constexpr rlim_t most = 1024;
+    rlimit files{};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return 64;
+    return static_cast<std::size_t>(std::clamp<rlim_t>(files.rlim_cur / 4, 16, most));
+}
+
+// A peer on its way in: in its handshake, or through it and silent. The time runs while the
+// listener serves it, not while its owner does something else between two calls. Those that are
+// through get the same time once more to begin their first exchange, where it is waited for.
 struct Pending {
     Handshake handshake;
-    std::chrono::nanoseconds left = patience;
+    nanoseconds until{0};  ///< of the time that was served
+    std::uint32_t events = EPOLLIN;
+    bool connected = false;  ///< the handshake is complete
 };
+using Peers = std::list<Pending>;
 
-/// Which peer ends a wait.
+/// Which peer is wanted.
 enum class Wanted {
     connected,  ///< whose handshake is complete
     speaking,   ///< … and who has begun the first exchange
@@ -47,24 +65,51 @@ struct Listener::State {
     Listening listening;
     LinkOptions options;
     std::shared_ptr<Endpoint> endpoint;
-    std::vector<Pending> pending;
-    std::deque<Pending> ready;  ///< handshakes that are complete
+    Descriptor epoll;
+    Descriptor timer;
+    Peers pending;    ///< by when their time is over
+    Peers connected;  ///< likewise, their handshakes complete
+    Peers speaking;   ///< and their first exchange begun: not in the epoll any more
+    std::size_t most = most_handshakes();
+    nanoseconds served{0};
     Clock::time_point last_round = Clock::now();
+    bool alarm_is_set = false;
+    bool takes_new = true;
 
     ~State() { unlink_own(listening); }
 
-    /// Waits for news until the deadline (at most 50 ms), and handles them. What ended handshakes,
-    /// and with them peers, is added to `failures`.
-    void round(const base::Deadline& deadline, Wanted wanted, std::vector<base::Error>& failures);
+    void open();
+    /// Handles what has happened within `limit`. What ended handshakes, and with them peers, is
+    /// added to `failures`.
+    void round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures);
+    void go_on(Pending& peer, std::vector<base::Error>& failures);
     void take_new_peers(std::vector<base::Error>& failures);
-    /// The first of those that are ready and wanted.
-    [[nodiscard]] std::optional<Link> take_ready(Wanted wanted, std::vector<base::Error>& failures);
+    void dismiss_late(Wanted wanted, std::vector<base::Error>& failures);
+    [[nodiscard]] bool make_place(std::vector<base::Error>& failures);
+    /// The first of those that are wanted.
+    [[nodiscard]] std::optional<Link> take(Wanted wanted);
+    [[nodiscard]] std::optional<Link> try_take(Wanted wanted, nanoseconds limit,
+                                               std::vector<base::Error>& failures);
+    [[nodiscard]] std::optional<Link> look(Wanted wanted);
     /// Throws what ends the wait; logs failures, or throws the first if the next peer is wanted.
     [[nodiscard]] Link wait(const base::Deadline& deadline, Wanted wanted);
     [[nodiscard]] base::Error over(const base::Deadline& deadline, std::size_t failed,
                                    const std::optional<base::Error>& last) const;
-    [[nodiscard]] bool has_room() const noexcept {
-        return pending.size() + ready.size() < most_handshakes;
+    void check_owner() const;
+
+    void watch(int operation, int descriptor, std::uint32_t events, void* what) const;
+    void forget(const Pending& peer) const noexcept {
+        (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, peer.handshake.socket(), nullptr);
+    }
+    void watch_newcomers(bool wanted) {
+        if (takes_new == wanted) return;
+        watch(EPOLL_CTL_MOD, listening.socket.get(), wanted ? EPOLLIN : 0U, &listening);
+        takes_new = wanted;
+    }
+    /// The descriptor becomes readable when somebody's time is over, or at once.
+    void set_alarm(bool now) noexcept;
+    [[nodiscard]] std::size_t peers() const noexcept {
+        return pending.size() + connected.size() + speaking.size();
     }
 };
 
@@ -76,9 +121,10 @@ Listener::~Listener() = default;
 Listener Listener::listen(const Address& address, LinkOptions options) {
     validate(options);
     auto state = std::make_unique<State>();
-    state->endpoint = options.endpoint != nullptr ? options.endpoint : Endpoint::open();
+    state->endpoint = options.endpoint != nullptr ? options.endpoint : Endpoint::shared();
     state->options = std::move(options);
     state->listening = listen_on(address);
+    state->open();
     return Listener{std::move(state)};
 }
 
@@ -93,8 +139,55 @@ Link Listener::accept_one(const base::Deadline& deadline) {
     return state_->wait(deadline, Wanted::next);
 }
 
+std::optional<Link> Listener::try_accept() { return state_->look(Wanted::connected); }
+std::optional<Link> Listener::try_accept_speaking() { return state_->look(Wanted::speaking); }
+int Listener::descriptor() const noexcept { return state_->epoll.get(); }
+
+void Listener::State::open() {
+    epoll = Descriptor{epoll_create1(EPOLL_CLOEXEC)};
+    timer = Descriptor{timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
+    if (!epoll.valid() || !timer.valid()) {
+        base::throw_errno(errno, "listen", listening.address.to_string(),
+                          "raise the limit of open files (ulimit -n)");
+    }
+    watch(EPOLL_CTL_ADD, listening.socket.get(), EPOLLIN, &listening);
+    watch(EPOLL_CTL_ADD, timer.get(), EPOLLIN, &timer);
+}
+
+void Listener::State::watch(int operation, int descriptor, std::uint32_t events, void* what) const {
+    epoll_event event{.events = events, .data = {.ptr = what}};
+    if (epoll_ctl(epoll.get(), operation, descriptor, &event) != 0) {
+        base::throw_errno(errno, "accept a peer", listening.address.to_string(),
+                          "raise fs.epoll.max_user_watches (sysctl)");
+    }
+}
+
+void Listener::State::set_alarm(bool now) noexcept {
+    const bool wanted = now || !pending.empty() || !connected.empty();
+    if (!wanted && !alarm_is_set) return;
+    itimerspec time{};
+    if (wanted) time.it_value.tv_nsec = now ? 1 : longest_round.count();
+    timerfd_settime(timer.get(), 0, &time, nullptr);
+    alarm_is_set = wanted;
+}
+
+/// The peer that has said nothing for longest leaves, if there is no place for another one.
+bool Listener::State::make_place(std::vector<base::Error>& failures) {
+    if (peers() < most) return true;
+    const auto silent = std::find_if(pending.begin(), pending.end(),
+                                     [](const Pending& one) { return one.handshake.is_silent(); });
+    if (silent == pending.end()) return false;
+    forget(*silent);
+    failures.push_back(
+        silent->handshake.give_up(base::ErrorCode::timed_out, "while many others came"));
+    pending.erase(silent);
+    return true;
+}
+
 void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
-    while (has_room()) {
+    for (;;) {
+        // When the house is full of those who talk, new peers wait until somebody's time is over.
+        if (!make_place(failures)) return watch_newcomers(false);
         Descriptor socket{
             accept4(listening.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
         if (!socket.valid()) {
@@ -111,70 +204,115 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
         prepare_connected(socket.get());
         const int number = socket.get();
         try {
-            pending.push_back(
-                Pending{Handshake{Role::accepting, std::move(socket), options, endpoint,
-                                  listening.address, peer_text(number, listening.address)}});
+            pending.push_back(Pending{
+                .handshake = Handshake{Role::accepting, std::move(socket), options, endpoint,
+                                       listening.address, peer_text(number, listening.address)},
+                .until = served + patience});
         } catch (const base::Error& error) {
             failures.push_back(error);
+            continue;
         }
+        watch(EPOLL_CTL_ADD, number, EPOLLIN, &pending.back());
     }
 }
 
-void Listener::State::round(const base::Deadline& deadline, Wanted wanted,
-                            std::vector<base::Error>& failures) {
-    std::vector<pollfd> entries;
-    entries.reserve(pending.size() + ready.size() + 1);
-    for (const Pending& one : pending) {
-        entries.push_back({one.handshake.socket(), one.handshake.events(), 0});
+/// One of those in the epoll, which has something to say or to hear.
+void Listener::State::go_on(Pending& peer, std::vector<base::Error>& failures) {
+    Peers& from = peer.connected ? connected : pending;
+    const auto at =
+        std::find_if(from.begin(), from.end(), [&](const Pending& one) { return &one == &peer; });
+    try {
+        if (!peer.connected && peer.handshake.step()) {
+            peer.connected = true;
+            peer.until = served + patience;
+            connected.splice(connected.end(), pending, at);
+        }
+    } catch (const base::Error& error) {
+        failures.push_back(error);
+        forget(peer);
+        from.erase(at);
+        return;
     }
-    // Whoever waits for any link would have taken these.
-    for (const Pending& one : ready) entries.push_back({one.handshake.socket(), POLLIN, 0});
-    // When the house is full, new peers wait in the backlog until somebody's time is over.
-    if (has_room()) entries.push_back({listening.socket.get(), POLLIN, 0});
-    poll_for(entries, deadline);
+    if (peer.connected && peer.handshake.speaks()) {
+        forget(peer);
+        speaking.splice(speaking.end(), connected, at);
+    } else if (peer.connected && !peer.handshake.lives()) {
+        failures.push_back(peer.handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
+        forget(peer);
+        connected.erase(at);
+    } else if (const auto events = static_cast<std::uint32_t>(peer.handshake.events());
+               events != peer.events) {
+        watch(EPOLL_CTL_MOD, peer.handshake.socket(), events, &peer);
+        peer.events = events;
+    }
+}
 
+void Listener::State::dismiss_late(Wanted wanted, std::vector<base::Error>& failures) {
     const auto now = Clock::now();
-    const auto passed =
-        std::min<std::chrono::nanoseconds>(now - last_round, std::chrono::milliseconds{100});
+    served += std::min<nanoseconds>(now - last_round, longest_round);
     last_round = now;
-    if (wanted == Wanted::speaking) {
-        for (Pending& one : ready) one.left -= passed;
-    }
-    std::vector<Pending> unfinished;
-    for (std::size_t i = 0; i < pending.size(); ++i) {
-        Pending& one = pending[i];
-        one.left -= passed;
-        try {
-            if (entries[i].revents != 0 && one.handshake.step()) {
-                ready.push_back({std::move(one.handshake)});
-            } else if (one.left.count() <= 0) {
-                failures.push_back(one.handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
-            } else {
-                unfinished.push_back(std::move(one));
-            }
-        } catch (const base::Error& error) {
-            failures.push_back(error);
+    for (Peers* const peers : {&pending, &connected}) {
+        // Whoever waits for any link will take those that are connected.
+        if (peers == &connected && wanted != Wanted::speaking) continue;
+        while (!peers->empty() && peers->front().until <= served) {
+            forget(peers->front());
+            failures.push_back(
+                peers->front().handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
+            peers->pop_front();
         }
     }
-    pending = std::move(unfinished);
-    take_new_peers(failures);
 }
 
-std::optional<Link> Listener::State::take_ready(Wanted wanted, std::vector<base::Error>& failures) {
-    for (auto one = ready.begin(); one != ready.end();) {
-        if (wanted != Wanted::speaking || one->handshake.speaks()) {
-            Link link = one->handshake.take();
-            ready.erase(one);
-            return link;
-        }
-        if (!one->handshake.lives() || one->left.count() <= 0) {
-            failures.push_back(one->handshake.give_up(base::ErrorCode::timed_out, "for 5 s"));
-            one = ready.erase(one);
-        } else {
-            ++one;
+void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures) {
+    pollfd readable{.fd = epoll.get(), .events = POLLIN, .revents = 0};
+    (void)poll_for({&readable, 1}, limit);
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll.get(), events.data(), events.size(), 0);
+    bool newcomers = false;
+    for (int i = 0; i < count; ++i) {
+        void* const what = events[static_cast<std::size_t>(i)].data.ptr;
+        if (what == &listening) {
+            newcomers = true;  // behind the others: one of them may leave for a newcomer
+        } else if (what != &timer) {
+            go_on(*static_cast<Pending*>(what), failures);
         }
     }
-    return std::nullopt;
+    dismiss_late(wanted, failures);
+    if (peers() < most) watch_newcomers(true);
+    if (newcomers) take_new_peers(failures);
+}
+
+std::optional<Link> Listener::State::take(Wanted wanted) {
+    Peers* from = &speaking;
+    if (speaking.empty() && wanted != Wanted::speaking) from = &connected;
+    if (from->empty()) return std::nullopt;
+    if (from == &connected) forget(connected.front());
+    Link link = from->front().handshake.take();
+    from->pop_front();
+    return link;
+}
+
+/// A peer that is there is taken without a look at the others.
+std::optional<Link> Listener::State::try_take(Wanted wanted, nanoseconds limit,
+                                              std::vector<base::Error>& failures) {
+    std::optional<Link> link = take(wanted);
+    if (!link.has_value()) {
+        round(limit, wanted, failures);
+        link = take(wanted);
+    }
+    for (const base::Error& error : failures) {
+        base::log(base::LogLevel::warn, "connect", "{}", error.what());
+    }
+    return link;
+}
+
+std::optional<Link> Listener::State::look(Wanted wanted) {
+    check_owner();
+    std::vector<base::Error> failures;
+    std::optional<Link> link = try_take(wanted, nanoseconds{0}, failures);
+    // Others that are ready raise no event any more.
+    set_alarm(!speaking.empty() || (wanted == Wanted::connected && !connected.empty()));
+    return link;
 }
 
 base::Error Listener::State::over(const base::Deadline& deadline, std::size_t failed,
@@ -192,43 +330,43 @@ base::Error Listener::State::over(const base::Deadline& deadline, std::size_t fa
                                         : fmt::format("none of {} peers got in; the last", failed),
                             "cannot " + last->attempted(), last->object(), last->cause());
         remedy = last->remedy();
-    } else if (!pending.empty() || !ready.empty()) {
-        cause = fmt::format("{} still in the handshake",
-                            pending.size() + ready.size() == 1
-                                ? std::string{"one peer was"}
-                                : fmt::format("{} peers were", pending.size() + ready.size()));
+    } else if (peers() != 0) {
+        cause = fmt::format(
+            "{} still in the handshake",
+            peers() == 1 ? std::string{"one peer was"} : fmt::format("{} peers were", peers()));
         remedy = "call accept again: it goes on where this call ended";
     }
     return {base::ErrorCode::timed_out, "accept a peer", object, std::move(cause),
             std::move(remedy)};
 }
 
+void Listener::State::check_owner() const {
+    if (listening.socket.valid()) return;
+    throw base::Error{
+        base::ErrorCode::invalid_argument, "accept a peer",
+        fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
+        "the listener belongs to the process that made it, and this one is its "
+        "child, made by fork",
+        "listen in the child, or accept in the parent"};
+}
+
 Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {
-    if (!listening.socket.valid()) {
-        throw base::Error{
-            base::ErrorCode::invalid_argument, "accept a peer",
-            fmt::format("{}, service '{}'", listening.address.to_string(), options.service),
-            "the listener belongs to the process that made it, and this one is its "
-            "child, made by fork",
-            "listen in the child, or accept in the parent"};
-    }
+    check_owner();
     std::size_t failed = 0;
     std::optional<base::Error> last;
-    for (bool first = true;; first = false) {
+    for (;;) {
         std::vector<base::Error> failures;
-        // A peer that is there is taken without a look at the others.
-        if (!first) round(deadline, wanted, failures);
-        std::optional<Link> link = take_ready(wanted, failures);
-        for (const base::Error& error : failures) {
-            base::log(base::LogLevel::warn, "connect", "{}", error.what());
-        }
+        const nanoseconds slice =
+            std::min<nanoseconds>(std::chrono::milliseconds{50}, deadline.remaining());
+        std::optional<Link> link = try_take(wanted, slice, failures);
         if (wanted == Wanted::next && !failures.empty()) throw failures.front();
-        if (link.has_value()) return std::move(*link);
+        if (link.has_value()) {
+            set_alarm(!speaking.empty() || !connected.empty());
+            return std::move(*link);
+        }
         failed += failures.size();
         if (!failures.empty()) last = failures.back();
-        if (!first && (deadline.cancelled() || deadline.expired())) {
-            throw over(deadline, failed, last);
-        }
+        if (deadline.cancelled() || deadline.expired()) throw over(deadline, failed, last);
     }
 }
 

@@ -24,7 +24,7 @@ connect::LinkOptions link_options(Options& options) {
                           fmt::format("one WRITE gathers 1 to {} items", max_gather),
                           "choose a number in that range"};
     }
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::open();
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     const verbs::Context& device = options.endpoint->context();
     ring::check_pool(options.receive_pool,
                      static_cast<std::uint32_t>(device.attributes().max_qp_wr), device.name());

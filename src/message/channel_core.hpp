@@ -297,15 +297,15 @@ struct Channel::Core {
         if (counts.pieces_sent + counts.pieces_received - shown_pieces >= 4096) show();
     }
 
-    // The link goes last: everything below was made from it.
-    connect::Link link;
-    ChannelOptions options;
-    ring::SendWindow window;
+    // In the order in which they may go: the queue pair before the memory that its requests name.
+    ChannelOptions options;  ///< and with it the device
     verbs::RegisteredBuffer control;
-    ControlPage* own_page = nullptr;
     verbs::RegisteredBuffer receive_ring;
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
+    connect::Link link;
+    ring::SendWindow window;
+    ControlPage* own_page = nullptr;
     std::optional<ChannelSleeper> sleeper;
     std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
 

@@ -102,13 +102,13 @@ Channel set_up(connect::Link link, const ChannelOptions& options, const base::De
 }  // namespace
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
-    : link{std::move(connected)},
-      options{chosen},
-      window{link},
-      control{link.protection_domain().allocate(
+    : options{chosen},
+      control{connected.protection_domain().allocate(
           sizeof(ControlPage), verbs::Access::remote_write | verbs::Access::remote_read)},
       receive_ring{
-          link.protection_domain().allocate(chosen.ring_bytes, verbs::Access::remote_write)},
+          connected.protection_domain().allocate(chosen.ring_bytes, verbs::Access::remote_write)},
+      link{std::move(connected)},
+      window{link},
       statistics{"message channel",
                  {"messages sent", "bytes sent", "messages received", "bytes received",
                   "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
@@ -201,6 +201,7 @@ void Channel::Core::meet(const Facts& peer) {
 
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
     check(options);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     connect::Listener listener = connect::Listener::listen(address, link_options(options));
     return Listener{std::move(listener), std::move(options)};
 }
@@ -212,9 +213,17 @@ Channel Listener::accept(const base::Deadline& deadline) {
                                         });
 }
 
+std::optional<Channel> Listener::try_accept() {
+    return connect::try_accept_set_up(listener_, [&](connect::Link link) {
+        // The peer's word is here already, so nothing is waited for.
+        return set_up(std::move(link), options_, base::Deadline::now());
+    });
+}
+
 Channel connect(const connect::Address& address, ChannelOptions options,
                 const base::Deadline& deadline) {
     check(options);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
 }
 

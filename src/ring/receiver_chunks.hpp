@@ -9,7 +9,8 @@
 namespace millrace::ring {
 
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::pass_rest() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::pass_rest() noexcept {
     if constexpr (D.data != DataFlow::push2) {
         return false;
     } else {
@@ -29,7 +30,8 @@ requires(check_design<D>()) bool Receiver<D>::pass_rest() noexcept {
 
 /// What there is of the next chunk, if the producer has told that it is there.
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::enter_chunk(std::uint64_t told) noexcept {
+    requires(check_design<D>())
+void Receiver<D>::enter_chunk(std::uint64_t told) noexcept {
     if constexpr (D.data == DataFlow::push2) {
         if (consumed_ != arrived_) return;
         (void)pass_rest();

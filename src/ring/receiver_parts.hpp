@@ -22,10 +22,10 @@ namespace millrace::ring {
 using base::Status;
 
 template <Design D>
-requires(check_design<D>()) Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint,
-                                                  connect::Link link, Design design,
-                                                  const RingOptions& options,
-                                                  const base::Deadline& deadline)
+    requires(check_design<D>())
+Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
+                      Design design, const RingOptions& options, const base::Deadline& deadline,
+                      Joining joining)
     : endpoint_{std::move(endpoint)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
@@ -83,14 +83,28 @@ requires(check_design<D>()) Receiver<D>::Receiver(std::shared_ptr<connect::Endpo
     } else {
         sleeper_ = std::make_unique<FlagSleeper>(*this, page, page_memory_.region());
     }
-    const Places theirs =
-        exchange_places(link_,
-                        {.ring = ring_memory_.remote(),
-                         .page = page_memory_.remote(),
-                         .credit = {},
-                         .transfer = page_memory_.remote(offsetof(Page, transfer)),
-                         .taken = {}},
-                        deadline);
+    join_ = std::make_unique<detail::Join>(link_, design, options);
+    say_places(link_, {.ring = ring_memory_.remote(),
+                       .page = page_memory_.remote(),
+                       .credit = {},
+                       .transfer = page_memory_.remote(offsetof(Page, transfer)),
+                       .taken = {}});
+    if (joining == Joining::later && detail::can_join_later(design, terms_)) {
+        // The producer may begin before we have heard where its memory is.
+        join_->nothing.resize(std::max<std::size_t>(terms_.slot_bytes, 2 * mark_bytes));
+        ring_ = join_->nothing.data();
+        (void)try_join();
+    } else {
+        join(wait_for_places(link_, deadline));
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::join(const Places& theirs) {
+    [[maybe_unused]] const Design design = join_->design;
+    auto& all = *reinterpret_cast<Page*>(page_memory_.data());
+    auto& page = all.wake;
     bell_ = Bell{window_, page, theirs.page, terms_.far_fences};
     (void)peer_memory_.word(theirs.page);  // so that it is known, even if nothing is stored there
     if constexpr (!has_arrivals(D)) sleeper_->connect_to(theirs.page, terms_.far_fences);
@@ -128,13 +142,35 @@ requires(check_design<D>()) Receiver<D>::Receiver(std::shared_ptr<connect::Endpo
         credit.store_to(peer_memory_.word(theirs.credit));
         space_ = detail::SpaceReturn<D.space>{std::move(credit)};
     }
+    ring_ = ring_memory_.data();
+    join_.reset();
 }
 
 template <Design D>
-requires(check_design<D>()) Receiver<D>::~Receiver() = default;
+    requires(check_design<D>())
+Status Receiver<D>::look_for_last_word() noexcept {
+    std::optional<Places> theirs;
+    const Status status = join_->look(theirs);
+    if (status != Status::ok) return status;
+    try {
+        join(*theirs);
+        return Status::ok;
+    } catch (const base::Error& error) {
+        join_->fail(error);
+    } catch (const std::exception&) {  // out of memory
+        ended_ = Status::peer_lost;
+        return ended_;
+    }
+    return join_->ended();
+}
 
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::return_credit() noexcept {
+    requires(check_design<D>())
+Receiver<D>::~Receiver() = default;
+
+template <Design D>
+    requires(check_design<D>())
+void Receiver<D>::return_credit() noexcept {
     std::uint64_t position = free_position();
     if constexpr (D.data == DataFlow::push2) {
         position = chunks_.replenish(consumed_);
@@ -150,9 +186,13 @@ requires(check_design<D>()) void Receiver<D>::return_credit() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) Status Receiver<D>::look()
-noexcept {
+    requires(check_design<D>())
+Status Receiver<D>::look() noexcept {
     if (ended_ != Status::ok) return ended_;
+    if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
+        if (joined != Status::empty) ended_ = joined;
+        return joined;
+    }
     if (free_position() != returned_) {
         return_credit();
     } else {
@@ -208,13 +248,15 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) int Receiver<D>::descriptor() {
+    requires(check_design<D>())
+int Receiver<D>::descriptor() {
     if (readiness_ == nullptr) readiness_ = std::make_unique<connect::Readiness>(link_.news());
     return readiness_->descriptor();
 }
 
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::has_front() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::has_front() noexcept {
     if (!terms_.framed()) return has_slot(terms_.slot_bytes);
     bool found;
     (void)front_frame(found);
@@ -223,21 +265,25 @@ requires(check_design<D>()) bool Receiver<D>::has_front() noexcept {
 
 /// What idle() is where a program sleeps by itself.
 template <Design D>
-requires(check_design<D>()) Status Receiver<D>::rest()
-noexcept {
-    readiness_->end(*sleeper_);
+    requires(check_design<D>())
+Status Receiver<D>::rest() noexcept {
+    const bool joined = join_ == nullptr;
+    readiness_->end(parker());
     looked_ = base::ticks();
     const Status status = look();
-    if (status != Status::empty) {
+    if (status != Status::empty || joined != (join_ == nullptr)) {
         readiness_->wake();
     } else {
-        readiness_->rest(*sleeper_, [this] { return has_front() || look() != Status::empty; });
+        readiness_->rest(parker(), [this, joined] {
+            return has_front() || look() != Status::empty || joined != (join_ == nullptr);
+        });
     }
     return status;
 }
 
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::hushed() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::hushed() noexcept {
     // Within a wait, the sleeper knows when there is no news; asking again would wake it up.
     if (!waiting_) return false;
     if constexpr (D.data == DataFlow::push2) {
@@ -251,7 +297,10 @@ requires(check_design<D>()) bool Receiver<D>::hushed() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::advance() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::advance() noexcept {
+    if (join_ != nullptr) [[unlikely]]
+        return false;
     if constexpr (looks_at_marks) {
         return false;
     } else if constexpr (D.data == DataFlow::pull) {
@@ -281,15 +330,16 @@ requires(check_design<D>()) bool Receiver<D>::advance() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::ask_ahead() noexcept {
+    requires(check_design<D>())
+void Receiver<D>::ask_ahead() noexcept {
     if (in_batches_ && told_ - consumed_ >= low_water_) return;
     if (ended_ == Status::ok) (void)advance();
 }
 
 /// front_frame where it is known how far frames have arrived.
 template <Design D>
-requires(check_design<D>()) std::span<const std::byte> Receiver<D>::next_frame(bool& found)
-noexcept {
+    requires(check_design<D>())
+std::span<const std::byte> Receiver<D>::next_frame(bool& found) noexcept {
     found = false;
     for (;;) {
         if (consumed_ == arrived_ && !advance()) return {};
@@ -318,21 +368,24 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::disbelieve() noexcept {
+    requires(check_design<D>())
+void Receiver<D>::disbelieve() noexcept {
     lied_to_ = true;
     ended_ = Status::peer_lost;
 }
 
 template <Design D>
-requires(check_design<D>()) std::string Receiver<D>::failure()
-const {
+    requires(check_design<D>())
+std::string Receiver<D>::failure() const {
+    if (join_ != nullptr) return join_->failure();
     if (!lied_to_) return window_.failure();
     return "the producer claims to have sent what cannot have been sent: its program or its "
            "memory is damaged";
 }
 
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::close() noexcept {
+    requires(check_design<D>())
+void Receiver<D>::close() noexcept {
     if (ended_ == Status::ok) {
         link_.say_goodbye();
         ended_ = Status::closed;
@@ -341,8 +394,8 @@ requires(check_design<D>()) void Receiver<D>::close() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) ReceiverCounts Receiver<D>::counts()
-const noexcept {
+    requires(check_design<D>())
+ReceiverCounts Receiver<D>::counts() const noexcept {
     std::uint64_t elsewhere = 0;
     if constexpr (D.transfer == TransferNotification::pull) {
         elsewhere = transfer_.posted_elsewhere();

@@ -15,7 +15,8 @@ using base::Status;
 /// Where there is something to pull beyond arrived_: told_ says so afterwards. False: not known
 /// yet, or there is nothing.
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::ask() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::ask() noexcept {
     if constexpr (D.data != DataFlow::pull) {
         return false;
     } else if constexpr (D.transfer == TransferNotification::watermark) {
@@ -37,7 +38,8 @@ requires(check_design<D>()) bool Receiver<D>::ask() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::look_at_probe() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::look_at_probe() noexcept {
     probing_ = false;
     const std::uint64_t word = load_word(page_memory_.data() + offsetof(Page, probe_landing));
     if (!terms_.framed()) {
@@ -63,7 +65,8 @@ requires(check_design<D>()) bool Receiver<D>::look_at_probe() noexcept {
 
 /// The run has arrived. False: it was not what its first word promised, and is READ again.
 template <Design D>
-requires(check_design<D>()) bool Receiver<D>::take_run() noexcept {
+    requires(check_design<D>())
+bool Receiver<D>::take_run() noexcept {
     if constexpr (has_marks(D)) {
         if (terms_.framed()) {
             const std::uint64_t tag = frame_tag(arrived_, terms_.secret);
@@ -89,7 +92,8 @@ requires(check_design<D>()) bool Receiver<D>::take_run() noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) void Receiver<D>::pull() noexcept {
+    requires(check_design<D>())
+void Receiver<D>::pull() noexcept {
     // Devices that complete at once go through all of it in one call.
     for (int turn = 0; turn < 4; ++turn) {
         if (puller_.busy()) {

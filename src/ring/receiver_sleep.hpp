@@ -9,7 +9,8 @@ namespace millrace::ring {
 
 /// Sleeps for items: news is that the producer has sent more than was consumed.
 template <Design D>
-requires(check_design<D>()) class Receiver<D>::FlagSleeper final : public Sleeper {
+    requires(check_design<D>())
+class Receiver<D>::FlagSleeper final : public Sleeper {
   public:
     FlagSleeper(Receiver& receiver, WakeUpPage& own, const verbs::MemoryRegion& region)
         : Sleeper{receiver.link_, receiver.window_, own, region}, receiver_{&receiver} {}
@@ -44,8 +45,8 @@ requires(check_design<D>()) class Receiver<D>::FlagSleeper final : public Sleepe
 
 /// Sleeps for completions of the receives that data take.
 template <Design D>
-requires(check_design<D>()) class Receiver<D>::ArrivalSleeper final
-    : public detail::CompletionSleeper {
+    requires(check_design<D>())
+class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
   public:
     explicit ArrivalSleeper(Receiver& receiver)
         : detail::CompletionSleeper{receiver.link_}, receiver_{&receiver} {}

@@ -26,8 +26,8 @@
 namespace millrace::ring {
 
 template <Design D>
-requires(check_design<D>()) class Sender<D>::Moved final : public detail::MovedFlow,
-                                                           public base::StandingParker {
+    requires(check_design<D>())
+class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingParker {
   public:
     explicit Moved(Sender& sender)
         : out_{&sender.out_},
@@ -210,29 +210,31 @@ requires(check_design<D>()) class Sender<D>::Moved final : public detail::MovedF
 };
 
 template <Design D>
-requires(check_design<D>()) base::StandingParker& Sender<D>::parker() noexcept {
+    requires(check_design<D>())
+base::StandingParker& Sender<D>::parker() noexcept {
+    if (join_ != nullptr) return join_->parker();
     if (moved_ != nullptr) return *moved_;
     return out_.parker();
 }
 
 template <Design D>
-requires(check_design<D>()) std::unique_lock<std::mutex> Sender<D>::pause()
-const noexcept {
+    requires(check_design<D>())
+std::unique_lock<std::mutex> Sender<D>::pause() const noexcept {
     if (moved_ == nullptr || moved_->mover() == nullptr) return {};
     return moved_->mover()->pause();
 }
 
 template <Design D>
-requires(check_design<D>()) bool Sender<D>::try_pause(
-    std::unique_lock<std::mutex>& lock) const noexcept {
+    requires(check_design<D>())
+bool Sender<D>::try_pause(std::unique_lock<std::mutex>& lock) const noexcept {
     if (moved_ == nullptr || moved_->mover() == nullptr) return true;
     lock = moved_->mover()->try_pause();
     return lock.owns_lock();
 }
 
 template <Design D>
-requires(check_design<D>()) base::Status Sender<D>::make_moved_room(std::uint64_t bytes)
-noexcept {
+    requires(check_design<D>())
+base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
     set_room(0);
     if (const base::Status status = moved_->outcome(); status != base::Status::ok) return status;
     if (is_too_large(bytes)) return base::Status::too_large;
@@ -248,8 +250,9 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
-                                                                const base::WaitPolicy& policy) {
+    requires(check_design<D>())
+base::Status Sender<D>::flush_moved(const base::Deadline& deadline,
+                                    const base::WaitPolicy& policy) {
     base::Status outcome = base::Status::ok;
     const auto attempt = [&] {
         outcome = moved_->outcome();

@@ -20,10 +20,9 @@ namespace millrace::ring {
 using base::Status;
 
 template <Design D>
-requires(check_design<D>()) Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint,
-                                              connect::Link link, Design design,
-                                              const RingOptions& options,
-                                              const base::Deadline& deadline)
+    requires(check_design<D>())
+Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
+                  const RingOptions& options, const base::Deadline& deadline, Joining joining)
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
       terms_{agree(link, Role::producer, design, options, deadline)},
@@ -32,33 +31,44 @@ requires(check_design<D>()) Sender<D>::Sender(std::shared_ptr<connect::Endpoint>
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       out_{link_, terms_, page_memory_, design, options} {
-    const std::uint64_t size = terms_.ring_bytes;
-    const auto allocate_ring = [&](verbs::Access access) {
-        ring_memory_ = link_.protection_domain().allocate(size + mark_bytes, access);
+    if (D.data == DataFlow::pull) {
+        ring_memory_ = link_.protection_domain().allocate(terms_.ring_bytes + mark_bytes,
+                                                          verbs::Access::remote_read);
         ring_ = ring_memory_.data();
-    };
-    if (D.data == DataFlow::pull) allocate_ring(verbs::Access::remote_read);
+    }
     slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = room_end_ = terms_.initial;
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
-    const bool is_passive = design.mover == Mover::passive;
 
     using detail::SenderPage;
-    const Places theirs = exchange_places(
-        link_,
-        {.ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
-         .page = page_memory_.remote(offsetof(SenderPage, wake)),
-         .credit = page_memory_.remote(offsetof(SenderPage, credit)),
-         .transfer = page_memory_.remote(offsetof(SenderPage, transfer)),
-         .taken = page_memory_.remote(offsetof(SenderPage, taken))},
-        deadline);
+    join_ = std::make_unique<detail::Join>(link_, design, options);
+    say_places(link_,
+               {.ring = D.data == DataFlow::pull ? ring_memory_.remote() : verbs::RemoteAddress{},
+                .page = page_memory_.remote(offsetof(SenderPage, wake)),
+                .credit = page_memory_.remote(offsetof(SenderPage, credit)),
+                .transfer = page_memory_.remote(offsetof(SenderPage, transfer)),
+                .taken = page_memory_.remote(offsetof(SenderPage, taken))});
+    if (joining == Joining::later && detail::can_join_later(design, terms_)) {
+        (void)try_join();
+    } else {
+        join(wait_for_places(link_, deadline));
+    }
+}
+
+template <Design D>
+    requires(check_design<D>())
+void Sender<D>::join(const Places& theirs) {
+    const bool is_passive = join_->design.mover == Mover::passive;
+    const RingOptions& options = join_->options;
+    const std::uint64_t size = terms_.ring_bytes;
     std::shared_ptr<std::byte> peer_ring = peer_memory_.map(theirs.ring, size);
     if (peer_ring != nullptr && is_passive) {
         terms_.in_place = true;
         peer_ring_ = std::move(peer_ring);
         ring_ = peer_ring_.get();
     } else if (D.data != DataFlow::pull) {
-        allocate_ring(verbs::Access::none);
+        ring_memory_ = link_.protection_domain().allocate(size + mark_bytes, verbs::Access::none);
+        ring_ = ring_memory_.data();
     }
     out_.meet(theirs, peer_memory_, page_memory_, options,
               terms_.in_place ? nullptr : &ring_memory_, std::move(peer_ring));
@@ -69,26 +79,50 @@ requires(check_design<D>()) Sender<D>::Sender(std::shared_ptr<connect::Endpoint>
         way_ = Way::moved;
         moved_ = std::make_unique<Moved>(*this);
     }
+    join_.reset();
 }
 
 template <Design D>
-requires(check_design<D>()) Sender<D>::~Sender() { moved_.reset(); }
+    requires(check_design<D>())
+Status Sender<D>::look_for_last_word() noexcept {
+    std::optional<Places> theirs;
+    const Status status = join_->look(theirs);
+    if (status != Status::ok) return status;
+    try {
+        join(*theirs);
+        return Status::ok;
+    } catch (const base::Error& error) {
+        join_->fail(error);
+    } catch (const std::exception&) {  // out of memory
+        join_->fail(base::Error{base::ErrorCode::resource_exhausted, "set up a ring",
+                                link_.peer_name(), "out of memory", "free some"});
+    }
+    return join_->ended();
+}
 
 template <Design D>
-requires(check_design<D>()) bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
+    requires(check_design<D>())
+Sender<D>::~Sender() {
+    moved_.reset();
+}
+
+template <Design D>
+    requires(check_design<D>())
+bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
     return bytes > (terms_.framed() ? Frames<D>::bytes(terms_.max_frame(), terms_.chunk_bytes)
                                     : terms_.ring_bytes);
 }
 
 template <Design D>
-requires(check_design<D>()) std::uint64_t Sender<D>::skip_before(std::uint64_t bytes)
-noexcept {
+    requires(check_design<D>())
+std::uint64_t Sender<D>::skip_before(std::uint64_t bytes) noexcept {
     if (offset_ == terms_.ring_bytes) offset_ = 0;
     return terms_.ring_bytes - offset_ < bytes ? terms_.ring_bytes - offset_ : 0;
 }
 
 template <Design D>
-requires(check_design<D>()) void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
+    requires(check_design<D>())
+void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
     base::telling_peers();
     store_word(ring_ + offset_, Frames<D>::skip(produced_, terms_.secret));
     produced_ += skip;
@@ -96,8 +130,8 @@ requires(check_design<D>()) void Sender<D>::lay_skip(std::uint64_t skip) noexcep
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::make_room(std::uint64_t bytes)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     end_rest();
     const Status status = find_room(bytes);
     if (status == Status::full) ++full_returns_;
@@ -112,9 +146,12 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::find_room(std::uint64_t bytes)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
     if (way_ == Way::moved) return make_moved_room(bytes);
+    if (const Status joined = try_join(); joined != Status::ok) [[unlikely]] {
+        return joined == Status::empty ? Status::full : joined;
+    }
     tell_laid();
     if (out_.ended() != Status::ok) return out_.ended();
     if (is_too_large(bytes)) return Status::too_large;
@@ -149,7 +186,8 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) int Sender<D>::descriptor() {
+    requires(check_design<D>())
+int Sender<D>::descriptor() {
     if (readiness_ == nullptr) {
         const std::array<int, 1> bell{moved_ != nullptr ? moved_->descriptor() : -1};
         readiness_ = moved_ != nullptr ? std::make_unique<connect::Readiness>(bell)
@@ -159,7 +197,8 @@ requires(check_design<D>()) int Sender<D>::descriptor() {
 }
 
 template <Design D>
-requires(check_design<D>()) template <class Ready>
+    requires(check_design<D>())
+template <class Ready>
 void Sender<D>::rest(Ready&& ready) noexcept {
     // A consumer that publishes its progress without a fence may be missed: so now and then it is
     // asked again, as between the slices of a wait.
@@ -168,7 +207,8 @@ void Sender<D>::rest(Ready&& ready) noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
+    requires(check_design<D>())
+void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
     const std::uint64_t to_the_end = terms_.ring_bytes - offset_;
     const bool waits = way_ == Way::behind && produced_ != out_.intransit();
     if (D.data != DataFlow::push2 && (terms_.in_order || terms_.in_place) && !waits &&
@@ -186,8 +226,8 @@ requires(check_design<D>()) void Sender<D>::choose_way(std::uint64_t bytes) noex
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::push_failed(Status status)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::push_failed(Status status) noexcept {
     fall_behind();
     if (status != Status::full) return status;
     // No slot: the items wait for the next call. No receive as far as is known: to look for space
@@ -196,8 +236,8 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::push(bool only_whole)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::push(bool only_whole) noexcept {
     if (batching_ == Batching::dynamic) gather_ = 0;
     show_held_mark();
     if (way_ == Way::behind || terms_.in_place) return push_waiting(only_whole);
@@ -206,8 +246,8 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::push_waiting(bool only_whole)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::push_waiting(bool only_whole) noexcept {
     show_held_mark();
     out_.laid(produced_);
     const Status status = out_.push(only_whole);
@@ -229,8 +269,8 @@ noexcept {
 // something, so it is asked when 1, 2, 4 ... items have gathered, not for each.
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::send_weighed()
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::send_weighed() noexcept {
     if (way_ == Way::moved) return moved_->send(produced_);
     const std::uint64_t bytes = produced_ - out_.intransit();
     if (bytes < gather_) return out_.ended();
@@ -240,7 +280,8 @@ noexcept {
 
 /// True: `bytes` should go now. False: gather_ says when to ask again.
 template <Design D>
-requires(check_design<D>()) bool Sender<D>::is_due(std::uint64_t bytes) noexcept {
+    requires(check_design<D>())
+bool Sender<D>::is_due(std::uint64_t bytes) noexcept {
     out_.laid(produced_);
     if (!out_.reap()) return true;  // push() will tell
     const bool flying = D.data != DataFlow::pull && out_.transferred() != out_.intransit();
@@ -258,7 +299,8 @@ requires(check_design<D>()) bool Sender<D>::is_due(std::uint64_t bytes) noexcept
 // ---- items that lie elsewhere
 
 template <Design D>
-requires(check_design<D>()) bool Sender<D>::may_gather(Status& status) noexcept {
+    requires(check_design<D>())
+bool Sender<D>::may_gather(Status& status) noexcept {
     if constexpr (D.data != DataFlow::push1) {
         return false;
     } else {
@@ -275,9 +317,8 @@ requires(check_design<D>()) bool Sender<D>::may_gather(Status& status) noexcept 
 /// The slots behind produced_, which lie at `slices`. `full`: no slot of the queue was free, and
 /// nothing happened.
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::push_gathered(verbs::Slices slices,
-                                                            std::uint64_t bytes)
-noexcept {
+    requires(check_design<D>())
+Status Sender<D>::push_gathered(verbs::Slices slices, std::uint64_t bytes) noexcept {
     if constexpr (D.data != DataFlow::push1) {
         return Status::full;
     } else {
@@ -289,8 +330,8 @@ noexcept {
 }
 
 template <Design D>
-requires(check_design<D>()) std::uint64_t Sender<D>::transferred()
-noexcept {
+    requires(check_design<D>())
+std::uint64_t Sender<D>::transferred() noexcept {
     if (way_ == Way::moved) return moved_->transferred();
     tell_laid();
     (void)out_.reap();  // the next call that sends tells what has failed
@@ -300,8 +341,8 @@ noexcept {
 // ---- the end
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::flush(const base::Deadline& deadline,
-                                                    const base::WaitPolicy& policy) {
+    requires(check_design<D>())
+Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& policy) {
     if (way_ == Way::moved) return flush_moved(deadline, policy);
     Status outcome = Status::ok;
     // Whose sleeper READs learns from it how far the consumer of pulled data is. Others ask, less
@@ -321,6 +362,12 @@ requires(check_design<D>()) Status Sender<D>::flush(const base::Deadline& deadli
         return true;
     };
     const auto attempt = [&] {
+        outcome = try_join();
+        if (outcome == Status::empty) {
+            outcome = Status::ok;
+            return false;
+        }
+        if (outcome != Status::ok) return true;
         outcome = out_.ended();
         if (outcome == Status::ok) {
             fall_behind();
@@ -340,9 +387,9 @@ requires(check_design<D>()) Status Sender<D>::flush(const base::Deadline& deadli
 }
 
 template <Design D>
-requires(check_design<D>()) Status Sender<D>::close(const base::Deadline& deadline,
-                                                    const base::WaitPolicy& policy) {
-    if (way_ != Way::moved && out_.ended() != Status::ok) return out_.ended();
+    requires(check_design<D>())
+Status Sender<D>::close(const base::Deadline& deadline, const base::WaitPolicy& policy) {
+    if (way_ != Way::moved && join_ == nullptr && out_.ended() != Status::ok) return out_.ended();
     const Status status = flush(deadline, policy);
     if (status != Status::ok) return status;
     if (moved_ != nullptr) moved_->leave();
@@ -356,8 +403,8 @@ requires(check_design<D>()) Status Sender<D>::close(const base::Deadline& deadli
 }
 
 template <Design D>
-requires(check_design<D>()) SenderCounts Sender<D>::counts()
-const noexcept {
+    requires(check_design<D>())
+SenderCounts Sender<D>::counts() const noexcept {
     SenderCounts counts = out_.counts();
     counts.bytes = produced_ - terms_.initial;
     if (way_ == Way::stored) counts.intransit = counts.transferred = counts.bytes;

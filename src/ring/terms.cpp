@@ -52,9 +52,7 @@ struct PlacesMessage {
 static_assert(sizeof(PlacesMessage) == 64);
 
 template <class Message>
-Message swap(connect::Link& link, const Message& mine, const base::Deadline& deadline) {
-    const std::vector<std::byte> answer =
-        link.exchange(std::as_bytes(std::span{&mine, 1}), deadline);
+Message decode(const connect::Link& link, std::span<const std::byte> answer) {
     Message theirs;
     if (answer.size() != sizeof theirs) {
         throw base::Error{
@@ -64,6 +62,11 @@ Message swap(connect::Link& link, const Message& mine, const base::Deadline& dea
     }
     std::memcpy(&theirs, answer.data(), sizeof theirs);
     return theirs;
+}
+
+template <class Message>
+Message swap(connect::Link& link, const Message& mine, const base::Deadline& deadline) {
+    return decode<Message>(link, link.exchange(std::as_bytes(std::span{&mine, 1}), deadline));
 }
 
 std::string describe(const Proposal& p) {
@@ -97,6 +100,14 @@ std::uint64_t chunk_of_frames(std::uint64_t ring_bytes) {
 bool is_sent_in_batches(Design design) {
     return design.data == DataFlow::push2 && design.batching != Batching::none &&
            design.mover == Mover::passive;
+}
+
+Places places_of(const PlacesMessage& message) noexcept {
+    return {.ring = {message.address[0], message.rkey[0]},
+            .page = {message.address[1], message.rkey[1]},
+            .credit = {message.address[2], message.rkey[2]},
+            .transfer = {message.address[3], message.rkey[3]},
+            .taken = {message.address[4], message.rkey[4]}};
 }
 
 /// `batch`: 0 if nobody asked for a size.
@@ -339,19 +350,24 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     return terms;
 }
 
-Places exchange_places(connect::Link& link, const Places& mine, const base::Deadline& deadline) {
+void say_places(connect::Link& link, const Places& mine) {
     const PlacesMessage message{
         .address = {mine.ring.address, mine.page.address, mine.credit.address,
                     mine.transfer.address, mine.taken.address},
         .rkey = {mine.ring.rkey, mine.page.rkey, mine.credit.rkey, mine.transfer.rkey,
                  mine.taken.rkey},
         .zero = 0};
-    const PlacesMessage theirs = swap(link, message, deadline);
-    return {.ring = {theirs.address[0], theirs.rkey[0]},
-            .page = {theirs.address[1], theirs.rkey[1]},
-            .credit = {theirs.address[2], theirs.rkey[2]},
-            .transfer = {theirs.address[3], theirs.rkey[3]},
-            .taken = {theirs.address[4], theirs.rkey[4]}};
+    link.say(std::as_bytes(std::span{&message, 1}));
+}
+
+Places wait_for_places(connect::Link& link, const base::Deadline& deadline) {
+    return places_of(decode<PlacesMessage>(link, link.hear(deadline)));
+}
+
+std::optional<Places> hear_places(connect::Link& link) {
+    const std::optional<std::vector<std::byte>> answer = link.heard();
+    if (!answer.has_value()) return std::nullopt;
+    return places_of(decode<PlacesMessage>(link, *answer));
 }
 
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {

@@ -7,7 +7,7 @@
 
 namespace millrace::stream {
 
-enum class [[nodiscard]] Violation : std::uint8_t{
+enum class [[nodiscard]] Violation : std::uint8_t {
     none = 0,
     malformed,             ///< a message of no known kind, of a wrong size, or with unknown bits
     credit_overrun,        ///< a message for which it had no credit

@@ -125,9 +125,8 @@ TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
     EXPECT_EQ(ends.consumer->descriptor(), descriptor);
     Numbered item;
     for (std::uint64_t round = 0; round < 3; ++round) {
-        ASSERT_TRUE(goes_quiet(descriptor, [&] {
-            ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty);
-        }));
+        ASSERT_TRUE(goes_quiet(
+            descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
         ASSERT_EQ(ends.put(3 * round), Status::ok);
         ASSERT_EQ(ends.put(3 * round + 1), Status::ok);
         ASSERT_EQ(ends.put(3 * round + 2), Status::ok);
@@ -152,8 +151,8 @@ TEST_P(EveryDesignsDescriptor, ADescriptorTellsOfTheProducersDeath) {
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
-    ASSERT_TRUE(goes_quiet(
-        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    ASSERT_TRUE(goes_quiet(descriptor,
+                           [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     ends.producer.reset();
     ASSERT_TRUE(becomes_readable(descriptor, patience));
     const Deadline deadline = Deadline::after(40s);
@@ -182,10 +181,11 @@ TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
 
 TEST_P(EveryWaysDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
     at_every_point([](ring::Design design) {
-        carries_all(design, 200, {.batch = design.batching == ring::Batching::none
-                                               ? std::optional<std::uint32_t>{}
-                                               : std::optional<std::uint32_t>{2}},
-                    1000);
+        carries_all(
+            design, 200,
+            {.batch = design.batching == ring::Batching::none ? std::optional<std::uint32_t>{}
+                                                              : std::optional<std::uint32_t>{2}},
+            1000);
     });
 }
 
@@ -194,14 +194,14 @@ TEST(FlowDescriptor, StandsBesideWaits) {
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
-    ASSERT_TRUE(goes_quiet(
-        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    ASSERT_TRUE(goes_quiet(descriptor,
+                           [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(1ms)), Status::timed_out);
     EXPECT_TRUE(is_readable(descriptor)) << "whoever waited otherwise may have missed something";
     ASSERT_EQ(ends.put(0), Status::ok);
     ASSERT_EQ(ends.consumer->dequeue(item, Deadline::after(40s)), Status::ok);
-    ASSERT_TRUE(goes_quiet(
-        descriptor, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
+    ASSERT_TRUE(goes_quiet(descriptor,
+                           [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     ASSERT_EQ(ends.put(1), Status::ok);
     EXPECT_TRUE(becomes_readable(descriptor, patience));
     EXPECT_EQ(ends.take(), 1U);

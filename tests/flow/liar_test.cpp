@@ -45,13 +45,12 @@ class Liar {
         page_ = domain.allocate(sizeof(ring::WakeUpPage),
                                 verbs::Access::remote_write | verbs::Access::remote_read);
         page().progress.store(PositionWord::pack(0));
-        const ring::Places theirs = ring::exchange_places(*link_,
-                                                          {.ring = ring_.remote(),
-                                                           .page = page_.remote(),
-                                                           .credit = {},
-                                                           .transfer = {},
-                                                           .taken = {}},
-                                                          Deadline::after(40s));
+        ring::say_places(*link_, {.ring = ring_.remote(),
+                                  .page = page_.remote(),
+                                  .credit = {},
+                                  .transfer = {},
+                                  .taken = {}});
+        const ring::Places theirs = ring::wait_for_places(*link_, Deadline::after(40s));
         window_.emplace(*link_);
         credit_ = ring::CounterPush{*window_, theirs.credit};
     }

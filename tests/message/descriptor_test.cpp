@@ -30,9 +30,9 @@ constexpr std::chrono::milliseconds patience{20'000};
 struct Pair {
     explicit Pair(const ChannelOptions& options) {
         static int number = 0;
-        const auto address = connect::Address::parse("unix:@millrace-descriptor-test-" +
-                                                     std::to_string(getpid()) + "-" +
-                                                     std::to_string(++number));
+        const auto address =
+            connect::Address::parse("unix:@millrace-descriptor-test-" + std::to_string(getpid()) +
+                                    "-" + std::to_string(++number));
         Listener listener = Listener::listen(address, options);
         std::thread other{[&] { far.emplace(connect(address, options, Deadline::after(40s))); }};
         near.emplace(listener.accept(Deadline::after(40s)));
@@ -80,12 +80,11 @@ void talk(Channel& channel, std::uint32_t count, std::size_t most, int at_once, 
             if (random() % 8 == 0) break;
         }
         for (int i = 0; i < at_once; ++i) {
-            const Status status =
-                channel.try_receive([&](std::span<const std::byte> message) {
-                    const std::vector<std::byte> right = message_of(received, most);
-                    ASSERT_EQ(message.size(), right.size());
-                    ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
-                });
+            const Status status = channel.try_receive([&](std::span<const std::byte> message) {
+                const std::vector<std::byte> right = message_of(received, most);
+                ASSERT_EQ(message.size(), right.size());
+                ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
+            });
             if (status == Status::empty) {
                 // Whoever has more to send does not sleep for messages alone.
                 if (sent < count && channel.try_send(message_of(sent, most)) == Status::ok) ++sent;
@@ -101,11 +100,9 @@ void talk(Channel& channel, std::uint32_t count, std::size_t most, int at_once, 
 }
 
 class TalkingChannels : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Loops, TalkingChannels, testing::Values(1, 1000),
-                         [](const auto& at_once) {
-                             return at_once.param == 1 ? std::string{"OneByOne"}
-                                                       : std::string{"UntilEmpty"};
-                         });
+INSTANTIATE_TEST_SUITE_P(Loops, TalkingChannels, testing::Values(1, 1000), [](const auto& at_once) {
+    return at_once.param == 1 ? std::string{"OneByOne"} : std::string{"UntilEmpty"};
+});
 
 TEST_P(TalkingChannels, OneTakesWhatTheOtherSends) {
     // One side sends, and learns of room and of answers by the same descriptor.
@@ -193,6 +190,52 @@ TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
         EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
         EXPECT_TRUE(is_readable(descriptor));
     }
+}
+
+TEST(ChannelDescriptor, OfAListenerServesACrowdWithoutWaiting) {
+    constexpr std::size_t count = 20;
+    const auto address =
+        connect::Address::parse("unix:@millrace-descriptor-crowd-" + std::to_string(getpid()));
+    Listener listener = Listener::listen(address);
+    EXPECT_FALSE(listener.try_accept().has_value());
+    std::thread crowd{[&] {
+        std::vector<Channel> channels;
+        for (std::size_t i = 0; i < count; ++i) {
+            channels.push_back(connect(address, ChannelOptions{}, Deadline::after(40s)));
+        }
+        for (std::uint32_t i = 0; i < count; ++i) {
+            ASSERT_EQ(channels[i].send(message_of(i, 50), Deadline::after(40s)), Status::ok);
+        }
+        for (Channel& channel : channels) {
+            std::vector<std::byte> answer;
+            ASSERT_EQ(channel.receive(answer, Deadline::after(40s)), Status::ok);
+            ASSERT_EQ(channel.close(Deadline::after(40s)), Status::ok);
+        }
+    }};
+    std::vector<std::optional<Channel>> served;
+    std::size_t left = count;
+    while (left != 0) {
+        std::vector<pollfd> entries{{listener.descriptor(), POLLIN, 0}};
+        for (auto& channel : served) {
+            entries.push_back({channel ? channel->descriptor() : -1, POLLIN, 0});
+        }
+        ASSERT_GT(poll(entries.data(), entries.size(), 20'000), 0) << left << " are left";
+        for (std::size_t i = 0; i < served.size(); ++i) {
+            if (entries[i + 1].revents == 0) continue;
+            std::optional<Channel>& channel = served[i];
+            const Status status = channel->try_receive([&](std::span<const std::byte>) {});
+            if (status == Status::ok) {
+                ASSERT_EQ(channel->try_send(message_of(1, 10)), Status::ok);
+            } else if (status != Status::empty) {
+                EXPECT_EQ(status, Status::closed);
+                channel.reset();
+                --left;
+            }
+        }
+        if (entries[0].revents == 0) continue;
+        while (auto channel = listener.try_accept()) served.emplace_back(std::move(channel));
+    }
+    crowd.join();
 }
 
 TEST(ChannelDescriptor, StandsBesideWaits) {

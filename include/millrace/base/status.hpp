@@ -9,7 +9,7 @@
 namespace millrace::base {
 
 /// Every `try_…` operation and every wait of every abstraction answers with one of these.
-enum class [[nodiscard]] Status : std::uint8_t{
+enum class [[nodiscard]] Status : std::uint8_t {
     ok = 0,
     full,       ///< no room now; try again, or wait
     empty,      ///< nothing there now; try again, or wait

@@ -69,4 +69,22 @@ template <class SetUp>
     }
 }
 
+/// As accept_until_set_up, but never blocks: none, if no peer is there whose setup can begin.
+/// `set_up(Link)` must not wait for the peer's further words.
+template <class SetUp>
+[[nodiscard]] auto try_accept_set_up(Listener& listener, SetUp&& set_up)
+    -> std::optional<decltype(set_up(std::declval<Link>()))> {
+    detail::PassedOver passed_over;
+    for (;;) {
+        std::optional<Link> link = listener.try_accept_speaking();
+        if (!link.has_value()) return std::nullopt;
+        const std::string peer = link->peer_name();
+        try {
+            return set_up(std::move(*link));
+        } catch (const base::Error& error) {
+            if (!passed_over.add(peer, error)) throw;
+        }
+    }
+}
+
 }  // namespace millrace::connect

@@ -40,6 +40,11 @@ class Endpoint {
     /// Throws Error.
     [[nodiscard]] static std::shared_ptr<Endpoint> open(std::string_view device = {},
                                                         int gid_index = -1);
+    /// The default device's, which everything in this process shares that names none: opened for
+    /// the first, closed behind the last. Another one where the environment chooses otherwise by
+    /// now (MILLRACE_DEVICE, the soft device's fabric or mode). Its keys are valid for all who
+    /// share it. Throws Error. Any thread.
+    [[nodiscard]] static std::shared_ptr<Endpoint> shared();
     [[nodiscard]] verbs::Context& context() noexcept { return context_; }
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept { return domain_; }
     [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
@@ -59,7 +64,7 @@ struct LinkOptions {
     /// Who talks: both ends must say the same, or the handshake is refused by name.
     std::string service = "link";
     std::uint32_t service_version = 1;
-    std::shared_ptr<Endpoint> endpoint{};  ///< null: Endpoint::open()
+    std::shared_ptr<Endpoint> endpoint{};  ///< null: Endpoint::shared()
     std::uint32_t max_send_requests = 128;
     std::uint32_t max_receive_requests = 16;
     std::uint32_t max_send_slices = 2;
@@ -102,6 +107,13 @@ class Link {
     /// Throws Error (timed_out, peer_lost, protocol).
     [[nodiscard]] std::vector<std::byte> exchange(std::span<const std::byte> mine,
                                                   const base::Deadline& deadline);
+
+    /// The halves of an exchange, for who does not wait: sends `mine`; and what the peer has sent,
+    /// once that is here. Neither blocks. Throw Error as exchange, but never timed_out.
+    void say(std::span<const std::byte> mine);
+    [[nodiscard]] std::optional<std::vector<std::byte>> heard();
+    /// The second half, waiting for it. Throws Error as exchange.
+    [[nodiscard]] std::vector<std::byte> hear(const base::Deadline& deadline);
 
     /// Makes a second queue pair between the same two ends, for requests that shall not wait behind
     /// those of the first; nothing orders the one against the other. It takes no receives. Both
@@ -163,6 +175,16 @@ class Listener {
     /// As accept, but the next peer that has also begun its first exchange, so that one's own
     /// exchange need not wait. Peers that keep silent for 5 s behind the handshake are passed over.
     [[nodiscard]] Link accept_speaking(const base::Deadline& deadline);
+    /// As accept and accept_speaking, but never blocks: none, if there is no such peer yet.
+    /// Handshakes go on within the calls, any number side by side; a peer that is silent, slow or
+    /// hostile costs itself only. When a quarter of the descriptors that the process may have (at
+    /// most 1,024) are taken by peers on their way in, those that have said nothing leave for
+    /// newcomers. Throws Error (resource_exhausted).
+    [[nodiscard]] std::optional<Link> try_accept();
+    [[nodiscard]] std::optional<Link> try_accept_speaking();
+    /// For a program's own loop: readable means that try_accept has something to do, be it that a
+    /// handshake can go on. Level-triggered. Lives as long as the listener.
+    [[nodiscard]] int descriptor() const noexcept;
     /// As accept, but a failed handshake is thrown instead of passed over.
     [[nodiscard]] Link accept_one(const base::Deadline& deadline);
 

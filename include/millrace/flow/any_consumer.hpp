@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,9 @@ class AnyConsumer {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
     }
+    /// None yet, or the end for the next peer: see Factories::try_accept.
+    [[nodiscard]] static std::optional<AnyConsumer> try_accept(ring::Design design,
+                                                               Listener& listener);
     [[nodiscard]] static AnyConsumer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline);
 
@@ -124,6 +128,16 @@ AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, std::string_view add
         return Consumer<T, D>::connect_as(design, connect::Address::parse(address),
                                           std::move(options), deadline);
     });
+}
+template <class T>
+std::optional<AnyConsumer<T>> AnyConsumer<T>::try_accept(ring::Design design, Listener& listener) {
+    std::optional<AnyConsumer> accepted;
+    detail::with_design(design, [&]<ring::Design D>() {
+        if (auto end = Consumer<T, D>::try_accept_as(design, listener)) {
+            accepted.emplace(AnyConsumer{design, std::make_unique<Model<D>>(std::move(*end))});
+        }
+    });
+    return accepted;
 }
 template <class T>
 AnyConsumer<T> AnyConsumer<T>::accept(ring::Design design, Listener& listener,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -168,6 +169,9 @@ class AnyProducer {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
     }
+    /// None yet, or the end for the next peer: see Factories::try_accept.
+    [[nodiscard]] static std::optional<AnyProducer> try_accept(ring::Design design,
+                                                               Listener& listener);
     [[nodiscard]] static AnyProducer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline);
 
@@ -181,33 +185,58 @@ class AnyProducer {
     }
 
     // ---- in place
-    base::Status claim(T*& place) requires(!framed) { return end_->claim(place); }
-    base::Status claim(T*& place, const base::Deadline& deadline) requires(!framed) {
+    base::Status claim(T*& place)
+        requires(!framed)
+    {
+        return end_->claim(place);
+    }
+    base::Status claim(T*& place, const base::Deadline& deadline)
+        requires(!framed)
+    {
         return end_->claim(place, deadline);
     }
-    base::Status claim(std::size_t size, std::span<std::byte>& place) requires framed {
+    base::Status claim(std::size_t size, std::span<std::byte>& place)
+        requires framed
+    {
         return end_->claim(size, place);
     }
     base::Status claim(std::size_t size, std::span<std::byte>& place,
-                       const base::Deadline& deadline) requires framed {
+                       const base::Deadline& deadline)
+        requires framed
+    {
         return end_->claim(size, place, deadline);
     }
     base::Status commit() { return end_->commit(); }
-    base::Status commit(std::size_t size) requires framed { return end_->commit(size); }
-    [[nodiscard]] std::uint64_t max_size() const requires framed { return end_->max_size(); }
+    base::Status commit(std::size_t size)
+        requires framed
+    {
+        return end_->commit(size);
+    }
+    [[nodiscard]] std::uint64_t max_size() const
+        requires framed
+    {
+        return end_->max_size();
+    }
 
     // ---- items that lie elsewhere
     /// Throws Error (unsupported) unless the data flow is push1.
-    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) requires(
-        !framed) {
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory)
+        requires(!framed)
+    {
         return end_->register_memory(memory);
     }
     /// Where the data flow is not push1, each item is copied.
-    [[nodiscard]] BatchResult try_enqueue_gather(
-        const verbs::MemoryRegion& memory, std::span<const T* const> items) requires(!framed) {
+    [[nodiscard]] BatchResult try_enqueue_gather(const verbs::MemoryRegion& memory,
+                                                 std::span<const T* const> items)
+        requires(!framed)
+    {
         return end_->try_enqueue_gather(memory, items);
     }
-    [[nodiscard]] std::uint64_t released() requires(!framed) { return end_->released(); }
+    [[nodiscard]] std::uint64_t released()
+        requires(!framed)
+    {
+        return end_->released();
+    }
 
     base::Status flush(const base::Deadline& deadline) { return end_->flush(deadline); }
     base::Status close(const base::Deadline& deadline) { return end_->close(deadline); }
@@ -241,6 +270,17 @@ AnyProducer<T> AnyProducer<T>::connect(ring::Design design, std::string_view add
         return Producer<T, D>::connect_as(design, connect::Address::parse(address),
                                           std::move(options), deadline);
     });
+}
+template <class T>
+std::optional<AnyProducer<T>> AnyProducer<T>::try_accept(ring::Design design, Listener& listener) {
+    std::optional<AnyProducer> accepted;
+    detail::with_design(design, [&]<ring::Design D>() {
+        if (auto end = Producer<T, D>::try_accept_as(design, listener)) {
+            accepted.emplace(AnyProducer{
+                design, std::make_unique<detail::ConcreteProducer<T, D>>(std::move(*end))});
+        }
+    });
+    return accepted;
 }
 template <class T>
 AnyProducer<T> AnyProducer<T>::accept(ring::Design design, Listener& listener,

@@ -66,7 +66,7 @@ class ConsumerEnd {
           options_{std::move(options)},
           receiver_{std::make_unique<Receiver>(
               std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item_size, item_alignment), deadline)},
+              ring_options(options_, item_size, item_alignment), deadline, connection.joining)},
           item_size_{item_size},
           page_{consumer_page(options_.name)} {}
 

@@ -22,6 +22,9 @@ class Listener {
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept { return listener_.address(); }
     [[nodiscard]] const Options& options() const noexcept { return options_; }
+    /// For a program's own loop: readable means that a try_accept of an end has something to do.
+    /// Level-triggered. Lives as long as the listener.
+    [[nodiscard]] int descriptor() const noexcept { return listener_.descriptor(); }
     /// What accepts the connections beneath.
     [[nodiscard]] connect::Listener& links() noexcept { return listener_; }
 

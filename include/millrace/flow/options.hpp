@@ -21,7 +21,7 @@ struct Options {
     std::optional<std::uint64_t> capacity{};
     /// How waiting operations escalate from spinning to sleeping.
     base::WaitPolicy wait{};
-    /// The device; null: connect::Endpoint::open(), which follows MILLRACE_DEVICE.
+    /// The device; null: connect::Endpoint::shared(), which follows MILLRACE_DEVICE.
     std::shared_ptr<connect::Endpoint> endpoint{};
     /// For the statistics page: "flow producer <name>".
     std::string name{};

@@ -84,7 +84,7 @@ class ProducerEnd {
           options_{std::move(options)},
           sender_{std::make_unique<Sender>(
               std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item_size, item_alignment), deadline)},
+              ring_options(options_, item_size, item_alignment), deadline, connection.joining)},
           item_size_{item_size},
           page_{producer_page(options_.name)} {}
 
@@ -174,8 +174,9 @@ class Producer : public detail::ProducerEnd<D>,
 
     /// Memory of the program's own, to gather items from. It must outlive the region, which may go
     /// after a flush() and must go before this producer. Throws Error.
-    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory) requires(
-        D.data == ring::DataFlow::push1) {
+    [[nodiscard]] verbs::MemoryRegion register_memory(std::span<std::byte> memory)
+        requires(D.data == ring::DataFlow::push1)
+    {
         return this->sender_->register_memory(memory);
     }
     /// Scatter/gather (work 000, chapter 4): items from the front of `items`, as many as fit, sent
@@ -185,7 +186,8 @@ class Producer : public detail::ProducerEnd<D>,
     /// WRITE) is copied as by try_enqueue_batch, and may be changed all the same only then.
     [[nodiscard]] BatchResult try_enqueue_gather(const verbs::MemoryRegion& memory,
                                                  std::span<const T* const> items) noexcept
-        requires(D.data == ring::DataFlow::push1) {
+        requires(D.data == ring::DataFlow::push1)
+    {
         auto& sender = *this->sender_;
         BatchResult result;
         while (result.count != items.size()) {
@@ -211,7 +213,9 @@ class Producer : public detail::ProducerEnd<D>,
     }
     /// Of all items that were enqueued, how many have left their memory, as far as completions
     /// tell. After flush(), all have.
-    [[nodiscard]] std::uint64_t released() noexcept requires(D.data == ring::DataFlow::push1) {
+    [[nodiscard]] std::uint64_t released() noexcept
+        requires(D.data == ring::DataFlow::push1)
+    {
         return (this->sender_->transferred() - this->sender_->terms().initial) / slot;
     }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -30,8 +31,7 @@ struct Bytes {};
 /// What can be an item as it is: no pointers are followed, no constructors run.
 template <class T>
 concept PlainItem = std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T> &&
-                    !std::is_same_v<T, Bytes> &&
-                    alignof(T) <= 4096;
+                    !std::is_same_v<T, Bytes> && alignof(T) <= 4096;
 
 namespace detail {
 
@@ -39,6 +39,7 @@ namespace detail {
 struct Connection {
     std::shared_ptr<connect::Endpoint> endpoint;
     connect::Link link;
+    ring::Joining joining = ring::Joining::at_once;
 };
 [[nodiscard]] ring::RingOptions ring_options(const Options& options, std::size_t item_size,
                                              std::size_t item_alignment);
@@ -56,6 +57,16 @@ template <class Make>
         listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
             return make(Connection{listener.options().endpoint, std::move(link)}, patience);
         });
+}
+
+/// As accept_end, but never waits: none, if there is no peer whose setup can begin.
+template <class Make>
+[[nodiscard]] auto try_accept_end(Listener& listener, ring::Design design, std::size_t item_size,
+                                  std::size_t item_alignment, Make&& make) {
+    ring::check(ring_options(listener.options(), item_size, item_alignment), design);
+    return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
+        return make(Connection{listener.options().endpoint, std::move(link), ring::Joining::later});
+    });
 }
 
 /// How every end is made, whatever its items: mixed into `End`, which has a constructor from a
@@ -80,6 +91,13 @@ class Factories {
     [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
         return accept_as(D, listener, deadline);
     }
+    /// The end for the next peer that has connected to the listener, or none yet. Never blocks, but
+    /// for designs with an active mover or a queue pair of its own for notifications: those wait
+    /// for the peer's last word, up to 5 s. For others it may come later; until then try_ calls
+    /// answer `full` or `empty`. Throws Error. See Listener::descriptor.
+    [[nodiscard]] static std::optional<End> try_accept(Listener& listener) {
+        return try_accept_as(D, listener);
+    }
     /// Listens for one other end, and then no more. Throws Error.
     [[nodiscard]] static End listen(const connect::Address& address, Options options,
                                     const base::Deadline& deadline) {
@@ -96,6 +114,13 @@ class Factories {
         auto connection =
             connect_link(address, options, design, item_size, item_alignment, deadline);
         return End{std::move(connection), design, std::move(options), deadline};
+    }
+    [[nodiscard]] static std::optional<End> try_accept_as(ring::Design design, Listener& listener) {
+        return try_accept_end(listener, design, item_size, item_alignment,
+                              [&](Connection connection) {
+                                  return End{std::move(connection), design, listener.options(),
+                                             base::Deadline::after(connect::setup_patience)};
+                              });
     }
     [[nodiscard]] static End accept_as(ring::Design design, Listener& listener,
                                        const base::Deadline& deadline) {

@@ -47,17 +47,14 @@ class Shared {
     // --- writers
 
     template <class Item>
-    base::Status try_enqueue(const Item& item) requires requires(End& end) {
-        end.try_enqueue(item);
-    }
+    base::Status try_enqueue(const Item& item)
+        requires requires(End& end) { end.try_enqueue(item); }
     {
         return attempt(base::Status::full, [&](End& end) { return end.try_enqueue(item); });
     }
     template <class Item>
-    base::Status enqueue(const Item& item, const base::Deadline& deadline) requires
-        requires(End& end) {
-        end.enqueue(item, deadline);
-    }
+    base::Status enqueue(const Item& item, const base::Deadline& deadline)
+        requires requires(End& end) { end.enqueue(item, deadline); }
     {
         return wait_for(
             base::Status::full, deadline, [&](End& end) { return end.try_enqueue(item); },
@@ -65,17 +62,14 @@ class Shared {
     }
     /// What fits of `items` comes out without those of other writers in between.
     template <class Item>
-    [[nodiscard]] BatchResult try_enqueue_batch(std::span<const Item> items) requires
-        requires(End& end) {
-        end.try_enqueue_batch(items);
-    }
+    [[nodiscard]] BatchResult try_enqueue_batch(std::span<const Item> items)
+        requires requires(End& end) { end.try_enqueue_batch(items); }
     {
         return attempt(BatchResult{base::Status::full, 0},
                        [&](End& end) { return end.try_enqueue_batch(items); });
     }
-    base::Status flush(const base::Deadline& deadline) requires requires(End& end) {
-        end.flush(deadline);
-    }
+    base::Status flush(const base::Deadline& deadline)
+        requires requires(End& end) { end.flush(deadline); }
     {
         return alone(deadline, [&](End& end) { return end.flush(deadline); });
     }
@@ -83,25 +77,22 @@ class Shared {
     // --- readers
 
     template <class Item>
-    base::Status try_dequeue(Item& into) requires requires(End& end) {
-        end.try_dequeue(into);
-    }
+    base::Status try_dequeue(Item& into)
+        requires requires(End& end) { end.try_dequeue(into); }
     {
         return attempt(base::Status::empty, [&](End& end) { return end.try_dequeue(into); });
     }
     template <class Item>
-    base::Status dequeue(Item& into, const base::Deadline& deadline) requires requires(End& end) {
-        end.dequeue(into, deadline);
-    }
+    base::Status dequeue(Item& into, const base::Deadline& deadline)
+        requires requires(End& end) { end.dequeue(into, deadline); }
     {
         return wait_for(
             base::Status::empty, deadline, [&](End& end) { return end.try_dequeue(into); },
             [&](End& end, const base::Deadline& until) { return end.dequeue(into, until); });
     }
     template <class Item>
-    [[nodiscard]] BatchResult try_dequeue_batch(std::span<Item> items) requires requires(End& end) {
-        end.try_dequeue_batch(items);
-    }
+    [[nodiscard]] BatchResult try_dequeue_batch(std::span<Item> items)
+        requires requires(End& end) { end.try_dequeue_batch(items); }
     {
         return attempt(BatchResult{base::Status::empty, 0},
                        [&](End& end) { return end.try_dequeue_batch(items); });

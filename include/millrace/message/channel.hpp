@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -45,7 +46,7 @@ struct ChannelOptions {
     std::size_t max_message_bytes = std::size_t{1} << 30;
     /// How waits escalate.
     base::WaitPolicy wait{};
-    std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::open()
+    std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
@@ -126,8 +127,8 @@ class Channel {
                              [this](Piece& piece) { return look_whole(piece); }, take);
     }
     template <class Take>
-    requires(!std::is_same_v<std::remove_cvref_t<Take>, std::vector<std::byte>>) base::Status
-        receive(Take&& take, const base::Deadline& deadline) {
+        requires(!std::is_same_v<std::remove_cvref_t<Take>, std::vector<std::byte>>)
+    base::Status receive(Take&& take, const base::Deadline& deadline) {
         return deliver<Take>([&](Piece& piece) { return look(piece, deadline); },
                              [&](Piece& piece) { return look_whole(piece, deadline); }, take);
     }
@@ -220,6 +221,12 @@ class Listener {
     /// The next peer that sets up its channel. Peers that do not manage to are logged and passed
     /// over. Throws Error (timed_out, cancelled).
     [[nodiscard]] Channel accept(const base::Deadline& deadline);
+    /// As accept, but never blocks: none yet, or the channel of the next peer. Throws Error
+    /// (resource_exhausted).
+    [[nodiscard]] std::optional<Channel> try_accept();
+    /// For a program's own loop: readable means that try_accept has something to do.
+    /// Level-triggered. Lives as long as the listener.
+    [[nodiscard]] int descriptor() const noexcept { return listener_.descriptor(); }
 
   private:
     Listener(connect::Listener listener, ChannelOptions options)

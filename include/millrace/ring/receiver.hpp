@@ -32,6 +32,7 @@
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/detail/completion_sleeper.hpp"
+#include "millrace/ring/detail/joining.hpp"
 #include "millrace/ring/detail/pull.hpp"
 #include "millrace/ring/detail/push2.hpp"
 #include "millrace/ring/detail/receive_pool.hpp"
@@ -52,12 +53,16 @@ namespace millrace::ring {
 /// One thread at a time. Only the constructor and wait may block; only the constructor throws or
 /// allocates.
 template <Design D>
-requires(check_design<D>()) class Receiver {
+    requires(check_design<D>())
+class Receiver {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
+    /// `joining`: later, and nothing arrives until the producer has said its last word, which
+    /// idle() and wait() listen for.
     Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-             const RingOptions& options, const base::Deadline& deadline);
+             const RingOptions& options, const base::Deadline& deadline,
+             Joining joining = Joining::at_once);
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;
     ~Receiver();
@@ -178,8 +183,16 @@ requires(check_design<D>()) class Receiver {
                       const base::WaitPolicy& policy) {
         // Looks within the wait leave sleeping to it.
         auto held = std::exchange(readiness_, nullptr);
-        if (held != nullptr) held->end(*sleeper_);
-        const base::Status status = base::wait_until(ready, deadline, policy, *sleeper_);
+        if (held != nullptr) held->end(parker());
+        base::Status status = base::Status::ok;
+        if (join_ != nullptr) {
+            connect::LinkParker parker_of_word{link_};
+            const auto joined = [&] { return try_join() != base::Status::empty; };
+            status = base::wait_until(joined, deadline, policy, parker_of_word);
+        }
+        if (status == base::Status::ok) {
+            status = base::wait_until(ready, deadline, policy, parker());
+        }
         if (held != nullptr) held->wake();
         readiness_ = std::move(held);
         return status;
@@ -246,6 +259,15 @@ requires(check_design<D>()) class Receiver {
     }
 
     [[gnu::cold]] base::Status look() noexcept;
+    /// Takes the producer's last word. `ok`; `empty` as long as it is not here; what ends it.
+    base::Status try_join() noexcept {
+        return join_ == nullptr ? base::Status::ok : look_for_last_word();
+    }
+    [[gnu::cold]] base::Status look_for_last_word() noexcept;
+    void join(const Places& theirs);
+    [[nodiscard]] base::StandingParker& parker() noexcept {
+        return join_ != nullptr ? join_->parker() : *sleeper_;
+    }
     [[gnu::cold]] base::Status rest() noexcept;
     /// Whether an item is in front.
     [[nodiscard]] bool has_front() noexcept;
@@ -280,6 +302,7 @@ requires(check_design<D>()) class Receiver {
     detail::Puller puller_;
     detail::TransferView<D.transfer> transfer_;
     std::unique_ptr<Parker> sleeper_;
+    std::unique_ptr<detail::Join> join_;             ///< until the producer's last word
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
 
     // Pull data.

@@ -33,6 +33,7 @@
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/detail/joining.hpp"
 #include "millrace/ring/detail/transmitter.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
@@ -46,12 +47,16 @@ namespace millrace::ring {
 /// One thread at a time. Only the constructor and close/flush/wait may block, within their
 /// deadlines; only the constructor throws or allocates.
 template <Design D>
-requires(check_design<D>()) class Sender {
+    requires(check_design<D>())
+class Sender {
   public:
     /// Agrees with the peer over `link`, which it takes. Throws Error.
     /// `design`: D, and how it is run.
+    /// `joining`: later, and there is no room until the consumer has said its last word, which
+    /// reserve(), wait() and flush() listen for.
     Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-           const RingOptions& options, const base::Deadline& deadline);
+           const RingOptions& options, const base::Deadline& deadline,
+           Joining joining = Joining::at_once);
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;
     ~Sender();
@@ -122,10 +127,10 @@ requires(check_design<D>()) class Sender {
     /// mover sends; items are stored), and is to be laid as usual. `status`: `ok`, `closed`,
     /// `peer_lost`.
     template <class PlaceOf>
-    requires(D.data == DataFlow::push1) std::uint64_t
-        gather(std::uint64_t count, std::uint64_t bytes, const verbs::MemoryRegion& memory,
-               PlaceOf&& place_of, base::Status& status)
-    noexcept {
+        requires(D.data == DataFlow::push1)
+    std::uint64_t gather(std::uint64_t count, std::uint64_t bytes,
+                         const verbs::MemoryRegion& memory, PlaceOf&& place_of,
+                         base::Status& status) noexcept {
         status = base::Status::ok;
         if (!may_gather(status)) return 0;
         const std::uint64_t slot = terms_.slot_bytes;
@@ -167,7 +172,15 @@ requires(check_design<D>()) class Sender {
                       const base::WaitPolicy& policy) {
         end_rest();
         auto held = std::exchange(readiness_, nullptr);  // tries leave sleeping to the wait
-        const base::Status status = base::wait_until(ready, deadline, policy, parker());
+        base::Status status = base::Status::ok;
+        if (join_ != nullptr) {
+            connect::LinkParker parker_of_word{link_};
+            const auto joined = [&] { return try_join() != base::Status::empty; };
+            status = base::wait_until(joined, deadline, policy, parker_of_word);
+        }
+        if (status == base::Status::ok) {
+            status = base::wait_until(ready, deadline, policy, parker());
+        }
         if (moved_ == nullptr) out_.awake();
         if (held != nullptr) held->wake();
         readiness_ = std::move(held);
@@ -195,13 +208,21 @@ requires(check_design<D>()) class Sender {
     [[nodiscard]] SenderCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     /// Why it is lost, where a work request told it, or what the consumer claims. Else empty.
-    [[nodiscard]] std::string failure() const { return out_.failure(); }
+    [[nodiscard]] std::string failure() const {
+        return join_ != nullptr ? join_->failure() : out_.failure();
+    }
 
   private:
     using Transmitter = detail::Transmitter<flows_of(D)>;
     enum class Way : std::uint8_t { stored, straight, weighed, behind, moved };
     class Moved;
 
+    /// Takes the consumer's last word. `ok`; `empty` as long as it is not here; what ends it.
+    base::Status try_join() noexcept {
+        return join_ == nullptr ? base::Status::ok : look_for_last_word();
+    }
+    [[gnu::cold]] base::Status look_for_last_word() noexcept;
+    void join(const Places& theirs);
     /// Whether `bytes` are more than the ring can ever hold.
     [[nodiscard]] bool is_too_large(std::uint64_t bytes) const noexcept;
     /// So much of the ring's end is passed over, so that `bytes` lie together.
@@ -296,6 +317,7 @@ requires(check_design<D>()) class Sender {
     Transmitter out_;
     std::unique_ptr<Moved> moved_;  ///< active mover: what this thread and the mover's share
 
+    std::unique_ptr<detail::Join> join_;             ///< until the consumer's last word
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
     std::size_t slices_ = 1;                         ///< that a WRITE may have
     std::uint64_t full_returns_ = 0;

@@ -78,9 +78,12 @@ void check(const RingOptions& options, Design design = {});
 /// at both ends; invalid_argument for `options`; and as Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
                           const base::Deadline& deadline);
-/// Exchanges addresses; both ends must have registered what they name.
-[[nodiscard]] Places exchange_places(connect::Link& link, const Places& mine,
-                                     const base::Deadline& deadline);
+/// The exchange of addresses, in halves that do not wait. Both ends must have registered what they
+/// name. Throw Error (peer_lost, closed, protocol).
+void say_places(connect::Link& link, const Places& mine);
+[[nodiscard]] std::optional<Places> hear_places(connect::Link& link);
+/// The second half, waiting for it. Throws Error as Link::exchange.
+[[nodiscard]] Places wait_for_places(connect::Link& link, const base::Deadline& deadline);
 
 /// What a link must be asked for so that a ring can run over it.
 [[nodiscard]] connect::LinkOptions link_options(

@@ -1,0 +1,62 @@
+// The time between an end's last word of its setup and the other end's: whoever accepts without
+// waiting has an end already, which is empty, or full, until the other end has said where its
+// memory is. Used by Sender and Receiver.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/design.hpp"
+#include "millrace/ring/options.hpp"
+#include "millrace/ring/terms.hpp"
+
+namespace millrace::ring {
+
+/// How an end is set up.
+enum class Joining : bool {
+    at_once,  ///< the constructor waits for the other end's last word
+    later,    ///< unless that would take a wait, where the design allows it: see can_join_later
+};
+
+namespace detail {
+
+/// Whoever has a mover, or a second queue pair, is made at once.
+[[nodiscard]] inline bool can_join_later(Design design, const Terms& terms) noexcept {
+    return design.mover == Mover::passive && !terms.own_transfer_queue;
+}
+
+class Join {
+  public:
+    Join(connect::Link& link, Design asked_design, const RingOptions& asked)
+        : design{asked_design}, options{asked}, link_{&link}, parker_{link} {}
+
+    /// Never throws: `empty`, or what ends it, of which failure() tells.
+    [[nodiscard]] base::Status look(std::optional<Places>& theirs) noexcept;
+    void fail(const base::Error& error) noexcept;
+
+    [[nodiscard]] base::Status ended() const noexcept { return ended_; }
+    [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+    /// Wakes for the other end's word.
+    [[nodiscard]] base::StandingParker& parker() noexcept { return parker_; }
+
+    Design design;
+    RingOptions options;
+    std::vector<std::byte> nothing;  ///< a consumer's: a ring in which nothing has arrived
+
+  private:
+    connect::Link* link_;
+    connect::LinkParker parker_;
+    base::Status ended_ = base::Status::ok;
+    std::string failure_;
+};
+
+}  // namespace detail
+}  // namespace millrace::ring

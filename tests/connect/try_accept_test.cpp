@@ -1,0 +1,166 @@
+// Accepting without waiting: by a descriptor, beside crowds that say nothing, half of something, or
+// nonsense.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "millrace/connect/link.hpp"
+#include "peers.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::connect {
+namespace {
+
+using namespace std::chrono_literals;
+using millrace::test::becomes_readable;
+using millrace::test::is_readable;
+using test::bytes;
+using test::fresh_address;
+using test::soon;
+using test::Stranger;
+
+/// As a loop: calls whenever the descriptor is readable.
+template <class Accept>
+std::optional<Link> accept_in_loop(Listener& listener, Accept&& accept) {
+    while (becomes_readable(listener.descriptor(), 20s)) {
+        if (std::optional<Link> link = accept()) return link;
+    }
+    return std::nullopt;
+}
+std::optional<Link> accept_in_loop(Listener& listener) {
+    return accept_in_loop(listener, [&] { return listener.try_accept(); });
+}
+std::future<Link> connect_in_background(const Listener& listener) {
+    return std::async(std::launch::async,
+                      [&listener] { return connect(listener.address(), {}, soon()); });
+}
+
+TEST(TryAccept, IsEmptyHandedUntilSomebodyComes) {
+    Listener listener = Listener::listen(fresh_address());
+    EXPECT_FALSE(is_readable(listener.descriptor()));
+    EXPECT_FALSE(listener.try_accept().has_value());
+    EXPECT_FALSE(is_readable(listener.descriptor()));
+    auto connecting = connect_in_background(listener);
+    std::optional<Link> link = accept_in_loop(listener);
+    ASSERT_TRUE(link.has_value());
+    Link other = connecting.get();
+    EXPECT_EQ(link->peer_now(), PeerState::alive);
+    EXPECT_FALSE(listener.try_accept().has_value());
+    EXPECT_FALSE(is_readable(listener.descriptor()));
+}
+
+TEST(TryAccept, StaysReadableWhileMoreAreReady) {
+    constexpr int count = 12;
+    Listener listener = Listener::listen(fresh_address());
+    std::vector<std::future<Link>> connecting;
+    for (int i = 0; i < count; ++i) connecting.push_back(connect_in_background(listener));
+    std::vector<Link> accepted;
+    while (accepted.size() < count) {
+        std::optional<Link> link = accept_in_loop(listener);
+        ASSERT_TRUE(link.has_value()) << accepted.size();
+        accepted.push_back(std::move(*link));
+    }
+    for (auto& one : connecting) EXPECT_EQ(one.get().peer_now(), PeerState::alive);
+}
+
+TEST(TryAccept, OfThoseWhoSpeakLeavesTheOthersWaiting) {
+    Listener listener = Listener::listen(fresh_address());
+    const auto speaking = [&] { return listener.try_accept_speaking(); };
+    auto quiet = connect_in_background(listener);
+    auto loud = std::async(std::launch::async, [&] {
+        Link link = connect(listener.address(), {}, soon());
+        link.say(bytes("first"));
+        return link;
+    });
+    std::optional<Link> link = accept_in_loop(listener, speaking);
+    ASSERT_TRUE(link.has_value());
+    EXPECT_EQ(test::text(link->hear(base::Deadline::now())), "first");
+    Link first = loud.get();
+    // The other one is through its handshake, or on its way there: a loop serves it.
+    std::atomic<bool> is_through{false};
+    std::optional<Link> second;
+    std::thread waiting{[&] {
+        second.emplace(quiet.get());
+        is_through = true;
+    }};
+    while (!is_through) {
+        (void)becomes_readable(listener.descriptor(), 10ms);
+        EXPECT_FALSE(listener.try_accept_speaking().has_value());
+    }
+    waiting.join();
+    second->say(bytes("second"));
+    link = accept_in_loop(listener, speaking);
+    ASSERT_TRUE(link.has_value());
+    EXPECT_EQ(test::text(link->hear(base::Deadline::now())), "second");
+}
+
+TEST(TryAccept, LetsNobodyInTheWayOfWhoComesProperly) {
+    Listener listener = Listener::listen(fresh_address());
+    // More than there is place for, and each says nothing.
+    std::vector<Stranger> crowd;
+    auto connecting = std::async(std::launch::async, [&] {
+        for (int i = 0; i < 300; ++i) crowd.push_back(Stranger::connect_to(listener.address()));
+        crowd[0].say("GET / HTTP/1.1\r\n\r\n");
+        crowd[299].say("MLRC");
+        return connect(listener.address(), {}, soon());
+    });
+    std::optional<Link> link = accept_in_loop(listener);
+    ASSERT_TRUE(link.has_value());
+    Link other = connecting.get();
+    EXPECT_EQ(other.peer_now(), PeerState::alive);
+    EXPECT_EQ(link->peer_now(), PeerState::alive);
+}
+
+TEST(TryAccept, DismissesTheSilentInALoopThatOnlyListens) {
+    Listener listener = Listener::listen(fresh_address());
+    const Stranger silent = Stranger::connect_to(listener.address());
+    const base::Deadline deadline = soon();
+    std::string heard;
+    std::thread hearing{[&] { heard = silent.hear_all(); }};
+    std::atomic<bool> done{false};
+    std::thread serving{[&] {
+        while (!done && becomes_readable(listener.descriptor(), 20s)) {
+            EXPECT_FALSE(listener.try_accept().has_value());
+        }
+    }};
+    hearing.join();
+    EXPECT_THAT(heard, testing::HasSubstr("this end took the connection and said nothing for 5 s"));
+    done = true;
+    const Stranger last = Stranger::connect_to(listener.address());
+    serving.join();
+    EXPECT_FALSE(deadline.expired());
+}
+
+TEST(Link, SaysAndHearsInHalves) {
+    test::Pair pair;
+    EXPECT_FALSE(pair.a->heard().has_value());
+    pair.b->say(bytes("one"));
+    pair.b->say(bytes("two"));
+    EXPECT_EQ(test::text(pair.a->hear(soon())), "one");
+    EXPECT_EQ(test::text(pair.a->hear(soon())), "two");
+    EXPECT_FALSE(pair.a->heard().has_value());
+    pair.b.reset();
+    EXPECT_EQ(test::error_of([&] { (void)pair.a->hear(soon()); }).code(),
+              base::ErrorCode::peer_lost);
+}
+
+TEST(Endpoint, IsSharedByWhoeverNamesNone) {
+    const auto one = Endpoint::shared();
+    EXPECT_EQ(Endpoint::shared(), one);
+    Listener listener = Listener::listen(fresh_address());
+    auto accepted = test::accept_in_background(listener);
+    Link near = connect(listener.address(), {}, soon());
+    Link far = accepted.get();
+    EXPECT_EQ(&near.endpoint(), one.get());
+    EXPECT_EQ(&far.endpoint(), one.get());
+    EXPECT_NE(Endpoint::open(), one);
+}
+
+}  // namespace
+}  // namespace millrace::connect
