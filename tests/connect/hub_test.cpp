@@ -1,0 +1,308 @@
+// The hub: descriptors, timers, calls from other threads, and being stopped.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "millrace/connect/hub.hpp"
+#include "millrace/connect/link.hpp"
+#include "peers.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::connect {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Clock;
+using base::Status;
+using millrace::test::becomes_readable;
+using test::soon;
+
+/// Readable while it is lit.
+class Lamp {
+  public:
+    Lamp() : descriptor_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
+    Lamp(const Lamp&) = delete;
+    ~Lamp() { close(descriptor_); }
+    void light() const {
+        const std::uint64_t one = 1;
+        EXPECT_EQ(write(descriptor_, &one, sizeof one), 8);
+    }
+    void quench() const {
+        std::uint64_t count = 0;
+        (void)!read(descriptor_, &count, sizeof count);
+    }
+    [[nodiscard]] int descriptor() const { return descriptor_; }
+
+  private:
+    int descriptor_;
+};
+
+TEST(Hub, CallsForADescriptorAsLongAsItIsReadable) {
+    Hub hub;
+    Lamp lamp;
+    int calls = 0;
+    hub.add(lamp.descriptor(), [&] {
+        if (++calls == 3) lamp.quench();
+    });
+    EXPECT_EQ(hub.turn(), 0U);
+    EXPECT_EQ(hub.rest(base::Deadline::after(1ms)), Status::timed_out);
+    lamp.light();
+    EXPECT_EQ(hub.rest(soon()), Status::ok);
+    while (hub.turn() != 0) {
+    }
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(hub.turn(), 0U);
+}
+
+TEST(Hub, KeepsToItsBudgetAndForgetsNothing) {
+    Hub hub;
+    std::vector<Lamp> lamps(5);
+    int calls = 0;
+    for (const Lamp& lamp : lamps) {
+        lamp.light();
+        hub.add(lamp.descriptor(), [&] { lamp.quench(), ++calls; });
+    }
+    EXPECT_EQ(hub.turn(2), 2U);
+    EXPECT_EQ(calls, 2);
+    EXPECT_EQ(hub.turn(2), 2U);
+    EXPECT_EQ(hub.rest(base::Deadline::now()), Status::ok);
+    EXPECT_EQ(hub.turn(2), 1U);
+    EXPECT_EQ(calls, 5);
+}
+
+TEST(Hub, RemovesWhatIsDueAndItself) {
+    Hub hub;
+    Lamp one, other;
+    std::optional<Hub::Id> id_of_one, id_of_other;
+    int calls = 0;
+    const auto call = [&] {
+        ++calls;
+        EXPECT_TRUE(hub.remove(*id_of_one));
+        EXPECT_TRUE(hub.remove(*id_of_other));
+    };
+    id_of_one = hub.add(one.descriptor(), call);
+    id_of_other = hub.add(other.descriptor(), call);
+    one.light();
+    other.light();
+    while (hub.turn() != 0) {
+    }
+    EXPECT_EQ(calls, 1);
+    EXPECT_EQ(hub.size(), 0U);
+    EXPECT_FALSE(hub.remove(*id_of_one));
+    // The number of a descriptor may be another's by now.
+    hub.add(one.descriptor(), [&] { one.quench(); });
+    EXPECT_EQ(hub.turn(), 1U);
+}
+
+TEST(Hub, CallsTimersInOrderAndNotBefore) {
+    Hub hub;
+    std::vector<int> order;
+    const auto start = Clock::now();
+    hub.after(20ms, [&] {
+        order.push_back(2);
+        EXPECT_GE(Clock::now() - start, 20ms);
+        hub.stop();
+    });
+    hub.after(5ms, [&] { order.push_back(1); });
+    const Hub::Id never = hub.after(1ms, [&] { order.push_back(0); });
+    EXPECT_TRUE(hub.remove(never));
+    EXPECT_EQ(hub.run(soon()), Status::closed);
+    EXPECT_EQ(order, (std::vector<int>{1, 2}));
+    EXPECT_EQ(hub.size(), 0U);
+}
+
+TEST(Hub, RepeatsTimersUntilTheyAreRemoved) {
+    Hub hub;
+    int calls = 0;
+    std::optional<Hub::Id> id;
+    id = hub.every(1ms, [&] {
+        if (++calls != 5) return;
+        EXPECT_TRUE(hub.remove(*id));
+        hub.stop();
+    });
+    EXPECT_EQ(hub.run(soon()), Status::closed);
+    EXPECT_EQ(calls, 5);
+    EXPECT_EQ(hub.run(base::Deadline::after(5ms)), Status::timed_out);
+    EXPECT_EQ(calls, 5);
+}
+
+TEST(Hub, MakesTheCallsOfOtherThreadsInTheirOrderAndWakesForThem) {
+    Hub hub{{.wait = base::WaitPolicy::blocking()}};
+    constexpr int count = 2000;
+    std::vector<int> next(2);
+    const auto thread = std::this_thread::get_id();
+    const auto send = [&](std::size_t who) {
+        for (int i = 0; i < count; ++i) {
+            hub.post([&, who, i] {
+                EXPECT_EQ(std::this_thread::get_id(), thread);
+                EXPECT_EQ(next[who]++, i);
+            });
+            if (i % 64 == 0) std::this_thread::sleep_for(50us);
+        }
+    };
+    std::thread one{send, 0}, other{send, 1};
+    const base::Deadline deadline = soon();
+    while ((next[0] != count || next[1] != count) && !deadline.expired()) {
+        if (hub.turn() == 0) (void)hub.rest(deadline);
+    }
+    one.join();
+    other.join();
+    EXPECT_EQ(next, (std::vector<int>{count, count}));
+}
+
+TEST(Hub, IsStoppedFromElsewhereOnceAndAtOnce) {
+    Hub hub;
+    for (int i = 0; i < 20; ++i) {
+        std::thread other{[&] {
+            std::this_thread::sleep_for(std::chrono::microseconds{300 * i});
+            hub.stop();
+        }};
+        EXPECT_EQ(hub.run(soon()), Status::closed);
+        other.join();
+    }
+    EXPECT_EQ(hub.run(base::Deadline::after(1ms)), Status::timed_out);
+    base::Cancellation cancellation;
+    cancellation.request();
+    EXPECT_EQ(hub.run(soon().cancelled_by(cancellation)), Status::cancelled);
+}
+
+TEST(Hub, NamesTheMistakeOfAWrongThread) {
+    Hub hub;
+    Lamp lamp;
+    std::thread other{[&] {
+        for (const base::Error& error :
+             {test::error_of([&] { hub.add(lamp.descriptor(), [] {}); }),
+              test::error_of([&] { (void)hub.turn(); }),
+              test::error_of([&] { (void)hub.rest(base::Deadline::now()); })}) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+            EXPECT_THAT(error.what(), testing::HasSubstr("it belongs to another thread"));
+        }
+        hub.adopt();
+        hub.add(lamp.descriptor(), [&] { lamp.quench(); });
+        lamp.light();
+        EXPECT_EQ(hub.turn(), 1U);
+    }};
+    other.join();
+    EXPECT_THROW((void)hub.turn(), base::Error);
+    hub.adopt();
+    EXPECT_EQ(hub.turn(), 0U);
+}
+
+TEST(Hub, RefusesWhatCannotBeWaitedFor) {
+    Hub hub;
+    Lamp lamp;
+    hub.add(lamp.descriptor(), [] {});
+    EXPECT_THAT(test::error_of([&] { hub.add(lamp.descriptor(), [] {}); }).what(),
+                testing::HasSubstr("in this hub already"));
+    EXPECT_EQ(test::error_of([&] { hub.add(-1, [] {}); }).code(),
+              base::ErrorCode::invalid_argument);
+    EXPECT_EQ(test::error_of([&] { hub.every(0ns, [] {}); }).code(),
+              base::ErrorCode::invalid_argument);
+    EXPECT_EQ(hub.size(), 1U);
+}
+
+TEST(Hub, MovesItsMembersToAnother) {
+    Hub one, other;
+    Lamp lamp;
+    int calls = 0;
+    const Hub::Id id = one.add(lamp.descriptor(), [&] { lamp.quench(), ++calls; });
+    const Hub::Id timer = one.after(1ms, [&] { ++calls; });
+    lamp.light();
+    const Hub::Id moved = one.move_to(other, id);
+    one.move_to(other, timer);
+    EXPECT_EQ(one.size(), 0U);
+    EXPECT_EQ(one.turn(), 0U);
+    EXPECT_EQ(other.turn(), 1U);
+    EXPECT_EQ(other.rest(soon()), Status::ok);
+    EXPECT_EQ(other.turn(), 1U);
+    EXPECT_EQ(calls, 2);
+    EXPECT_TRUE(other.remove(moved));
+    EXPECT_EQ(test::error_of([&] { one.move_to(other, id); }).code(), base::ErrorCode::not_found);
+}
+
+TEST(Hub, GoesOnBehindACallThatThrows) {
+    Hub hub;
+    Lamp lamp;
+    lamp.light();
+    int calls = 0;
+    hub.add(lamp.descriptor(), [&] {
+        lamp.quench();
+        if (++calls == 1) throw std::runtime_error{"first"};
+    });
+    hub.post([] { throw std::runtime_error{"posted"}; });
+    EXPECT_THROW((void)hub.turn(), std::runtime_error);
+    EXPECT_THROW((void)hub.turn(), std::runtime_error);
+    lamp.light();
+    EXPECT_EQ(hub.turn(), 1U);
+    EXPECT_EQ(calls, 2);
+}
+
+TEST(Hub, ServesItsMembersWithinAnotherLoop) {
+    Hub hub;
+    Lamp lamp;
+    int calls = 0;
+    hub.add(lamp.descriptor(), [&] { lamp.quench(), ++calls; });
+    const int descriptor = hub.descriptor();
+    EXPECT_FALSE(millrace::test::is_readable(descriptor));
+    const auto serve = [&] {
+        ASSERT_TRUE(becomes_readable(descriptor, 20s));
+        (void)hub.turn();
+    };
+    lamp.light();
+    serve();
+    EXPECT_EQ(calls, 1);
+    std::thread other{[&] { hub.post([&] { ++calls; }); }};
+    while (calls != 2) ASSERT_NO_FATAL_FAILURE(serve());
+    other.join();
+    hub.after(2ms, [&] { ++calls; });
+    (void)hub.turn();
+    while (calls != 3) ASSERT_NO_FATAL_FAILURE(serve());
+    for (int i = 0; i < 10; ++i) hub.post([&] { ++calls; });
+    (void)hub.turn(3);
+    while (calls != 13) ASSERT_NO_FATAL_FAILURE(serve());
+}
+
+TEST(Hub, AcceptsLinksAndHearsTheirEnd) {
+    Hub hub;
+    Listener listener = Listener::listen(test::fresh_address());
+    std::vector<Link> links;
+    int gone = 0;
+    constexpr int count = 10;
+    hub.add(listener.descriptor(), [&] {
+        while (std::optional<Link> link = listener.try_accept()) links.push_back(std::move(*link));
+    });
+    std::vector<Link> others;
+    std::thread crowd{[&] {
+        for (int i = 0; i < count; ++i) others.push_back(connect(listener.address(), {}, soon()));
+    }};
+    const base::Deadline deadline = soon();
+    while (links.size() != count && !deadline.expired()) {
+        if (hub.turn() == 0) (void)hub.rest(deadline);
+    }
+    crowd.join();
+    ASSERT_EQ(links.size(), count);
+    for (Link& link : links) {
+        hub.add(link.socket(), [&] {
+            if (link.peer_now() == PeerState::alive) return;
+            if (++gone == count) hub.stop();
+        });
+    }
+    EXPECT_EQ(hub.run(base::Deadline::after(1ms)), Status::timed_out);
+    EXPECT_EQ(gone, 0);
+    others.clear();
+    EXPECT_EQ(hub.run(soon()), Status::closed);
+    EXPECT_GE(gone, count);
+}
+
+}  // namespace
+}  // namespace millrace::connect
