@@ -7,10 +7,6 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 // The thread sanitizer takes a vector store for a race with whoever polls a word in the middle of
 // it: for it, and only for it, everything is copied by atomic words.
 #if defined(__SANITIZE_THREAD__)
@@ -36,15 +32,6 @@ inline void store_after_all(std::byte* to, const std::byte* from) noexcept {
     std::atomic_ref<Word>{*reinterpret_cast<Word*>(to)}.store(word, std::memory_order_release);
 }
 
-#if defined(__x86_64__)
-/// 16 bytes to a multiple of 16.
-[[gnu::always_inline]] inline void store_two_words(std::byte* to, const std::byte* from) noexcept {
-    _mm_store_si128(reinterpret_cast<__m128i*>(to),
-                    _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor keeps the order
-}
-#endif
-
 }  // namespace detail
 
 /// Does `copy_words_in_order` do it: flags, counters, and small items with their marks?
@@ -58,50 +45,33 @@ inline void store_after_all(std::byte* to, const std::byte* from) noexcept {
 #endif
 }
 
-/// As `copy_in_order`, without a call.
+/// As `copy_in_order`, without a call, and with one jump for all lengths.
 [[gnu::always_inline]] inline void copy_words_in_order(std::byte* to, const std::byte* from,
                                                        std::size_t bytes) noexcept {
-    if (bytes == 8) [[likely]] {
-        detail::store_after_all<std::uint64_t>(to, from);
-        return;
+    std::byte* const to_end = to + bytes;
+    const std::byte* const from_end = from + bytes;
+    const auto copy_word = [&](std::size_t before_end) {
+        detail::store_after_all<std::uint64_t>(to_end - before_end, from_end - before_end);
+    };
+    switch (bytes / 8) {
+        case 16: copy_word(128); [[fallthrough]];
+        case 15: copy_word(120); [[fallthrough]];
+        case 14: copy_word(112); [[fallthrough]];
+        case 13: copy_word(104); [[fallthrough]];
+        case 12: copy_word(96); [[fallthrough]];
+        case 11: copy_word(88); [[fallthrough]];
+        case 10: copy_word(80); [[fallthrough]];
+        case 9: copy_word(72); [[fallthrough]];
+        case 8: copy_word(64); [[fallthrough]];
+        case 7: copy_word(56); [[fallthrough]];
+        case 6: copy_word(48); [[fallthrough]];
+        case 5: copy_word(40); [[fallthrough]];
+        case 4: copy_word(32); [[fallthrough]];
+        case 3: copy_word(24); [[fallthrough]];
+        case 2: copy_word(16); [[fallthrough]];
+        case 1: copy_word(8); break;
+        default: __builtin_unreachable();
     }
-#if defined(__x86_64__)
-    std::byte* const end = to + bytes;
-    if ((reinterpret_cast<std::uintptr_t>(to) & 8) != 0) {
-        detail::store_after_all<std::uint64_t>(to, from);
-        to += 8;
-        from += 8;
-    }
-    if (end - to > 64) {
-        detail::store_two_words(to, from);
-        detail::store_two_words(to + 16, from + 16);
-        detail::store_two_words(to + 32, from + 32);
-        detail::store_two_words(to + 48, from + 48);
-        to += 64;
-        from += 64;
-    }
-    if (end - to > 32) {
-        detail::store_two_words(to, from);
-        detail::store_two_words(to + 16, from + 16);
-        to += 32;
-        from += 32;
-    }
-    if (end - to > 16) {
-        detail::store_two_words(to, from);
-        to += 16;
-        from += 16;
-    }
-    if (end - to > 8) {
-        detail::store_after_all<std::uint64_t>(to, from);
-        to += 8;
-        from += 8;
-    }
-    detail::store_after_all<std::uint64_t>(to, from);
-#else
-    for (std::size_t at = 0; at < bytes; at += 8) {
-        detail::store_after_all<std::uint64_t>(to + at, from + at);
-    }
-#endif
 }
 
 /// Stores `bytes` with naturally aligned stores, each byte once; the last up to 8 bytes (down to

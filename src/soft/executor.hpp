@@ -144,6 +144,9 @@ class Executor {
         std::byte* to;
         const std::byte* from;
         std::uint64_t length;
+        [[nodiscard]] bool apart() const noexcept {
+            return from >= to + length || to >= from + length;
+        }
         /// Some bytes lie in both, and not in the same place.
         [[nodiscard]] bool overlaps() const noexcept {
             return from < to + length && to < from + length && to != from;
@@ -330,10 +333,7 @@ class Executor {
     }
     [[nodiscard]] static bool lies_within(std::uint64_t offset, std::uint64_t bytes,
                                           std::uint64_t length) noexcept {
-        const std::uint64_t end = offset + bytes;
-        if (end < offset) [[unlikely]]
-            return false;
-        return end <= length;
+        return bytes <= length && offset <= length - bytes;
     }
     [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
         return region.key == key && region.live->load(std::memory_order_acquire) == region.word;

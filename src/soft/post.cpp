@@ -257,8 +257,7 @@ void end_lone_write(QueuePair& qp) noexcept {
         return false;
     static_cast<void>(lines->hazard.send.begin(true, name_pair(wr.sg_list->lkey, wr.wr.rdma.rkey)));
     if (qp.own.find_way(wr, way)) [[likely]] {
-        // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
-        if (!way.overlaps()) [[likely]] {
+        if (way.apart()) [[likely]] {
             const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
             if (qp.is_free(slot)) [[likely]] {
                 SentSlot& sent = qp.sent[slot & qp.send_mask];
@@ -278,7 +277,7 @@ void end_lone_write(QueuePair& qp) noexcept {
 [[gnu::noinline]] int finish_lone_write(QueuePair& qp, const ibv_send_wr& wr, std::byte* to,
                                         const std::byte* from) noexcept {
     const std::uint32_t length = wr.sg_list->length;
-    if (to != from) copy_in_order(to, from, length);
+    copy_in_order(to, from, length);
     qp.own.look_ahead(to, length);
     if (((wr.send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - 1;
@@ -371,7 +370,7 @@ int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             }
             if (way.length == 8 && is_copied_in_words(way.to, 8)) {
                 copy_words_in_order(way.to, way.from, 8);  // flags and counters
-            } else if (is_copied_in_words(way.to, way.length) && way.to != way.from) {
+            } else if (is_copied_in_words(way.to, way.length)) {
                 copy_words_in_order(way.to, way.from, way.length);
             } else {
                 return finish_lone_write(qp, *wr, way.to, way.from);
