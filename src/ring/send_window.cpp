@@ -19,6 +19,7 @@ SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& com
     ordinary_ = slots_ < 8 ? slots_ : slots_ - reserve;
     // A quarter: completions come in small numbers, and long before the queue is full.
     interval_ = std::max<std::uint32_t>(ordinary_ / 4, 1);
+    signal_at_ = interval_;
     look_at_ = ordinary_;
 }
 
@@ -30,7 +31,7 @@ void SendWindow::use_events(verbs::CompletionChannel& channel) {
     }
     channel_ = &channel;
     told_ = channel.drained();
-    interval_ = 1;
+    signal_at_ = interval_ = 1;
     look_at_ = 0;
 }
 
@@ -64,7 +65,7 @@ base::Status SendWindow::reap() noexcept {
                 broken_ = true;
                 return base::Status::peer_lost;
             }
-            completed_ = completion.id();
+            complete(completion.id());
         }
         if (static_cast<std::size_t>(count) < batch.size()) return base::Status::ok;
     }

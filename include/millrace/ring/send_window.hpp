@@ -64,21 +64,22 @@ class SendWindow {
     template <class Request>
     base::Status post(Request request, Signal signal = Signal::when_due,
                       Slot slot = Slot::ordinary) noexcept {
-        const std::uint64_t used = posted_ - completed_;
-        if (used >= (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
+        if (posted_ >= (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
             [[unlikely]] {
             const base::Status status = make_room(slot == Slot::ordinary ? ordinary_ : slots_);
             if (status != base::Status::ok) return status;
         }
-        if (posted_ + 1 - signaled_ >= interval_ || signal == Signal::now) {
+        const std::uint64_t ticket = posted_ + 1;
+        if (signal == Signal::now || ticket >= signal_at_) {
             request.flags = request.flags | verbs::SendFlags::signaled;
-            signaled_ = posted_ + 1;
+            signaled_ = ticket;
+            signal_at_ = ticket + interval_;
         }
-        request.id = posted_ + 1;
+        request.id = ticket;
         const int error = queue_pair_->post(request);
         if (error != 0) [[unlikely]]
             return refuse(error);
-        ++posted_;
+        posted_ = ticket;
         return base::Status::ok;
     }
 
@@ -110,6 +111,12 @@ class SendWindow {
   private:
     [[gnu::noinline]] base::Status make_room(std::uint64_t limit) noexcept;
     [[gnu::cold]] base::Status refuse(int error) noexcept;
+    /// Every ticket up to this one is complete.
+    void complete(std::uint64_t ticket) noexcept {
+        completed_ = ticket;
+        // By events, each post looks.
+        look_at_ = channel_ != nullptr ? 0 : ticket + ordinary_;
+    }
     /// True if the queue may hold completions that were not taken.
     [[nodiscard]] bool was_told() noexcept;
 
@@ -117,11 +124,12 @@ class SendWindow {
     verbs::CompletionQueue* completions_;
     std::uint64_t posted_ = 0;
     std::uint64_t completed_ = 0;
-    std::uint64_t signaled_ = 0;  ///< the last signaled ticket
+    std::uint64_t signaled_ = 0;   ///< the last signaled ticket
+    std::uint64_t signal_at_ = 0;  ///< from this ticket on, the next one is
+    std::uint64_t look_at_ = 0;    ///< with so many posted, posting looks for completions first
     std::uint32_t slots_;
     std::uint32_t ordinary_;
     std::uint32_t interval_;
-    std::uint32_t look_at_;  ///< with so many slots in use, posting looks for completions first
     verbs::CompletionChannel* channel_ = nullptr;  ///< null: polled
     std::uint64_t told_ = 0;                       ///< its events that were taken note of
     bool broken_ = false;
