@@ -380,7 +380,8 @@ connect::LinkOptions link_options(std::string_view service, std::uint32_t receiv
     options.max_receive_requests = std::max<std::uint32_t>(
         receive_pool, detail::SpaceView<SpaceNotification::push2>::receives);
     options.max_send_slices = 3;  // a batch around the mark that is held back
-    options.max_inline = 16;
+    // An item of 64 bytes in its frame. As much of a send queue as three slices take.
+    options.max_inline = 80;
     return options;
 }
 

@@ -26,17 +26,27 @@ void Push1Transmitter<D>::meet(const Places& theirs, PeerMemory& peer,
     TransmitterBase<D>::meet(theirs, peer, memory, options);
     if (ring == nullptr) return;  // in place: there is nothing to move
     this->ring_ = ring->data();
-    data_ = Push1{this->window_, ring->region(), theirs.ring};
+    data_.set(ring->region(), theirs.ring, this->link_->queue_pair().capacity().max_inline_data);
     data_.set_zeros(this->terms_->ring_bytes);
     data_.store_to(std::move(peer_ring));
 }
 
 template <Design D>
-Status Push1Transmitter<D>::failed(Status status, std::uint64_t offset,
-                                   std::uint64_t laid) noexcept {
-    this->laid_ = laid;
-    this->sent_offset_ = offset;
+Status Push1Transmitter<D>::failed(Status status, std::uint64_t bytes) noexcept {
+    this->laid_ = this->intransit_;
+    this->intransit_ -= bytes;
+    this->sent_offset_ -= bytes;
     return status == Status::full ? status : this->end();
+}
+
+template <Design D>
+Status Push1Transmitter<D>::push_and_ring(std::uint64_t offset, std::uint64_t bytes,
+                                          std::uint64_t laid) noexcept {
+    const std::uint64_t before = this->intransit_;
+    const Status status = push_published(offset, bytes, laid);
+    // Not for what was not sent.
+    if (this->intransit_ != before) (void)this->bell_.ring();
+    return status;
 }
 
 template <Design D>
@@ -45,10 +55,11 @@ Status Push1Transmitter<D>::push_gathered(verbs::Slices slices, std::uint64_t of
     Status status;
     const bool wake = this->bell_.publish(laid);
     if constexpr (D.transfer == TransferNotification::immediate) {
-        status = data_.run_gathered_with_immediate(slices, offset, immediate_of(laid));
+        status =
+            data_.run_gathered_with_immediate(this->window_, slices, offset, immediate_of(laid));
         if (status == Status::ok) this->notice_.sent(laid);
     } else {
-        status = data_.run_gathered(slices, offset);
+        status = data_.run_gathered(this->window_, slices, offset);
     }
     if (status == Status::full) return status;
     if (status != Status::ok) return this->end();
@@ -120,11 +131,11 @@ Status Push1Transmitter<D>::send_run(std::uint64_t run, std::uint64_t last) noex
         return Status::ok;
     } else {
         if (terms.in_order && !data_.stores()) {
-            return data_.run(offset, bytes, signal);
+            return data_.run(this->window_, offset, bytes, signal);
         }
         const std::uint64_t first = this->unit_at(offset, this->intransit_);
         const std::uint64_t mark = skips && first == run ? offset : offset + first - mark_bytes;
-        if (!data_.stores()) return data_.run_then_mark(offset, bytes, mark, signal);
+        if (!data_.stores()) return data_.run_then_mark(this->window_, offset, bytes, mark, signal);
         data_.copy_then_mark(offset, bytes, mark);
         return Status::ok;
     }

@@ -146,12 +146,16 @@ class Producer : public detail::ProducerEnd<D>,
 
   public:
     base::Status try_enqueue(const T& item) noexcept {
-        const base::Status status = this->sender_->reserve(slot);
+        auto& sender = *this->sender_;
+        const base::Status status = sender.reserve(slot);
         if (status != base::Status::ok) [[unlikely]]
             return status;
-        std::memcpy(this->sender_->at(), &item, sizeof(T));
-        lay();
-        return this->sender_->send();
+        // Read first: for all the compiler knows, the item is stored over them.
+        std::byte* const at = sender.at();
+        const std::uint64_t position = sender.position();
+        std::memcpy(at, &item, sizeof(T));
+        lay(sender, at, position);
+        return sender.send();
     }
     base::Status enqueue(const T& item, const base::Deadline& deadline) {
         return this->wait_for_space([&] { return try_enqueue(item); }, deadline);
@@ -248,11 +252,13 @@ class Producer : public detail::ProducerEnd<D>,
     }
 
     /// Marks the item at the ring's end and counts it in.
-    void lay() noexcept {
-        auto& sender = *this->sender_;
+    void lay() noexcept { lay(*this->sender_, this->sender_->at(), this->sender_->position()); }
+    /// The same, of a Sender whose place and position are known.
+    void lay(typename Base::Sender& sender, std::byte* at,
+             [[maybe_unused]] std::uint64_t position) noexcept {
         if constexpr (ring::has_marks(D)) {
-            sender.lay_mark(sender.at() + slot - ring::mark_bytes,
-                            ring::slot_mark(sender.position(), sender.terms().initial));
+            sender.lay_mark(at + slot - ring::mark_bytes,
+                            ring::slot_mark(position, sender.terms().initial));
         }
         sender.append(slot);
         this->count();

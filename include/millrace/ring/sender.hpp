@@ -294,11 +294,12 @@ class Sender {
         }
     }
 
-    // Hot.
+    // Hot. What changes together does not lie side by side: the compiler would make vectors of it,
+    // and spend more on that than on the additions.
     std::uint64_t room_end_ = 0;  ///< position from which on make_room must be asked
     std::uint64_t produced_ = 0;
-    std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
     std::uint64_t gather_ = 0;  ///< fewer bytes are not sent, or not weighed yet
+    std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
     std::byte* ring_ = nullptr;
     Way way_ = Way::behind;
     Batching batching_ = Batching::none;

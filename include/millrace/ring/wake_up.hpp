@@ -82,11 +82,11 @@ class Bell {
             std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
                                                                        std::memory_order_release);
             near_fence();
-            return peer_sleeps();
+        } else {
+            // Sequentially consistent, as the look is: that is the full fence between them.
+            std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
+                                                                       std::memory_order_seq_cst);
         }
-        // Both sequentially consistent: that is the full fence between them.
-        std::atomic_ref<std::uint64_t>{own_->progress.value}.store(progress,
-                                                                   std::memory_order_seq_cst);
         return peer_sleeps();
     }
     /// True: an announcement is not answered yet.

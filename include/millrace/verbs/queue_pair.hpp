@@ -90,7 +90,7 @@ class QueuePair {
     /// this queue pair or its state). Never blocks, never throws.
     template <class Request>
     [[nodiscard]] int post(const Request& request) noexcept {
-        ibv_send_wr wr = to_raw(request);
+        auto&& wr = to_raw(request);
         ibv_send_wr* bad;
         return ibv_post_send(raw_, &wr, &bad);
     }

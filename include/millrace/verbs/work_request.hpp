@@ -84,6 +84,37 @@ struct Receive {
     Slices into;
 };
 
+/// Many WRITEs of one slice each, from one region to one of the peer's: what they have in common is
+/// laid once. Must stay where it is; one RoutedWrite at a time.
+class WriteRoute {
+  public:
+    WriteRoute() noexcept = default;
+    WriteRoute(const WriteRoute&) = delete;
+    WriteRoute& operator=(const WriteRoute&) = delete;
+    /// Before the first.
+    void set(std::uint32_t local_key, std::uint32_t remote_key) noexcept {
+        slice_.lkey = local_key;
+        request_.sg_list = &slice_;
+        request_.num_sge = 1;
+        request_.opcode = IBV_WR_RDMA_WRITE;
+        request_.wr.rdma.rkey = remote_key;
+    }
+
+  private:
+    friend ibv_send_wr& to_raw(const struct RoutedWrite& w) noexcept;
+    ibv_sge slice_{};
+    ibv_send_wr request_{};
+};
+/// One of them.
+struct RoutedWrite {
+    std::uint64_t id = 0;
+    WriteRoute* route = nullptr;
+    std::uint64_t from = 0;  ///< address
+    std::uint32_t bytes = 0;
+    std::uint64_t to = 0;  ///< the peer's address
+    SendFlags flags = SendFlags::none;
+};
+
 namespace detail {
 inline ibv_send_wr raw_request(std::uint64_t id, Slices slices, ibv_wr_opcode opcode,
                                SendFlags flags) noexcept {
@@ -111,6 +142,16 @@ inline ibv_send_wr raw_request(std::uint64_t id, Slices slices, ibv_wr_opcode op
     auto wr = detail::raw_request(w.id, w.from, IBV_WR_RDMA_WRITE, w.flags);
     wr.wr.rdma.remote_addr = w.to.address;
     wr.wr.rdma.rkey = w.to.rkey;
+    return wr;
+}
+/// In the route, until the next one.
+[[nodiscard]] inline ibv_send_wr& to_raw(const RoutedWrite& w) noexcept {
+    ibv_send_wr& wr = w.route->request_;
+    wr.wr_id = w.id;
+    wr.send_flags = static_cast<unsigned>(w.flags);
+    wr.wr.rdma.remote_addr = w.to;
+    w.route->slice_.addr = w.from;
+    w.route->slice_.length = w.bytes;
     return wr;
 }
 [[nodiscard]] inline ibv_send_wr to_raw(const WriteWithImmediate& w) noexcept {

@@ -29,49 +29,63 @@ namespace millrace::ring::detail {
 class Push1 {
   public:
     Push1() noexcept = default;
-    /// `source` and `target` are rings of one size.
-    Push1(SendWindow& window, const verbs::MemoryRegion& source,
-          verbs::RemoteAddress target) noexcept
-        : window_{&window}, source_{source.data()}, local_key_{source.lkey()}, target_{target} {}
+    /// Before any of the calls below. `source` and `target` are rings of one size; `max_inline`:
+    /// shorter runs are taken while they are posted.
+    void set(const verbs::MemoryRegion& source, verbs::RemoteAddress target,
+             std::uint32_t max_inline) noexcept {
+        source_ = source.data();
+        local_key_ = source.lkey();
+        target_ = target;
+        max_inline_ = max_inline;
+        route_.set(local_key_, target.rkey);
+    }
     /// From now on copies to `target`, which is the target's memory. None: posts, as ever.
     void store_to(std::shared_ptr<std::byte> target) noexcept { memory_ = std::move(target); }
     [[nodiscard]] bool stores() const noexcept { return memory_ != nullptr; }
 
     /// Posts the `bytes` at `offset`. `ok`, `full` (nothing was posted) or `peer_lost`.
-    base::Status run(std::uint64_t offset, std::uint64_t bytes, Signal signal) noexcept {
-        const ibv_sge slice = at(offset, bytes);
-        return count(
-            window_->post(verbs::Write{.from = {&slice, 1}, .to = target_ + offset}, signal));
+    base::Status run(SendWindow& window, std::uint64_t offset, std::uint64_t bytes,
+                     Signal signal) noexcept {
+        return count(window.post(
+            verbs::RoutedWrite{
+                .route = &route_,
+                .from = reinterpret_cast<std::uint64_t>(source_) + offset,
+                .bytes = static_cast<std::uint32_t>(bytes),
+                .to = target_.address + offset,
+                .flags = bytes <= max_inline_ ? verbs::SendFlags::inlined : verbs::SendFlags::none},
+            signal));
     }
     /// As run, and takes a receive of the consumer's for `immediate`.
-    base::Status run_with_immediate(std::uint64_t offset, std::uint64_t bytes,
+    base::Status run_with_immediate(SendWindow& window, std::uint64_t offset, std::uint64_t bytes,
                                     std::uint32_t immediate, Signal signal) noexcept {
         const ibv_sge slice = at(offset, bytes);
-        return count(window_->post(
+        return count(window.post(
             verbs::WriteWithImmediate{
                 .from = {&slice, 1}, .to = target_ + offset, .immediate = immediate},
             signal));
     }
 
     /// As run, of what lies at `slices`.
-    base::Status run_gathered(verbs::Slices slices, std::uint64_t offset) noexcept {
+    base::Status run_gathered(SendWindow& window, verbs::Slices slices,
+                              std::uint64_t offset) noexcept {
         return count(
-            window_->post(verbs::Write{.from = slices, .to = target_ + offset}, Signal::now));
+            window.post(verbs::Write{.from = slices, .to = target_ + offset}, Signal::now));
     }
     /// As run_gathered, and takes a receive of the consumer's for `immediate`.
-    base::Status run_gathered_with_immediate(verbs::Slices slices, std::uint64_t offset,
+    base::Status run_gathered_with_immediate(SendWindow& window, verbs::Slices slices,
+                                             std::uint64_t offset,
                                              std::uint32_t immediate) noexcept {
-        return count(window_->post(
+        return count(window.post(
             verbs::WriteWithImmediate{
                 .from = slices, .to = target_ + offset, .immediate = immediate},
             Signal::now));
     }
 
     /// As run, with the 8-byte mark at `mark_offset` (inside the run) in a WRITE of its own.
-    base::Status run_then_mark(std::uint64_t offset, std::uint64_t bytes, std::uint64_t mark_offset,
-                               Signal signal) noexcept {
-        if (window_->free() < 2 && (window_->reap() != base::Status::ok || window_->free() < 2)) {
-            return window_->broken() ? base::Status::peer_lost : base::Status::full;
+    base::Status run_then_mark(SendWindow& window, std::uint64_t offset, std::uint64_t bytes,
+                               std::uint64_t mark_offset, Signal signal) noexcept {
+        if (window.free() < 2 && (window.reap() != base::Status::ok || window.free() < 2)) {
+            return window.broken() ? base::Status::peer_lost : base::Status::full;
         }
         const std::uint64_t behind = mark_offset + mark_bytes;
         const std::array<ibv_sge, 3> slices{{at(offset, mark_offset - offset),
@@ -81,13 +95,13 @@ class Push1 {
         const std::size_t first = slices[0].length == 0 ? 1 : 0;
         const std::size_t last = slices[2].length == 0 ? 2 : 3;
         if (last - first > 1) {
-            const base::Status status = count(window_->post(
+            const base::Status status = count(window.post(
                 verbs::Write{.from = {&slices[first], last - first}, .to = target_ + offset}));
             if (status != base::Status::ok) return status;
         }
         const ibv_sge mark = at(mark_offset, mark_bytes);
         return count(
-            window_->post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal));
+            window.post(verbs::Write{.from = {&mark, 1}, .to = target_ + mark_offset}, signal));
     }
     /// Where the 8 bytes of zeros lie in the source's buffer: behind the ring.
     void set_zeros(std::uint64_t offset) noexcept { zeros_ = offset; }
@@ -120,13 +134,14 @@ class Push1 {
         return status;
     }
 
-    SendWindow* window_ = nullptr;
     const std::byte* source_ = nullptr;
     std::uint32_t local_key_ = 0;
+    std::uint32_t max_inline_ = 0;
     verbs::RemoteAddress target_{};
     std::shared_ptr<std::byte> memory_;
     std::uint64_t zeros_ = 0;
     std::uint64_t posted_ = 0;
+    verbs::WriteRoute route_;
 };
 
 }  // namespace millrace::ring::detail

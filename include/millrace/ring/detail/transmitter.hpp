@@ -213,8 +213,8 @@ class TransmitterBase {
     const Terms* terms_;
     connect::Link* link_;
     const std::byte* ring_ = nullptr;  ///< of what is laid; null in place, where nothing is read
-    std::uint64_t laid_ = 0;
     std::uint64_t intransit_ = 0;
+    std::uint64_t laid_ = 0;
     std::uint64_t sent_offset_ = 0;  ///< of intransit_ in the ring
     std::uint64_t covered_ = 0;      ///< position behind the last signaled request
     std::uint64_t quarter_ = 0;
@@ -283,17 +283,9 @@ class Push1Transmitter final : public TransmitterBase<D> {
     base::Status push_straight(std::uint64_t offset, std::uint64_t bytes,
                                std::uint64_t laid) noexcept {
         // Published before it is sent: a sleeping peer that finds it published waits for it.
-        const bool wake = this->bell_.publish(laid);
-        const base::Status status = run(offset, bytes, laid, this->signal_for(laid));
-        if (status != base::Status::ok) [[unlikely]]
-            return failed(status, offset, laid);
-        this->laid_ = this->intransit_ = laid;
-        this->sent_offset_ = offset + bytes;
-        if (this->window_.last_is_signaled()) this->cover();
-        const base::Status told = this->tell();
-        if (wake) [[unlikely]]
-            (void)this->bell_.ring();
-        return told;
+        if (this->bell_.publish(laid)) [[unlikely]]
+            return push_and_ring(offset, bytes, laid);
+        return push_published(offset, bytes, laid);
     }
     /// As push_straight, of what lies at `slices` and goes to `offset`.
     base::Status push_gathered(verbs::Slices slices, std::uint64_t offset, std::uint64_t bytes,
@@ -312,16 +304,31 @@ class Push1Transmitter final : public TransmitterBase<D> {
                      [[maybe_unused]] std::uint64_t position, Signal signal) noexcept {
         if constexpr (D.transfer == TransferNotification::immediate) {
             if (!has_receive()) return base::Status::full;
-            const base::Status status =
-                data_.run_with_immediate(offset, bytes, immediate_of(position), signal);
+            const base::Status status = data_.run_with_immediate(this->window_, offset, bytes,
+                                                                 immediate_of(position), signal);
             if (status == base::Status::ok) this->notice_.sent(position);
             return status;
         } else {
-            return data_.run(offset, bytes, signal);
+            return data_.run(this->window_, offset, bytes, signal);
         }
     }
-    [[gnu::noinline]] base::Status failed(base::Status status, std::uint64_t offset,
-                                          std::uint64_t laid) noexcept;
+    /// The run counts as sent before it is posted: so nothing has to be kept over the post. How far
+    /// items are laid is told by laid() before anything asks for it.
+    [[gnu::always_inline]] base::Status push_published(std::uint64_t offset, std::uint64_t bytes,
+                                                       std::uint64_t laid) noexcept {
+        const Signal signal = this->signal_for(laid);
+        this->intransit_ = laid;
+        this->sent_offset_ = offset + bytes;
+        const base::Status status = run(offset, bytes, laid, signal);
+        if (status != base::Status::ok) [[unlikely]]
+            return failed(status, bytes);
+        if (this->window_.last_is_signaled()) this->cover();
+        return this->tell();
+    }
+    [[gnu::noinline]] base::Status push_and_ring(std::uint64_t offset, std::uint64_t bytes,
+                                                 std::uint64_t laid) noexcept;
+    /// The last `bytes` were not sent.
+    [[gnu::noinline]] base::Status failed(base::Status status, std::uint64_t bytes) noexcept;
     base::Status send_run(std::uint64_t run, std::uint64_t last) noexcept;
     [[nodiscard]] std::uint64_t units_within(std::uint64_t limit,
                                              std::uint64_t& last) const noexcept;
