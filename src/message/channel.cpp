@@ -247,9 +247,16 @@ base::Status Channel::copy_out(const Piece& piece, std::span<std::byte> into,
 }
 
 base::Status Channel::try_receive(std::span<std::byte> into, std::size_t& size) {
-    if (core_->take_whole(into, size)) [[likely]]
-        return base::Status::ok;
-    return receive_otherwise(into, size);
+    // What is rarer is a last call: so that the most frequent case has no register to save.
+    Core& core = *core_;
+    std::uint64_t length;
+    if (!core.finds_whole(into.size(), length)) return receive_otherwise(into, size);
+    size = length;
+    if (length > longest_short) return core.take_long(into.data(), length);
+    copy_short(into.data(), core.reader.payload(), length);
+    if (core.pass_whole(length)) [[unlikely]]
+        return core.tell_peer();
+    return base::Status::ok;
 }
 
 base::Status Channel::receive_otherwise(std::span<std::byte> into, std::size_t& size) {

@@ -125,6 +125,12 @@ void Channel::Core::wake_peer() noexcept {
     (void)bell.ring();
 }
 
+base::Status Channel::Core::tell_peer() noexcept {
+    if (reader.position() - credited >= credit_step) return_credit();
+    if (bell.peer_sleeps()) wake_peer();
+    return base::Status::ok;
+}
+
 void Channel::Core::return_credit() noexcept {
     show_now_and_then();
     const std::uint64_t position = reader.position();

@@ -197,13 +197,13 @@ struct Channel::Core {
     }
 
     base::Status post_write(const Transmission& range) noexcept {
-        const ibv_sge slice{send_ring_address + range.offset,
-                            static_cast<std::uint32_t>(range.bytes), send_ring_lkey};
-        return window.post(verbs::Write{.from = {&slice, 1},
-                                        .to = peer_ring + range.offset,
-                                        .flags = range.bytes <= max_inline
-                                                     ? verbs::SendFlags::inlined
-                                                     : verbs::SendFlags::none});
+        return window.post(verbs::RoutedWrite{.route = &route,
+                                              .from = send_ring_address + range.offset,
+                                              .bytes = static_cast<std::uint32_t>(range.bytes),
+                                              .to = peer_ring.address + range.offset,
+                                              .flags = range.bytes <= max_inline
+                                                           ? verbs::SendFlags::inlined
+                                                           : verbs::SendFlags::none});
     }
 
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
@@ -224,18 +224,21 @@ struct Channel::Core {
 
     // --- receiving
 
-    /// Copies the next message, if it has come, is whole and fits. False: nothing was done.
-    [[gnu::always_inline]] bool take_whole(std::span<std::byte> into, std::size_t& size) noexcept {
-        if (is_not_plain) [[unlikely]]
-            return false;
-        std::uint64_t length;
-        if (!reader.front_whole(length) || length > into.size()) return false;
-        copy_any(into.data(), reader.payload(), length);
-        size = length;
+    /// True if the next message has come, is whole and has at most `most` bytes: its length.
+    [[nodiscard, gnu::always_inline]] bool finds_whole(std::size_t most,
+                                                       std::uint64_t& length) const noexcept {
+        return !is_not_plain && reader.front_whole(most, length);
+    }
+    /// Goes on behind it: it has been copied. True: tell_peer() is due.
+    [[nodiscard, gnu::always_inline]] bool pass_whole(std::uint64_t length) noexcept {
         empty_looks = 0;
         reader.release(length);
-        released(length);
-        return true;
+        return released(length);
+    }
+    /// Copies it, if it is longer than most.
+    [[gnu::noinline]] base::Status take_long(std::byte* into, std::uint64_t length) noexcept {
+        std::memcpy(into, reader.payload(), length);
+        return pass_whole(length) ? tell_peer() : base::Status::ok;
     }
     /// Receiving has ended, or a message is being put together.
     void note_plain() noexcept {
@@ -264,21 +267,22 @@ struct Channel::Core {
     void release(std::size_t bytes, bool last) noexcept {
         reader.release();
         if (!last) ++partial_pieces;
-        released(bytes);
+        if (released(bytes)) [[unlikely]]
+            (void)tell_peer();
     }
-    [[gnu::always_inline]] void released(std::size_t bytes) noexcept {
+    /// True: tell_peer() is due. No fence before the look at the peer: a sleeper that this misses
+    /// is found by look_around or return_credit.
+    [[nodiscard, gnu::always_inline]] bool released(std::size_t bytes) noexcept {
         ++counts.pieces_received;
         counts.bytes_received += bytes;
         const std::uint64_t position = reader.position();
         ControlPage& own = *own_page;
         own.consumed.store(ring::PositionWord::pack(position));
         own.wake_up.progress.store(sent_half | Progress::units(position));
-        if (position - credited >= credit_step) [[unlikely]]
-            return_credit();
-        // No fence here: a sleeper that this misses is found by look_around or return_credit.
-        if (bell.peer_sleeps()) [[unlikely]]
-            wake_peer();
+        return position - credited >= credit_step || bell.peer_sleeps();
     }
+    /// `ok`, as the last thing that a receiving call does.
+    [[gnu::noinline]] base::Status tell_peer() noexcept;
 
     base::Status look_around(Piece& piece) noexcept;
     base::Status end_receiving(Piece& piece) noexcept;
@@ -320,9 +324,9 @@ struct Channel::Core {
     std::uint64_t checkpoint_ticket = 0;
     std::uint64_t checkpoint_position = 0;
     std::uint64_t send_ring_address = 0;
-    std::uint32_t send_ring_lkey = 0;
     std::uint32_t max_inline = 0;
     verbs::RemoteAddress peer_ring{};
+    verbs::WriteRoute route;  ///< from the one to the other
     ring::PeerMemory carrier;
     bool stores = false;       ///< frames are laid in the peer's ring
     std::uint64_t secret = 0;  ///< of the frames that this end sends

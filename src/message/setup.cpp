@@ -172,7 +172,7 @@ void Channel::Core::meet(const Facts& peer) {
         send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
         const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
         send_ring_address = whole.addr;
-        send_ring_lkey = whole.lkey;
+        route.set(whole.lkey, peer.ring_rkey);
         laid_at = send_ring.data();
     }
     writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, options.first_position};

@@ -20,7 +20,8 @@ template <class Word>
 using Lane [[gnu::vector_size(16)]] = std::uint64_t;
 }  // namespace detail
 
-/// At most 64 bytes: from both ends, so that the parts overlap.
+inline constexpr std::size_t longest_short = 64;
+/// At most that: from both ends, so that the parts overlap.
 [[gnu::always_inline]] inline void copy_short(std::byte* into, const std::byte* from,
                                               std::size_t size) noexcept {
     using detail::copy_word;
@@ -36,15 +37,21 @@ using Lane [[gnu::vector_size(16)]] = std::uint64_t;
     } else if (size >= 8) {
         copy_word<std::uint64_t>(into, from);
         copy_word<std::uint64_t>(into + size - 8, from + size - 8);
-    } else {
-        for (std::size_t i = 0; i < size; ++i) into[i] = from[i];
+    } else if (size >= 4) {
+        copy_word<std::uint32_t>(into, from);
+        copy_word<std::uint32_t>(into + size - 4, from + size - 4);
+    } else if (size >= 2) {
+        copy_word<std::uint16_t>(into, from);
+        copy_word<std::uint16_t>(into + size - 2, from + size - 2);
+    } else if (size == 1) {
+        into[0] = from[0];
     }
 }
 
 /// Any number of bytes.
 [[gnu::always_inline]] inline void copy_any(std::byte* into, const std::byte* from,
                                             std::size_t size) noexcept {
-    if (size <= 64) {
+    if (size <= longest_short) {
         copy_short(into, from, size);
     } else {
         std::memcpy(into, from, size);

@@ -40,7 +40,8 @@ class FrameReader {
           front_{ring.data() + (first_position & (ring.size() - 1))},
           position_{first_position},
           secret_{secret},
-          tag_{ring::frame_tag(first_position, secret)} {}
+          tag_{ring::frame_tag(first_position, secret)},
+          head_{header_word(tag_, 0)} {}
 
     /// Bytes consumed so far: what the sender may write over.
     [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
@@ -54,16 +55,22 @@ class FrameReader {
     /// A frame has arrived in front: its header.
     [[nodiscard, gnu::always_inline]] bool front(std::uint64_t& header) const noexcept {
         ask_for_second_line();
-        header = load_frame_word(front_);
+        const std::byte* const place = front_;
+        header = load_frame_word(place);
         if (!is_header(header, tag_)) return false;
-        return ends_with(header_length(header), header & facts_mask);
+        return ends_with(place, header_length(header), header & facts_mask);
     }
-    /// The same, if it is a message that is whole: the length of its payload.
-    [[nodiscard, gnu::always_inline]] bool front_whole(std::uint64_t& length) const noexcept {
+    /// The same, if it is a message that is whole, of at most `most` bytes (what memory has, so
+    /// that no address wraps): the length of its payload.
+    [[nodiscard, gnu::always_inline]] bool front_whole(std::uint64_t most,
+                                                       std::uint64_t& length) const noexcept {
         ask_for_second_line();
-        const std::uint64_t differing = load_frame_word(front_) ^ header_word(tag_, 0);
-        length = differing;
-        return differing <= largest_ring && ends_with(length, length);
+        const std::byte* const place = front_;
+        length = load_frame_word(place) ^ head_;
+        // No more than is left of the ring, and so less than any bit of tag or flags that differs.
+        const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(place) + wire_bytes(0) + length;
+        return length <= most && end <= reinterpret_cast<std::uintptr_t>(end_) &&
+               load_frame_word(place + word_bytes + padded(length)) == trailer_word(tag_, length);
     }
     /// The payload of what front() has found.
     [[nodiscard]] const std::byte* payload() const noexcept { return front_ + word_bytes; }
@@ -100,9 +107,9 @@ class FrameReader {
         __builtin_prefetch(front_ + frame_alignment);
     }
     /// True if the trailer of these facts lies where it belongs.
-    [[nodiscard, gnu::always_inline]] bool ends_with(std::uint64_t length,
+    [[nodiscard, gnu::always_inline]] bool ends_with(const std::byte* place, std::uint64_t length,
                                                      std::uint64_t facts) const noexcept {
-        const std::byte* const trailer = front_ + word_bytes + padded(length);
+        const std::byte* const trailer = place + word_bytes + padded(length);
         // A stale word may look like a header: then its length may be anything.
         if (trailer + word_bytes > end_) [[unlikely]]
             return false;
@@ -114,6 +121,7 @@ class FrameReader {
         if (front_ == end_) [[unlikely]]
             front_ = ring_;
         tag_ = ring::frame_tag(position_, secret_);
+        head_ = header_word(tag_, 0);
     }
     /// A frame that is no message has arrived.
     [[gnu::noinline]] Look pass(Piece& piece, std::uint8_t flags, std::uint64_t length) noexcept {
@@ -133,6 +141,7 @@ class FrameReader {
     std::uint64_t extent_ = 0;
     std::uint64_t secret_ = 0;
     std::uint64_t tag_ = 0;
+    std::uint64_t head_ = 0;  ///< header of a whole message of no bytes
     bool skipped_ = false;
 };
 
