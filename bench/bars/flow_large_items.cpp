@@ -22,7 +22,7 @@ Summary to_ideal_ring(const RoundOptions& options, std::size_t ring_bytes, std::
 
 const BarRegistration of_4_kib{{.group = "flow",
                                 .name = "4 KiB items through flow design 1 to the ideal ring",
-                                .limit = 0.8,
+                                .limit = 0.9,
                                 .sense = Sense::at_least,
                                 .unit = "x",
                                 .measure = [](const RoundOptions& options) {
@@ -31,7 +31,7 @@ const BarRegistration of_4_kib{{.group = "flow",
 const BarRegistration of_64_kib{
     {.group = "flow",
      .name = "64 KiB items in place through flow design 1 to the ideal ring",
-     .limit = 0.8,
+     .limit = 0.95,
      .sense = Sense::at_least,
      .unit = "x",
      .measure = [](const RoundOptions& options) {

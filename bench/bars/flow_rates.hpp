@@ -11,6 +11,7 @@
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
+#include "limits/ideal_ring.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/producer.hpp"
@@ -72,6 +73,52 @@ double flow_item_rate(const flow::Options& options, std::uint64_t items) {
                 require(status, "an item that comes in time");
                 require_intact(item->holds(number), "an item of a flow queue");
                 consumer.release();
+            }
+            pair.meet();
+        });
+}
+
+/// The same by one `enqueue` and one `dequeue` each, which copy. A patient consumer that finds
+/// nothing leaves the producer alone as long as that of the ideal ring does.
+template <std::size_t Size, ring::Design D>
+double flow_call_rate(const flow::Options& options, std::uint64_t items,
+                      RingConsumer kind = RingConsumer::prompt) {
+    using Producer = flow::Producer<BarItem<Size>, D>;
+    using Consumer = flow::Consumer<BarItem<Size>, D>;
+    const Windows windows{items};
+    return run_pair(
+        {},
+        [&](Pair& pair) {
+            auto listener = flow::Listener::listen("127.0.0.1:0", options);
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            auto producer = Producer::accept(listener, patience());
+            const auto deadline = patience();
+            BarItem<Size> item{};
+            pair.meet();
+            const double item_ns = median_step(windows, [&](std::uint64_t number) {
+                item.fill(number);
+                require(producer.enqueue(item, deadline), "an item");
+            });
+            // Items that found no space at the consumer wait in the producer's ring for this.
+            require(producer.flush(deadline), "the last items");
+            pair.meet();
+            return 1e9 / item_ns;
+        },
+        [&](Pair& pair) {
+            auto consumer = Consumer::connect(address_of_first(pair), options, patience());
+            const auto deadline = patience();
+            BarItem<Size> item{};
+            pair.meet();
+            for (std::uint64_t number = 1; number <= windows.total(); ++number) {
+                base::Status status = consumer.try_dequeue(item);
+                if (status != base::Status::ok) [[unlikely]] {
+                    const int pauses = kind == RingConsumer::patient ? pauses_of_patience : 0;
+                    for (int i = 0; i < pauses; ++i) base::pause();
+                    status = consumer.dequeue(item, deadline);
+                }
+                require(status, "an item");
+                require_intact(item.holds(number), "an item of a flow queue");
             }
             pair.meet();
         });

@@ -1,13 +1,17 @@
-// Bars of the message channel: a round trip of 64 bytes, sent and received by copy as most users
-// do, beside the ideal hand-over (which copies as often) and a blocking Unix stream socket.
+// Bars of the message channel: round trips, sent and received by copy as most users do, beside the
+// ideal hand-over (which copies as often), what others offer on one host, and Unix stream sockets.
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "framework/bars.hpp"
 #include "framework/meeting.hpp"
 #include "framework/payload.hpp"
+#include "framework/ucx.hpp"
 #include "framework/windows.hpp"
+#include "limits/boost_queue.hpp"
 #include "limits/hand_over.hpp"
 #include "limits/sockets.hpp"
 #include "millrace/message/channel.hpp"
@@ -15,25 +19,30 @@
 namespace millrace::bench {
 namespace {
 
-constexpr std::size_t size = 64;
-using Message = std::array<std::byte, size>;
+template <std::size_t Size>
+using Message = std::array<std::byte, Size>;
 
-void send(message::Channel& channel, Message& out, std::uint64_t number,
+template <std::size_t Size>
+void send(message::Channel& channel, Message<Size>& out, std::uint64_t number,
           const base::Deadline& deadline) {
-    stamp(out.data(), size, number);
+    stamp(out.data(), Size, number);
     require(channel.send(std::span<const std::byte>{out}, deadline), "a message that was sent");
 }
 
-void receive(message::Channel& channel, Message& in, std::uint64_t number,
+template <std::size_t Size>
+void receive(message::Channel& channel, Message<Size>& in, std::uint64_t number,
              const base::Deadline& deadline) {
     std::size_t received = 0;
     const auto status = channel.receive(std::span<std::byte>{in}, received, deadline);
-    require(status == base::Status::ok && received == size && stamped(in.data(), size, number),
+    require(status == base::Status::ok && received == Size && stamped(in.data(), Size, number),
             "a message over the channel");
-    keep(read_all(in.data(), size));
+    keep(read_all(in.data(), Size));
 }
 
-double channel_round_trip(std::uint64_t round_trips) {
+enum class Figure { median, mean };
+
+template <std::size_t Size>
+double channel_round_trip(std::uint64_t round_trips, Figure figure = Figure::median) {
     const Windows windows{round_trips};
     return run_pair(
         {},
@@ -41,21 +50,23 @@ double channel_round_trip(std::uint64_t round_trips) {
             auto channel = accept_second(
                 pair, [](const auto& address) { return message::Listener::listen(address); });
             const auto deadline = patience();
-            Message out{};
-            Message in{};
+            Message<Size> out{};
+            Message<Size> in{};
             pair.meet();
-            const double ns = median_step(windows, [&](std::uint64_t number) {
+            const auto step = [&](std::uint64_t number) {
                 send(channel, out, number, deadline);
                 receive(channel, in, number, deadline);
-            });
+            };
+            const double ns =
+                figure == Figure::mean ? mean_step(windows, step) : median_step(windows, step);
             pair.meet();
             return ns;
         },
         [&](Pair& pair) {
             auto channel = message::connect(address_of_first(pair), {}, patience());
             const auto deadline = patience();
-            Message out{};
-            Message in{};
+            Message<Size> out{};
+            Message<Size> in{};
             pair.meet();
             for (std::uint64_t number = 1; number <= windows.total(); ++number) {
                 receive(channel, in, number, deadline);
@@ -65,38 +76,64 @@ double channel_round_trip(std::uint64_t round_trips) {
         });
 }
 
-const Contender ours{"channel", [] { return channel_round_trip(20'000); }, "ns"};
+const Contender ours{"channel", [] { return channel_round_trip<64>(20'000); }, "ns"};
+
+/// How many times as long as the other's a message's round trip takes.
+Bar message_bar(std::string name, double limit, Contender channel, Contender other) {
+    return {.group = "foundation",
+            .name = std::move(name),
+            .limit = limit,
+            .sense = Sense::at_most,
+            .unit = "x",
+            .measure = [channel, other](const RoundOptions& options) {
+                Rounds rounds{options};
+                rounds.add(channel);
+                rounds.add(other);
+                return rounds.run().ratio(channel.name, other.name);
+            }};
+}
 
 const BarRegistration to_ideal{
-    {.group = "foundation",
-     .name = "message round trip of 64 B to the ideal hand-over",
-     .limit = 1.8,
-     .sense = Sense::at_most,
-     .unit = "x",
-     .measure = [](const RoundOptions& options) {
-         Rounds rounds{options};
-         rounds.add(ours);
-         rounds.add({"ideal", [] { return message_round_trip(size, 20'000); }, "ns"});
-         return rounds.run().ratio("channel", "ideal");
-     }}};
+    message_bar("message round trip of 64 B to the ideal hand-over", 1.3, ours,
+                {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
+const BarRegistration to_ideal_of_4_kib{
+    message_bar("message round trip of 4 KiB to the ideal hand-over", 1.25,
+                {"channel", [] { return channel_round_trip<4096>(8'000); }, "ns"},
+                {"ideal", [] { return message_round_trip(4096, 8'000); }, "ns"})};
+const BarRegistration to_boost{
+    message_bar("message round trip of 64 B to boost's spsc_queue, threads", 1.0, ours,
+                {"boost", [] { return boost_round_trip(20'000); }, "ns"})};
+const BarRegistration to_ucx{
+    message_bar("message round trip of 64 B to UCX tag_lat over posix, means", 1.0,
+                {"channel", [] { return channel_round_trip<64>(200'000, Figure::mean); }, "ns"},
+                {"ucx", [] { return ucx_round_trip(64, 200'000); }, "ns"})};
 
-const BarRegistration to_socket{
-    {.group = "foundation",
-     .name = "blocking Unix stream socket round trip of 64 B to a message's",
-     .limit = 20,
-     .sense = Sense::at_least,
-     .unit = "x",
-     .measure = [](const RoundOptions& options) {
-         Rounds rounds{options};
-         rounds.add(ours);
-         rounds.add({"socket",
-                     [] {
-                         return socket_round_trip(SocketKind::unix_stream, SocketWait::blocking,
-                                                  size, 2'000);
-                     },
-                     "ns"});
-         return rounds.run().ratio("socket", "channel");
-     }}};
+/// How many times as long as a message's a socket's round trip takes.
+Bar socket_bar(std::string name, double limit, SocketWait wait, std::uint64_t round_trips) {
+    return {.group = "foundation",
+            .name = std::move(name),
+            .limit = limit,
+            .sense = Sense::at_least,
+            .unit = "x",
+            .measure = [wait, round_trips](const RoundOptions& options) {
+                Rounds rounds{options};
+                rounds.add(ours);
+                rounds.add({"socket",
+                            [wait, round_trips] {
+                                return socket_round_trip(SocketKind::unix_stream, wait, 64,
+                                                         round_trips);
+                            },
+                            "ns"});
+                return rounds.run().ratio("socket", "channel");
+            }};
+}
+
+const BarRegistration to_blocking_socket{
+    socket_bar("blocking Unix stream socket round trip of 64 B to a message's", 20,
+               SocketWait::blocking, 2'000)};
+const BarRegistration to_spinning_socket{
+    socket_bar("spinning Unix stream socket round trip of 64 B to a message's", 7,
+               SocketWait::spinning, 4'000)};
 
 }  // namespace
 }  // namespace millrace::bench

@@ -26,10 +26,6 @@ struct Item {
     std::array<std::uint64_t, Size / 8> words;
 };
 
-/// How long a patient consumer that found less than a sixteenth of the ring lets the producer work
-/// undisturbed: some 0.8 µs.
-constexpr int patience = 16;
-
 template <std::size_t Size, std::uint64_t Batch>
 double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) {
     const std::uint64_t slots = std::bit_floor(ring_bytes / Size);
@@ -79,7 +75,7 @@ double rate(std::size_t ring_bytes, std::uint64_t items, RingConsumer consumer) 
                 pair.spin_until([&] {
                     seen_written = indexes->written.load(std::memory_order_acquire);
                     if (patient && seen_written - number < slots / 16) {
-                        for (int i = 0; i < patience; ++i) base::pause();
+                        for (int i = 0; i < pauses_of_patience; ++i) base::pause();
                         seen_written = indexes->written.load(std::memory_order_acquire);
                     }
                     return seen_written != number;

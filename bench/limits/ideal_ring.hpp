@@ -12,6 +12,8 @@ inline constexpr std::size_t ideal_ring_sizes[] = {8, 16, 64, 256, 1024, 4096, 6
 /// A prompt consumer looks for new items again at once. A patient one that finds few leaves the
 /// producer's index alone for about a microsecond: more items per second, and more latency.
 enum class RingConsumer { prompt, patient };
+/// For so long: some 0.8 µs.
+inline constexpr int pauses_of_patience = 16;
 
 /// Items per second of `item_size` bytes (one of `ideal_ring_sizes`) through a ring of
 /// `ring_bytes`, written in place, published after every `batch` items (1 or 16), each item

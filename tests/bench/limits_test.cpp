@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "limits/boost_queue.hpp"
 #include "limits/cache_line.hpp"
 #include "limits/copies.hpp"
 #include "limits/hand_over.hpp"
@@ -74,6 +75,16 @@ TEST_F(Limits, SendOverSockets) {
             EXPECT_GT(socket_round_trip(kind, SocketWait::spinning, size, 40), 0) << size;
             EXPECT_GT(socket_item_rate(kind, size, 100), 0) << size;
         }
+    }
+}
+
+TEST_F(Limits, PassMessagesAndItemsThroughBoostIfItIsThere) {
+    try {
+        EXPECT_GT(boost_round_trip(40), 0);
+        EXPECT_GT(boost_item_rate(256, 2000), 0);
+    } catch (const base::Error& error) {
+        ASSERT_EQ(error.code(), base::ErrorCode::not_found) << error.what();
+        EXPECT_EQ(error.remedy().find("install: libboost-dev"), 0U) << error.remedy();
     }
 }
 
