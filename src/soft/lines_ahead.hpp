@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/prefetch.hpp"
+
 namespace millrace::soft {
 
 /// Beyond what a peer that has caught up looks at: taking the line it polls would slow it down.
@@ -16,15 +18,7 @@ inline constexpr std::size_t largest_fetched_ahead = 256;
 /// with it whatever it does next.
 inline constexpr std::size_t most_fetched_between = 2048;
 
-/// Asks for the line of `at`, which need not be mapped, to store to it soon.
-inline void fetch_to_write(const std::byte* at) noexcept {
-#if defined(__x86_64__)
-    // Not the builtin: for processors of unknown kind it is the fetch of a reader.
-    asm volatile("prefetchw %0" : : "m"(*at));
-#else
-    __builtin_prefetch(at, 1);
-#endif
-}
+using base::fetch_to_write;
 
 /// After a WRITE of `bytes` at `to`: as many lines, `bytes_ahead` further on, each once in a
 /// stream. They need not be mapped.

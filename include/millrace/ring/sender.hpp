@@ -26,6 +26,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/prefetch.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/link.hpp"
@@ -87,8 +88,12 @@ class Sender {
     /// ring for a later call, or for flush(). `closed`, `peer_lost`.
     base::Status send() noexcept {
         if constexpr (may_store) {
-            if (way_ == Way::stored) [[likely]]
+            if (way_ == Way::stored) [[likely]] {
+                // The consumer read the lines to come one lap ago. Asked for now, they travel while
+                // the next items are made; a store alone waits for its line when it is its turn.
+                base::fetch_to_write(at() + bytes_ahead);
                 return out_.show(produced_);
+            }
         }
         if (way_ != Way::straight) [[unlikely]]
             return send_weighed();
@@ -213,6 +218,9 @@ class Sender {
     }
 
   private:
+    /// Beyond what a consumer that has caught up looks at.
+    static constexpr std::uint64_t bytes_ahead = 512;
+
     using Transmitter = detail::Transmitter<flows_of(D)>;
     enum class Way : std::uint8_t { stored, straight, weighed, behind, moved };
     class Moved;
