@@ -84,6 +84,7 @@ struct Receive {
     Slices into;
 };
 
+struct RoutedWrite;
 /// Many WRITEs of one slice each, from one region to one of the peer's: what they have in common is
 /// laid once. Must stay where it is; one RoutedWrite at a time.
 class WriteRoute {
@@ -101,7 +102,7 @@ class WriteRoute {
     }
 
   private:
-    friend ibv_send_wr& to_raw(const struct RoutedWrite& w) noexcept;
+    friend ibv_send_wr& to_raw(const RoutedWrite& w) noexcept;
     ibv_sge slice_{};
     ibv_send_wr request_{};
 };
