@@ -94,7 +94,7 @@ struct Channel::Core {
     class ChannelSleeper final : public ring::Sleeper {
       public:
         ChannelSleeper(Core& core)
-            : Sleeper{core.link, core.window, core.page().wake_up, core.control.region()},
+            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region()},
               core_{&core} {}
         /// Whoever sleeps owes nothing: the peer may wait for this room.
         void prepare() override {
@@ -123,9 +123,7 @@ struct Channel::Core {
     /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
     void meet(const Facts& peer);
 
-    [[nodiscard]] ControlPage& page() const noexcept {
-        return *reinterpret_cast<ControlPage*>(control.data());
-    }
+    [[nodiscard]] ControlPage& page() const noexcept { return *own_page; }
 
     // --- sending
 
@@ -302,9 +300,8 @@ struct Channel::Core {
     }
 
     // In the order in which they may go: the queue pair before the memory that its requests name.
-    ChannelOptions options;  ///< and with it the device
-    verbs::RegisteredBuffer control;
-    verbs::RegisteredBuffer receive_ring;
+    ChannelOptions options;                  ///< and with it the device
+    verbs::RegisteredBuffer memory;          ///< the ring to receive into, then the ControlPage
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     connect::Link link;

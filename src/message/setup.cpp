@@ -103,17 +103,16 @@ Channel set_up(connect::Link link, const ChannelOptions& options, const base::De
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
     : options{chosen},
-      control{connected.protection_domain().allocate(
-          sizeof(ControlPage), verbs::Access::remote_write | verbs::Access::remote_read)},
-      receive_ring{
-          connected.protection_domain().allocate(chosen.ring_bytes, verbs::Access::remote_write)},
+      memory{connected.protection_domain().allocate(
+          chosen.ring_bytes + sizeof(ControlPage),
+          verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
       statistics{"message channel",
                  {"messages sent", "bytes sent", "messages received", "bytes received",
                   "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
                   "credit reads", "full", "sleeps", "events sent", "events received"}} {
-    own_page = new (control.data()) ControlPage{};
+    own_page = new (memory.data() + chosen.ring_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
     transmitted = reusable = checkpoint_position = chosen.first_position;
@@ -126,8 +125,8 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
 }
 
 Facts Channel::Core::facts() {
-    const verbs::RemoteAddress ring = receive_ring.remote();
-    const verbs::RemoteAddress page_address = control.remote();
+    const verbs::RemoteAddress ring = memory.remote();
+    const verbs::RemoteAddress page_address = memory.remote(options.ring_bytes);
     return {.ring_address = ring.address,
             .ring_bytes = options.ring_bytes,
             .control_address = page_address.address,
@@ -176,8 +175,7 @@ void Channel::Core::meet(const Facts& peer) {
         laid_at = send_ring.data();
     }
     writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, options.first_position};
-    reader =
-        FrameReader{{receive_ring.data(), options.ring_bytes}, peer.secret, peer.first_position};
+    reader = FrameReader{{memory.data(), options.ring_bytes}, peer.secret, peer.first_position};
     published = peer.first_position;
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
@@ -194,8 +192,9 @@ void Channel::Core::meet(const Facts& peer) {
     credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
     credited = peer.first_position;
     credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
-    pull = ring::CounterPull{window, peer_page + offsetof(ControlPage, consumed),
-                             control.slice(offsetof(ControlPage, landing), sizeof(std::uint64_t))};
+    pull = ring::CounterPull{
+        window, peer_page + offsetof(ControlPage, consumed),
+        memory.slice(options.ring_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};
     pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));
 }
 

@@ -4,9 +4,14 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -128,6 +133,89 @@ TEST(StatisticsPage, IsReadOfAStoppedProcessAndGoneAfterItIsKilled) {
     EXPECT_TRUE(StatisticsPage::of_process(pid).empty());
 }
 
+/// Open files of statistics pages of this process.
+int files_of_pages() {
+    int count = 0;
+    for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+        char target[256];
+        const auto path = "/proc/self/fd/" + std::to_string(descriptor);
+        const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+        if (length > 0 && std::string_view{target, static_cast<std::size_t>(length)}.starts_with(
+                              "/memfd:millrace-stats:pages")) {
+            ++count;
+        }
+    }
+    return count;
+}
+
+TEST(StatisticsPage, SharesAFileWithManyOthersAndReusesTheirPlaces) {
+    EXPECT_EQ(files_of_pages(), 0);
+    std::minstd_rand random{1};
+    std::vector<std::pair<int, StatisticsPage>> pages;
+    int made = 0;
+    for (int round = 0; round < 2000; ++round) {
+        if (pages.size() < 60 && random() % 3 != 0) {
+            const int number = made++;
+            const std::string title = "page " + std::to_string(number);
+            if (number % 2 == 0) {
+                pages.emplace_back(number, StatisticsPage{title, {"number"}});
+            } else {
+                pages.emplace_back(number, StatisticsPage{title, {"number", "b", "c", "d", "e"}});
+            }
+            pages.back().second.counter(0).set(static_cast<std::uint64_t>(number));
+        } else if (!pages.empty()) {
+            pages.erase(pages.begin() + static_cast<std::ptrdiff_t>(random() % pages.size()));
+        }
+        if (round % 100 != 0) continue;
+        const auto seen = StatisticsPage::of_process(getpid());
+        EXPECT_EQ(seen.size(), pages.size());
+        for (const auto& [number, page] : pages) {
+            const auto found = pages_titled("page " + std::to_string(number));
+            ASSERT_EQ(found.size(), 1U) << number;
+            ASSERT_EQ(found[0].counters.size(), number % 2 == 0 ? 1U : 5U);
+            EXPECT_EQ(found[0].counters[0].second, static_cast<std::uint64_t>(number));
+        }
+    }
+    EXPECT_EQ(files_of_pages(), 1) << "they fit into one";
+    pages.clear();
+    EXPECT_EQ(files_of_pages(), 0);
+}
+
+TEST(StatisticsPage, TakesAnotherFileWhenOneIsFull) {
+    std::vector<StatisticsPage> pages;
+    for (int i = 0; i < 1200; ++i)
+        pages.emplace_back("small", std::initializer_list<std::string_view>{"a"});
+    EXPECT_EQ(files_of_pages(), 3);
+    EXPECT_EQ(pages_titled("small").size(), 1200U);
+    pages.erase(pages.begin() + 1, pages.end());
+    EXPECT_EQ(files_of_pages(), 1);
+}
+
+TEST(StatisticsPage, OfAChildAreItsOwn) {
+    StatisticsPage page{"of the parent", {"a"}};
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        {
+            StatisticsPage own{"of the child", {"a"}};
+            const StatisticsPage inherited{std::move(page)};
+            const bool good = pages_titled("of the child", getpid()).size() == 1;
+            (void)!write(ends[1], good ? "+" : "-", 1);
+        }
+        _exit(0);
+    }
+    char answer = 0;
+    EXPECT_EQ(read(ends[0], &answer, 1), 1);
+    EXPECT_EQ(answer, '+');
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(pages_titled("of the parent").size(), 1U);
+    EXPECT_TRUE(pages_titled("of the child").empty());
+    close(ends[0]);
+    close(ends[1]);
+}
+
 TEST(StatisticsPage, OfAProcessThatDoesNotExistIsNone) {
     EXPECT_TRUE(StatisticsPage::of_process(-1).empty());
     EXPECT_TRUE(StatisticsPage::of_process(0x7fff'ffff).empty());
@@ -137,7 +225,7 @@ TEST(StatisticsPage, OfAProcessThatDoesNotExistIsNone) {
 class Forgery {
   public:
     Forgery(const std::vector<unsigned char>& content, int seals)
-        : file_{memfd_create("millrace-stats:forged", MFD_CLOEXEC | MFD_ALLOW_SEALING)} {
+        : file_{memfd_create("millrace-stats:pages (forged)", MFD_CLOEXEC | MFD_ALLOW_SEALING)} {
         EXPECT_EQ(write(file_, content.data(), content.size()),
                   static_cast<ssize_t>(content.size()));
         if (seals != 0) {
@@ -154,20 +242,22 @@ class Forgery {
 
 constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// The bytes of a good page with one counter, read through the file of a real one.
-std::vector<unsigned char> good_page() {
+/// The bytes of a good file of one page with one counter, read through the file of a real one.
+std::vector<unsigned char> good_file() {
     const StatisticsPage page{"forged", {"a"}};
-    std::vector<unsigned char> bytes(128);
+    std::vector<unsigned char> bytes(192);
     for (int descriptor = 0; descriptor < 1024; ++descriptor) {
         char target[256];
         const auto path = "/proc/self/fd/" + std::to_string(descriptor);
         const ssize_t length = readlink(path.c_str(), target, sizeof(target));
         if (length <= 0) continue;
         if (!std::string_view{target, static_cast<std::size_t>(length)}.starts_with(
-                "/memfd:millrace-stats:forged")) {
+                "/memfd:millrace-stats:pages")) {
             continue;
         }
-        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0), 128);
+        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0), 192);
+        bytes[12] = 3;  // lines
+        bytes[13] = 0;
         return bytes;
     }
     ADD_FAILURE() << "the page has no file";
@@ -175,18 +265,18 @@ std::vector<unsigned char> good_page() {
 }
 
 TEST(StatisticsPage, IsAcceptedWhenItsBytesAreThoseOfAPage) {
-    const Forgery copy{good_page(), all_seals};
+    const Forgery copy{good_file(), all_seals};
     EXPECT_EQ(pages_titled("forged").size(), 1U);
 }
 
 TEST(StatisticsPage, IsPassedOverWhenItsFileMayShrink) {
-    const Forgery forgery{good_page(), 0};
+    const Forgery forgery{good_file(), 0};
     EXPECT_TRUE(pages_titled("forged").empty());
 }
 
 TEST(StatisticsPage, IsPassedOverWhenMagicVersionOrCountAreNotOurs) {
-    for (const std::size_t offset : {0U, 8U, 12U}) {
-        auto bytes = good_page();
+    for (const std::size_t offset : {0U, 8U, 12U, 64U, 72U, 76U}) {
+        auto bytes = good_file();
         bytes[offset] = static_cast<unsigned char>(bytes[offset] + 1);
         const Forgery forgery{bytes, all_seals};
         EXPECT_TRUE(pages_titled("forged").empty()) << "byte " << offset;
@@ -194,8 +284,8 @@ TEST(StatisticsPage, IsPassedOverWhenMagicVersionOrCountAreNotOurs) {
 }
 
 TEST(StatisticsPage, IsPassedOverWhenItIsTruncatedOrTooLong) {
-    for (const std::size_t size : {0U, 1U, 63U, 64U, 127U, 129U, 192U}) {
-        auto bytes = good_page();
+    for (const std::size_t size : {0U, 1U, 63U, 64U, 128U, 191U, 193U, 256U}) {
+        auto bytes = good_file();
         bytes.resize(size);
         const Forgery forgery{bytes, all_seals};
         EXPECT_TRUE(pages_titled("forged").empty()) << size << " bytes";
@@ -203,9 +293,9 @@ TEST(StatisticsPage, IsPassedOverWhenItIsTruncatedOrTooLong) {
 }
 
 TEST(StatisticsPage, IsReadInBoundsWhenNamesHaveNoEnd) {
-    auto bytes = good_page();
-    std::fill(bytes.begin() + 16, bytes.begin() + 64, 'T');
-    std::fill(bytes.begin() + 64, bytes.begin() + 120, 'N');
+    auto bytes = good_file();
+    std::fill(bytes.begin() + 80, bytes.begin() + 128, 'T');
+    std::fill(bytes.begin() + 128, bytes.begin() + 184, 'N');
     const Forgery forgery{bytes, all_seals};
     const auto pages = pages_titled(std::string(48, 'T'));
     ASSERT_EQ(pages.size(), 1U);

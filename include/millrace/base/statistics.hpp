@@ -1,11 +1,14 @@
 // Statistics pages: counters that a running program keeps in a page of shared memory, so that
 // another process can read them while it runs and the program pays one plain store per count.
 //
-// A page is a sealed memfd (name "millrace-stats:<title>") that any process of the same user can
-// open through /proc/<pid>/fd; it vanishes with its process.
+// The pages of a process lie together in a sealed memfd ("millrace-stats:pages"; another one when
+// it is full) that any process of the same user can open through /proc/<pid>/fd, and that vanishes
+// with its process. In lines of 64 bytes, each page or gap telling where the next one is:
 //
-//   0    u64 magic  u32 version  u32 counter count  char title[48]
-//   64   count x { char name[56]; u64 value }                       (one cache line each)
+//   file   u64 magic  u32 version  u32 lines
+//   page   u64 magic  u32 lines    u32 counter count  char title[48]
+//          count x { char name[56]; u64 value }
+//   gap    u64 magic  u32 lines
 #pragma once
 
 #include <atomic>
@@ -41,7 +44,8 @@ class Counter {
     std::uint64_t* cell_ = nullptr;
 };
 
-/// A page with a fixed set of named counters. Move-only; unmapped on destruction.
+/// A page with a fixed set of named counters. Move-only; its place is free again on destruction.
+/// Making and destroying them: any thread.
 class StatisticsPage {
   public:
     /// Names are at most 55 bytes, the title at most 47; longer ones are refused (Error).
@@ -66,8 +70,7 @@ class StatisticsPage {
     [[nodiscard]] static std::vector<Snapshot> of_process(int pid);
 
   private:
-    int descriptor_ = -1;
-    void* memory_ = nullptr;
+    void* memory_ = nullptr;  ///< the page; null: none
     std::size_t size_ = 0;
 };
 
