@@ -81,6 +81,7 @@ void Handshake::create_queue_pair() {
     const ibv_port_attr port_facts = context.port(port);
 
     link.channel = context.create_completion_channel();
+    link.channel.leave_peers_to_program();  // the socket tells
     link.send_queue = context.create_completion_queue(
         entries_for(options_.max_send_requests, device.max_cqe), &link.channel);
     link.receive_queue = context.create_completion_queue(

@@ -184,6 +184,10 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     return channel;
 }
 
+void leave_peers_to_program(ibv_comp_channel* channel) noexcept {
+    static_cast<CompletionChannel*>(channel)->hears_of_peers = false;
+}
+
 int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {
     const base::Uncancelled held;
     auto* channel = static_cast<CompletionChannel*>(public_channel);

@@ -25,6 +25,7 @@ struct CompletionChannel : ibv_comp_channel {
     int timer = -1;
     std::atomic<std::uint32_t> alarms{0};  ///< counts times the timer was read: set it again
     Context* owner = nullptr;
+    bool hears_of_peers = true;  ///< false: the program does by itself
 
     /// Makes the descriptor readable. Any thread, never blocks.
     void ring() noexcept;

@@ -71,10 +71,12 @@ void QueuePair::watch_peer() const noexcept {
                   peer->pid(), qp_num, base::describe_errno(errno));
     };
     watch(owner->events->descriptor());
-    if (send_cq->channel != nullptr) watch(send_cq->channel->fd);
-    if (recv_cq->channel != nullptr && recv_cq->channel != send_cq->channel) {
-        watch(recv_cq->channel->fd);
-    }
+    const auto watch_for = [&](const ibv_comp_channel* channel) {
+        if (channel == nullptr) return;
+        if (static_cast<const CompletionChannel*>(channel)->hears_of_peers) watch(channel->fd);
+    };
+    watch_for(send_cq->channel);
+    if (recv_cq->channel != send_cq->channel) watch_for(recv_cq->channel);
 }
 
 void QueuePair::connect() noexcept {

@@ -63,6 +63,10 @@ CompletionChannel::~CompletionChannel() {
     }
 }
 
+void CompletionChannel::leave_peers_to_program() noexcept {
+    if (path_->leave_peers_to_program != nullptr) path_->leave_peers_to_program(raw_);
+}
+
 int CompletionChannel::drain() noexcept {
     const base::Uncancelled held;
     int events = 0;

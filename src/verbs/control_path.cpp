@@ -180,6 +180,7 @@ const ControlPath& soft_control_path() noexcept {
         .get_async_event = soft::get_async_event,
         .ack_async_event = soft::ack_async_event,
         .query_qp_data_in_order = soft::query_qp_data_in_order,
+        .leave_peers_to_program = soft::leave_peers_to_program,
         .map_remote = soft::map_remote,
     };
     return path;

@@ -11,9 +11,12 @@
 #include <thread>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
+#include "support/child_process.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::message {
@@ -23,6 +26,7 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 using millrace::test::becomes_readable;
+using millrace::test::ChildProcess;
 using millrace::test::is_readable;
 
 constexpr std::chrono::milliseconds patience{20'000};
@@ -236,6 +240,60 @@ TEST(ChannelDescriptor, OfAListenerServesACrowdWithoutWaiting) {
         while (auto channel = listener.try_accept()) served.emplace_back(std::move(channel));
     }
     crowd.join();
+}
+
+MILLRACE_CHILD(connect_many_channels_and_stay) {
+    rlimit limit{};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+    std::vector<Channel> channels;
+    for (unsigned long n = std::stoul(arguments.at(1)); n != 0; --n) {
+        channels.push_back(connect(connect::Address::parse(arguments.at(0)),
+                                   ChannelOptions{.ring_bytes = 4096}, Deadline::after(40s)));
+    }
+    millrace::test::say("connected");
+    return millrace::test::hear() ? 0 : 1;
+}
+
+TEST(ChannelDescriptor, OfHundredsToOneProcessAreInOneHubAndTellOfItsDeath) {
+    constexpr std::size_t count = 600;
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < 10 * count) GTEST_SKIP() << "too few descriptors are allowed here";
+    const auto address =
+        connect::Address::parse("unix:@millrace-descriptor-many-" + std::to_string(getpid()));
+    Listener listener = Listener::listen(address, {.ring_bytes = 4096});
+    ChildProcess child = ChildProcess::start("connect_many_channels_and_stay",
+                                             {address.to_string(), std::to_string(count)});
+    connect::Hub hub;
+    std::vector<Channel> channels;
+    channels.reserve(count);
+    std::size_t lost = 0;
+    std::vector<connect::Hub::Id> members;
+    hub.add(listener.descriptor(), [&] {
+        while (auto accepted = listener.try_accept()) {
+            const std::size_t index = channels.size();
+            channels.push_back(std::move(*accepted));
+            members.push_back(hub.add(channels[index].descriptor(), [&, index] {
+                const Status status = look(channels[index]);
+                if (status == Status::empty) return;
+                EXPECT_EQ(status, Status::peer_lost);
+                hub.remove(members[index]);
+                if (++lost == count) hub.stop();
+            }));
+        }
+        if (channels.size() == count) hub.stop();
+    });
+    ASSERT_EQ(hub.run(Deadline::after(40s)), Status::closed);
+    ASSERT_EQ(channels.size(), count);
+    ASSERT_EQ(child.read_line(), "connected");
+    EXPECT_EQ(lost, 0U);
+    child.kill_and_wait();
+    EXPECT_EQ(hub.run(Deadline::after(40s)), Status::closed);
+    EXPECT_EQ(lost, count);
 }
 
 TEST(ChannelDescriptor, StandsBesideWaits) {

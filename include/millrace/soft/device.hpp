@@ -105,6 +105,12 @@ int destroy_cq(ibv_cq* cq) noexcept;
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);
 void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 
+/// Not of libibverbs: the ends of peers do not make the channel's descriptor readable. For programs
+/// that hear of them otherwise: a peer's life is one file in every channel that watches it, and the
+/// kernel allows a file few ways through nested epolls (500 through two, 100 through three). Before
+/// queue pairs are connected.
+void leave_peers_to_program(ibv_comp_channel* channel) noexcept;
+
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
 /// NULL with EOPNOTSUPP for a queue pair made without `send_ops_flags`. The extended objects are
 /// made by ibv_create_qp_ex and ibv_create_cq_ex, which dispatch through the context.

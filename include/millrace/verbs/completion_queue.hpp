@@ -48,6 +48,10 @@ class CompletionChannel {
     [[nodiscard]] int descriptor() const noexcept { return raw_->fd; }
     /// Takes and acknowledges every waiting event. Returns how many there were. Never blocks.
     int drain() noexcept;
+    /// For programs that hear of their peers' ends otherwise, and have many channels in nested
+    /// epolls: no device need make the descriptor readable for that. Devices that do (the soft one)
+    /// leave it from now on. Before queue pairs are connected.
+    void leave_peers_to_program() noexcept;
     /// Events that drain() and wait() have taken since the channel was made.
     [[nodiscard]] std::uint64_t drained() const noexcept { return drained_; }
     /// Sleeps until an event waits (and takes all) or the time is over. True: there was one.

@@ -57,6 +57,7 @@ struct ControlPath {
     /// 0 where the system's library is older than the call: order is then not guaranteed.
     int (*query_qp_data_in_order)(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
     /// Of the soft device (soft/device.hpp); null for others.
+    void (*leave_peers_to_program)(ibv_comp_channel* channel) noexcept;
     std::shared_ptr<std::byte> (*map_remote)(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
                                              std::size_t length) noexcept;
 };
