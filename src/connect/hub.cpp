@@ -35,6 +35,12 @@ constexpr std::uint64_t bell_id = 0;
 constexpr std::uint64_t timer_id = 1;
 constexpr std::uint64_t first_id = 2;
 
+/// Times beyond the clock's are never.
+[[nodiscard]] Clock::time_point later(std::chrono::nanoseconds delay) noexcept {
+    const auto now = Clock::now();
+    return delay >= Clock::time_point::max() - now ? Clock::time_point::max() : now + delay;
+}
+
 }  // namespace
 
 struct Hub::State {
@@ -101,6 +107,8 @@ struct Hub::State {
             watch(member.descriptor, id);
         }
         members.emplace(id, std::make_shared<Member>(std::move(member)));
+        // The other loop may be about to sleep, without another turn of this one.
+        if (nested.load(std::memory_order_relaxed)) set_alarm();
         return Id{id};
     }
     void drop_timer(const Member& member, std::uint64_t id) noexcept {
@@ -214,7 +222,14 @@ Hub::Hub(const Options& options) : state_{std::make_unique<State>()} {
     state_->watch(state_->timer.get(), timer_id);
 }
 Hub::Hub() : Hub{Options{}} {}
-Hub::~Hub() = default;
+Hub::~Hub() {
+    // What goes with a call may take others back: it finds a hub that is whole, and empty.
+    while (!state_->members.empty() || !state_->posted.empty()) {
+        const auto members = std::exchange(state_->members, {});
+        const auto posted = std::exchange(state_->posted, {});
+        state_->timers.clear();
+    }
+}
 
 Hub::Id Hub::add(int descriptor, Call call) {
     state_->require_owner("add a descriptor to a hub");
@@ -231,6 +246,10 @@ Hub::Id Hub::at(Clock::time_point time, Call call) {
     return state_->insert({.call = std::move(call), .due = time});
 }
 
+Hub::Id Hub::after(std::chrono::nanoseconds delay, Call call) {
+    return at(later(delay), std::move(call));
+}
+
 Hub::Id Hub::every(std::chrono::nanoseconds period, Call call) {
     state_->require_owner("set a timer of a hub");
     if (period.count() <= 0) {
@@ -238,8 +257,7 @@ Hub::Id Hub::every(std::chrono::nanoseconds period, Call call) {
                           fmt::format("every {} ns", period.count()), "a period is longer than 0",
                           "for a call at each turn, post() it again each time"};
     }
-    return state_->insert(
-        {.call = std::move(call), .due = Clock::now() + period, .period = period});
+    return state_->insert({.call = std::move(call), .due = later(period), .period = period});
 }
 
 bool Hub::remove(Id id) noexcept {
@@ -252,7 +270,8 @@ bool Hub::remove(Id id) noexcept {
     } else {
         (void)epoll_ctl(state_->epoll.get(), EPOLL_CTL_DEL, member.descriptor, nullptr);
     }
-    state_->members.erase(found);
+    // What goes with its call may take others back.
+    const auto gone = state_->members.extract(found);
     return true;
 }
 
@@ -277,6 +296,16 @@ std::size_t Hub::turn(std::size_t budget) {
     State& hub = *state_;
     hub.require_owner("turn a hub");
     if (hub.served == hub.taken) hub.take_events(0);
+    // Also behind a call that throws: another loop learns of what is left by the descriptor alone.
+    struct Behind {
+        State& hub;
+        ~Behind() {
+            if (!hub.nested.load(std::memory_order_relaxed)) return;
+            hub.set_alarm();
+            if (hub.has_work()) hub.ring();
+        }
+    };
+    const Behind behind{hub};
     std::size_t calls = 0;
     bool some = true;
     while (some && calls < budget) {
@@ -285,10 +314,6 @@ std::size_t Hub::turn(std::size_t budget) {
         if (hub.serve_posted()) some = true, ++calls;
         if (calls < budget && hub.serve_timer()) some = true, ++calls;
         if (calls < budget && hub.serve_event()) some = true, ++calls;
-    }
-    if (hub.nested.load(std::memory_order_relaxed)) {
-        hub.set_alarm();
-        if (hub.has_work()) hub.ring();
     }
     return calls;
 }

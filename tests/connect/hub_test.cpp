@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <thread>
@@ -270,6 +271,85 @@ TEST(Hub, ServesItsMembersWithinAnotherLoop) {
     for (int i = 0; i < 10; ++i) hub.post([&] { ++calls; });
     (void)hub.turn(3);
     while (calls != 13) ASSERT_NO_FATAL_FAILURE(serve());
+}
+
+TEST(Hub, WithinAnotherLoopTellsOfTimersThatWereSetSince) {
+    Hub hub;
+    const int descriptor = hub.descriptor();
+    int calls = 0;
+    // The outer loop makes other calls, too, and those set timers.
+    hub.after(2ms, [&] { ++calls; });
+    while (calls != 1) {
+        ASSERT_TRUE(becomes_readable(descriptor, 20s));
+        (void)hub.turn();
+    }
+    Hub other;
+    const Hub::Id moved = other.after(2ms, [&] { ++calls; });
+    other.move_to(hub, moved);
+    while (calls != 2) {
+        ASSERT_TRUE(becomes_readable(descriptor, 20s));
+        (void)hub.turn();
+    }
+}
+
+TEST(Hub, WithinAnotherLoopGoesOnBehindACallThatThrows) {
+    Hub hub;
+    const int descriptor = hub.descriptor();
+    int calls = 0;
+    hub.after(2ms, [&] { ++calls; });
+    hub.post([&] { ++calls; });
+    hub.post([] { throw std::runtime_error{"second"}; });
+    hub.post([&] { ++calls; });
+    int thrown = 0;
+    while (calls != 3) {
+        ASSERT_TRUE(becomes_readable(descriptor, 20s)) << calls << " calls, " << thrown;
+        try {
+            (void)hub.turn();
+        } catch (const std::runtime_error&) {
+            ++thrown;
+        }
+    }
+    EXPECT_EQ(thrown, 1);
+}
+
+TEST(Hub, LetsWhatItsCallsHoldTakeLeave) {
+    // As a session does that its calls keep alive, and that takes all of them back when it goes.
+    struct Session {
+        explicit Session(Hub& its) : hub{&its} {}
+        ~Session() {
+            for (const Hub::Id id : ids) hub->remove(id);
+        }
+        Hub* hub;
+        std::vector<Hub::Id> ids;
+    };
+    const auto begin = [](Hub& hub, std::size_t timers) {
+        auto session = std::make_shared<Session>(hub);
+        for (std::size_t i = 0; i < timers; ++i) {
+            session->ids.push_back(hub.after(1h, [session] {}));
+        }
+        hub.post([session] {});
+        return session->ids;
+    };
+    Hub hub;
+    const auto ids = begin(hub, 3);
+    (void)hub.turn();
+    for (const Hub::Id id : ids) EXPECT_TRUE(hub.remove(id));
+    EXPECT_EQ(hub.size(), 0U);
+    // The last of them goes with the hub.
+    const auto dying = std::make_unique<Hub>();
+    for (int i = 0; i < 20; ++i) (void)begin(*dying, 5);
+    EXPECT_EQ(dying->size(), 100U);
+}
+
+TEST(Hub, TakesTimesThatNeverComeForNever) {
+    Hub hub;
+    int calls = 0;
+    hub.after(std::chrono::nanoseconds::max(), [&] { ++calls; });
+    hub.at(Clock::time_point::max(), [&] { ++calls; });
+    hub.every(std::chrono::nanoseconds::max(), [&] { ++calls; });
+    EXPECT_EQ(hub.turn(), 0U);
+    EXPECT_EQ(hub.run(base::Deadline::after(1ms)), Status::timed_out);
+    EXPECT_EQ(calls, 0);
 }
 
 TEST(Hub, AcceptsLinksAndHearsTheirEnd) {

@@ -56,13 +56,12 @@ class Hub {
     Id add(int descriptor, Call call);
     /// Calls `call` once, at that time or soon after.
     Id at(base::Clock::time_point time, Call call);
-    Id after(std::chrono::nanoseconds delay, Call call) {
-        return at(base::Clock::now() + delay, std::move(call));
-    }
+    Id after(std::chrono::nanoseconds delay, Call call);
     /// Calls `call` each `period`, the first time after one. Times that were missed are left out.
     Id every(std::chrono::nanoseconds period, Call call);
     /// It is not called any more, and what it holds is destroyed: at once, or behind the call that
-    /// is under way. False: there is no such thing (any more).
+    /// is under way. False: there is no such thing (any more). As it may not throw, it does not
+    /// look which thread calls it.
     bool remove(Id id) noexcept;
     /// Gives a descriptor or timer and its call to another hub of this thread (which another thread
     /// may adopt() then). Throws Error as add, then it stays here; not_found.
