@@ -328,6 +328,12 @@ base::Error Handshake::error(const Failure& failure) const {
                        failure.cause, failure.remedy};
 }
 
+bool Handshake::is_silent() const noexcept {
+    if (state_->inbox.received() != 0) return false;
+    std::byte word{};
+    return recv(state_->socket.get(), &word, sizeof word, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
 bool Handshake::speaks() noexcept {
     state_->look();
     return !state_->exchanges.empty();

@@ -36,8 +36,8 @@ class Handshake {
     [[nodiscard]] Link take() { return Link{std::move(state_)}; }
     /// Once it is done: true if the peer has begun the first exchange. Looks at the socket.
     [[nodiscard]] bool speaks() noexcept;
-    /// The peer has not said a word.
-    [[nodiscard]] bool is_silent() const noexcept { return state_->inbox.received() == 0; }
+    /// The peer has not said a word, read or unread. Looks at the socket.
+    [[nodiscard]] bool is_silent() const noexcept;
     /// Once it is done: false if the last look found the peer gone, or what it said nonsense.
     [[nodiscard]] bool lives() const noexcept { return state_->peer == PeerState::alive; }
     /// Tells the peer, and returns the error to throw: how far it came before the time was over.

@@ -32,6 +32,8 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds patience = std::chrono::seconds{5};
 /// Between two calls at most so much time passes for those who wait: see Pending.
 constexpr nanoseconds longest_round = std::chrono::milliseconds{100};
+/// Whoever has just come may say its first word before it has to leave for a newcomer.
+constexpr nanoseconds first_word = std::chrono::milliseconds{100};
 
 /// A quarter of the descriptors that the process may have, and not more than a thousand.
 std::size_t most_handshakes() noexcept {
@@ -86,6 +88,7 @@ struct Listener::State {
     void take_new_peers(std::vector<base::Error>& failures);
     void dismiss_late(Wanted wanted, std::vector<base::Error>& failures);
     [[nodiscard]] bool make_place(std::vector<base::Error>& failures);
+    [[nodiscard]] Peers::iterator longest_silent() noexcept;
     /// The first of those that are wanted.
     [[nodiscard]] std::optional<Link> take(Wanted wanted);
     [[nodiscard]] std::optional<Link> try_take(Wanted wanted, nanoseconds limit,
@@ -171,11 +174,19 @@ void Listener::State::set_alarm(bool now) noexcept {
     alarm_is_set = wanted;
 }
 
+/// Of those who had the time for a first word; or pending.end().
+Peers::iterator Listener::State::longest_silent() noexcept {
+    for (auto at = pending.begin(); at != pending.end(); ++at) {
+        if (at->until - patience + first_word > served) break;  // nor had those behind it
+        if (at->handshake.is_silent()) return at;
+    }
+    return pending.end();
+}
+
 /// The peer that has said nothing for longest leaves, if there is no place for another one.
 bool Listener::State::make_place(std::vector<base::Error>& failures) {
     if (peers() < most) return true;
-    const auto silent = std::find_if(pending.begin(), pending.end(),
-                                     [](const Pending& one) { return one.handshake.is_silent(); });
+    const auto silent = longest_silent();
     if (silent == pending.end()) return false;
     forget(*silent);
     failures.push_back(
@@ -186,7 +197,8 @@ bool Listener::State::make_place(std::vector<base::Error>& failures) {
 
 void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
     for (;;) {
-        // When the house is full of those who talk, new peers wait until somebody's time is over.
+        // When the house is full of those who talk, or have just come, new peers wait until one of
+        // them is through, or its time is over.
         if (!make_place(failures)) return watch_newcomers(false);
         Descriptor socket{
             accept4(listening.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
@@ -278,7 +290,7 @@ void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::
         }
     }
     dismiss_late(wanted, failures);
-    if (peers() < most) watch_newcomers(true);
+    if (!takes_new && (peers() < most || longest_silent() != pending.end())) watch_newcomers(true);
     if (newcomers) take_new_peers(failures);
 }
 
@@ -300,6 +312,7 @@ std::optional<Link> Listener::State::try_take(Wanted wanted, nanoseconds limit,
         round(limit, wanted, failures);
         link = take(wanted);
     }
+    if (link.has_value()) watch_newcomers(true);  // its place is free
     for (const base::Error& error : failures) {
         base::log(base::LogLevel::warn, "connect", "{}", error.what());
     }

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include <sys/resource.h>
+
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
 #include "support/readable.hpp"
@@ -115,6 +117,44 @@ TEST(TryAccept, LetsNobodyInTheWayOfWhoComesProperly) {
     Link other = connecting.get();
     EXPECT_EQ(other.peer_now(), PeerState::alive);
     EXPECT_EQ(link->peer_now(), PeerState::alive);
+}
+
+TEST(TryAccept, TellsOfNewcomersBehindAHouseThatWasFull) {
+    // So few descriptors that 16 peers fill the house.
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    rlimit few = before;
+    few.rlim_cur = 64;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+    Listener listener = Listener::listen(fresh_address());
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    // All of them at once, and in no hurry to be the first ones.
+    constexpr std::size_t count = 40;
+    std::vector<std::future<std::string>> crowd;
+    for (std::size_t i = 0; i < count; ++i) {
+        crowd.push_back(std::async(std::launch::async, [&listener] {
+            try {
+                Link link = connect(listener.address(), {}, soon());
+                link.say(bytes("first"));
+                return test::text(link.hear(soon()));
+            } catch (const base::Error& error) {
+                return std::string{error.what()};
+            }
+        }));
+    }
+    // One at a time, as they are ready.
+    std::vector<Link> taken;
+    while (taken.size() != count && becomes_readable(listener.descriptor(), 5s)) {
+        if (std::optional<Link> link = listener.try_accept_speaking()) {
+            link->say(bytes("answer"));
+            taken.push_back(std::move(*link));
+        } else {
+            // A loop with other work: meanwhile each of them says its next word.
+            std::this_thread::sleep_for(20ms);
+        }
+    }
+    EXPECT_EQ(taken.size(), count) << "the descriptor stays quiet beside those who wait";
+    for (auto& one : crowd) EXPECT_EQ(one.get(), "answer");
 }
 
 TEST(TryAccept, DismissesTheSilentInALoopThatOnlyListens) {
