@@ -29,10 +29,10 @@ void ThreadBell::sleep(std::chrono::nanoseconds limit) noexcept {
 }
 
 void ThreadBell::retract() noexcept {
-    // Not asleep any more: rung.
-    const bool rung = asleep_.exchange(0, std::memory_order_seq_cst) == 0;
+    asleep_.store(0, std::memory_order_seq_cst);
     const int descriptor = descriptor_.load(std::memory_order_relaxed);
-    if (descriptor < 0 || !rung) return;
+    if (descriptor < 0) return;
+    // Whether it was rung this time or not: who rang last time may have written since.
     std::uint64_t count = 0;
     (void)!read(descriptor, &count, sizeof count);
     base::count_system_call();
