@@ -199,17 +199,21 @@ void Channel::Core::end_rest() noexcept {
 
 void Channel::Core::rest() noexcept {
     constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
-    waiting_for_room = wants_room;
+    // A wait for room may look here before it sleeps by itself.
+    const bool waits = std::exchange(waiting_for_room, wants_room);
     readiness->rest(
         *sleeper,
         [this] {
             Piece piece;
-            return find_piece(piece, true) != base::Status::empty ||
-                   (wants_room && find_room(wanted_size) != base::Status::full);
+            if (find_piece(piece, true) != base::Status::empty) return true;
+            if (!wants_room || find_room(wanted_size) == base::Status::full) return false;
+            // Told once: who does not want it any more is not called for it again and again.
+            wants_room = false;
+            return true;
         },
         // The peer publishes small progress without a fence: so it is asked now and then.
         wants_room ? slice : connect::Readiness::until_woken);
-    waiting_for_room = false;
+    waiting_for_room = waits;
 }
 
 base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {

@@ -296,6 +296,36 @@ TEST(ChannelDescriptor, OfHundredsToOneProcessAreInOneHubAndTellOfItsDeath) {
     EXPECT_EQ(lost, count);
 }
 
+TEST(ChannelDescriptor, GoesQuietBesideRoomThatNobodyWantsAnyMore) {
+    Pair pair{{.ring_bytes = 1024}};
+    const int descriptor = pair.near->descriptor();
+    for (int round = 0; round < 3; ++round) {
+        std::uint32_t sent = 0;
+        while (pair.near->try_send(message_of(sent, 100)) == Status::ok) ++sent;
+        // What did not fit is dropped. It tells of the room once, and is not called for ever.
+        std::uint32_t taken = 0;
+        const Deadline deadline = Deadline::after(40s);
+        while (taken != sent && !deadline.expired()) {
+            if (look(*pair.far) == Status::ok) ++taken;
+        }
+        ASSERT_EQ(taken, sent);
+        EXPECT_TRUE(becomes_readable(descriptor, patience));
+        ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
+    }
+}
+
+TEST(ChannelDescriptor, DoesNotKeepAWaitForRoomFromSleeping) {
+    Pair pair{{.ring_bytes = 1024}};
+    (void)pair.near->descriptor();
+    ASSERT_EQ(pair.far->try_send(message_of(1, 100)), Status::ok);
+    while (pair.near->try_send(message_of(2, 100)) == Status::ok) {
+    }
+    // The message that waits here unread is no news to who waits for room.
+    const std::uint64_t before = pair.near->stats().sleeps;
+    EXPECT_EQ(pair.near->send(message_of(2, 100), Deadline::after(200ms)), Status::timed_out);
+    EXPECT_GT(pair.near->stats().sleeps, before);
+}
+
 TEST(ChannelDescriptor, StandsBesideWaits) {
     Pair pair{{}};
     const int descriptor = pair.near->descriptor();
