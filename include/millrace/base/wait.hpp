@@ -75,9 +75,7 @@ class StandingParker : public Parker {
     virtual void woken(Rest from) = 0;
     /// How long to nap: 20 µs, and with each nap behind another twice as long, up to 1 ms.
     [[nodiscard]] std::chrono::nanoseconds next_nap() noexcept;
-
-  protected:
-    /// Behind a nap comes the shortest again.
+    /// Behind a sleep: the next nap is the shortest again.
     void end_naps() noexcept { nap_ = std::chrono::nanoseconds::zero(); }
 
   private:

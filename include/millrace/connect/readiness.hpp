@@ -53,7 +53,10 @@ class Readiness {
         switch (rest_) {
             case Rest::look: wake_in(std::chrono::nanoseconds{0}); break;
             case Rest::nap: wake_in(parker.next_nap()); break;
-            case Rest::sleep: wake_in(limit); break;
+            case Rest::sleep:
+                parker.end_naps();
+                wake_in(limit);
+                break;
         }
     }
     /// Takes the announcement back, if one stands, before a look or a wait of another kind. Behind
