@@ -200,7 +200,7 @@ void Channel::Core::end_rest() noexcept {
 void Channel::Core::rest() noexcept {
     constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
     // A wait for room may look here before it sleeps by itself.
-    const bool waits = std::exchange(waiting_for_room, wants_room);
+    const bool waits = std::exchange(waiting_for_room, false);
     readiness->rest(
         *sleeper,
         [this] {
@@ -293,10 +293,12 @@ base::Status Channel::Core::end_receiving(Piece& piece) noexcept {
 bool Channel::Core::is_news(std::uint64_t word) noexcept {
     const Progress peer = Progress::unpack(word);
     const bool more_to_read = Progress::ahead(peer.sent, Progress::units(reader.position())) > 0;
+    const bool more_room = Progress::ahead(peer.consumed, Progress::units(consumed.value())) > 0;
+    // A program's own loop waits for the one and the other.
+    if (readiness != nullptr && wants_room) return more_to_read || more_room;
     if (!waiting_for_room) return more_to_read;
     // Messages that wait here unread are no news to who waits for room.
-    return Progress::ahead(peer.consumed, Progress::units(consumed.value())) > 0 ||
-           (more_to_read && !reader.arriving());
+    return more_room || (more_to_read && !reader.arriving());
 }
 
 }  // namespace millrace::message
