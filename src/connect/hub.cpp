@@ -22,6 +22,7 @@
 
 #include "descriptor.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "nesting.hpp"
 
 namespace millrace::connect {
 
@@ -94,6 +95,11 @@ struct Hub::State {
                 error == EEXIST ? std::string{"it is in this hub already"}
                                 : base::describe_errno(error),
                 "add sockets, pipes and what descriptor() of an end gives, each once"};
+        }
+        if (error == EINVAL) {
+            throw base::Error{base::ErrorCode::resource_exhausted, "add a descriptor to a hub",
+                              fmt::format("descriptor {}", descriptor), nested_too_often,
+                              remedy_for_nesting};
         }
         base::throw_errno(error, "add a descriptor to a hub",
                           fmt::format("descriptor {}", descriptor),

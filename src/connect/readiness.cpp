@@ -9,6 +9,7 @@
 
 #include "descriptor.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "nesting.hpp"
 
 namespace millrace::connect {
 
@@ -19,9 +20,15 @@ struct Readiness::State {
     void watch(int descriptor) const {
         epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
         if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &event) != 0) {
-            base::throw_errno(errno, "make a descriptor for the program's loop",
+            const int error = errno;
+            if (error == EINVAL) {
+                throw base::Error{
+                    base::ErrorCode::resource_exhausted, "make a descriptor for the program's loop",
+                    "an epoll of a connection's events", nested_too_often, remedy_for_nesting};
+            }
+            base::throw_errno(error, "make a descriptor for the program's loop",
                               "an epoll of a connection's events",
-                              "raise the limit of open files (ulimit -n)");
+                              "raise fs.epoll.max_user_watches (sysctl)");
         }
     }
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -210,6 +211,26 @@ TEST(Hub, RefusesWhatCannotBeWaitedFor) {
     EXPECT_EQ(test::error_of([&] { hub.every(0ns, [] {}); }).code(),
               base::ErrorCode::invalid_argument);
     EXPECT_EQ(hub.size(), 1U);
+}
+
+TEST(Hub, SaysSoWhereTheKernelEndsNesting) {
+    // As connections to one peer are, whose end is an event for each of them.
+    Lamp lamp;
+    Hub hub;
+    std::vector<int> epolls;
+    const auto around = [&](int descriptor) {
+        epolls.push_back(epoll_create1(EPOLL_CLOEXEC));
+        epoll_event event{.events = EPOLLIN, .data = {}};
+        EXPECT_EQ(epoll_ctl(epolls.back(), EPOLL_CTL_ADD, descriptor, &event), 0);
+        return epolls.back();
+    };
+    const base::Error error = test::error_of([&] {
+        for (int i = 0; i < 110; ++i) hub.add(around(around(lamp.descriptor())), [] {});
+    });
+    for (const int epoll : epolls) close(epoll);
+    EXPECT_EQ(hub.size(), 100U);
+    EXPECT_EQ(error.code(), base::ErrorCode::resource_exhausted);
+    EXPECT_THAT(error.what(), testing::HasSubstr("keep at most 100 connections"));
 }
 
 TEST(Hub, MovesItsMembersToAnother) {
