@@ -110,6 +110,47 @@ template <class Call>
     return false;
 }
 
+/// Nobody is called again and again for nothing: behind some items, and beside a full ring.
+void makes_no_work_while_quiet(ring::Design design, Options asked) {
+    // Longer than any nap, and shorter than what a producer asks again after.
+    constexpr std::chrono::milliseconds window{15};
+    const auto sleeps_at_last = [window](int descriptor, auto&& call) {
+        const Deadline deadline = Deadline::after(5s);
+        do {
+            call();
+            if (!becomes_readable(descriptor, window)) return true;
+        } while (!deadline.expired());
+        return false;
+    };
+    asked.capacity = 4;
+    Ends ends{design, asked};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    const int consumers = ends.consumer->descriptor();
+    const int producers = ends.producer->descriptor();
+    std::uint64_t put = 0;
+    std::uint64_t taken = 0;
+    Numbered item;
+    for (int round = 0; round < 2; ++round) {
+        // Each time another part of a batch.
+        for (int i = 0; i < 3 + round; ++i) {
+            if (ends.producer->try_enqueue(Kind<Numbered>::make(put)) == Status::ok) ++put;
+        }
+        const Deadline deadline = Deadline::after(20s);
+        while (taken != put && !deadline.expired()) {
+            (void)ends.producer->flush(Deadline::now());
+            const Status status = ends.consumer->try_dequeue(item);
+            if (status == Status::ok) ++taken;
+        }
+        ASSERT_EQ(taken, put);
+        EXPECT_TRUE(sleeps_at_last(
+            consumers, [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }))
+            << "an empty consumer, round " << round;
+    }
+    EXPECT_TRUE(sleeps_at_last(producers, [&] {
+        (void)ends.producer->try_enqueue(Kind<Numbered>::make(put));
+    })) << "a full producer";
+}
+
 TEST_P(EveryDesignsDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
     carries_all(GetParam(), 1500, {}, 1000);
@@ -186,6 +227,19 @@ TEST_P(EveryWaysDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
             {.batch = design.batching == ring::Batching::none ? std::optional<std::uint32_t>{}
                                                               : std::optional<std::uint32_t>{2}},
             1000);
+    });
+}
+
+TEST_P(EveryDesignsDescriptor, QuietEndsMakeNoWork) {
+    if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
+    makes_no_work_while_quiet(GetParam(), {});
+}
+
+TEST_P(EveryWaysDescriptor, QuietEndsMakeNoWork) {
+    at_every_point([](ring::Design design) {
+        makes_no_work_while_quiet(design, {.batch = design.batching == ring::Batching::none
+                                                        ? std::optional<std::uint32_t>{}
+                                                        : std::optional<std::uint32_t>{2}});
     });
 }
 
