@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "descriptor.hpp"
+#include "millrace/base/clock.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
 
@@ -33,7 +34,8 @@ struct Readiness::State {
     }
 };
 
-Readiness::Readiness(std::span<const int> sources) : state_{std::make_unique<State>()} {
+Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin)
+    : state_{std::make_unique<State>()}, spin_ticks_{base::ticks_in(spin)} {
     if (!state_->epoll.valid() || !state_->timer.valid()) {
         base::throw_errno(errno, "make a descriptor for the program's loop", "epoll and timer",
                           "raise the limit of open files (ulimit -n)");
@@ -47,6 +49,17 @@ Readiness::Readiness(std::span<const int> sources) : state_{std::make_unique<Sta
 Readiness::~Readiness() = default;
 
 int Readiness::descriptor() const noexcept { return state_->epoll.get(); }
+
+bool Readiness::stays_awake(std::uint64_t progress) noexcept {
+    const std::uint64_t now = base::ticks();
+    if (progress != progress_) {
+        progress_ = progress;
+        awake_since_ = now;
+    }
+    if (now - awake_since_ >= spin_ticks_) return false;
+    wake();
+    return true;
+}
 
 void Readiness::wake_in(std::chrono::nanoseconds delay) noexcept {
     // A timer that is due stays due until it is set again.

@@ -279,7 +279,8 @@ base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
 int Channel::descriptor() {
     Core& core = *core_;
     if (core.readiness == nullptr) {
-        core.readiness = std::make_unique<connect::Readiness>(core.link.news());
+        core.readiness =
+            std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
     }
     return core.readiness->descriptor();
 }

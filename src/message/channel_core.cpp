@@ -33,7 +33,7 @@ base::Status Channel::Core::make_room(std::size_t size) noexcept {
     wants_room = status == base::Status::full;
     wanted_size = size;
     if (wants_room) {
-        rest();
+        if (!readiness->stays_awake(activity())) rest();
     } else {
         readiness->wake();
     }
@@ -184,7 +184,7 @@ base::Status Channel::Core::found_none(Piece& piece) noexcept {
     end_rest();
     const base::Status status = find_piece(piece, true);
     if (status == base::Status::empty) {
-        rest();
+        if (!readiness->stays_awake(activity())) rest();
     } else {
         readiness->wake();
     }

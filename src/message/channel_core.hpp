@@ -260,6 +260,10 @@ struct Channel::Core {
     /// room if that is wanted.
     [[gnu::cold]] void rest() noexcept;
     void end_rest() noexcept;
+    /// Another number, once something was sent or received.
+    [[nodiscard]] std::uint64_t activity() const noexcept {
+        return writer.position() + reader.position();
+    }
 
     /// `bytes`: of payload.
     void release(std::size_t bytes, bool last) noexcept {

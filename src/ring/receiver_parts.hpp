@@ -249,8 +249,10 @@ Status Receiver<D>::look() noexcept {
 
 template <Design D>
     requires(check_design<D>())
-int Receiver<D>::descriptor() {
-    if (readiness_ == nullptr) readiness_ = std::make_unique<connect::Readiness>(link_.news());
+int Receiver<D>::descriptor(std::chrono::nanoseconds spin) {
+    if (readiness_ == nullptr) {
+        readiness_ = std::make_unique<connect::Readiness>(link_.news(), spin);
+    }
     return readiness_->descriptor();
 }
 
@@ -273,7 +275,7 @@ Status Receiver<D>::rest() noexcept {
     const Status status = look();
     if (status != Status::empty || joined != (join_ == nullptr)) {
         readiness_->wake();
-    } else {
+    } else if (!readiness_->stays_awake(consumed_)) {
         readiness_->rest(parker(), [this, joined] {
             return has_front() || look() != Status::empty || joined != (join_ == nullptr);
         });

@@ -137,6 +137,7 @@ Status Sender<D>::make_room(std::uint64_t bytes) noexcept {
     if (status == Status::full) ++full_returns_;
     if (readiness_ != nullptr) [[unlikely]] {
         if (status == Status::full) {
+            if (readiness_->stays_awake(produced_)) return status;
             rest([&] { return find_room(bytes) != Status::full; });
         } else {
             readiness_->wake();
@@ -187,11 +188,12 @@ Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
 
 template <Design D>
     requires(check_design<D>())
-int Sender<D>::descriptor() {
-    if (readiness_ == nullptr) {
-        const std::array<int, 1> bell{moved_ != nullptr ? moved_->descriptor() : -1};
-        readiness_ = moved_ != nullptr ? std::make_unique<connect::Readiness>(bell)
-                                       : std::make_unique<connect::Readiness>(link_.news());
+int Sender<D>::descriptor(std::chrono::nanoseconds spin) {
+    if (readiness_ == nullptr && moved_ != nullptr) {
+        const std::array<int, 1> bell{moved_->descriptor()};
+        readiness_ = std::make_unique<connect::Readiness>(bell, spin);
+    } else if (readiness_ == nullptr) {
+        readiness_ = std::make_unique<connect::Readiness>(link_.news(), spin);
     }
     return readiness_->descriptor();
 }

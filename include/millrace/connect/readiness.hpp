@@ -3,17 +3,17 @@
 // found nothing, and by then whoever makes progress has been asked to raise an event. Used by the
 // ends of floor 5, whose `descriptor()` it is; docs/loops.md.
 //
-//   state      the descriptor is            entered by
-//   awake      readable                     making it; news that a look behind the announcement
-//   found asleep     readable by news             an announcement, and a look behind it that found
-//   nothing napping    readable by a clock, too     the same, where nothing announces what is
-//   awaited
+//   awake      readable: it was just made, or something went on lately, or was found behind an
+//              announcement
+//   asleep     readable by news: announced, and a look behind that found nothing
+//   napping    readable by a clock, too: the same, where nothing announces what is awaited
 //
 // It is what base::wait_until does with a parker, cut in two: the announcement stands while the
 // program is elsewhere, and the next call that finds nothing takes it back and makes a new one.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -25,9 +25,10 @@ namespace millrace::connect {
 /// One thread at a time: that of the end it belongs to. Nothing but making it throws or allocates.
 class Readiness {
   public:
-    /// `sources`: what becomes readable when the parker's events come; they must outlive it. Awake.
-    /// Throws Error (resource_exhausted): no more descriptors.
-    explicit Readiness(std::span<const int> sources);
+    /// `sources`: what becomes readable when the parker's events come; they must outlive it.
+    /// `spin`: how long it stays awake behind the last that went on. Awake. Throws Error
+    /// (resource_exhausted): no more descriptors.
+    Readiness(std::span<const int> sources, std::chrono::nanoseconds spin);
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
     ~Readiness();
@@ -68,6 +69,10 @@ class Readiness {
         parker.retract();
         rest_ = Rest::look;
     }
+    /// Nothing was found. True: something has gone on lately (then `progress` is another number),
+    /// and more may follow at once: the descriptor stays readable for a while, as a wait spins
+    /// before it sleeps. Asked behind end().
+    [[nodiscard]] bool stays_awake(std::uint64_t progress) noexcept;
     /// From now on the descriptor is readable.
     void wake() noexcept { wake_in(std::chrono::nanoseconds{0}); }
 
@@ -81,6 +86,9 @@ class Readiness {
     std::chrono::nanoseconds clock_{0};  ///< what the timer is set to; until_woken: to nothing
     Rest rest_ = Rest::look;
     bool announced_ = false;
+    std::uint64_t progress_ = 0;
+    std::uint64_t spin_ticks_;
+    std::uint64_t awake_since_ = 0;
 };
 
 }  // namespace millrace::connect

@@ -41,10 +41,10 @@ class ConsumerEnd {
         show();
     }
     /// For a program's own loop (poll, epoll, asio …): readable means that a try_ call may find an
-    /// item, or the end. It stays readable until one has answered `empty`. From the first call on,
-    /// each `empty` asks the producer for a wake-up at once. Lives as long as this end. Throws
-    /// Error (resource_exhausted). docs/loops.md.
-    [[nodiscard]] int descriptor() { return receiver_->descriptor(); }
+    /// item, or the end. It stays readable until one has answered `empty`, and for
+    /// Options::wait.spin behind the last item: then an `empty` asks the producer for a wake-up.
+    /// Lives as long as this end. Throws Error (resource_exhausted). docs/loops.md.
+    [[nodiscard]] int descriptor() { return receiver_->descriptor(options_.wait.spin); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }
     [[nodiscard]] ConsumerStats stats() {

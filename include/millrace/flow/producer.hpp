@@ -59,7 +59,7 @@ class ProducerEnd {
     /// that there may be room, or that a flush may go on. It stays readable until a try_ call has
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
     /// long as this end. Throws Error (resource_exhausted). docs/loops.md.
-    [[nodiscard]] int descriptor() { return sender_->descriptor(); }
+    [[nodiscard]] int descriptor() { return sender_->descriptor(options_.wait.spin); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
     [[nodiscard]] ProducerStats stats() {

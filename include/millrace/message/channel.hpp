@@ -151,8 +151,9 @@ class Channel {
     /// For a program's own loop (poll, epoll, asio …): readable means that there may be a message,
     /// or the end; and, behind a `full`, room. It stays readable until receiving has answered
     /// `empty`: a program that only sends has to receive, too, to learn of the end. From the first
-    /// call on, each `empty` and `full` asks the peer for a wake-up at once. Lives as long as the
-    /// channel. Throws Error (resource_exhausted). docs/loops.md.
+    /// call on, an `empty` or `full` asks the peer for a wake-up, ChannelOptions::wait.spin behind
+    /// the last message either way. Lives as long as the channel. Throws Error
+    /// (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor();
 
     [[nodiscard]] ChannelStats stats() const;

@@ -198,8 +198,8 @@ class Receiver {
         return status;
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls
-    /// asleep at once. Throws Error (resource_exhausted).
-    [[nodiscard]] int descriptor();
+    /// asleep `spin` behind the last item. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
     /// Takes no more: the producer is told, whatever is left in the ring is lost.
     void close() noexcept;
 

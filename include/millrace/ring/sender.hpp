@@ -192,9 +192,9 @@ class Sender {
         return status;
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, a reserve()
-    /// that says full, and a flush that was not given the time it takes, fall asleep at once.
-    /// Throws Error (resource_exhausted).
-    [[nodiscard]] int descriptor();
+    /// that says full, `spin` behind the last item, and a flush that was not given the time it
+    /// takes, fall asleep. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor(std::chrono::nanoseconds spin);
     /// Sends what is stranded, and waits until everything is in the peer's ring. `ok`,
     /// `timed_out`, `cancelled`, `closed`, `peer_lost`.
     base::Status flush(const base::Deadline& deadline, const base::WaitPolicy& policy);
