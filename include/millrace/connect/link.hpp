@@ -178,8 +178,8 @@ class Listener {
     /// As accept and accept_speaking, but never blocks: none, if there is no such peer yet.
     /// Handshakes go on within the calls, any number side by side; a peer that is silent, slow or
     /// hostile costs itself only. When a quarter of the descriptors that the process may have (at
-    /// most 1,024) are taken by peers on their way in, those that have said nothing leave for
-    /// newcomers. Throws Error (resource_exhausted).
+    /// most 1,024) are taken by peers on their way in, those that have said nothing for 0.1 s
+    /// leave for newcomers. Throws Error (resource_exhausted).
     [[nodiscard]] std::optional<Link> try_accept();
     [[nodiscard]] std::optional<Link> try_accept_speaking();
     /// For a program's own loop: readable means that try_accept has something to do, be it that a
