@@ -25,7 +25,7 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
     base::Status status = attempt();
     if (status != again) return status;
     core.end_rest();
-    auto held = std::exchange(core.readiness, nullptr);  // attempts leave sleeping to the wait
+    const connect::HeldReadiness held{core.readiness};
     const base::Status waited = base::wait_until(
         [&] {
             status = attempt();
@@ -33,8 +33,6 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
         },
         deadline, core.options.wait, *core.sleeper);
     core.falls_asleep = false;
-    if (held != nullptr) held->wake();
-    core.readiness = std::move(held);
     return waited == base::Status::ok ? status : waited;
 }
 

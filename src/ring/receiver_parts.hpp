@@ -276,9 +276,12 @@ Status Receiver<D>::rest() noexcept {
     if (status != Status::empty || joined != (join_ == nullptr)) {
         readiness_->wake();
     } else if (!readiness_->stays_awake(consumed_)) {
-        readiness_->rest(parker(), [this, joined] {
-            return has_front() || look() != Status::empty || joined != (join_ == nullptr);
-        });
+        readiness_->rest(
+            parker(),
+            [this, joined] {
+                return has_front() || look() != Status::empty || joined != (join_ == nullptr);
+            },
+            joined ? connect::Readiness::until_woken : detail::Join::slice);
     }
     return status;
 }

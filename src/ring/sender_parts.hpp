@@ -205,7 +205,10 @@ void Sender<D>::rest(Ready&& ready) noexcept {
     // A consumer that publishes its progress without a fence may be missed: so now and then it is
     // asked again, as between the slices of a wait.
     constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
-    readiness_->rest(parker(), ready, slice);
+    const bool joined = join_ == nullptr;
+    // A join changes the parker: then there is news in any case.
+    readiness_->rest(
+        parker(), [&] { return ready() || joined != (join_ == nullptr); }, slice);
 }
 
 template <Design D>

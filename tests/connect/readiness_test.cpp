@@ -27,7 +27,7 @@ class Told final : public base::StandingParker {
 
 TEST(Readiness, NapsForShortAgainBehindASleep) {
     Told parker;
-    Readiness readiness{{}};
+    Readiness readiness{{}, std::chrono::nanoseconds{0}};
     const auto nothing = [] { return false; };
     for (int round = 0; round < 3; ++round) {
         parker.rest = Told::Rest::nap;

@@ -213,7 +213,9 @@ TEST(HubUnderFire, ServesTheOthersWhileSomeAreKilledStoppedAndReplaced) {
             }
             at->second.resume();
             const auto exit = at->second.wait();
-            if (!killed.contains(at->first)) EXPECT_TRUE(exit.success()) << at->first << exit;
+            if (!killed.contains(at->first)) {
+                EXPECT_TRUE(exit.success()) << at->first << exit;
+            }
             stopped.erase(at->first);
             at = clients.erase(at);
         }

@@ -163,6 +163,23 @@ TEST(FlowAccepting, HoldsNobodyUpForAPeerThatStopsInItsSetup) {
     EXPECT_NE(first->explain().find("failure"), std::string::npos) << first->explain();
 }
 
+TEST(FlowAccepting, GivesUpAPeerThatSaysNoMoreInItsSetup) {
+    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Silent silent{listener.address().to_string()};
+    auto end = accept_in_loop(listener, [&] { return Numbers::try_accept(listener); });
+    ASSERT_TRUE(end.has_value());
+    silent.join();
+    const Deadline deadline = Deadline::after(60s);
+    Status status = Status::full;
+    while (status == Status::full && !deadline.expired()) {
+        ASSERT_TRUE(becomes_readable(end->descriptor(), patience));
+        status = end->try_enqueue(1);
+    }
+    EXPECT_EQ(status, Status::peer_lost);
+    EXPECT_NE(end->explain().find("did not say where its memory is for 5 s"), std::string::npos)
+        << end->explain();
+}
+
 TEST(FlowAccepting, TriesAreEmptyHandedUntilSomebodyComes) {
     Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
     EXPECT_FALSE(is_readable(listener.descriptor()));

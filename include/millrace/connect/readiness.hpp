@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
@@ -89,6 +90,24 @@ class Readiness {
     std::uint64_t progress_ = 0;
     std::uint64_t spin_ticks_;
     std::uint64_t awake_since_ = 0;
+};
+
+/// Takes an end's Readiness, whose announcement has ended, out of its hands for as long as the end
+/// waits otherwise: looks within the wait leave sleeping to it. Then the descriptor is awake.
+class HeldReadiness {
+  public:
+    explicit HeldReadiness(std::unique_ptr<Readiness>& place) noexcept
+        : place_{&place}, held_{std::move(place)} {}
+    HeldReadiness(const HeldReadiness&) = delete;
+    HeldReadiness& operator=(const HeldReadiness&) = delete;
+    ~HeldReadiness() {
+        if (held_ != nullptr) held_->wake();
+        *place_ = std::move(held_);
+    }
+
+  private:
+    std::unique_ptr<Readiness>* place_;
+    std::unique_ptr<Readiness> held_;
 };
 
 }  // namespace millrace::connect

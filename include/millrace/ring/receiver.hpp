@@ -181,9 +181,8 @@ class Receiver {
     template <class Ready>
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
-        // Looks within the wait leave sleeping to it.
-        auto held = std::exchange(readiness_, nullptr);
-        if (held != nullptr) held->end(parker());
+        if (readiness_ != nullptr) readiness_->end(parker());
+        const connect::HeldReadiness held{readiness_};
         base::Status status = base::Status::ok;
         if (join_ != nullptr) {
             connect::LinkParker parker_of_word{link_};
@@ -193,8 +192,6 @@ class Receiver {
         if (status == base::Status::ok) {
             status = base::wait_until(ready, deadline, policy, parker());
         }
-        if (held != nullptr) held->wake();
-        readiness_ = std::move(held);
         return status;
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, idle() falls

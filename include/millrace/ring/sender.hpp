@@ -176,7 +176,7 @@ class Sender {
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
         end_rest();
-        auto held = std::exchange(readiness_, nullptr);  // tries leave sleeping to the wait
+        const connect::HeldReadiness held{readiness_};
         base::Status status = base::Status::ok;
         if (join_ != nullptr) {
             connect::LinkParker parker_of_word{link_};
@@ -187,8 +187,6 @@ class Sender {
             status = base::wait_until(ready, deadline, policy, parker());
         }
         if (moved_ == nullptr) out_.awake();
-        if (held != nullptr) held->wake();
-        readiness_ = std::move(held);
         return status;
     }
     /// For a program's own loop: see connect/readiness.hpp. From the first call on, a reserve()

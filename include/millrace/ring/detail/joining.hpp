@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
@@ -38,7 +39,10 @@ class Join {
     Join(connect::Link& link, Design asked_design, const RingOptions& asked)
         : design{asked_design}, options{asked}, link_{&link}, parker_{link} {}
 
-    /// Never throws: `empty`, or what ends it, of which failure() tells.
+    /// How often who sleeps elsewhere is to look, so that a peer that says no more is given up.
+    static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{100};
+    /// Never throws: `empty`, or what ends it, of which failure() tells: 5 s of looks, too, as a
+    /// listener gives (the time runs while somebody looks).
     [[nodiscard]] base::Status look(std::optional<Places>& theirs) noexcept;
     void fail(const base::Error& error) noexcept;
 
@@ -56,6 +60,8 @@ class Join {
     connect::LinkParker parker_;
     base::Status ended_ = base::Status::ok;
     std::string failure_;
+    std::chrono::nanoseconds left_{std::chrono::seconds{5}};
+    base::Clock::time_point last_look_ = base::Clock::now();
 };
 
 }  // namespace detail
