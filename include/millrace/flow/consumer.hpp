@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
