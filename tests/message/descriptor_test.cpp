@@ -161,7 +161,7 @@ TEST_P(TalkingChannels, BothSidesTalkAtOnce) {
 TEST(ChannelDescriptor, GoesQuietAndWakes) {
     Pair pair{{}};
     const int descriptor = pair.near->descriptor();
-    EXPECT_TRUE(is_readable(descriptor)) << "nobody has looked yet";
+    EXPECT_TRUE(becomes_readable(descriptor, patience)) << "nobody has looked yet";
     for (int round = 0; round < 3; ++round) {
         ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
         ASSERT_EQ(pair.far->try_send(message_of(1, 100)), Status::ok);
@@ -192,7 +192,7 @@ TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
             status = look(*pair.near);
         }
         EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
-        EXPECT_TRUE(is_readable(descriptor));
+        EXPECT_TRUE(becomes_readable(descriptor, patience));
     }
 }
 
@@ -332,7 +332,8 @@ TEST(ChannelDescriptor, StandsBesideWaits) {
     ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
     std::vector<std::byte> bytes;
     EXPECT_EQ(pair.near->receive(bytes, Deadline::after(1ms)), Status::timed_out);
-    EXPECT_TRUE(is_readable(descriptor)) << "whoever waited otherwise may have missed something";
+    EXPECT_TRUE(becomes_readable(descriptor, patience))
+        << "whoever waited otherwise may have missed something";
     ASSERT_EQ(pair.far->try_send(message_of(5, 100)), Status::ok);
     ASSERT_EQ(pair.near->receive(bytes, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(bytes, message_of(5, 100));
