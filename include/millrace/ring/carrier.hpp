@@ -6,8 +6,8 @@
 // release store, and credit is another. Nothing is posted, and nothing has to complete. Everything
 // else is as ever: marks, counters, announcements of sleep, events, close.
 //
-// Memory that is stored to serves one connection only: each ring and each page is a file of its own
-// (verbs::Buffer), which no other registration uses, and whose pages live until its owner and
+// Memory that is stored to serves one connection only: its rings and pages lie in files of its own
+// (verbs::Buffer), which no other registration uses, and whose pages live until their owner and
 // everybody who has mapped it have let go. So a late store of a peer that was given up, or whose
 // other end is gone already, hits memory that nobody reads any more.
 #pragma once
