@@ -226,11 +226,10 @@ Bar one_figure(std::string name, double limit, std::string unit, std::function<d
             }};
 }
 
-const BarRegistration descriptors{
-    one_figure("descriptors of one more idle channel among channels in a loop", 3, "",
-               [] { return use_of_one(&Use::descriptors); })};
+const BarRegistration descriptors{one_figure("descriptors of one more idle channel in a loop", 3,
+                                             "", [] { return use_of_one(&Use::descriptors); })};
 const BarRegistration memory{
-    one_figure("memory of one more idle channel among channels, ring of 4 KiB", 20, "KiB",
+    one_figure("memory of one more idle channel, its ring of 4 KiB included", 20, "KiB",
                [] { return use_of_one(&Use::kibibytes); })};
 const BarRegistration joins{
     one_figure("2,048 channels joining one after the other", 5, "s", seconds_of_joins)};

@@ -23,6 +23,7 @@
 #include "descriptor.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
+#include "timer.hpp"
 
 namespace millrace::connect {
 
@@ -155,15 +156,7 @@ struct Hub::State {
     void set_alarm() noexcept {
         const auto next = timers.empty() ? Clock::time_point::max() : timers.begin()->first;
         if (next == alarm) return;
-        itimerspec time{};
-        if (next != Clock::time_point::max()) {
-            const auto left = std::max<std::chrono::nanoseconds>(next - Clock::now(),
-                                                                 std::chrono::nanoseconds{1});
-            time.it_value.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
-            time.it_value.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
-        }
-        timerfd_settime(timer.get(), 0, &time, nullptr);
-        base::count_system_call();
+        set_timer(timer.get(), next == Clock::time_point::max() ? no_alarm : next - Clock::now());
         alarm = next;
     }
     void make(const std::shared_ptr<Member>& member) {

@@ -21,6 +21,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "sockets.hpp"
+#include "timer.hpp"
 #include "waiting.hpp"
 
 namespace millrace::connect {
@@ -168,9 +169,7 @@ void Listener::State::watch(int operation, int descriptor, std::uint32_t events,
 void Listener::State::set_alarm(bool now) noexcept {
     const bool wanted = now || !pending.empty() || !connected.empty();
     if (!wanted && !alarm_is_set) return;
-    itimerspec time{};
-    if (wanted) time.it_value.tv_nsec = now ? 1 : longest_round.count();
-    timerfd_settime(timer.get(), 0, &time, nullptr);
+    set_timer(timer.get(), !wanted ? no_alarm : now ? nanoseconds{0} : longest_round);
     alarm_is_set = wanted;
 }
 
@@ -276,8 +275,10 @@ void Listener::State::dismiss_late(Wanted wanted, std::vector<base::Error>& fail
 }
 
 void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures) {
-    pollfd readable{.fd = epoll.get(), .events = POLLIN, .revents = 0};
-    (void)poll_for({&readable, 1}, limit);
+    if (limit.count() > 0) {
+        pollfd readable{.fd = epoll.get(), .events = POLLIN, .revents = 0};
+        (void)poll_for({&readable, 1}, limit);
+    }
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll.get(), events.data(), events.size(), 0);
     bool newcomers = false;

@@ -4,15 +4,16 @@
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "descriptor.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
+#include "timer.hpp"
 
 namespace millrace::connect {
+
+static_assert(Readiness::until_woken == no_alarm);
 
 struct Readiness::State {
     Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
@@ -64,14 +65,7 @@ bool Readiness::stays_awake(std::uint64_t progress) noexcept {
 void Readiness::wake_in(std::chrono::nanoseconds delay) noexcept {
     // A timer that is due stays due until it is set again.
     if (delay == clock_ && (delay.count() == 0 || delay == until_woken)) return;
-    itimerspec time{};
-    if (delay != until_woken) {
-        const auto left = std::max(delay, std::chrono::nanoseconds{1});
-        time.it_value.tv_sec = static_cast<time_t>(left.count() / 1'000'000'000);
-        time.it_value.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
-    }
-    timerfd_settime(state_->timer.get(), 0, &time, nullptr);
-    base::count_system_call();
+    set_timer(state_->timer.get(), delay);
     clock_ = delay;
 }
 

@@ -20,6 +20,7 @@ namespace millrace::connect {
 namespace {
 
 using namespace std::chrono_literals;
+using millrace::test::accept_in_loop;
 using millrace::test::becomes_readable;
 using millrace::test::is_readable;
 using test::bytes;
@@ -27,14 +28,6 @@ using test::fresh_address;
 using test::soon;
 using test::Stranger;
 
-/// As a loop: calls whenever the descriptor is readable.
-template <class Accept>
-std::optional<Link> accept_in_loop(Listener& listener, Accept&& accept) {
-    while (becomes_readable(listener.descriptor(), 20s)) {
-        if (std::optional<Link> link = accept()) return link;
-    }
-    return std::nullopt;
-}
 std::optional<Link> accept_in_loop(Listener& listener) {
     return accept_in_loop(listener, [&] { return listener.try_accept(); });
 }

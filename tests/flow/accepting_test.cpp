@@ -21,6 +21,7 @@ namespace millrace::flow {
 namespace {
 
 using namespace test;
+using millrace::test::accept_in_loop;
 using millrace::test::becomes_readable;
 using millrace::test::is_readable;
 
@@ -29,15 +30,6 @@ constexpr std::chrono::milliseconds patience{20'000};
 class EveryDesignsListener : public EveryDesign {};
 INSTANTIATE_TEST_SUITE_P(Points, EveryDesignsListener, testing::ValuesIn(every_design()),
                          [](const auto& point) { return name_of_point(point.param); });
-
-/// As a loop: calls whenever the descriptor is readable.
-template <class Accept>
-auto accept_in_loop(Listener& listener, Accept&& accept) -> decltype(accept()) {
-    for (;;) {
-        if (!becomes_readable(listener.descriptor(), patience)) return std::nullopt;
-        if (auto end = accept()) return end;
-    }
-}
 
 TEST_P(EveryDesignsListener, GivesConsumersWithoutWaiting) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";

@@ -17,6 +17,7 @@ namespace {
 
 using namespace test;
 using millrace::test::becomes_readable;
+using millrace::test::goes_quiet;
 using millrace::test::is_readable;
 
 constexpr std::chrono::milliseconds patience{20'000};
@@ -97,17 +98,6 @@ void carries_all(ring::Design design, std::uint64_t count, Options asked, int at
     std::thread producing{[&] { produce(ends, count); }};
     consume(ends, count, at_once);
     producing.join();
-}
-
-/// Calls, as a loop does for a readable descriptor, until it is not.
-template <class Call>
-[[nodiscard]] bool goes_quiet(int descriptor, Call&& call) {
-    const Deadline deadline = Deadline::after(40s);
-    do {
-        call();
-        if (!is_readable(descriptor)) return true;
-    } while (!deadline.expired());
-    return false;
 }
 
 /// Nobody is called again and again for nothing: behind some items, and beside a full ring.

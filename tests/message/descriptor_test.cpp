@@ -27,6 +27,7 @@ using base::Deadline;
 using base::Status;
 using millrace::test::becomes_readable;
 using millrace::test::ChildProcess;
+using millrace::test::goes_quiet;
 using millrace::test::is_readable;
 
 constexpr std::chrono::milliseconds patience{20'000};
@@ -49,17 +50,6 @@ std::vector<std::byte> message_of(std::uint32_t number, std::size_t most) {
     std::vector<std::byte> bytes(4 + number * 37 % most, static_cast<std::byte>(number));
     std::memcpy(bytes.data(), &number, sizeof number);
     return bytes;
-}
-
-/// Calls, as a loop does for a readable descriptor, until it is not.
-template <class Call>
-[[nodiscard]] bool goes_quiet(int descriptor, Call&& call) {
-    const Deadline deadline = Deadline::after(40s);
-    do {
-        call();
-        if (!is_readable(descriptor)) return true;
-    } while (!deadline.expired());
-    return false;
 }
 
 Status look(Channel& channel) {

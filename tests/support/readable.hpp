@@ -5,6 +5,8 @@
 
 #include <chrono>
 
+#include "millrace/base/deadline.hpp"
+
 namespace millrace::test {
 
 /// True if it becomes readable within `limit`.
@@ -14,6 +16,27 @@ namespace millrace::test {
 }
 [[nodiscard]] inline bool is_readable(int descriptor) {
     return becomes_readable(descriptor, std::chrono::milliseconds{0});
+}
+
+/// Calls, as a loop does for a readable descriptor, until it is not. False: it stays readable.
+template <class Call>
+[[nodiscard]] bool goes_quiet(int descriptor, Call&& call) {
+    const auto deadline = base::Deadline::after(std::chrono::seconds{40});
+    do {
+        call();
+        if (!is_readable(descriptor)) return true;
+    } while (!deadline.expired());
+    return false;
+}
+
+/// What `accept` gives at last, called whenever the listener's descriptor is readable; nothing,
+/// when that takes too long.
+template <class Listener, class Accept>
+[[nodiscard]] auto accept_in_loop(const Listener& listener, Accept&& accept) -> decltype(accept()) {
+    while (becomes_readable(listener.descriptor(), std::chrono::seconds{20})) {
+        if (auto end = accept()) return end;
+    }
+    return {};
 }
 
 }  // namespace millrace::test
