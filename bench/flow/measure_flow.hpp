@@ -43,6 +43,7 @@ struct StreamResult {
     double space_ratio = 0;        ///< requests that told or asked for space
     double producer_requests = 0;  ///< all work requests, and receives posted
     double consumer_requests = 0;
+    double consumer_events = 0;  ///< of these, wake-ups for a producer that slept in its flush
     double producer_calls = 0;  ///< system calls
     double consumer_calls = 0;
 

@@ -32,6 +32,7 @@ struct ConsumerReport {
     std::uint64_t transfer_reads;
     std::uint64_t credit_writes;
     std::uint64_t requests;
+    std::uint64_t events;
     std::uint64_t calls;
 };
 
@@ -145,6 +146,7 @@ void produce(Pair& pair, const FlowCase& chosen, ProducingEnd& end, StreamResult
     result.space_ratio =
         per_item(&Counts::space_reads) + static_cast<double>(report.credit_writes) / each;
     result.consumer_requests = static_cast<double>(report.requests) / each;
+    result.consumer_events = static_cast<double>(report.events) / each;
     result.consumer_calls = static_cast<double>(report.calls) / each;
 }
 
@@ -197,6 +199,7 @@ void consume(Pair& pair, const FlowCase& chosen, ConsumingEnd& end) {
     report.credit_writes = after.ring.credit_writes - before.ring.credit_writes;
     report.requests = after.ring.work_requests - before.ring.work_requests + after.ring.receives -
                       before.ring.receives;
+    report.events = after.ring.events - before.ring.events;
     pair.meet();
 }
 
