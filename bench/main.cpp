@@ -12,10 +12,12 @@
 #include "command.hpp"
 #include "flow/run_flow.hpp"
 #include "framework/bars.hpp"
+#include "framework/study.hpp"
 #include "limits/run_limits.hpp"
 #include "link/run_link.hpp"
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
+#include "verbs/run_verbs.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -99,6 +101,33 @@ void add_flow(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
 
+/// The options that every study has.
+std::shared_ptr<StudyOptions> add_study_options(CLI::App& command) {
+    auto options = std::make_shared<StudyOptions>();
+    command.add_option("--figure", options->figures,
+                       "Only these, as the work numbers them; may be given several times");
+    command.add_option("--mode", options->modes,
+                       "Only in these modes (docs/modes.md). Else fast, and shaped as the network "
+                       "of the work");
+    add_json(command, options->json);
+    command.add_option("--plots", options->plots, "Draw every figure into this folder");
+    command.add_option("--repeats", options->repeats, "Runs of each point")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    command.add_flag("--quick", options->quick, "Few sizes, one run of each");
+    return options;
+}
+
+void add_verbs(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "verbs",
+        "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device:\n"
+        "transports, kinds of request, and indirect writes, beside what the work found.\n"
+        "Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    command->callback([options, &chosen] { chosen = [options] { return run_verbs(*options); }; });
+}
+
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
@@ -108,6 +137,7 @@ int run(int argc, char** argv) {
     add_limits(program, chosen);
     add_link(program, chosen);
     add_flow(program, chosen);
+    add_verbs(program, chosen);
     try {
         program.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -1,21 +1,15 @@
 // See flow_report.hpp.
 #include "flow_report.hpp"
 
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "framework/plots.hpp"
 #include "framework/report.hpp"
-#include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/soft/link_facts.hpp"
-#include "plot_script.hpp"
 #include "queue_ends.hpp"
 #include "thesis.hpp"
 
@@ -39,13 +33,6 @@ bool measured_in(const Figure& figure, const Measurements& measurements, const s
         }
     }
     return false;
-}
-
-std::string load_average() {
-    std::ifstream file{"/proc/loadavg"};
-    std::string text;
-    std::getline(file, text);
-    return text;
 }
 
 /// A cell "4.56", or with the work's number beside it: "4.56 (5.1)".
@@ -174,22 +161,6 @@ void print_failures(const nlohmann::json& points) {
     }
 }
 
-/// Runs the plotting script over the file. False if no Python has what it needs: the first of the
-/// path, or the system's.
-bool plot(const std::string& json, const std::string& folder) {
-    // Where there is no Python at all, the pipe breaks.
-    std::signal(SIGPIPE, SIG_IGN);
-    for (const char* interpreter : {"python3", "/usr/bin/python3"}) {
-        const std::string command =
-            fmt::format("{} - '{}' '{}' 2>/dev/null", interpreter, json, folder);
-        std::FILE* python = ::popen(command.c_str(), "w");
-        if (python == nullptr) return false;
-        std::fwrite(plot_script.data(), 1, plot_script.size(), python);
-        if (::pclose(python) == 0) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 void print(const FlowReport& report, const Measurements& measurements) {
@@ -215,7 +186,8 @@ void print(const FlowReport& report, const Measurements& measurements) {
 }
 
 nlohmann::json document_of(const FlowReport& report, const Measurements& measurements) {
-    nlohmann::json document{{"machine", describe_machine()},
+    nlohmann::json document{{"study", "flow"},
+                            {"machine", describe_machine()},
                             {"load", load_average()},
                             {"seconds", report.seconds},
                             {"repeats", report.options.quick ? 1 : report.options.repeats},
@@ -298,26 +270,7 @@ nlohmann::json document_of(const FlowReport& report, const Measurements& measure
 }
 
 void write(const FlowReport& report, const Measurements& measurements) {
-    const std::string& folder = report.options.plots;
-    const tools::JsonOutput& asked = report.options.json;
-    if (!asked.wanted() && folder.empty()) return;
-    const std::string document = document_of(report, measurements).dump(2);
-    if (asked.wanted()) asked.write(document);
-    if (folder.empty()) return;
-    std::error_code error;
-    std::filesystem::create_directories(folder, error);
-    if (error) {
-        throw base::Error{base::ErrorCode::system, "make a folder for plots", folder,
-                          error.message(), "choose a path that can be written"};
-    }
-    const std::string json = folder + "/flow.json";
-    tools::JsonOutput{json}.write(document);
-    if (!plot(json, folder)) {
-        fmt::print(stderr,
-                   "millrace bench flow: no plots: Python with matplotlib is needed (Debian: "
-                   "python3-matplotlib); the figures are in {}\n",
-                   json);
-    }
+    write_document(document_of(report, measurements), report.options.json, report.options.plots);
 }
 
 }  // namespace millrace::bench

@@ -44,7 +44,7 @@ struct StreamResult {
     double producer_requests = 0;  ///< all work requests, and receives posted
     double consumer_requests = 0;
     double consumer_events = 0;  ///< of these, wake-ups for a producer that slept in its flush
-    double producer_calls = 0;  ///< system calls
+    double producer_calls = 0;   ///< system calls
     double consumer_calls = 0;
 
     [[nodiscard]] double items_per_second() const { return static_cast<double>(items) / seconds; }

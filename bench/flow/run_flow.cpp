@@ -4,15 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <exception>
-
-#include <unistd.h>
 
 #include <fmt/format.h>
 
 #include "figures.hpp"
 #include "flow_report.hpp"
+#include "framework/progress.hpp"
 #include "measure_flow.hpp"
 #include "measurements.hpp"
 #include "millrace/base/clock.hpp"
@@ -98,52 +96,20 @@ void measure(const FlowJob& job, const FlowOptions& options, Point& point) {
     }
 }
 
-std::string in_minutes(double seconds) {
-    const auto whole = static_cast<int>(seconds + 0.5);
-    return fmt::format("{}:{:02}", whole / 60, whole % 60);
+Progress progress_over(const std::vector<FlowJob>& jobs, const FlowOptions& options) {
+    const double limit = options.quick ? quick_limit : options.limit;
+    std::vector<double> costs;
+    costs.reserve(jobs.size());
+    for (const FlowJob& job : jobs) {
+        costs.push_back(job.repeats * ((job.transfer ? 0.3 : 1) * limit + about_setup));
+    }
+    return Progress{std::move(costs)};
 }
 
-/// What is being done, and how long it will take: a line that changes where standard error is a
-/// terminal, else a line for each tenth.
-class Progress {
-  public:
-    Progress(const std::vector<FlowJob>& jobs, const FlowOptions& options)
-        : terminal_{isatty(STDERR_FILENO) != 0} {
-        const double limit = options.quick ? quick_limit : options.limit;
-        for (const FlowJob& job : jobs) {
-            costs_.push_back(job.repeats * ((job.transfer ? 0.3 : 1) * limit + about_setup));
-            all_ += costs_.back();
-        }
-    }
-    void before(std::size_t index, const FlowJob& job) {
-        const double gone = static_cast<double>((base::Clock::now() - start_).count()) / 1e9;
-        // Until something is known, the guess; then what it has taken so far.
-        const double left = done_ < 0.02 * all_ ? all_ - done_ : gone / done_ * (all_ - done_);
-        if (terminal_) {
-            fmt::print(stderr, "\r\033[K{} of {}, {} left: {}, {} B, {}{}", index + 1,
-                       costs_.size(), in_minutes(left), job.contestant, job.item_bytes, job.mode,
+std::string words_for(const FlowJob& job) {
+    return fmt::format("{}, {} B, {}{}", job.contestant, job.item_bytes, job.mode,
                        job.transfer ? ", to and fro" : "");
-        } else if (index * 10 / costs_.size() != tenth_ || index == 0) {
-            tenth_ = index * 10 / costs_.size();
-            fmt::print(stderr, "{} of {} points, {} left\n", index, costs_.size(),
-                       in_minutes(left));
-        }
-        std::fflush(stderr);
-        done_ += costs_[index];
-    }
-    void over() const {
-        if (terminal_) fmt::print(stderr, "\r\033[K");
-        std::fflush(stderr);
-    }
-
-  private:
-    bool terminal_;
-    std::vector<double> costs_;
-    double all_ = 0;
-    double done_ = 0;
-    std::size_t tenth_ = 0;
-    base::Clock::time_point start_ = base::Clock::now();
-};
+}
 
 }  // namespace
 
@@ -197,7 +163,7 @@ int run_flow(const FlowOptions& options) {
     options.json.check();
     const std::vector<FlowJob> jobs = plan(options);
     Measurements measurements;
-    Progress progress{jobs, options};
+    Progress progress = progress_over(jobs, options);
     const auto start = base::Clock::now();
     // Contestants of one size alternate, repeat by repeat, so that what the machine does meanwhile
     // hits all alike.
@@ -214,7 +180,7 @@ int run_flow(const FlowOptions& options) {
             for (std::size_t i = first; i < next; ++i) {
                 const FlowJob& job = jobs[i];
                 if (repeat >= job.repeats) continue;
-                if (repeat == 0) progress.before(i, job);
+                if (repeat == 0) progress.before(i, words_for(job));
                 Point& point = measurements.at(job.mode, job.contestant, job.item_bytes);
                 try {
                     measure(job, options, point);

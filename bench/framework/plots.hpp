@@ -1,0 +1,22 @@
+// What a study writes besides its tables: the JSON document, and its figures as SVG.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "json_output.hpp"
+
+namespace millrace::bench {
+
+/// Writes `document` where `json` asks for it and, if `folder` is not empty, there with a plot of
+/// each of its "figures" and "maps" (scripts/plot-figures says what it reads). `document["study"]`
+/// names the files. Without Python and matplotlib there are no plots, and a line says so. Throws
+/// Error if something cannot be written.
+void write_document(const nlohmann::json& document, const tools::JsonOutput& json,
+                    const std::string& folder);
+
+/// "0.52 0.31 0.18 1/213 4711", as the system tells it.
+[[nodiscard]] std::string load_average();
+
+}  // namespace millrace::bench

@@ -1,0 +1,155 @@
+// Echoes over raw verbs arrive whole by every way and transport, and the study of them is complete.
+// How fast is not asked here.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "framework/study.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/placement.hpp"
+#include "verbs/measure_echo.hpp"
+#include "verbs/run_verbs.hpp"
+
+namespace millrace::bench {
+namespace {
+
+constexpr Way all_ways[] = {
+    Way::send,         Way::immediate_alone, Way::write,           Way::write_immediate,
+    Way::read_memory,  Way::read_completion, Way::place_immediate, Way::place_behind,
+    Way::place_before, Way::chained_behind,  Way::chained_before};
+
+class Echo : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        if (base::available_cores().size() < 2) GTEST_SKIP() << "pairs need two cores";
+    }
+    static EchoCase of(Way way, std::size_t bytes) {
+        return {.way = way, .bytes = bytes, .mode = GetParam(), .echoes = 100};
+    }
+};
+
+TEST_P(Echo, ArrivesWholeByEveryWay) {
+    for (const Way way : all_ways) {
+        for (const std::size_t bytes : {4U, 8U, 64U, 300U, 4096U}) {
+            EXPECT_GT(measure_echo(of(way, bytes)), 0) << static_cast<int>(way) << ' ' << bytes;
+        }
+    }
+}
+
+TEST_P(Echo, ArrivesOverEveryTransport) {
+    for (const Transport transport : {Transport::unreliable, Transport::datagram}) {
+        for (const Way way : {Way::send, Way::immediate_alone}) {
+            for (const std::size_t bytes : {4U, 64U, 1024U}) {
+                EchoCase chosen = of(way, bytes);
+                chosen.transport = transport;
+                EXPECT_GT(measure_echo(chosen), 0) << bytes;
+            }
+        }
+    }
+}
+
+TEST_P(Echo, ArrivesByEventsAndFromMemory) {
+    for (const Way way : {Way::send, Way::write_immediate}) {
+        EchoCase chosen = of(way, 64);
+        chosen.inlined = false;
+        chosen.events = true;
+        EXPECT_GT(measure_echo(chosen), 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Echo, testing::Values("fast", "strict", "shaped:40g,latency=1.5us"),
+                         [](const auto& each) {
+                             const std::string mode = each.param;
+                             return mode.substr(0, mode.find(':'));
+                         });
+
+TEST(EchoCase, IsRefusedWhereTheTransportCannot) {
+    const auto refused = [](const EchoCase& chosen) {
+        try {
+            (void)measure_echo(chosen);
+        } catch (const base::Error& error) {
+            return error.code() == base::ErrorCode::invalid_argument;
+        }
+        return false;
+    };
+    EXPECT_TRUE(refused({.way = Way::write, .transport = Transport::datagram}));
+    EXPECT_TRUE(refused({.way = Way::read_memory, .transport = Transport::unreliable}));
+    EXPECT_TRUE(refused({.way = Way::send, .transport = Transport::datagram, .bytes = 1025}));
+    EXPECT_TRUE(refused({.way = Way::send, .bytes = 3}));
+    EXPECT_TRUE(refused({.way = Way::write, .events = true}));
+}
+
+/// A study whose values are known: twice as much by "two" as by "one".
+Study known_study() {
+    const auto value = [](double factor) {
+        return [factor](const std::string&, std::size_t x) {
+            if (x == 3) throw base::Error{base::ErrorCode::protocol, "measure", "3", "no", ""};
+            return factor * static_cast<double>(x);
+        };
+    };
+    return {.name = "known",
+            .work = "nobody",
+            .modes = {"fast"},
+            .figures = {{.id = "1",
+                         .title = "what is known",
+                         .quantity = "numbers",
+                         .unit = "numbers",
+                         .over = "x",
+                         .xs = {1, 2, 3},
+                         .series = {{"one", value(1)}, {"two", value(2), {1, 2}}}}},
+            .findings = {
+                {"1.1", "1", "twice", "2", ratio_between("1", "two", "one", 2, 2), "it should not"},
+                {"1.2", "1", "half", "0.5", ratio_between("1", "two", "one", 0.5, 0.5),
+                 "it is twice", "on a link"},
+                {"1.3", "1", "unknown", "", ratio_between("2", "two", "one", 0, 1)}}};
+}
+
+TEST(Study, JudgesWhatItMeasured) {
+    StudyResults results;
+    for (const std::size_t x : {std::size_t{1}, std::size_t{2}}) {
+        results.values["fast"][{"1", "one", x}] = {static_cast<double>(x)};
+        results.values["fast"][{"1", "two", x}] = {static_cast<double>(2 * x)};
+    }
+    results.failures = {"figure 1, one, 3"};
+    const auto document = document_of(known_study(), {}, results);
+    ASSERT_EQ(document["findings"].size(), 2U) << "what was not measured is not judged";
+    EXPECT_EQ(document["findings"][0]["verdict"], "agrees");
+    EXPECT_FALSE(document["findings"][0].contains("because"));
+    EXPECT_EQ(document["findings"][1]["verdict"], "differs");
+    EXPECT_EQ(document["findings"][1]["because"], "it is twice");
+    ASSERT_EQ(document["figures"].size(), 1U);
+    EXPECT_EQ(document["figures"][0]["series"][1]["points"][1]["median"], 4.0);
+    EXPECT_EQ(document["failures"].size(), 1U);
+}
+
+TEST(Study, TellsOfPointsThatFailed) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_study(known_study(), {.repeats = 2}), 1);
+    const std::string told = testing::internal::GetCapturedStdout();
+    EXPECT_NE(told.find("not measured: figure 1, one, 3"), std::string::npos) << told;
+    EXPECT_NE(told.find("agrees"), std::string::npos) << told;
+}
+
+TEST(Study, RefusesWhatItHasNot) {
+    EXPECT_THROW((void)run_study(known_study(), {.figures = {"7"}}), base::Error);
+    EXPECT_THROW((void)run_study(known_study(), {.modes = {"slow"}}), base::Error);
+    EXPECT_THROW((void)run_study(known_study(), {.repeats = 0}), base::Error);
+}
+
+TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
+    const Study& study = verbs_study();
+    StudyResults results;
+    for (const StudyFigure& figure : study.figures) {
+        for (const StudySeries& series : figure.series) {
+            for (const std::size_t x : series.xs.empty() ? figure.xs : series.xs) {
+                results.values["fast"][{figure.id, series.label, x}] = {1.0};
+            }
+        }
+    }
+    EXPECT_EQ(document_of(study, {.modes = {"fast"}}, results)["findings"].size(),
+              study.findings.size())
+        << "a finding asks for a curve that no figure has";
+}
+
+}  // namespace
+}  // namespace millrace::bench
