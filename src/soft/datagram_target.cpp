@@ -261,7 +261,7 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return Result::dropped;
     if (view_.receive->qkey.load(std::memory_order_relaxed) != message.qkey) return Result::dropped;
 
-    std::array<DatagramMessage::Piece, max_sges> pieces;
+    DatagramPieces pieces;
     std::uint32_t count = 0;
     for (std::uint32_t rounds = pool_.most_rounds(); rounds > 0; --rounds) {
         const ClaimedReceive next = pool_.peek(rounds);

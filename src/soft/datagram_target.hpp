@@ -7,10 +7,12 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -23,14 +25,35 @@
 
 namespace millrace::soft {
 
+struct DatagramPiece {
+    Reach at;
+    std::uint64_t length;
+    std::uint32_t key;  ///< 0: of no region
+};
+/// Memory for as many as there may be, of which mostly one is used: nothing is set before.
+class DatagramPieces {
+  public:
+    [[nodiscard]] DatagramPiece& operator[](std::size_t index) noexcept { return data()[index]; }
+    [[nodiscard]] const DatagramPiece& operator[](std::size_t index) const noexcept {
+        return data()[index];
+    }
+    [[nodiscard]] DatagramPiece* data() noexcept {
+        return reinterpret_cast<DatagramPiece*>(memory_);
+    }
+    [[nodiscard]] const DatagramPiece* data() const noexcept {
+        return reinterpret_cast<const DatagramPiece*>(memory_);
+    }
+
+  private:
+    static_assert(std::is_trivially_copyable_v<DatagramPiece> &&
+                  std::is_trivially_destructible_v<DatagramPiece>);
+    alignas(DatagramPiece) std::byte memory_[max_sges * sizeof(DatagramPiece)];
+};
+
 /// What a datagram is made of, checked and reachable.
 struct DatagramMessage {
-    struct Piece {
-        Reach at;
-        std::uint64_t length;
-        std::uint32_t key;  ///< 0: of no region
-    };
-    std::array<Piece, max_sges> pieces;
+    using Piece = DatagramPiece;
+    DatagramPieces pieces;
     std::uint32_t count = 0;
     std::uint32_t bytes = 0;
     std::uint32_t source = 0;

@@ -67,7 +67,7 @@ ReceivePool::ReceivePool(Node& node, const Block& block, const PoolGeometry& geo
     facts.entries = geometry.entries;
     facts.sges = geometry.sges;
     view_.head().position.store(first_position, std::memory_order_relaxed);
-    view_.limit().tail.store(first_position, std::memory_order_relaxed);
+    view_.tail().position.store(first_position, std::memory_order_relaxed);
     facts.magic = pool_magic;
 }
 
@@ -134,7 +134,7 @@ void ReceivePool::place(std::uint32_t number) noexcept {
     view_.order(position).store(std::uint64_t{sequence_of(position)} << 32 | number,
                                 std::memory_order_release);
     tail_ = position + 1;
-    view_.limit().tail.store(tail_, std::memory_order_relaxed);
+    view_.tail().position.store(tail_, std::memory_order_relaxed);
 }
 
 int ReceivePool::post(ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
@@ -263,7 +263,7 @@ void ReceivePool::clear(Datagram& arrived) noexcept {
     stuck_ = false;
     tail_ = first_ = head_seen_ = first_position;
     view_.waiting().flag.store(0, std::memory_order_relaxed);
-    view_.limit().tail.store(first_position, std::memory_order_relaxed);
+    view_.tail().position.store(first_position, std::memory_order_relaxed);
     view_.head().position.store(first_position, std::memory_order_release);
 }
 

@@ -5,8 +5,9 @@
 //   offset 0    PoolFacts     geometry                                     owner, once
 //          64   PoolHead      where the next claim is tried                claimants
 //          128  PoolWaiting   a sender found nothing                       claimants; owner clears
-//          192  PoolLimit     receives posted, limit                       owner
-//          256  order         u64 x entries: sequence << 32 | slot         owner
+//          192  PoolLimit     limit                                        owner, seldom
+//          256  PoolTail      receives posted                              owner, with each
+//          320  order         u64 x entries: sequence << 32 | slot         owner
 //          …    slots         stride x entries                             see PoolSlot
 //
 // Every peer of every queue pair of the pool may write all of it: the owner keeps private what it
@@ -41,8 +42,11 @@ struct alignas(cache_line) PoolWaiting {
     std::atomic<std::uint32_t> flag;
 };
 struct alignas(cache_line) PoolLimit {
-    std::atomic<std::uint32_t> tail;
     std::atomic<std::uint32_t> limit;  ///< 0: not armed
+};
+/// A line of its own: claimants read it only where there is a limit.
+struct alignas(cache_line) PoolTail {
+    std::atomic<std::uint32_t> position;
 };
 
 /// Who has a slot: sequence of its position << 32 | queue pair index << 20 | node << 8 | state.
@@ -65,9 +69,10 @@ enum ClaimState : std::uint32_t { claim_none = 0, claim_offered = 1, claim_taken
     return static_cast<ClaimState>(claim & 0xff);
 }
 
-/// One receive, followed by its sges. The sges are the owner's; `claim` goes from the owner
-/// (offered) to one claimant (taken); the rest is the claimant's, for UD only.
-struct alignas(cache_line) PoolSlot {
+/// One receive, followed by its sges: that of a receive of one piece is in the same cache line. The
+/// sges are the owner's; `claim` goes from the owner (offered) to one claimant (taken); the rest is
+/// the claimant's, for UD only. It begins a cache line.
+struct PoolSlot {
     std::atomic<std::uint64_t> claim;
     std::uint32_t sges;
     std::uint32_t byte_len;
@@ -76,9 +81,8 @@ struct alignas(cache_line) PoolSlot {
     std::uint32_t flags;                 ///< completion_… of block_layout.hpp
     std::atomic<std::uint32_t> arrived;  ///< sequence of the position, stored last
     std::uint64_t stamp;                 ///< when, as `link_now`; 0: it does not say
-    std::uint64_t unused[3];
 };
-static_assert(sizeof(PoolSlot) == 64);
+static_assert(sizeof(PoolSlot) == 40 && sizeof(PoolSlot) + sizeof(ibv_sge) <= cache_line);
 
 struct PoolGeometry {
     std::uint32_t entries = 1;
@@ -91,7 +95,7 @@ struct PoolGeometry {
         const std::size_t bytes = sizeof(PoolSlot) + std::size_t{sges} * sizeof(ibv_sge);
         return (bytes + cache_line - 1) & ~(cache_line - 1);
     }
-    static constexpr std::size_t order_offset = 256;
+    static constexpr std::size_t order_offset = 320;
     [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
         const std::size_t end = order_offset + std::size_t{entries} * sizeof(std::uint64_t);
         return (end + cache_line - 1) & ~(cache_line - 1);
@@ -118,6 +122,7 @@ class PoolView {
           head_{at<PoolHead>(memory, 64)},
           waiting_{at<PoolWaiting>(memory, 128)},
           limit_{at<PoolLimit>(memory, 192)},
+          tail_{at<PoolTail>(memory, 256)},
           order_{at<std::atomic<std::uint64_t>>(memory, PoolGeometry::order_offset)},
           slots_{memory + geometry.slots_offset()},
           stride_{geometry.stride()},
@@ -142,6 +147,7 @@ class PoolView {
     [[nodiscard]] PoolHead& head() const noexcept { return *head_; }
     [[nodiscard]] PoolWaiting& waiting() const noexcept { return *waiting_; }
     [[nodiscard]] PoolLimit& limit() const noexcept { return *limit_; }
+    [[nodiscard]] PoolTail& tail() const noexcept { return *tail_; }
     [[nodiscard]] std::uint32_t mask() const noexcept { return mask_; }
     [[nodiscard]] std::uint32_t sges() const noexcept { return sges_; }
     [[nodiscard]] std::atomic<std::uint64_t>& order(std::uint32_t position) const noexcept {
@@ -149,9 +155,6 @@ class PoolView {
     }
     [[nodiscard]] PoolSlot& slot(std::uint32_t number) const noexcept {
         return *at<PoolSlot>(slots_, std::size_t{number & mask_} * stride_);
-    }
-    [[nodiscard]] static const ibv_sge* sges_of(const PoolSlot& slot) noexcept {
-        return reinterpret_cast<const ibv_sge*>(&slot + 1);
     }
 
     /// The receive that would be claimed next, for a look at it; it may be gone a moment later.
@@ -214,7 +217,7 @@ class PoolView {
         const std::uint32_t limit = limit_->limit.load(std::memory_order_relaxed);
         if (limit == 0) [[likely]]
             return false;
-        return limit_->tail.load(std::memory_order_relaxed) - (position + 1) < limit;
+        return tail_->position.load(std::memory_order_relaxed) - (position + 1) < limit;
     }
     void advance_head(std::uint32_t position) const noexcept {
         head_->position.compare_exchange_strong(position, position + 1, std::memory_order_acq_rel,
@@ -231,6 +234,7 @@ class PoolView {
     PoolHead* head_ = nullptr;
     PoolWaiting* waiting_ = nullptr;
     PoolLimit* limit_ = nullptr;
+    PoolTail* tail_ = nullptr;
     std::atomic<std::uint64_t>* order_ = nullptr;
     std::byte* slots_ = nullptr;
     std::size_t stride_ = 0;

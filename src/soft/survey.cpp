@@ -242,7 +242,7 @@ void look_at_receives(const SeenMemory& memory, const BlockView& view, SeenQueue
         seen.posted_receives = 0;
         if (const Mapping block = map_block(memory, *seen.pool)) {
             const PoolView pool{block.memory(), PoolGeometry{}};
-            seen.posted_receives = pool.limit().tail.load(std::memory_order_relaxed) -
+            seen.posted_receives = pool.tail().position.load(std::memory_order_relaxed) -
                                    pool.head().position.load(std::memory_order_relaxed);
         }
     }
