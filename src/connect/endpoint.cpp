@@ -1,4 +1,5 @@
 // Endpoints: an open device with the port and GID that connections use.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -50,20 +51,55 @@ std::shared_ptr<Endpoint> Endpoint::open(std::string_view device, int gid_index)
     return std::shared_ptr<Endpoint>{new Endpoint{std::move(context), port, gid_index}};
 }
 
+namespace {
+
+/// The shared endpoints by what they were opened for. Its lock is held for looks only, never while
+/// a device is opened.
+class Known {
+  public:
+    /// Never destroyed: threads that outlive main may still use it.
+    static Known& of_process() {
+        static Known* const the_one = [] {
+            auto* const made = new Known;
+            // Held across a fork, so that the child does not find it locked by a thread that it
+            // does not have.
+            pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
+                           [] { of_process().mutex_.unlock(); });
+            return made;
+        }();
+        return *the_one;
+    }
+    [[nodiscard]] std::shared_ptr<Endpoint> find(const std::string& name) {
+        const std::lock_guard guard{mutex_};
+        const auto found = endpoints_.find(name);
+        return found != endpoints_.end() ? found->second.lock() : nullptr;
+    }
+    /// `opened`, or what another thread has opened meanwhile.
+    [[nodiscard]] std::shared_ptr<Endpoint> insert(const std::string& name,
+                                                   const std::shared_ptr<Endpoint>& opened) {
+        const std::lock_guard guard{mutex_};
+        std::erase_if(endpoints_, [](const auto& entry) { return entry.second.expired(); });
+        auto& entry = endpoints_[name];
+        std::shared_ptr<Endpoint> other = entry.lock();
+        if (other == nullptr) entry = opened;
+        return other != nullptr ? other : opened;
+    }
+
+  private:
+    std::mutex mutex_;  ///< of endpoints_
+    std::map<std::string, std::weak_ptr<Endpoint>> endpoints_;
+};
+
+}  // namespace
+
 std::shared_ptr<Endpoint> Endpoint::shared() {
-    // Never destroyed: threads that outlive main may still use it.
-    static auto& lock = *new std::mutex;
-    static auto& known = *new std::map<std::string, std::weak_ptr<Endpoint>>;
     const verbs::Device device = verbs::find_device();
     // A child made by fork opens its own.
     std::string name = fmt::format("{} {}", getpid(), device.name());
     if (device.is_soft()) name += fmt::format(" {}", soft_fabric());
-    const std::lock_guard guard{lock};
-    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
-    auto& entry = known[name];
-    std::shared_ptr<Endpoint> endpoint = entry.lock();
-    if (endpoint == nullptr) entry = endpoint = open(device.name());
-    return endpoint;
+    Known& known = Known::of_process();
+    if (std::shared_ptr<Endpoint> endpoint = known.find(name)) return endpoint;
+    return known.insert(name, open(device.name()));
 }
 
 std::string Endpoint::describe() const {

@@ -1,9 +1,12 @@
 #include "process.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <new>
 #include <string>
 
 #include "asynchronous_events.hpp"
@@ -22,9 +25,18 @@ namespace {
 std::mutex current_mutex;
 std::weak_ptr<Process> current_process;
 
+/// A thread that the child does not have may have held the lock, for as long as joining a fabric
+/// takes, and left the pointer half written. The child joins by itself anyway.
+void forget_in_child() noexcept {
+    new (&current_mutex) std::mutex;
+    new (&current_process) std::weak_ptr<Process>;
+}
+
 }  // namespace
 
 std::shared_ptr<Process> Process::current() {
+    static const int handler = pthread_atfork(nullptr, nullptr, &forget_in_child);
+    static_cast<void>(handler);
     const std::lock_guard guard{current_mutex};
     if (auto process = current_process.lock(); process && process->node_->usable()) return process;
     const char* const named = std::getenv("MILLRACE_FABRIC");

@@ -1,11 +1,14 @@
 // Devices and contexts: finding, describing and opening them. Called by connect/ and the tools.
 #include "millrace/verbs/device.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -29,10 +32,24 @@ bool device_is_soft(const ibv_device* device, const ControlPath& path) noexcept 
 
 // The system's devices. A device object lives while a list that names it is not freed, so the
 // first list that shows a device is kept for ever, and lists without news are given back.
+struct ShownDevices {
+    std::mutex mutex;
+    std::set<ibv_device*> known;
+    std::vector<ibv_device**> kept;
+};
+
+/// Never destroyed. A child that was forked off while another thread looked begins anew.
+ShownDevices& shown_devices() {
+    static ShownDevices& all = *[] {
+        static auto* const made = new ShownDevices;
+        pthread_atfork(nullptr, nullptr, [] { new (made) ShownDevices; });
+        return made;
+    }();
+    return all;
+}
+
 std::vector<ibv_device*> system_devices(const ControlPath& path) {
-    static std::mutex mutex;
-    static std::set<ibv_device*> known;
-    static std::vector<ibv_device**> kept;
+    auto& [mutex, known, kept] = shown_devices();
     const std::scoped_lock lock{mutex};
     int count = 0;
     ibv_device** list = path.get_device_list(&count);

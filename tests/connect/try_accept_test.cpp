@@ -11,6 +11,8 @@
 #include <vector>
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
@@ -181,6 +183,31 @@ TEST(Link, SaysAndHearsInHalves) {
     pair.b.reset();
     EXPECT_EQ(test::error_of([&] { (void)pair.a->hear(soon()); }).code(),
               base::ErrorCode::peer_lost);
+}
+
+TEST(Endpoint, IsSharedInAChildThatWasForkedWhileAThreadOpenedOne) {
+    std::atomic<bool> over{false};
+    std::thread opening{[&] {
+        while (!over) (void)Endpoint::shared();
+    }};
+    for (int i = 0; i < 20; ++i) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(20);  // what hangs is ended
+            int code = 1;
+            try {
+                code = Endpoint::shared() != nullptr ? 7 : 2;
+            } catch (const base::Error&) {
+                code = 3;
+            }
+            _exit(code);
+        }
+        int status = 0;
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
+    }
+    over = true;
+    opening.join();
 }
 
 TEST(Endpoint, IsSharedByWhoeverNamesNone) {
