@@ -16,9 +16,9 @@
 
 namespace millrace::connect {
 
-Endpoint::Endpoint(verbs::Context context, std::uint8_t port, int gid_index)
+Endpoint::Endpoint(std::shared_ptr<verbs::Context> context, std::uint8_t port, int gid_index)
     : context_{std::move(context)},
-      domain_{context_.allocate_protection_domain()},
+      domain_{context_->allocate_protection_domain()},
       port_{port},
       gid_index_{gid_index} {}
 
@@ -48,7 +48,12 @@ std::shared_ptr<Endpoint> Endpoint::open(std::string_view device, int gid_index)
             "choose a smaller index, or -1 to have it chosen");
     }
     if (gid_index < 0) gid_index = context.choose_gid_index(port);
-    return std::shared_ptr<Endpoint>{new Endpoint{std::move(context), port, gid_index}};
+    return std::shared_ptr<Endpoint>{
+        new Endpoint{std::make_shared<verbs::Context>(std::move(context)), port, gid_index}};
+}
+
+std::shared_ptr<Endpoint> Endpoint::with_own_domain() const {
+    return std::shared_ptr<Endpoint>{new Endpoint{context_, port_, gid_index_}};
 }
 
 namespace {
@@ -104,11 +109,11 @@ std::shared_ptr<Endpoint> Endpoint::shared() {
 
 std::string Endpoint::describe() const {
     for (const verbs::Device& device : verbs::devices()) {
-        if (device.name() == context_.name()) {
+        if (device.name() == context_->name()) {
             return fmt::format("{} ({})", device.name(), device.facts().description);
         }
     }
-    return std::string{context_.name()};
+    return std::string{context_->name()};
 }
 
 }  // namespace millrace::connect

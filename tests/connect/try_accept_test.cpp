@@ -185,6 +185,16 @@ TEST(Link, SaysAndHearsInHalves) {
               base::ErrorCode::peer_lost);
 }
 
+TEST(Endpoint, CanHaveADomainOfItsOwnOnTheSameDevice) {
+    const auto one = Endpoint::open();
+    const auto other = one->with_own_domain();
+    EXPECT_EQ(&one->context(), &other->context());
+    EXPECT_NE(one->protection_domain().raw(), other->protection_domain().raw());
+    EXPECT_EQ(one->port(), other->port());
+    EXPECT_EQ(one->gid_index(), other->gid_index());
+    EXPECT_EQ(one->describe(), other->describe());
+}
+
 TEST(Endpoint, IsSharedInAChildThatWasForkedWhileAThreadOpenedOne) {
     std::atomic<bool> over{false};
     std::thread opening{[&] {

@@ -36,6 +36,8 @@ namespace millrace::connect {
 class Endpoint {
   public:
     /// `device`: a name for verbs::find_device (empty: the default). `gid_index` -1: chosen (none
+/// Whoever reaches one memory region of a domain by a link can reach them all, if it knows or
+/// guesses their keys and their registration allows it.
     /// on InfiniBand, else the first RoCE v2 IPv4-mapped one, else the first non-zero one).
     /// Throws Error.
     [[nodiscard]] static std::shared_ptr<Endpoint> open(std::string_view device = {},
@@ -45,7 +47,10 @@ class Endpoint {
     /// now (MILLRACE_DEVICE, the soft device's fabric or mode). Its keys are valid for all who
     /// share it. Throws Error. Any thread.
     [[nodiscard]] static std::shared_ptr<Endpoint> shared();
-    [[nodiscard]] verbs::Context& context() noexcept { return context_; }
+    /// Another one on the same open device, with a protection domain of its own: keys of the one
+    /// mean nothing to queue pairs of the other. Throws Error (resource_exhausted).
+    [[nodiscard]] std::shared_ptr<Endpoint> with_own_domain() const;
+    [[nodiscard]] verbs::Context& context() noexcept { return *context_; }
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept { return domain_; }
     [[nodiscard]] std::uint8_t port() const noexcept { return port_; }
     [[nodiscard]] int gid_index() const noexcept { return gid_index_; }
@@ -53,8 +58,8 @@ class Endpoint {
     [[nodiscard]] std::string describe() const;
 
   private:
-    Endpoint(verbs::Context context, std::uint8_t port, int gid_index);
-    verbs::Context context_;
+    Endpoint(std::shared_ptr<verbs::Context> context, std::uint8_t port, int gid_index);
+    std::shared_ptr<verbs::Context> context_;
     verbs::ProtectionDomain domain_;
     std::uint8_t port_;
     int gid_index_;
