@@ -1,6 +1,6 @@
 # `cmake --install` and find_package(millrace): targets millrace::millrace (libmillrace.so), and,
-# where the packages fmt and spdlog are at hand, millrace::millrace_static and the floors
-# millrace::base … millrace::message, which are static libraries.
+# where the packages fmt and spdlog and the library nettle are at hand, millrace::millrace_static
+# and the floors millrace::base … millrace::message, which are static libraries.
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
@@ -10,7 +10,9 @@ find_dependency(Threads)
 include(${CMAKE_CURRENT_LIST_DIR}/millraceSharedTargets.cmake)
 find_package(fmt QUIET)
 find_package(spdlog QUIET)
-if(fmt_FOUND AND spdlog_FOUND)
+find_library(MILLRACE_NETTLE nettle)
+mark_as_advanced(MILLRACE_NETTLE)
+if(fmt_FOUND AND spdlog_FOUND AND MILLRACE_NETTLE)
   include(${CMAKE_CURRENT_LIST_DIR}/millraceTargets.cmake)
 endif()
 foreach(component ${millrace_FIND_COMPONENTS})
@@ -19,7 +21,7 @@ foreach(component ${millrace_FIND_COMPONENTS})
   elseif(millrace_FIND_REQUIRED_${component})
     set(millrace_FOUND FALSE)
     set(millrace_NOT_FOUND_MESSAGE
-      "There is no millrace::${component}. The static libraries need the packages fmt and spdlog (Debian: libfmt-dev, libspdlog-dev).")
+      "There is no millrace::${component}. The static libraries need the packages fmt, spdlog and nettle (Debian: libfmt-dev, libspdlog-dev, nettle-dev).")
   endif()
 endforeach()
 ]])

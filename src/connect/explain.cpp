@@ -62,6 +62,8 @@ std::string Link::explain() const {
         names_of(link.own.capabilities), names_of(link.other.capabilities),
         link.local.kind() == Address::Kind::tcp ? "the handshake's TCP connection, kept alive"
                                                 : "the handshake's Unix socket");
+    if (link.own.has_secret)
+        text += "  admission    by a secret that both ends have proved to know\n";
     if (link.own.soft) text += fmt::format("  soft device  {}\n", link.own.fabric);
     return text;
 }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <optional>
@@ -16,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "identity.hpp"
+#include "sockets.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -55,8 +55,10 @@ void validate(const LinkOptions& options) {
 }
 
 Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
-                     std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name)
+                     std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
+                     std::shared_ptr<Ledger> ledger)
     : role_{role}, options_{options}, state_{std::make_unique<Link::State>()} {
+    state_->place = Place{std::move(ledger)};
     state_->socket = std::move(socket);
     state_->endpoint = std::move(endpoint);
     state_->local = std::move(local);
@@ -64,7 +66,9 @@ Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
     state_->look_interval = base::ticks_in(std::chrono::milliseconds{50});
     if (role_ == Role::connecting) {
         create_queue_pair();
-        say(encode(state_->own));
+        const std::vector<std::byte> hello = encode(state_->own);
+        say(hello);
+        if (has_secret()) connecting_hello_.assign(hello.begin() + header_bytes, hello.end());
     }
 }
 
@@ -123,6 +127,23 @@ void Handshake::create_queue_pair() {
     own.device = std::string{context.name()};
     own.host = printable(host_name(), max_name);
     if (own.soft) own.fabric = printable(soft_fabric(), 512);
+    own.has_secret = has_secret();
+    // The accepting side's is the challenge.
+    if (own.has_secret && role_ == Role::connecting) own.nonce = random_nonce();
+}
+
+// Neither end goes on without the secret because the other has none.
+void Handshake::check_secrets() const {
+    if (state_->other.has_secret == has_secret()) return;
+    constexpr const char* remedy = "give both ends the same secret, or neither one";
+    if (has_secret()) {
+        throw Failure{base::ErrorCode::refused,
+                      "this end admits only who knows its secret, and the peer has none", remedy,
+                      "it admits only who knows its secret, and this end has none"};
+    }
+    throw Failure{base::ErrorCode::refused,
+                  "the peer admits only who knows its secret, and this end has none", remedy,
+                  "it has no secret, and this end admits only who knows its own"};
 }
 
 // What must agree before a queue pair is worth connecting. On the accepting side it runs before
@@ -211,32 +232,107 @@ void Handshake::say(const std::vector<std::byte>& frame) {
     unsent_.insert(unsent_.end(), frame.begin(), frame.end());
 }
 
-void Handshake::handle(const Frame& frame) {
+void Handshake::say_ready() {
+    Ready ready{.writes_in_order = state_->own_writes_in_order};
+    if (has_secret()) ready.proof = proof_of(role_, ready.writes_in_order);
+    say(encode(ready));
+}
+
+Digest Handshake::answer() const {
+    return prove(options_.admission.secret, answer_label, {connecting_hello_, *challenge_});
+}
+
+Digest Handshake::proof_of(Role prover, bool writes_in_order) const {
+    const std::byte order{writes_in_order ? std::uint8_t{1} : std::uint8_t{0}};
+    return prove(options_.admission.secret,
+                 prover == Role::connecting ? connecting_label : accepting_label,
+                 {connecting_hello_, *challenge_, accepting_hello_, {&order, 1}});
+}
+
+void Handshake::refuse_proof() const {
+    throw Failure{base::ErrorCode::refused, "the peer does not know this end's secret",
+                  "give both ends the same secret", "this end does not know its secret"};
+}
+
+void Handshake::hear_hello(const Frame& frame) {
     Link::State& link = *state_;
+    link.other = decode_hello(frame.body);
+    link.peer_name =
+        fmt::format("{} (pid {} on {})", link.peer_name, link.other.process, link.other.host);
+    check_secrets();
+    if (role_ == Role::accepting) {
+        if (!has_secret()) return admit();
+        connecting_hello_ = frame.body;
+        challenge_ = random_nonce();
+        say(encode(Challenge{*challenge_}));
+        stage_ = Stage::proof;
+        return;
+    }
+    stage_ = Stage::ready;
+    if (!has_secret()) {
+        check_peer();
+        connect_queue_pair();
+        return say_ready();
+    }
+    if (!challenge_.has_value()) {
+        throw Failure{base::ErrorCode::protocol,
+                      "the peer says that it has a secret, and does not ask for this end's",
+                      "the peer is broken"};
+    }
+    // What it says is believed when its proof has come.
+    accepting_hello_ = frame.body;
+}
+
+void Handshake::admit() {
+    Link::State& link = *state_;
+    check_peer();
+    link.place.take({.clients = 1, .queue_pairs = 1});
+    if (options_.admission.own_domains) link.endpoint = link.endpoint->with_own_domain();
+    create_queue_pair();
+    const std::vector<std::byte> hello = encode(link.own);
+    say(hello);
+    if (has_secret()) accepting_hello_.assign(hello.begin() + header_bytes, hello.end());
+    connect_queue_pair();
+    say_ready();
+    stage_ = Stage::ready;
+}
+
+void Handshake::hear_ready(const Ready& ready) {
+    if (has_secret()) {
+        const Role prover = role_ == Role::connecting ? Role::accepting : Role::connecting;
+        if (!ready.proof.has_value() ||
+            !equal(*ready.proof, proof_of(prover, ready.writes_in_order))) {
+            refuse_proof();
+        }
+        if (role_ == Role::connecting) {
+            check_peer();
+            connect_queue_pair();
+            say_ready();
+        }
+    }
+    state_->other_writes_in_order = ready.writes_in_order;
+    stage_ = Stage::done;
+}
+
+void Handshake::handle(const Frame& frame) {
     if (frame.type == FrameType::refused) {
         peer_refused_ = true;
         const Refused refused = decode_refused(frame.body);
         throw Failure{refused.code, fmt::format("the peer refused: {}", refused.reason),
                       refused.remedy};
     }
-    if (stage_ == Stage::hello && frame.type == FrameType::hello) {
-        link.other = decode_hello(frame.body);
-        link.peer_name =
-            fmt::format("{} (pid {} on {})", link.peer_name, link.other.process, link.other.host);
-        check_peer();
-        if (role_ == Role::accepting) {
-            create_queue_pair();
-            say(encode(link.own));
-        }
-        connect_queue_pair();
-        say(encode(Ready{.writes_in_order = link.own_writes_in_order}));
-        stage_ = Stage::ready;
-        return;
+    if (stage_ == Stage::hello && frame.type == FrameType::hello) return hear_hello(frame);
+    if (stage_ == Stage::hello && frame.type == FrameType::challenge && role_ == Role::connecting &&
+        has_secret() && !challenge_.has_value()) {
+        challenge_ = decode_challenge(frame.body).nonce;
+        return say(encode(Proof{answer()}));
+    }
+    if (stage_ == Stage::proof && frame.type == FrameType::proof) {
+        if (!equal(decode_proof(frame.body).digest, answer())) refuse_proof();
+        return admit();
     }
     if (stage_ == Stage::ready && frame.type == FrameType::ready) {
-        link.other_writes_in_order = decode_ready(frame.body).writes_in_order;
-        stage_ = Stage::done;
-        return;
+        return hear_ready(decode_ready(frame.body));
     }
     throw Failure{base::ErrorCode::protocol,
                   fmt::format("the peer sent a message of type {} out of turn",
@@ -315,11 +411,7 @@ void Handshake::refuse(const Refused& refused) noexcept {
     }
     flush();
     shutdown(socket(), SHUT_WR);
-    // Closing with unread data resets the connection, which may overtake the refusal.
-    std::array<std::byte, 4096> rest;
-    for (int i = 0; i < 16; ++i) {
-        if (recv(socket(), rest.data(), rest.size(), MSG_DONTWAIT) <= 0) break;
-    }
+    drain(socket());
 }
 
 base::Error Handshake::error(const Failure& failure) const {
@@ -359,7 +451,10 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
             "does anybody accept there (a child made by fork cannot), is it stopped or busy, or is "
             "it something other than a Millrace program?";
     }
-    if (stage_ != Stage::hello) {
+    if (stage_ == Stage::proof) {
+        failure.cause = fmt::format(
+            "the peer said hello but did not prove that it knows the secret {}", how_long);
+    } else if (stage_ == Stage::ready) {
         failure.cause = fmt::format("the peer said hello but was not ready {}", how_long);
     } else if (state_->inbox.received() == 0) {
         failure.cause = fmt::format("the peer took the connection and said nothing {}", how_long);

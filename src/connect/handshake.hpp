@@ -5,16 +5,27 @@
 //                     → hears Ready: done
 //   accepting side    hears Hello, creates and connects its queue pair, says Hello and Ready
 //                     → hears Ready: done
-// The accepting side creates nothing for a peer that has not said a proper Hello.
+// and with a secret (proof.hpp tells what a proof is made of)
+//   connecting side   creates its queue pair, says Hello → hears Challenge, says Proof
+//                     → hears Hello and Ready, looks at its proof, connects the queue pair, says
+//                     Ready with a proof of its own: done
+//   accepting side    hears Hello, says Challenge → hears Proof, creates and connects its queue
+//                     pair, says Hello and Ready with a proof → hears Ready, looks at its proof:
+//                     done
+// The accepting side creates nothing for a peer that has not said a proper Hello, or does not know
+// the secret, or for whom there is no place; and the latter two learn nothing of it.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "descriptor.hpp"
+#include "ledger.hpp"
 #include "link_state.hpp"
+#include "proof.hpp"
 
 namespace millrace::connect {
 
@@ -22,9 +33,11 @@ enum class Role { connecting, accepting };
 
 class Handshake {
   public:
-    /// `socket` is connected and non-blocking. Throws Error when the queue pair cannot be made.
+    /// `socket` is connected and non-blocking. `ledger`: the listener's. Throws Error when the
+    /// queue pair cannot be made.
     Handshake(Role role, Descriptor socket, const LinkOptions& options,
-              std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name);
+              std::shared_ptr<Endpoint> endpoint, Address local, std::string peer_name,
+              std::shared_ptr<Ledger> ledger = nullptr);
     Handshake(Handshake&&) = default;
     Handshake& operator=(Handshake&&) = default;
 
@@ -44,13 +57,24 @@ class Handshake {
     [[nodiscard]] base::Error give_up(base::ErrorCode code, const std::string& how_long);
 
   private:
-    enum class Stage { hello, ready, done };
+    enum class Stage { hello, proof, ready, done };
 
     void create_queue_pair();
+    void check_secrets() const;
     void check_peer() const;
     void connect_queue_pair();
     void say(const std::vector<std::byte>& frame);
+    void say_ready();
     void handle(const Frame& frame);
+    void hear_hello(const Frame& frame);
+    void admit();
+    void hear_ready(const Ready& ready);
+    [[nodiscard]] bool has_secret() const noexcept { return bool{options_.admission.secret}; }
+    /// What answers the challenge.
+    [[nodiscard]] Digest answer() const;
+    /// What the Ready of either side carries.
+    [[nodiscard]] Digest proof_of(Role prover, bool writes_in_order) const;
+    [[noreturn]] void refuse_proof() const;
     void flush() noexcept;
     [[nodiscard]] static Refused as_told(const Failure& failure);
     void refuse(const Refused& refused) noexcept;
@@ -61,6 +85,10 @@ class Handshake {
     std::unique_ptr<Link::State> state_;
     Stage stage_ = Stage::hello;
     std::vector<std::byte> unsent_;
+    /// The parts of proofs: both Hellos as they were on the wire, and the challenge.
+    std::vector<std::byte> connecting_hello_;
+    std::vector<std::byte> accepting_hello_;
+    std::optional<Nonce> challenge_;
     bool peer_hears_ = true;
     bool peer_refused_ = false;
 };

@@ -3,6 +3,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include "link_state.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "sockets.hpp"
 #include "waiting.hpp"
 
 namespace millrace::connect {
@@ -56,6 +58,11 @@ void Link::State::look() noexcept {
                 if (frame->type == FrameType::goodbye && frame->body.size() <= max_last_words) {
                     last_words = std::move(frame->body);
                     peer = PeerState::closed;
+                } else if (frame->type == FrameType::refused) {
+                    Refused refused = decode_refused(frame->body);
+                    lost_code = base::ErrorCode::refused;
+                    lost_remedy = std::move(refused.remedy);
+                    throw Failure{lost_code, fmt::format("the peer refused: {}", refused.reason)};
                 } else if (frame->type == FrameType::exchange &&
                            frame->body.size() <= max_exchange &&
                            exchanges.size() < most_exchanges) {
@@ -128,6 +135,44 @@ void Link::State::flush() noexcept {
     }
 }
 
+void Link::State::take(const char* attempted, const Given& more) {
+    try {
+        place.take(more);
+    } catch (const Failure& failure) {
+        const std::vector<std::byte> frame =
+            encode(Refused{failure.code, failure.cause, failure.remedy});
+        unsent.insert(unsent.end(), frame.begin(), frame.end());
+        flush();
+        said_goodbye = true;
+        shutdown(socket.get(), SHUT_WR);
+        drain(socket.get());
+        throw base::Error{failure.code, attempted, peer_name, failure.cause, failure.remedy};
+    }
+}
+
+namespace {
+
+/// What is registered for that: whole pages.
+std::uint64_t registered(std::size_t size) noexcept {
+    const auto page = static_cast<std::uint64_t>(getpagesize());
+    return (size + page - 1) / page * page;
+}
+
+}  // namespace
+
+verbs::RegisteredBuffer Link::allocate(std::size_t size, verbs::Access access) {
+    const std::uint64_t bytes = registered(size);
+    const std::uint64_t counted = std::min(bytes, state_->reserved_bytes);
+    state_->take("register memory for a peer", {.registered_bytes = bytes - counted});
+    state_->reserved_bytes -= counted;
+    return protection_domain().allocate(size, access);
+}
+
+void Link::reserve(std::size_t size) {
+    state_->take("register memory for a peer", {.registered_bytes = registered(size)});
+    state_->reserved_bytes += registered(size);
+}
+
 void Link::say(std::span<const std::byte> mine) {
     State& link = *state_;
     if (mine.size() > max_exchange) {
@@ -160,8 +205,7 @@ std::optional<std::vector<std::byte>> Link::heard() {
         cannot_exchange(link, base::ErrorCode::closed, "the peer said goodbye", "");
     }
     if (link.peer == PeerState::lost) {
-        cannot_exchange(link, base::ErrorCode::peer_lost, link.lost_because,
-                        "see what the peer reports");
+        cannot_exchange(link, link.lost_code, link.lost_because, link.lost_remedy);
     }
     return std::nullopt;
 }

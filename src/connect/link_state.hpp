@@ -10,12 +10,15 @@
 #include <vector>
 
 #include "descriptor.hpp"
+#include "ledger.hpp"
 #include "millrace/connect/link.hpp"
 #include "wire.hpp"
 
 namespace millrace::connect {
 
 struct Link::State {
+    Place place;                       ///< of the listener's budget, given back last
+    std::uint64_t reserved_bytes = 0;  ///< counted, and not allocated yet
     std::shared_ptr<Endpoint> endpoint;
     Descriptor socket;
     verbs::CompletionChannel channel;
@@ -44,6 +47,8 @@ struct Link::State {
     bool said_goodbye = false;
     bool out_of_step = false;  ///< an exchange ended in the middle: the socket's stream is unusable
     std::string lost_because;
+    std::string lost_remedy = "see what the peer reports";
+    base::ErrorCode lost_code = base::ErrorCode::peer_lost;  ///< refused: so the peer said
     std::uint64_t last_look = 0;
     std::uint64_t look_interval = 0;  ///< in ticks
 
@@ -51,6 +56,8 @@ struct Link::State {
     void look() noexcept;
     /// Sends what it takes of what is unsent.
     void flush() noexcept;
+    /// Counts against the listener's budget. Throws Error (refused), after telling the peer.
+    void take(const char* attempted, const Given& more);
 };
 
 }  // namespace millrace::connect

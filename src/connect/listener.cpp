@@ -71,6 +71,7 @@ struct Listener::State {
     Descriptor epoll;
     Descriptor timer;
     Peers pending;    ///< by when their time is over
+    std::shared_ptr<Ledger> ledger;
     Peers connected;  ///< likewise, their handshakes complete
     Peers speaking;   ///< and their first exchange begun: not in the epoll any more
     std::size_t most = most_handshakes();
@@ -141,6 +142,7 @@ Link Listener::accept_speaking(const base::Deadline& deadline) {
 }
 Link Listener::accept_one(const base::Deadline& deadline) {
     return state_->wait(deadline, Wanted::next);
+    state->ledger = std::make_shared<Ledger>(options.admission.budget);
 }
 
 std::optional<Link> Listener::try_accept() { return state_->look(Wanted::connected); }
@@ -161,6 +163,7 @@ void Listener::State::open() {
 void Listener::State::watch(int operation, int descriptor, std::uint32_t events, void* what) const {
     epoll_event event{.events = events, .data = {.ptr = what}};
     if (epoll_ctl(epoll.get(), operation, descriptor, &event) != 0) {
+Given Listener::given() const noexcept { return state_->ledger->given(); }
         base::throw_errno(errno, "accept a peer", listening.address.to_string(),
                           "raise fs.epoll.max_user_watches (sysctl)");
     }
@@ -216,8 +219,9 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
         const int number = socket.get();
         try {
             pending.push_back(Pending{
-                .handshake = Handshake{Role::accepting, std::move(socket), options, endpoint,
-                                       listening.address, peer_text(number, listening.address)},
+                .handshake =
+                    Handshake{Role::accepting, std::move(socket), options, endpoint,
+                              listening.address, peer_text(number, listening.address), ledger},
                 .until = served + patience});
         } catch (const base::Error& error) {
             failures.push_back(error);

@@ -37,6 +37,7 @@ void Link::open_second_queue(std::uint32_t max_send_requests, const base::Deadli
         throw base::Error{base::ErrorCode::invalid_argument, "open a second queue pair",
                           link.peer_name, "the link has one already", "use that"};
     }
+    link.take("open a second queue pair", {.queue_pairs = 1});
     State::SecondQueue second;
     // As many entries as a device may grant slots: see the first queue pair's.
     second.completions = link.endpoint->context().create_completion_queue(

@@ -215,6 +215,13 @@ void prepare_connected(int socket) noexcept {
     setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
+void drain(int socket) noexcept {
+    std::array<std::byte, 4096> rest;
+    for (int i = 0; i < 16; ++i) {
+        if (recv(socket, rest.data(), rest.size(), MSG_DONTWAIT) <= 0) break;
+    }
+}
+
 std::string peer_text(int socket, const Address& fallback) {
     return numeric(other_name(socket)).value_or(fallback).to_string();
 }

@@ -46,6 +46,10 @@ void unlink_own(const Listening& listening) noexcept;
 /// no delay, keepalive that notices a dead host within some five seconds.
 void prepare_connected(int socket) noexcept;
 
+/// Takes what is there, some 64 KiB at most, out of a socket that is about to be closed: closing
+/// with unread data resets the connection, which may overtake the last words.
+void drain(int socket) noexcept;
+
 /// "127.0.0.1:4711"; for Unix sockets what `fallback` says.
 [[nodiscard]] std::string peer_text(int socket, const Address& fallback);
 [[nodiscard]] Address local_address(int socket, const Address& fallback);

@@ -68,6 +68,12 @@ class Reader {
         bytes_ = bytes_.subspan(size);
         return front;
     }
+    template <std::size_t size>
+    std::array<std::byte, size> array() {
+        std::array<std::byte, size> value;
+        std::ranges::copy(take(size), value.begin());
+        return value;
+    }
     [[nodiscard]] bool at_end() const noexcept { return bytes_.empty(); }
     [[noreturn]] void malformed() const {
         throw Failure{base::ErrorCode::protocol,
@@ -137,6 +143,8 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.text(hello.device, max_name);
     writer.text(hello.host, max_name);
     writer.text(hello.fabric, max_fabric);
+    writer.integer(hello.has_secret ? 1 : 0, 1);
+    writer.raw(hello.nonce);
     const auto body = writer.take();
     return encode_frame(FrameType::hello, body);
 }
@@ -144,6 +152,8 @@ std::vector<std::byte> encode(const Hello& hello) {
 std::vector<std::byte> encode(const Ready& ready) {
     Writer writer;
     writer.integer(ready.writes_in_order ? 1 : 0, 1);
+    writer.integer(ready.proof.has_value() ? 1 : 0, 1);
+    if (ready.proof.has_value()) writer.raw(*ready.proof);
     const auto body = writer.take();
     return encode_frame(FrameType::ready, body);
 }
@@ -155,6 +165,14 @@ std::vector<std::byte> encode(const Refused& refused) {
     writer.text(refused.remedy, max_remedy);
     const auto body = writer.take();
     return encode_frame(FrameType::refused, body);
+}
+
+std::vector<std::byte> encode(const Challenge& challenge) {
+    return encode_frame(FrameType::challenge, challenge.nonce);
+}
+
+std::vector<std::byte> encode(const Proof& proof) {
+    return encode_frame(FrameType::proof, proof.digest);
 }
 
 Hello decode_hello(std::span<const std::byte> body) {
@@ -182,6 +200,8 @@ Hello decode_hello(std::span<const std::byte> body) {
     hello.device = reader.text(max_name);
     hello.host = reader.text(max_name);
     hello.fabric = reader.text(max_fabric);
+    hello.has_secret = reader.integer<std::uint8_t>() != 0;
+    hello.nonce = reader.array<sizeof(Nonce)>();
     // 24 bits on the wire of every RDMA network.
     if (hello.queue_pair.number > 0xffffff || hello.queue_pair.packet_sequence > 0xffffff) {
         reader.malformed();
@@ -191,7 +211,9 @@ Hello decode_hello(std::span<const std::byte> body) {
 
 Ready decode_ready(std::span<const std::byte> body) {
     Reader reader{body, "ready"};
-    return Ready{.writes_in_order = reader.integer<std::uint8_t>() != 0};
+    Ready ready{.writes_in_order = reader.integer<std::uint8_t>() != 0};
+    if (reader.integer<std::uint8_t>() != 0) ready.proof = reader.array<sizeof(Digest)>();
+    return ready;
 }
 
 Refused decode_refused(std::span<const std::byte> body) {
@@ -204,6 +226,14 @@ Refused decode_refused(std::span<const std::byte> body) {
     refused.reason = reader.text(max_reason);
     if (!reader.at_end()) refused.remedy = reader.text(max_remedy);  // not in the first releases
     return refused;
+}
+
+Challenge decode_challenge(std::span<const std::byte> body) {
+    return {Reader{body, "challenge"}.array<sizeof(Nonce)>()};
+}
+
+Proof decode_proof(std::span<const std::byte> body) {
+    return {Reader{body, "proof"}.array<sizeof(Digest)>()};
 }
 
 FrameBuffer::Received FrameBuffer::receive(int socket) {
@@ -250,7 +280,7 @@ std::optional<Frame> FrameBuffer::next(std::size_t max_body) {
                       "the peer is broken or not a Millrace program"};
     }
     if (type < static_cast<std::uint16_t>(FrameType::hello) ||
-        type > static_cast<std::uint16_t>(FrameType::goodbye)) {
+        type > static_cast<std::uint16_t>(FrameType::proof)) {
         throw Failure{base::ErrorCode::protocol,
                       fmt::format("the peer sent a message of the unknown type {}", type),
                       "the peer is broken or not a Millrace program"};

@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,7 +25,7 @@
 
 namespace millrace::connect {
 
-inline constexpr std::uint16_t protocol_version = 1;
+inline constexpr std::uint16_t protocol_version = 2;
 inline constexpr std::size_t header_bytes = 12;
 inline constexpr std::size_t max_handshake_body = 4096;
 inline constexpr std::size_t max_link_body = 64 * 1024;
@@ -32,7 +33,20 @@ inline constexpr std::size_t max_exchange = 60'000;
 inline constexpr std::size_t max_last_words = 256;
 inline constexpr std::size_t max_name = 64;  ///< service, device and host names
 
-enum class FrameType : std::uint16_t { hello = 1, ready, refused, exchange, goodbye };
+enum class FrameType : std::uint16_t {
+    hello = 1,
+    ready,
+    refused,
+    exchange,
+    goodbye,
+    challenge,
+    proof,
+};
+
+/// Random bytes, never used twice.
+using Nonce = std::array<std::byte, 32>;
+/// HMAC-SHA-256, see proof.hpp.
+using Digest = std::array<std::byte, 32>;
 
 /// What went wrong, before it is known to whom and during what. Thrown inside this folder and
 /// turned into a base::Error there.
@@ -69,11 +83,25 @@ struct Hello {
     std::string host{};
     /// Soft device: which memory it can reach, in words. Equal words can talk to each other.
     std::string fabric{};
+    /// Has a secret, and so talks to peers with it only.
+    bool has_secret = false;
+    Nonce nonce{};  ///< with a secret; else zeros
 };
 
-/// The queue pair is connected.
+/// The queue pair is connected, or will be as soon as the proof has been looked at.
 struct Ready {
     bool writes_in_order = false;
+    std::optional<Digest> proof{};  ///< where there is a secret
+};
+
+/// To who has said hello and has a secret: prove that you know it.
+struct Challenge {
+    Nonce nonce{};
+};
+
+/// The answer.
+struct Proof {
+    Digest digest{};
 };
 
 /// Why an end gives up, as the end reads it that is refused.
@@ -87,10 +115,14 @@ struct Refused {
 [[nodiscard]] std::vector<std::byte> encode(const Hello& hello);
 [[nodiscard]] std::vector<std::byte> encode(const Ready& ready);
 [[nodiscard]] std::vector<std::byte> encode(const Refused& refused);
+[[nodiscard]] std::vector<std::byte> encode(const Challenge& challenge);
+[[nodiscard]] std::vector<std::byte> encode(const Proof& proof);
 /// Throw Failure when the body is too short or a value is out of range.
 [[nodiscard]] Hello decode_hello(std::span<const std::byte> body);
 [[nodiscard]] Ready decode_ready(std::span<const std::byte> body);
 [[nodiscard]] Refused decode_refused(std::span<const std::byte> body);
+[[nodiscard]] Challenge decode_challenge(std::span<const std::byte> body);
+[[nodiscard]] Proof decode_proof(std::span<const std::byte> body);
 
 struct Frame {
     FrameType type;

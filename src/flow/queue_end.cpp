@@ -30,6 +30,7 @@ connect::LinkOptions link_options(Options& options) {
                      static_cast<std::uint32_t>(device.attributes().max_qp_wr), device.name());
     connect::LinkOptions link = ring::link_options("flow queue", options.receive_pool);
     link.endpoint = options.endpoint;
+    link.admission = options.admission;
     link.max_send_slices = std::max(link.max_send_slices, 2 * options.gather);
     return link;
 }

@@ -40,7 +40,8 @@ connect::LinkOptions link_options(const ChannelOptions& options) {
             .max_send_requests = 128,
             .max_receive_requests = 16,
             .max_send_slices = 1,
-            .max_inline = 128};
+            .max_inline = 128,
+            .admission = options.admission};
 }
 
 template <class Number>
@@ -99,13 +100,27 @@ Channel set_up(connect::Link link, const ChannelOptions& options, const base::De
     return Channel{std::move(core)};
 }
 
+/// The same for a peer that has said its facts: it hears this end's when there is place for it.
+Channel set_up_accepted(connect::Link link, const ChannelOptions& options,
+                        const base::Deadline& deadline) {
+    auto core = std::make_unique<Channel::Core>(std::move(link), options);
+    const auto theirs = core->link.hear(deadline);
+    const Facts facts = decode(theirs, core->link.peer_name());
+    if (facts.ring_bytes <= options.max_peer_ring_bytes &&
+        !ring::PeerMemory::behind(core->link, options.carrier, {}).stores()) {
+        core->link.reserve(facts.ring_bytes);  // for the copy to send from, see meet()
+    }
+    core->link.say(encode(core->facts()));
+    core->meet(facts);
+    return Channel{std::move(core)};
+}
+
 }  // namespace
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
     : options{chosen},
-      memory{connected.protection_domain().allocate(
-          chosen.ring_bytes + sizeof(ControlPage),
-          verbs::Access::remote_write | verbs::Access::remote_read)},
+      memory{connected.allocate(chosen.ring_bytes + sizeof(ControlPage),
+                                verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
       statistics{"message channel",
@@ -168,7 +183,7 @@ void Channel::Core::meet(const Facts& peer) {
     stores = peer_memory != nullptr;
     std::byte* laid_at = peer_memory.get();
     if (!stores) {
-        send_ring = link.protection_domain().allocate(peer.ring_bytes, verbs::Access::none);
+        send_ring = link.allocate(peer.ring_bytes, verbs::Access::none);
         const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
         send_ring_address = whole.addr;
         route.set(whole.lkey, peer.ring_rkey);
@@ -206,16 +221,16 @@ Listener Listener::listen(const connect::Address& address, ChannelOptions option
 }
 
 Channel Listener::accept(const base::Deadline& deadline) {
-    return connect::accept_until_set_up(listener_, deadline,
-                                        [&](connect::Link link, const base::Deadline& patience) {
-                                            return set_up(std::move(link), options_, patience);
-                                        });
+    return connect::accept_until_set_up(
+        listener_, deadline, [&](connect::Link link, const base::Deadline& patience) {
+            return set_up_accepted(std::move(link), options_, patience);
+        });
 }
 
 std::optional<Channel> Listener::try_accept() {
     return connect::try_accept_set_up(listener_, [&](connect::Link link) {
         // The peer's word is here already, so nothing is waited for.
-        return set_up(std::move(link), options_, base::Deadline::now());
+        return set_up_accepted(std::move(link), options_, base::Deadline::now());
     });
 }
 

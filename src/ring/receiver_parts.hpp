@@ -31,12 +31,11 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       window_{link_} {
     terms_ = agree(link_, Role::consumer, design, options, deadline);
-    auto& domain = link_.protection_domain();
     ring_memory_ =
-        domain.allocate(terms_.ring_bytes, D.data == DataFlow::push1 ? verbs::Access::remote_write
-                                                                     : verbs::Access::local_write);
+        link_.allocate(terms_.ring_bytes, D.data == DataFlow::push1 ? verbs::Access::remote_write
+                                                                    : verbs::Access::local_write);
     page_memory_ =
-        domain.allocate(sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
+        link_.allocate(sizeof(Page), verbs::Access::remote_write | verbs::Access::remote_read);
     auto& all = *reinterpret_cast<Page*>(page_memory_.data());
     auto& page = all.wake;
     ring_ = ring_memory_.data();

@@ -26,15 +26,17 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
       terms_{agree(link, Role::producer, design, options, deadline)},
-      page_memory_{link.protection_domain().allocate(
-          sizeof(detail::SenderPage), verbs::Access::remote_write | verbs::Access::remote_read)},
+      page_memory_{link.allocate(sizeof(detail::SenderPage),
+                                 verbs::Access::remote_write | verbs::Access::remote_read)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       out_{link_, terms_, page_memory_, design, options} {
     if (D.data == DataFlow::pull) {
-        ring_memory_ = link_.protection_domain().allocate(terms_.ring_bytes + mark_bytes,
-                                                          verbs::Access::remote_read);
+        ring_memory_ = link_.allocate(terms_.ring_bytes + mark_bytes, verbs::Access::remote_read);
         ring_ = ring_memory_.data();
+    }
+    if (D.data != DataFlow::pull && !(peer_memory_.stores() && design.mover == Mover::passive)) {
+        link_.reserve(terms_.ring_bytes + mark_bytes);  // see join()
     }
     slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = room_end_ = terms_.initial;
@@ -67,7 +69,7 @@ void Sender<D>::join(const Places& theirs) {
         peer_ring_ = std::move(peer_ring);
         ring_ = peer_ring_.get();
     } else if (D.data != DataFlow::pull) {
-        ring_memory_ = link_.protection_domain().allocate(size + mark_bytes, verbs::Access::none);
+        ring_memory_ = link_.allocate(size + mark_bytes, verbs::Access::none);
         ring_ = ring_memory_.data();
     }
     out_.meet(theirs, peer_memory_, page_memory_, options,

@@ -66,6 +66,8 @@ Hello sample() {
     hello.device = "soft0";
     hello.host = "host";
     hello.fabric = "fabric 'default'";
+    hello.has_secret = true;
+    hello.nonce.fill(std::byte{0x5a});
     return hello;
 }
 
@@ -109,16 +111,44 @@ TEST(Wire, CarriesAHelloUnchanged) {
     EXPECT_EQ(got.device, sent.device);
     EXPECT_EQ(got.host, sent.host);
     EXPECT_EQ(got.fabric, sent.fabric);
+    EXPECT_EQ(got.has_secret, sent.has_secret);
+    EXPECT_EQ(got.nonce, sent.nonce);
     EXPECT_FALSE(wire.buffer.next(max_handshake_body)) << "nothing is left";
 }
 
 TEST(Wire, HasTheByteOrderItsDrawingSays) {
     const std::vector<std::byte> frame = encode(Ready{.writes_in_order = true});
     const std::vector<std::byte> expected{
-        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{1},
-        std::byte{0},   std::byte{2},   std::byte{0},   std::byte{1},   std::byte{0},
-        std::byte{0},   std::byte{0},   std::byte{1}};
+        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{2},
+        std::byte{0},   std::byte{2},   std::byte{0},   std::byte{2},   std::byte{0},
+        std::byte{0},   std::byte{0},   std::byte{1},   std::byte{0}};
     EXPECT_EQ(frame, expected);
+}
+
+TEST(Wire, CarriesChallengesAndProofsUnchanged) {
+    Challenge challenge;
+    challenge.nonce.fill(std::byte{1});
+    Proof proof;
+    proof.digest.fill(std::byte{2});
+    const std::vector<std::byte> asked = encode(challenge);
+    const std::vector<std::byte> answered = encode(proof);
+    const std::vector<std::byte> ready = encode(Ready{.proof = proof.digest});
+    EXPECT_EQ(decode_challenge(body_of(asked)).nonce, challenge.nonce);
+    EXPECT_EQ(decode_proof(body_of(answered)).digest, proof.digest);
+    EXPECT_EQ(decode_ready(body_of(ready)).proof, proof.digest);
+    const std::vector<std::byte> without = encode(Ready{});
+    EXPECT_FALSE(decode_ready(body_of(without)).proof.has_value());
+}
+
+TEST(Wire, RefusesChallengesAndProofsCutShort) {
+    const std::vector<std::byte> asked = encode(Challenge{});
+    const std::vector<std::byte> answered = encode(Proof{});
+    const std::vector<std::byte> ready = encode(Ready{.proof = Digest{}});
+    for (std::size_t size = 0; size < sizeof(Nonce); ++size) {
+        EXPECT_THROW((void)decode_challenge(body_of(asked).first(size)), Failure) << size;
+        EXPECT_THROW((void)decode_proof(body_of(answered).first(size)), Failure) << size;
+        EXPECT_THROW((void)decode_ready(body_of(ready).first(size)), Failure) << size;
+    }
 }
 
 TEST(Wire, PutsFramesTogetherThatComeByteByByte) {
@@ -192,10 +222,10 @@ TEST(Wire, SurvivesRandomBodies) {
 
 TEST(Wire, NamesBothVersions) {
     std::vector<std::byte> frame = encode(sample());
-    frame[4] = std::byte{2};
+    frame[4] = std::byte{3};
     Wire wire;
     wire.put(frame);
-    EXPECT_EQ(failure_of(wire.buffer), "the peer speaks protocol version 2, this build speaks 1");
+    EXPECT_EQ(failure_of(wire.buffer), "the peer speaks protocol version 3, this build speaks 2");
 }
 
 TEST(Wire, RecognisesWhatOtherServicesSay) {
@@ -224,7 +254,7 @@ TEST(Wire, RefusesLongMessagesBeforeTheyCome) {
 }
 
 TEST(Wire, RefusesUnknownTypes) {
-    for (const int type : {0, 6, 255}) {
+    for (const int type : {0, 8, 255}) {
         std::vector<std::byte> frame = encode(Ready{});
         frame[6] = static_cast<std::byte>(type);
         Wire wire;

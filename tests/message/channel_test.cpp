@@ -806,7 +806,7 @@ TEST(ChannelSetup, APeerWhoseRingIsTooLargeIsToldSoAndTheNextOneAccepted) {
 MILLRACE_CHILD(stranger) {
     connect::LinkOptions options;
     options.service = "message channel";
-    options.service_version = 2;
+    options.service_version = 3;
     connect::Link link =
         connect::connect(connect::Address::parse(arguments[0]), options, patience());
     const std::vector<std::byte> nonsense(std::stoul(arguments[1]), std::byte{0x5a});

@@ -6,7 +6,9 @@
 //               version, queue pair address, MTU, limits }
 //   both        check, connect their queue pair (INIT → RTR → RTS)
 //   both send   Ready or Refused { reason }, and wait for the other's
-// then any number of `exchange` messages (memory addresses and keys of the floor above), then
+// With a secret (admission.hpp), whoever accepts sends a challenge first, and its Hello only to who
+// has answered it; the Ready messages prove to both what the other knows and has heard.
+// Then any number of `exchange` messages (memory addresses and keys of the floor above), then
 // silence until Goodbye. Every message is length-prefixed and bounded (64 KiB); anything else on
 // the port is refused with an error that says what it looked like.
 #pragma once
@@ -25,6 +27,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -77,6 +80,8 @@ struct LinkOptions {
     /// What the peer may do to memory registered in this link's domain.
     verbs::Access remote = verbs::Access::remote_write | verbs::Access::remote_read;
     std::uint8_t rnr_retry = 7;
+    /// Who is let in, and how many.
+    Admission admission{};
     /// connect: what else may be the matter when nobody listens, for the error ("…").
     std::string if_nobody_listens{};
 };
@@ -105,11 +110,18 @@ class Link {
     [[nodiscard]] verbs::CompletionQueue& send_queue() noexcept;
     [[nodiscard]] verbs::CompletionQueue& receive_queue() noexcept;
     [[nodiscard]] verbs::CompletionChannel& channel() noexcept;
+    /// Memory of this link's protection domain, for the floors above: counted against the budget of
+    /// the listener that accepted it, and given back when the link goes. Throws Error: refused, and
+    /// the peer is told why; and as ProtectionDomain::allocate.
+    [[nodiscard]] verbs::RegisteredBuffer allocate(std::size_t size, verbs::Access access);
+    /// Counts what a later allocate() will take, so that the peer is refused while it still waits
+    /// for this end's word. Throws Error as that.
+    void reserve(std::size_t size);
     /// True if one WRITE's bytes become visible in address order, at both ends.
     [[nodiscard]] bool writes_in_order() const noexcept;
 
     /// Sends `mine` and returns what the peer sends in its matching call. At most 60,000 bytes.
-    /// Throws Error (timed_out, peer_lost, protocol).
+    /// Throws Error (timed_out, peer_lost, protocol; refused: it has no place left for this end).
     [[nodiscard]] std::vector<std::byte> exchange(std::span<const std::byte> mine,
                                                   const base::Deadline& deadline);
 
@@ -193,6 +205,8 @@ class Listener {
     /// As accept, but a failed handshake is thrown instead of passed over.
     [[nodiscard]] Link accept_one(const base::Deadline& deadline);
 
+    /// What its clients have of LinkOptions::admission's budget.
+    [[nodiscard]] Given given() const noexcept;
     struct State;
 
   private:

@@ -47,6 +47,8 @@ struct ChannelOptions {
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
+    /// Who is let in: a secret that both ends must know, a budget for a listener's clients.
+    connect::Admission admission{};
     /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
