@@ -52,9 +52,8 @@ Listener Listener::listen(const connect::Address& address, Options options) {
 namespace detail {
 
 Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
-                        std::size_t item_size, std::size_t item_alignment,
-                        const base::Deadline& deadline) {
-    ring::check(ring_options(options, item_size, item_alignment), design);
+                        const ItemFacts& item, const base::Deadline& deadline) {
+    ring::check(ring_options(options, item), design);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "
@@ -62,11 +61,11 @@ Connection connect_link(const connect::Address& address, Options& options, ring:
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
 }
 
-ring::RingOptions ring_options(const Options& options, std::size_t item_size,
-                               std::size_t item_alignment) {
+ring::RingOptions ring_options(const Options& options, const ItemFacts& item) {
     return {.capacity = options.capacity,
-            .item_size = static_cast<std::uint32_t>(item_size),
-            .item_alignment = static_cast<std::uint32_t>(item_alignment),
+            .item_size = static_cast<std::uint32_t>(item.size),
+            .item_alignment = static_cast<std::uint32_t>(item.alignment),
+            .item_name = item.name,
             .refresh_above = options.refresh_above,
             .credit_parts = options.credit_parts,
             .receive_pool = options.receive_pool,

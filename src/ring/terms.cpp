@@ -8,6 +8,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -21,6 +22,9 @@
 
 namespace millrace::ring {
 namespace {
+
+/// Of an item type's name, as far as it is shown.
+constexpr std::size_t shown_name = 160;
 
 // On the socket, in the byte order that the link has agreed upon.
 struct Proposal {
@@ -41,8 +45,10 @@ struct Proposal {
     std::uint32_t batch;  // 0: not asked for
     std::uint32_t own_transfer_queue;
     std::uint32_t zero;
+    std::uint64_t item_name_hash;
+    char item_name[shown_name];  // zeros behind it
 };
-static_assert(sizeof(Proposal) == 56 && std::is_trivially_copyable_v<Proposal>);
+static_assert(sizeof(Proposal) == 64 + shown_name && std::is_trivially_copyable_v<Proposal>);
 
 struct PlacesMessage {
     std::uint64_t address[5];
@@ -77,7 +83,34 @@ std::string describe(const Proposal& p) {
 }
 std::string describe_items(const Proposal& p) {
     if (p.item_size == 0) return "framed bytes";
-    return fmt::format("items of {} bytes aligned to {}", p.item_size, p.item_alignment);
+    // Another end's: whatever it likes to say.
+    std::string name{p.item_name, strnlen(p.item_name, shown_name)};
+    std::replace_if(
+        name.begin(), name.end(), [](char letter) { return letter < ' ' || letter > '~'; }, '?');
+    if (name.size() == shown_name) name += "...";
+    return fmt::format("items {}of {} bytes aligned to {}",
+                       name.empty() ? std::string{} : fmt::format("'{}' ", name), p.item_size,
+                       p.item_alignment);
+}
+
+/// FNV-1a.
+std::uint64_t hash_of(std::string_view name) noexcept {
+    std::uint64_t hash = 0xcbf29ce484222325;
+    for (const char letter : name) {
+        hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
+    }
+    return hash;
+}
+
+void name_items(Proposal& proposal, std::string_view name) noexcept {
+    proposal.item_name_hash = hash_of(name);
+    name.copy(proposal.item_name, shown_name);
+}
+
+bool have_one_item_type(const Proposal& one, const Proposal& other) noexcept {
+    return one.item_size == other.item_size && one.item_alignment == other.item_alignment &&
+           one.item_name_hash == other.item_name_hash &&
+           std::memcmp(one.item_name, other.item_name, shown_name) == 0;
 }
 
 [[noreturn]] void mismatch(connect::Link& link, std::string cause, std::string remedy) {
@@ -152,23 +185,11 @@ void check(const RingOptions& options, Design design) {
                                    : design.data == DataFlow::push2 ? 64
                                                                     : 2 * frame_bytes(1);
     if (smallest > RingOptions::max_bytes) {
-        refuse(describe_items({.capacity = 0,
-                               .initial = 0,
-                               .secret = 0,
-                               .item_size = options.item_size,
-                               .item_alignment = options.item_alignment,
-                               .role = 0,
-                               .data = 0,
-                               .transfer = 0,
-                               .space = 0,
-                               .batching = 0,
-                               .mover = 0,
-                               .in_order = 0,
-                               .far_fences = 0,
-                               .receive_pool = 0,
-                               .batch = 0,
-                               .own_transfer_queue = 0,
-                               .zero = 0}),
+        Proposal items{};
+        items.item_size = options.item_size;
+        items.item_alignment = options.item_alignment;
+        name_items(items, options.item_name);
+        refuse(describe_items(items),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
                "send framed bytes in pieces");
@@ -243,7 +264,10 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .receive_pool = options.receive_pool,
                   .batch = options.batch.value_or(0),
                   .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,
-                  .zero = 0};
+                  .zero = 0,
+                  .item_name_hash = 0,
+                  .item_name = {}};
+    name_items(mine, options.item_name);
     std::random_device random;
     mine.secret = std::uint64_t{random()} << 32 | random();
 
@@ -259,11 +283,13 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                              describe(theirs)),
                  "choose the same design at both ends");
     }
-    if (mine.item_size != theirs.item_size || mine.item_alignment != theirs.item_alignment) {
-        mismatch(link,
-                 fmt::format("this end has {}, the other end has {}", describe_items(mine),
-                             describe_items(theirs)),
-                 "use the same item type at both ends");
+    if (!have_one_item_type(mine, theirs)) {
+        mismatch(
+            link,
+            fmt::format("this end has {}, the other end has {}", describe_items(mine),
+                        describe_items(theirs)),
+            "use the same item type at both ends; if it is the same and only its name differs, "
+            "give it one (flow::ItemName)");
     }
     if (theirs.initial % 8 != 0) {
         throw base::Error{base::ErrorCode::protocol, "agree on a ring", link.peer_name(),
@@ -373,7 +399,7 @@ std::optional<Places> hear_places(connect::Link& link) {
 connect::LinkOptions link_options(std::string_view service, std::uint32_t receive_pool) {
     connect::LinkOptions options;
     options.service = service;
-    options.service_version = 6;
+    options.service_version = 7;
     options.max_send_requests = 128;
     // Credit SENDs at the producer, data or immediates at the consumer; whoever accepts does not
     // know yet for which.

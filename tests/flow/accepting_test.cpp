@@ -101,7 +101,10 @@ class Silent {
             link_.emplace(
                 connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
             (void)ring::agree(*link_, ring::Role::consumer, ring::design_2,
-                              {.capacity = 8, .item_size = 8, .item_alignment = 8},
+                              {.capacity = 8,
+                               .item_size = 8,
+                               .item_alignment = 8,
+                               .item_name = ItemName<std::uint64_t>::value},
                               Deadline::after(40s));
             said_ = true;
         }};

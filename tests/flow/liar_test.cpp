@@ -37,9 +37,12 @@ class Liar {
         options.endpoint = test::with_endpoint({}).endpoint;
         link_.emplace(
             connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
-        const ring::Terms terms = ring::agree(
-            *link_, ring::Role::consumer, D,
-            {.capacity = capacity, .item_size = 8, .item_alignment = 8}, Deadline::after(40s));
+        const ring::Terms terms = ring::agree(*link_, ring::Role::consumer, D,
+                                              {.capacity = capacity,
+                                               .item_size = 8,
+                                               .item_alignment = 8,
+                                               .item_name = ItemName<std::uint64_t>::value},
+                                              Deadline::after(40s));
         auto& domain = link_->protection_domain();
         ring_ = domain.allocate(terms.ring_bytes, verbs::Access::remote_write);
         page_ = domain.allocate(sizeof(ring::WakeUpPage),

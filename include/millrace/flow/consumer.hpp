@@ -61,14 +61,14 @@ class ConsumerEnd {
   protected:
     using Receiver = ring::Receiver<ring::flows_of(D)>;
 
-    ConsumerEnd(Connection connection, ring::Design design, Options options, std::size_t item_size,
-                std::size_t item_alignment, const base::Deadline& deadline)
+    ConsumerEnd(Connection connection, ring::Design design, Options options, const ItemFacts& item,
+                const base::Deadline& deadline)
         : design_{design},
           options_{std::move(options)},
           receiver_{std::make_unique<Receiver>(
               std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item_size, item_alignment), deadline, connection.joining)},
-          item_size_{item_size},
+              ring_options(options_, item), deadline, connection.joining)},
+          item_size_{item.size},
           page_{consumer_page(options_.name)} {}
 
     void count() noexcept {
@@ -120,10 +120,10 @@ class ConsumerEnd {
 
 }  // namespace detail
 
-/// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
+/// Items of one trivially copyable type. Both ends must have the same design
+/// and the same type, as far as its name (item_name.hpp), size and alignment tell.
 template <class T, ring::Design D = ring::design_2>
-class Consumer : public detail::ConsumerEnd<D>,
-                 public detail::Factories<Consumer<T, D>, D, sizeof(T), alignof(T)> {
+class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consumer<T, D>, D, T> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ConsumerEnd<D>;
     static constexpr std::uint64_t slot =
@@ -180,18 +180,18 @@ class Consumer : public detail::ConsumerEnd<D>,
     }
 
   private:
-    friend detail::Factories<Consumer, D, sizeof(T), alignof(T)>;
+    friend detail::Factories<Consumer, D, T>;
     Consumer(detail::Connection connection, ring::Design design, Options options,
              const base::Deadline& deadline)
-        : Base{std::move(connection), design, std::move(options), sizeof(T), alignof(T), deadline} {
-    }
+        : Base{std::move(connection), design, std::move(options), detail::item_facts<T>(),
+               deadline} {}
     bool peeked_ = false;
 };
 
 /// Items of any number of bytes.
 template <ring::Design D>
 class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
-                           public detail::Factories<Consumer<Bytes, D>, D, 0, 1> {
+                           public detail::Factories<Consumer<Bytes, D>, D, Bytes> {
     using Base = detail::ConsumerEnd<D>;
 
   public:
@@ -265,10 +265,11 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
   private:
     static constexpr std::size_t none = ~std::size_t{0};
 
-    friend detail::Factories<Consumer, D, 0, 1>;
+    friend detail::Factories<Consumer, D, Bytes>;
     Consumer(detail::Connection connection, ring::Design design, Options options,
              const base::Deadline& deadline)
-        : Base{std::move(connection), design, std::move(options), 0, 1, deadline} {}
+        : Base{std::move(connection), design, std::move(options), detail::item_facts<Bytes>(),
+               deadline} {}
     std::size_t peeked_ = none;
 };
 

@@ -78,14 +78,14 @@ class ProducerEnd {
   protected:
     using Sender = ring::Sender<ring::flows_of(D)>;
 
-    ProducerEnd(Connection connection, ring::Design design, Options options, std::size_t item_size,
-                std::size_t item_alignment, const base::Deadline& deadline)
+    ProducerEnd(Connection connection, ring::Design design, Options options, const ItemFacts& item,
+                const base::Deadline& deadline)
         : design_{design},
           options_{std::move(options)},
           sender_{std::make_unique<Sender>(
               std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item_size, item_alignment), deadline, connection.joining)},
-          item_size_{item_size},
+              ring_options(options_, item), deadline, connection.joining)},
+          item_size_{item.size},
           page_{producer_page(options_.name)} {}
 
     void count() noexcept {
@@ -137,8 +137,7 @@ class ProducerEnd {
 
 /// Items of one trivially copyable type. Both ends must have the same design, size and alignment.
 template <class T, ring::Design D = ring::design_2>
-class Producer : public detail::ProducerEnd<D>,
-                 public detail::Factories<Producer<T, D>, D, sizeof(T), alignof(T)> {
+class Producer : public detail::ProducerEnd<D>, public detail::Factories<Producer<T, D>, D, T> {
     static_assert(PlainItem<T>, "an item must be trivially copyable, aligned to at most 4096");
     using Base = detail::ProducerEnd<D>;
     static constexpr std::uint64_t slot =
@@ -245,11 +244,11 @@ class Producer : public detail::ProducerEnd<D>,
     }
 
   private:
-    friend detail::Factories<Producer, D, sizeof(T), alignof(T)>;
+    friend detail::Factories<Producer, D, T>;
     Producer(detail::Connection connection, ring::Design design, Options options,
              const base::Deadline& deadline)
-        : Base{std::move(connection), design, std::move(options), sizeof(T), alignof(T), deadline} {
-    }
+        : Base{std::move(connection), design, std::move(options), detail::item_facts<T>(),
+               deadline} {}
 
     /// Marks the item at the ring's end and counts it in.
     void lay() noexcept { lay(*this->sender_, this->sender_->at(), this->sender_->position()); }
@@ -298,7 +297,7 @@ class Producer : public detail::ProducerEnd<D>,
 /// Items of any number of bytes, up to max_size().
 template <ring::Design D>
 class Producer<Bytes, D> : public detail::ProducerEnd<D>,
-                           public detail::Factories<Producer<Bytes, D>, D, 0, 1> {
+                           public detail::Factories<Producer<Bytes, D>, D, Bytes> {
     using Base = detail::ProducerEnd<D>;
 
   public:
@@ -361,10 +360,11 @@ class Producer<Bytes, D> : public detail::ProducerEnd<D>,
   private:
     static constexpr std::size_t none = ~std::size_t{0};
 
-    friend detail::Factories<Producer, D, 0, 1>;
+    friend detail::Factories<Producer, D, Bytes>;
     Producer(detail::Connection connection, ring::Design design, Options options,
              const base::Deadline& deadline)
-        : Base{std::move(connection), design, std::move(options), 0, 1, deadline} {
+        : Base{std::move(connection), design, std::move(options), detail::item_facts<Bytes>(),
+               deadline} {
         if (design.batching == ring::Batching::fixed) batch_ = this->sender_->terms().batch;
     }
 

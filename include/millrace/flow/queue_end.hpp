@@ -16,6 +16,7 @@
 #include "millrace/base/statistics.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/flow/item_name.hpp"
 #include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/stats.hpp"
@@ -35,24 +36,27 @@ concept PlainItem = std::is_trivially_copyable_v<T> && std::is_trivially_destruc
 
 namespace detail {
 
+template <>
+[[nodiscard]] constexpr ItemFacts item_facts<Bytes>() noexcept {
+    return {};
+}
+
 /// An open endpoint and a link made through it.
 struct Connection {
     std::shared_ptr<connect::Endpoint> endpoint;
     connect::Link link;
     ring::Joining joining = ring::Joining::at_once;
 };
-[[nodiscard]] ring::RingOptions ring_options(const Options& options, std::size_t item_size,
-                                             std::size_t item_alignment);
+[[nodiscard]] ring::RingOptions ring_options(const Options& options, const ItemFacts& item);
 /// Refuses options that no peer could make work; then connects.
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
-                                      ring::Design design, std::size_t item_size,
-                                      std::size_t item_alignment, const base::Deadline& deadline);
+                                      ring::Design design, const ItemFacts& item,
+                                      const base::Deadline& deadline);
 /// `make(Connection, const base::Deadline&)` of the first peer that it succeeds for.
 template <class Make>
-[[nodiscard]] auto accept_end(Listener& listener, ring::Design design, std::size_t item_size,
-                              std::size_t item_alignment, const base::Deadline& deadline,
-                              Make&& make) {
-    ring::check(ring_options(listener.options(), item_size, item_alignment), design);
+[[nodiscard]] auto accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
+                              const base::Deadline& deadline, Make&& make) {
+    ring::check(ring_options(listener.options(), item), design);
     return connect::accept_until_set_up(
         listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
             return make(Connection{listener.options().endpoint, std::move(link)}, patience);
@@ -61,20 +65,21 @@ template <class Make>
 
 /// As accept_end, but never waits: none, if there is no peer whose setup can begin.
 template <class Make>
-[[nodiscard]] auto try_accept_end(Listener& listener, ring::Design design, std::size_t item_size,
-                                  std::size_t item_alignment, Make&& make) {
-    ring::check(ring_options(listener.options(), item_size, item_alignment), design);
+[[nodiscard]] auto try_accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
+                                  Make&& make) {
+    ring::check(ring_options(listener.options(), item), design);
     return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
         return make(Connection{listener.options().endpoint, std::move(link), ring::Joining::later});
     });
 }
 
 /// How every end is made, whatever its items: mixed into `End`, which has a constructor from a
-/// Connection. Item size 0: frames. The `_as` functions run D's flows as `design` says, which is
+/// Connection. The `_as` functions run D's flows as `design` says, which is
 /// known at run time only: AnyProducer and AnyConsumer use them.
-template <class End, ring::Design D, std::size_t item_size, std::size_t item_alignment>
+template <class End, ring::Design D, class T>
 class Factories {
     static_assert(ring::check_design<D>());
+    static constexpr ItemFacts item_facts_ = item_facts<T>();
 
   public:
     /// Connects to an other end that listens. Throws Error.
@@ -111,21 +116,19 @@ class Factories {
 
     [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,
                                         Options options, const base::Deadline& deadline) {
-        auto connection =
-            connect_link(address, options, design, item_size, item_alignment, deadline);
+        auto connection = connect_link(address, options, design, item_facts_, deadline);
         return End{std::move(connection), design, std::move(options), deadline};
     }
     [[nodiscard]] static std::optional<End> try_accept_as(ring::Design design, Listener& listener) {
-        return try_accept_end(listener, design, item_size, item_alignment,
-                              [&](Connection connection) {
-                                  return End{std::move(connection), design, listener.options(),
-                                             base::Deadline::after(connect::setup_patience)};
-                              });
+        return try_accept_end(listener, design, item_facts_, [&](Connection connection) {
+            return End{std::move(connection), design, listener.options(),
+                       base::Deadline::after(connect::setup_patience)};
+        });
     }
     [[nodiscard]] static End accept_as(ring::Design design, Listener& listener,
                                        const base::Deadline& deadline) {
         return accept_end(
-            listener, design, item_size, item_alignment, deadline,
+            listener, design, item_facts_, deadline,
             [&](Connection connection, const base::Deadline& patience) {
                 return End{std::move(connection), design, listener.options(), patience};
             });

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -18,6 +19,9 @@ struct RingOptions {
     /// Fixed-size items: sizeof and alignof. 0: frames.
     std::uint32_t item_size = 0;
     std::uint32_t item_alignment = 1;
+    /// What an item is called: both ends must say the same. Must outlive the ring. Of more than 160
+    /// characters the beginning is shown in errors, and all of it compared (by a hash).
+    std::string_view item_name{};
     /// Pull space: above which part of the consumer's ring in use (as far as is known) the
     /// producer refreshes what it knows, without waiting for the answer. U_max of equation 5.2,
     /// for which the work gives no value. 0 to 1.
