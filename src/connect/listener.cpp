@@ -1,6 +1,7 @@
 // Listeners: accepting peers, with many handshakes under way at once, so that a silent or slow one
 // keeps nobody waiting. Everything that a listener waits for is in one epoll, which programs can
 // put into a loop of their own.
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -33,6 +34,8 @@ using std::chrono::nanoseconds;
 constexpr nanoseconds patience = std::chrono::seconds{5};
 /// Between two calls at most so much time passes for those who wait: see Pending.
 constexpr nanoseconds longest_round = std::chrono::milliseconds{100};
+/// Nobody is taken for so long after the system had nothing to take him with.
+constexpr nanoseconds pause_when_exhausted = longest_round;
 /// Whoever has just come may say its first word before it has to leave for a newcomer.
 constexpr nanoseconds first_word = std::chrono::milliseconds{100};
 
@@ -68,10 +71,10 @@ struct Listener::State {
     Listening listening;
     LinkOptions options;
     std::shared_ptr<Endpoint> endpoint;
+    std::shared_ptr<Ledger> ledger;
     Descriptor epoll;
     Descriptor timer;
     Peers pending;    ///< by when their time is over
-    std::shared_ptr<Ledger> ledger;
     Peers connected;  ///< likewise, their handshakes complete
     Peers speaking;   ///< and their first exchange begun: not in the epoll any more
     std::size_t most = most_handshakes();
@@ -79,6 +82,10 @@ struct Listener::State {
     Clock::time_point last_round = Clock::now();
     bool alarm_is_set = false;
     bool takes_new = true;
+    /// Given up for a moment when there is no other descriptor, to take a peer and tell it so:
+    /// otherwise the listening socket would stay readable, and a loop that waits for it spin.
+    Descriptor reserve = take_reserve();
+    std::optional<nanoseconds> pauses_until;  ///< of the time that was served
 
     ~State() { unlink_own(listening); }
 
@@ -88,6 +95,14 @@ struct Listener::State {
     void round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures);
     void go_on(Pending& peer, std::vector<base::Error>& failures);
     void take_new_peers(std::vector<base::Error>& failures);
+    [[nodiscard]] static Descriptor take_reserve() noexcept;
+    /// There was no descriptor for a peer. True: there may be one now, or that peer was refused.
+    [[nodiscard]] bool relieve(std::vector<base::Error>& failures);
+    void dismiss(Peers::iterator silent, std::vector<base::Error>& failures);
+    /// Something may be done for newcomers.
+    [[nodiscard]] bool has_place() noexcept {
+        return !pauses_until.has_value() && (peers() < most || longest_silent() != pending.end());
+    }
     void dismiss_late(Wanted wanted, std::vector<base::Error>& failures);
     [[nodiscard]] bool make_place(std::vector<base::Error>& failures);
     [[nodiscard]] Peers::iterator longest_silent() noexcept;
@@ -127,6 +142,7 @@ Listener Listener::listen(const Address& address, LinkOptions options) {
     validate(options);
     auto state = std::make_unique<State>();
     state->endpoint = options.endpoint != nullptr ? options.endpoint : Endpoint::shared();
+    state->ledger = std::make_shared<Ledger>(options.admission.budget);
     state->options = std::move(options);
     state->listening = listen_on(address);
     state->open();
@@ -142,12 +158,12 @@ Link Listener::accept_speaking(const base::Deadline& deadline) {
 }
 Link Listener::accept_one(const base::Deadline& deadline) {
     return state_->wait(deadline, Wanted::next);
-    state->ledger = std::make_shared<Ledger>(options.admission.budget);
 }
 
 std::optional<Link> Listener::try_accept() { return state_->look(Wanted::connected); }
 std::optional<Link> Listener::try_accept_speaking() { return state_->look(Wanted::speaking); }
 int Listener::descriptor() const noexcept { return state_->epoll.get(); }
+Given Listener::given() const noexcept { return state_->ledger->given(); }
 
 void Listener::State::open() {
     epoll = Descriptor{epoll_create1(EPOLL_CLOEXEC)};
@@ -163,14 +179,13 @@ void Listener::State::open() {
 void Listener::State::watch(int operation, int descriptor, std::uint32_t events, void* what) const {
     epoll_event event{.events = events, .data = {.ptr = what}};
     if (epoll_ctl(epoll.get(), operation, descriptor, &event) != 0) {
-Given Listener::given() const noexcept { return state_->ledger->given(); }
         base::throw_errno(errno, "accept a peer", listening.address.to_string(),
                           "raise fs.epoll.max_user_watches (sysctl)");
     }
 }
 
 void Listener::State::set_alarm(bool now) noexcept {
-    const bool wanted = now || !pending.empty() || !connected.empty();
+    const bool wanted = now || !pending.empty() || !connected.empty() || pauses_until.has_value();
     if (!wanted && !alarm_is_set) return;
     set_timer(timer.get(), !wanted ? no_alarm : now ? nanoseconds{0} : longest_round);
     alarm_is_set = wanted;
@@ -190,11 +205,51 @@ bool Listener::State::make_place(std::vector<base::Error>& failures) {
     if (peers() < most) return true;
     const auto silent = longest_silent();
     if (silent == pending.end()) return false;
+    dismiss(silent, failures);
+    return true;
+}
+
+void Listener::State::dismiss(Peers::iterator silent, std::vector<base::Error>& failures) {
     forget(*silent);
     failures.push_back(
         silent->handshake.give_up(base::ErrorCode::timed_out, "while many others came"));
     pending.erase(silent);
-    return true;
+}
+
+Descriptor Listener::State::take_reserve() noexcept {
+    try {
+        return Descriptor{::open("/dev/null", O_RDONLY | O_CLOEXEC)};
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+bool Listener::State::relieve(std::vector<base::Error>& failures) {
+    if (const auto silent = longest_silent(); silent != pending.end()) {
+        dismiss(silent, failures);
+        return true;
+    }
+    if (!reserve.valid()) return false;
+    reserve = Descriptor{};
+    const Descriptor socket{
+        accept4(listening.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    const bool is_taken = socket.valid();
+    if (is_taken) {
+        const std::string peer = peer_text(socket.get(), listening.address);
+        const base::Error error{base::ErrorCode::resource_exhausted, "accept a peer", peer,
+                                "this process has no descriptor left for it",
+                                "raise the limit of open files (ulimit -n)"};
+        const std::vector<std::byte> told =
+            encode(Refused{base::ErrorCode::refused,
+                           "the listener's process has no descriptor left for another peer",
+                           "come again when others have left, or raise its limit of open files "
+                           "(ulimit -n)"});
+        (void)send(socket.get(), told.data(), told.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        shutdown(socket.get(), SHUT_WR);
+        drain(socket.get());
+        failures.push_back(error);
+    }
+    return is_taken;
 }
 
 void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
@@ -207,8 +262,17 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
         if (!socket.valid()) {
             const int error = errno;
             if (error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS) {
-                base::throw_errno(error, "accept a peer", listening.address.to_string(),
-                                  "raise the limit of open files (ulimit -n)");
+                if (error == EMFILE) {
+                    const bool goes_on = relieve(failures);
+                    if (!reserve.valid()) reserve = take_reserve();
+                    if (goes_on) continue;
+                }
+                failures.push_back({base::ErrorCode::resource_exhausted, "accept a peer",
+                                    listening.address.to_string(), base::describe_errno(error),
+                                    error == EMFILE ? "raise the limit of open files (ulimit -n)"
+                                                    : "end other programs"});
+                pauses_until = served + pause_when_exhausted;
+                return watch_newcomers(false);
             }
             if (error == EINTR || error == ECONNABORTED || error == EPERM || error == EPROTO) {
                 continue;
@@ -295,7 +359,11 @@ void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::
         }
     }
     dismiss_late(wanted, failures);
-    if (!takes_new && (peers() < most || longest_silent() != pending.end())) watch_newcomers(true);
+    if (pauses_until.has_value() && *pauses_until <= served) {
+        pauses_until.reset();
+        if (!reserve.valid()) reserve = take_reserve();
+    }
+    if (!takes_new && has_place()) watch_newcomers(true);
     if (newcomers) take_new_peers(failures);
 }
 
@@ -317,7 +385,7 @@ std::optional<Link> Listener::State::try_take(Wanted wanted, nanoseconds limit,
         round(limit, wanted, failures);
         link = take(wanted);
     }
-    if (link.has_value()) watch_newcomers(true);  // its place is free
+    if (link.has_value() && !pauses_until.has_value()) watch_newcomers(true);  // its place is free
     for (const base::Error& error : failures) {
         base::log(base::LogLevel::warn, "connect", "{}", error.what());
     }

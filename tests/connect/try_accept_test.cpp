@@ -24,6 +24,7 @@ namespace {
 using namespace std::chrono_literals;
 using millrace::test::accept_in_loop;
 using millrace::test::becomes_readable;
+using millrace::test::goes_quiet;
 using millrace::test::is_readable;
 using test::bytes;
 using test::fresh_address;
@@ -150,6 +151,67 @@ TEST(TryAccept, TellsOfNewcomersBehindAHouseThatWasFull) {
     }
     EXPECT_EQ(taken.size(), count) << "the descriptor stays quiet beside those who wait";
     for (auto& one : crowd) EXPECT_EQ(one.get(), "answer");
+}
+
+/// While it lives, the process has no descriptor below `limit` left.
+class NoDescriptors {
+  public:
+    explicit NoDescriptors(rlim_t limit) {
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+        rlimit few = before_;
+        few.rlim_cur = limit;
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (int one = dup(STDIN_FILENO); one >= 0; one = dup(STDIN_FILENO)) taken_.push_back(one);
+    }
+    NoDescriptors(const NoDescriptors&) = delete;
+    ~NoDescriptors() {
+        for (const int one : taken_) close(one);
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);
+    }
+
+  private:
+    rlimit before_{};
+    std::vector<int> taken_;
+};
+
+TEST(TryAccept, TellsWhoComesWhenThereIsNoDescriptorLeft) {
+    Listener listener = Listener::listen(fresh_address());
+    std::vector<Stranger> crowd;
+    for (int i = 0; i < 3; ++i) crowd.push_back(Stranger::connect_to(listener.address()));
+    {
+        const NoDescriptors none{256};
+        EXPECT_TRUE(is_readable(listener.descriptor()));
+        EXPECT_TRUE(goes_quiet(listener.descriptor(),
+                               [&] { EXPECT_FALSE(listener.try_accept().has_value()); }));
+        for (const Stranger& one : crowd) {
+            EXPECT_THAT(one.hear_all(), testing::HasSubstr("the listener's process has no "
+                                                           "descriptor left for another peer"));
+        }
+    }
+    auto connecting = connect_in_background(listener);
+    std::optional<Link> link = accept_in_loop(listener);
+    ASSERT_TRUE(link.has_value());
+    EXPECT_EQ(connecting.get().peer_now(), PeerState::alive);
+}
+
+TEST(TryAccept, DoesNotKeepALoopSpinningWhereNobodyCanBeTaken) {
+    Listener listener = Listener::listen(fresh_address());
+    std::future<Link> connecting;
+    {
+        const Stranger patient = Stranger::connect_to(listener.address());
+        // Not even the reserve can be had again.
+        const NoDescriptors none{3};
+        EXPECT_TRUE(goes_quiet(listener.descriptor(),
+                               [&] { EXPECT_FALSE(listener.try_accept().has_value()); }));
+        // And looks again now and then.
+        EXPECT_TRUE(becomes_readable(listener.descriptor(), 20s));
+        EXPECT_TRUE(goes_quiet(listener.descriptor(),
+                               [&] { EXPECT_FALSE(listener.try_accept().has_value()); }));
+    }
+    connecting = connect_in_background(listener);
+    std::optional<Link> link = accept_in_loop(listener);
+    ASSERT_TRUE(link.has_value());
+    EXPECT_EQ(connecting.get().peer_now(), PeerState::alive);
 }
 
 TEST(TryAccept, DismissesTheSilentInALoopThatOnlyListens) {

@@ -36,11 +36,11 @@
 namespace millrace::connect {
 
 /// An open device with a protection domain, shared by the links made through it. Thread-safe.
+/// Whoever reaches one memory region of a domain by a link can reach them all, if it knows or
+/// guesses their keys and their registration allows it.
 class Endpoint {
   public:
     /// `device`: a name for verbs::find_device (empty: the default). `gid_index` -1: chosen (none
-/// Whoever reaches one memory region of a domain by a link can reach them all, if it knows or
-/// guesses their keys and their registration allows it.
     /// on InfiniBand, else the first RoCE v2 IPv4-mapped one, else the first non-zero one).
     /// Throws Error.
     [[nodiscard]] static std::shared_ptr<Endpoint> open(std::string_view device = {},
@@ -196,7 +196,8 @@ class Listener {
     /// Handshakes go on within the calls, any number side by side; a peer that is silent, slow or
     /// hostile costs itself only. When a quarter of the descriptors that the process may have (at
     /// most 1,024) are taken by peers on their way in, those that have said nothing for 0.1 s
-    /// leave for newcomers. Throws Error (resource_exhausted).
+    /// leave for newcomers. Whoever comes when the process has no descriptor left at all is told
+    /// so, and logged. Throws Error (resource_exhausted).
     [[nodiscard]] std::optional<Link> try_accept();
     [[nodiscard]] std::optional<Link> try_accept_speaking();
     /// For a program's own loop: readable means that try_accept has something to do, be it that a
@@ -204,9 +205,9 @@ class Listener {
     [[nodiscard]] int descriptor() const noexcept;
     /// As accept, but a failed handshake is thrown instead of passed over.
     [[nodiscard]] Link accept_one(const base::Deadline& deadline);
-
     /// What its clients have of LinkOptions::admission's budget.
     [[nodiscard]] Given given() const noexcept;
+
     struct State;
 
   private:
