@@ -17,6 +17,7 @@
 #include "link/run_link.hpp"
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
+#include "usage.hpp"
 #include "verbs/run_verbs.hpp"
 
 namespace millrace::bench {
@@ -28,7 +29,7 @@ using tools::add_json;
 void add_bars(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "bars",
-        "Check every promise about speed on this machine; exit status 0 if all hold,\n"
+        "Check every promise about speed on this machine; exit status 0 if all hold, "
         "1 if one does not, 2 if there is none");
     auto options = std::make_shared<BarOptions>();
     command->add_option("--only", options->only, "Only the bars of this group")
@@ -59,7 +60,7 @@ void add_limits(CLI::App& parent, Action& chosen) {
 void add_link(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "link",
-        "Compare the soft device's mode shaped with its settings: one-way times and bandwidths;\n"
+        "Compare the soft device's mode shaped with its settings: one-way times and bandwidths; "
         "exit status 0 if all with more than 10 us of latency are within 5 %, else 1");
     auto options = std::make_shared<LinkOptions>();
     command->add_option("--mode", options->mode,
@@ -72,8 +73,8 @@ void add_link(CLI::App& parent, Action& chosen) {
 void add_flow(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "flow",
-        "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its\n"
-        "figures and tables beside its numbers and findings, and maps of all 33 points.\n"
+        "Repeat the evaluation of flow queues in work 000, chapter 6, on the soft device: its "
+        "figures and tables beside its numbers and findings, and maps of all 33 points. "
         "As in the work: --repeats 10 --limit 30. Exit status 1 if a point failed");
     auto options = std::make_shared<FlowOptions>();
     command->add_option("--figure", options->figures,
@@ -139,9 +140,9 @@ int run(int argc, char** argv) {
     add_flow(program, chosen);
     add_verbs(program, chosen);
     try {
-        program.parse(argc, argv);
+        program.parse(tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {
-        return program.exit(error) == 0 ? 0 : 2;
+        return tools::tell(program, error);
     }
     return chosen();
 }

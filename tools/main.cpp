@@ -9,10 +9,9 @@
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
 #include "program.hpp"
+#include "usage.hpp"
 
 namespace {
-
-constexpr int usage = 2;
 
 int run(int argc, char** argv) {
     millrace::tools::Action chosen;
@@ -20,12 +19,7 @@ int run(int argc, char** argv) {
     try {
         program->parse(millrace::tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) {
-            std::fputs(millrace::tools::answer(*program, error).c_str(), stdout);
-            return 0;
-        }
-        std::fprintf(stderr, "millrace: %s\n", millrace::tools::complaint(*program, error).c_str());
-        return usage;
+        return millrace::tools::tell(*program, error);
     }
     millrace::base::check_log_setting();
     return chosen();

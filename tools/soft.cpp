@@ -100,8 +100,8 @@ int run(const RunOptions& options) {
 std::shared_ptr<RunOptions> add_program(CLI::App* command) {
     auto options = std::make_shared<RunOptions>();
     command->add_option("--mode", options->mode,
-                        "How the device behaves: fast, like a link, as in shaped:10g,latency=1us,\n"
-                        "like a bad one, as in faulty:loss=1%, or strict:seed=NUMBER\n"
+                        "How the device behaves: fast, like a link, as in shaped:10g,latency=1us, "
+                        "like a bad one, as in faulty:loss=1%, or strict:seed=NUMBER "
                         "(docs/modes.md; default: MILLRACE_SOFT_MODE, or fast)");
     command->add_option("--fabric", options->fabric,
                         "Name of the fabric; programs of different fabrics do not see each other "
@@ -110,7 +110,7 @@ std::shared_ptr<RunOptions> add_program(CLI::App* command) {
                       "Use LD_PRELOAD in place of LD_LIBRARY_PATH, for programs that bring their "
                       "own search path");
     command->add_flag("--no-device-files", options->no_device_files,
-                      "Preload nothing: /dev/infiniband and /sys/class/infiniband stay as the\n"
+                      "Preload nothing: /dev/infiniband and /sys/class/infiniband stay as the "
                       "kernel has them, for programs that bear no preloaded library");
     command->add_option("program", options->command, "After --: the program and its arguments")
         ->required();
@@ -124,8 +124,8 @@ void check(const RunOptions& options) {
 void add_run(CLI::App& soft, Action& chosen) {
     auto* command = soft.add_subcommand(
         "run",
-        "Run an unmodified verbs program with the soft device soft0 beside the machine's own\n"
-        "devices:  millrace soft run -- ib_write_lat -d soft0");
+        "Run an unmodified verbs program, with soft0 beside the machine's own devices:\n"
+        "millrace soft run -- ib_write_lat -d soft0");
     auto options = add_program(command);
     command->callback([options, &chosen] {
         check(*options);
@@ -136,8 +136,8 @@ void add_run(CLI::App& soft, Action& chosen) {
 void add_trace(CLI::App& soft, Action& chosen) {
     auto* command = soft.add_subcommand(
         "trace",
-        "As run, and show each work request, completion, state change and registration as it\n"
-        "happens:  millrace soft trace -- ib_write_lat -d soft0");
+        "As run, and show each work request, completion, state change and registration:\n"
+        "millrace soft trace -- ib_write_lat -d soft0");
     auto options = add_program(command);
     auto how = std::make_shared<TraceOptions>();
     add_json(*command, how->json)
@@ -165,8 +165,8 @@ void add_status(CLI::App& soft, Action& chosen) {
 void add_clean(CLI::App& soft, Action& chosen) {
     auto* command = soft.add_subcommand(
         "clean",
-        "Look for what dead programs left behind. The soft device leaves nothing by design: names\n"
-        "and memory go with their processes. Says what it looked for, and removes what is found");
+        "Look for what dead programs left behind, say what that is, and remove it.\n"
+        "The soft device leaves nothing by design: names and memory go with their processes");
     auto dry_run = std::make_shared<bool>(false);
     command->add_flag("--dry-run", *dry_run, "Remove nothing");
     command->callback([dry_run, &chosen] { chosen = [=] { return clean(*dry_run); }; });

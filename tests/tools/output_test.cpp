@@ -101,7 +101,8 @@ TEST_F(Output, FitsTheTerminal) {
     for (const std::string& arguments :
          {std::string{"doctor"}, std::string{"devices"}, std::string{"soft status"},
           std::string{"soft clean --dry-run"}, std::string{"--help"}, std::string{"cat --help"},
-          std::string{"soft trace --help"}, demo()}) {
+          std::string{"soft trace --help"}, std::string{"bench --help"},
+          std::string{"bench flow --help"}, demo()}) {
         for (const std::size_t width : {80u, 60u}) {
             const Outcome outcome =
                 run_line("exec \"$0\" " + arguments, {}, {"COLUMNS=" + std::to_string(width)});
@@ -112,6 +113,13 @@ TEST_F(Output, FitsTheTerminal) {
         const Outcome unknown = run_line("unset COLUMNS; exec \"$0\" " + arguments);
         EXPECT_THAT(too_wide(unknown.text, 80), testing::IsEmpty()) << arguments;
     }
+}
+
+TEST_F(Output, OfHelpBreaksADescriptionAtTheMargin) {
+    const Outcome outcome = run_line("exec \"$0\" soft run --help", {}, {"COLUMNS=60"});
+    EXPECT_THAT(outcome.text, testing::StartsWith("Run an unmodified verbs program, with soft0 "
+                                                  "beside the\nmachine's own devices:\n"
+                                                  "millrace soft run -- "));
 }
 
 TEST_F(Output, OfATableLosesNoFigureOnANarrowTerminal) {

@@ -80,6 +80,11 @@ Transferred copy(const CatOptions& options) {
     return send_stream(channel, STDIN_FILENO, options.checksum, options.progress);
 }
 
+/// The parser calls one word or two "address(1x)".
+struct CatFormatter : CLI::Formatter {
+    std::string make_option_usage(const CLI::Option*) const override { return "[listen] address"; }
+};
+
 }  // namespace
 
 int run_cat(const CatOptions& options) {
@@ -99,6 +104,7 @@ int run_cat(const CatOptions& options) {
 void add_cat(CLI::App& program, Action& chosen) {
     auto* command = program.add_subcommand(
         "cat", "Copy any amount of bytes: cat listen ADDRESS > out, cat ADDRESS < in");
+    command->formatter(std::make_shared<CatFormatter>());
     auto options = std::make_shared<CatOptions>();
     auto words = std::make_shared<std::vector<std::string>>();
     command
@@ -113,12 +119,16 @@ void add_cat(CLI::App& program, Action& chosen) {
         ->add_option_function<unsigned>(
             "--timeout",
             [options](unsigned seconds) { options->timeout = std::chrono::seconds{seconds}; },
-            "Seconds to wait for the other side (default: 10 for the listening side; for a "
-            "sender, as long as it takes)")
+            "Seconds to wait for the other side (default: a sender waits 10 for its listener, a "
+            "listener as long as it takes)")
         ->check(CLI::Range(1u, 31'536'000u));
     command->add_option("--device", options->device, "Name of the device (see millrace devices)");
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;
+        if (!options->listen && words->front() == "listen") {
+            throw CLI::ValidationError{"the address to listen on must follow 'listen'",
+                                       CLI::ExitCodes::ValidationError};
+        }
         if (options->listen && words->front() != "listen") {
             throw CLI::ValidationError{
                 "before the address only the word 'listen' may stand, not '" + words->front() + "'",

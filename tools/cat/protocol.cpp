@@ -26,7 +26,7 @@ bool exchange_hellos(message::Channel& channel, bool show_checksum) {
     }
     if (theirs && theirs->kind == NoteKind::busy) {
         throw base::Error{ErrorCode::refused, "greet the other end", channel.link().peer_name(),
-                          "it already receives from another sender, and takes one alone",
+                          "it already receives from another sender, and takes only one",
                           "start a `millrace cat listen` on another address, or wait until that "
                           "sender has finished and the receiver is started again"};
     }

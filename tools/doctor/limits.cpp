@@ -58,7 +58,7 @@ Finding open_files() {
     Finding finding{.name = "open files", .found = fmt::format("{}", limit.rlim_cur)};
     if (limit.rlim_cur < 1024) {
         finding.verdict = limit.rlim_cur < 32 ? Verdict::fail : Verdict::warn;
-        finding.means = "each connection takes some 6 descriptors, and opening the device about 10";
+        finding.means = "each connection takes some 5 descriptors, and opening the device about 15";
         finding.remedy =
             fmt::format("ulimit -n 1024 or more (the hard limit here is {})", limit.rlim_max);
     }
@@ -149,7 +149,7 @@ Finding container_memory() {
             finding.found = fmt::format("{} used of {}", size_text(*used), size_text(*most));
             if (left < 256 * mib) {
                 finding.verdict = Verdict::warn;
-                finding.means = "a ring that does not fit ends its program by the kernel's hand";
+                finding.means = "the kernel kills a program whose rings do not fit";
                 finding.remedy = "raise the limit (docker run --memory), or make rings smaller";
             }
             return finding;

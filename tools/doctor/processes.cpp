@@ -62,11 +62,14 @@ Finding process_vm() {
     if (error != 0) {
         finding.verdict = Verdict::warn;
         finding.means = fmt::format(
-            "process_vm_readv: {}. Millrace's own rings are mapped and need it not; unmodified "
+            "process_vm_readv: {}. Millrace's own rings are mapped and do not need it; unmodified "
             "programs on the soft device, whose buffers are private memory, get a thread that "
-            "copies for their peers: slower, and not for UD",
+            "copies for their peers, which is slower",
             base::describe_errno(error));
-        finding.remedy = "sysctl kernel.yama.ptrace_scope=0; in a container, add CAP_SYS_PTRACE";
+        finding.remedy =
+            "sysctl kernel.yama.ptrace_scope=0; under scope 1, or start the programs with "
+            "MILLRACE_PTRACER=1 (docs/threat-model.md says what that opens); in a container, add "
+            "CAP_SYS_PTRACE";
     } else if (scope != "none" && scope != "0" && ::geteuid() == 0) {
         finding.verdict = Verdict::warn;
         finding.means = "root may, other users may not";
