@@ -57,6 +57,8 @@ std::string refusal_of(const Options& connecting, const Options& listening) {
     }
     other.join();
     EXPECT_NE(text.find("one peer connected that did not fit"), std::string::npos) << text;
+    EXPECT_EQ(text.find("check that the peer connects to this address"), std::string::npos)
+        << "it did: " << text;
     return told;
 }
 
