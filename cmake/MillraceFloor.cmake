@@ -1,7 +1,11 @@
 # Build options shared by every target, and the function that declares one floor of the house.
 
-if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  if(PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  else()
+    set(CMAKE_BUILD_TYPE Release)  # in here; the project around it has none
+  endif()
 endif()
 option(MILLRACE_WERROR "Treat warnings as errors (CI does)" OFF)
 option(MILLRACE_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})

@@ -105,6 +105,20 @@ run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${ROOT} -B ${WORK}/untyped -DCMAKE_CXX_C
 file(STRINGS ${WORK}/untyped/CMakeCache.txt output REGEX "^CMAKE_BUILD_TYPE:")
 expect("=Release")
 
+# So is Millrace as a part of a project that names none, which is left as it is.
+file(WRITE ${WORK}/around/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)
+project(around LANGUAGES CXX)
+add_subdirectory(${ROOT} millrace)
+add_executable(around ${SOURCE}/main.cpp)
+target_link_libraries(around PRIVATE millrace::millrace)
+")
+run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK}/around -B ${WORK}/around/build
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
+run(grep -E "command.* -c [^ ]*/base/clock.cpp" ${WORK}/around/build/compile_commands.json)
+expect(" -O3 ")
+run(grep -E "command.* -c [^ ]*/installed/main.cpp" ${WORK}/around/build/compile_commands.json)
+refuse(" -O")
+
 # Public headers say in one line that they need C++20.
 file(WRITE ${WORK}/old.cpp "#include <millrace/flow/producer.hpp>\n")
 execute_process(COMMAND ${CXX} -std=c++17 -fsyntax-only -fmax-errors=1 -I${PREFIX}/include
