@@ -181,6 +181,7 @@ CancelMessage Receiver::take_cancel() noexcept {
 bool Receiver::may_advertise() const noexcept {
     if (terms_.mode == Mode::indirect || ended_ || broken_ || cancelling_) return false;
     if (advertised_ == receives_.size() || advertised_ == terms_.adverts) return false;
+    if (!receives_[advertised_].request.advertised) return false;
     // The hold-off: not while there are bytes in the ring, or receives whose advertisements are
     // void. (That none before it waits to be advertised, k_b of the work, is so by taking them in
     // order.)

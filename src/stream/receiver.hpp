@@ -47,6 +47,9 @@ struct ReceiveRequest {
     std::uint64_t length = 0;
     std::uint32_t key = 0;
     bool wait_all = false;  ///< MSG_WAITALL
+    /// May be advertised. One that may not is filled from the ring, and those behind it are not
+    /// advertised before; in mode direct it would wait for ever.
+    bool advertised = true;
 };
 
 class Receiver {
@@ -96,6 +99,8 @@ class Receiver {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] std::size_t advertised() const noexcept { return advertised_; }
     [[nodiscard]] std::size_t outstanding() const noexcept { return receives_.size(); }
+    /// The peer's FIN has come.
+    [[nodiscard]] bool ended() const noexcept { return ended_; }
     /// The peer's FIN has come and everything before it has been received.
     [[nodiscard]] bool finished() const noexcept { return ended_ && buffered_ == 0; }
 

@@ -66,6 +66,25 @@ class StreamReceiverInModeIndirect : public StreamReceiver {
     StreamReceiverInModeIndirect() : StreamReceiver{{Mode::indirect, 16, 0}} {}
 };
 
+TEST_F(StreamReceiver, LeavesUnadvertisedWhatMayNotBeAndWhatIsBehindIt) {
+    receive(4);
+    ASSERT_EQ(receiver.receive({.id = 9, .address = 9 << 12, .length = 2, .advertised = false}),
+              Status::ok);
+    receive(4);
+    advertise();
+    EXPECT_FALSE(receiver.may_advertise());
+    ASSERT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::none);
+    expect_done(1, 1, Status::ok);
+    EXPECT_FALSE(receiver.may_advertise());
+    // It takes its bytes from the ring, and then the next one is.
+    ASSERT_EQ(receiver.on_indirect(indirect(1, 2)), Violation::none);
+    EXPECT_EQ(copy(), 2U);
+    expect_done(9, 2, Status::ok);
+    advertise();
+    EXPECT_EQ(last.sequence, 3U);
+    EXPECT_EQ(last.phase, 2U);
+}
+
 TEST_F(StreamReceiver, RefusesLengthsThatNoReceiveHas) {
     EXPECT_EQ(receiver.receive({1, 0, 0, 0, false}), Status::empty);
     EXPECT_EQ(receiver.receive({1, 0, longest_operation + 1, 0, false}), Status::too_large);

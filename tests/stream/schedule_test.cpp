@@ -63,11 +63,13 @@ struct Habits {
         cancels = random.chance(2);
         impatience = 1 + random.below(4);
         longest = 1 + random.below(TwoEnds::longest_receive);
+        leaves_unadvertised = longest % 8 == 5 ? 2 + longest % 7 : 0;
     }
     enum Step { send, receive, act, arrive, complete, steps };
     std::uint32_t weights[2][steps];
     std::uint32_t waits_all;
     bool cancels;
+    std::uint32_t leaves_unadvertised;  ///< one of so many; 0: none
     std::uint32_t impatience;
     std::uint32_t longest;
 };
@@ -91,7 +93,10 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
                 }
             } else {
                 (void)ends.receive(end, 1 + random.below(habits.longest),
-                                   habits.waits_all != 0 && random.chance(habits.waits_all));
+                                   habits.waits_all != 0 && random.chance(habits.waits_all),
+                                   ends.mode_towards(end) == Mode::direct ||
+                                       habits.leaves_unadvertised == 0 ||
+                                       !random.chance(habits.leaves_unadvertised));
             }
             break;
         case Habits::act: (void)ends.act(end, !random.chance(8)); break;

@@ -48,14 +48,17 @@ class TwoEnds {
         }
         return status;
     }
-    base::Status receive(unsigned end, std::uint64_t length, bool wait_all = false) {
+    base::Status receive(unsigned end, std::uint64_t length, bool wait_all = false,
+                         bool advertised = true) {
         End& at = ends_[end];
         const std::uint64_t id = at.receives.size();
         const base::Status status =
-            at.core.receive({id, address_of(id), length, key_of(id), wait_all});
+            at.core.receive({id, address_of(id), length, key_of(id), wait_all, advertised});
         if (status == base::Status::ok) at.receives.push_back({length, wait_all});
         return status;
     }
+    /// Of what `end` receives.
+    [[nodiscard]] Mode mode_towards(unsigned end) const { return ends_[1 - end].mode; }
     base::Status cancel(unsigned end, std::uint64_t id) {
         const base::Status status = ends_[end].core.cancel(id);
         if (status == base::Status::ok) ends_[end].receives[id].cancelled = true;
