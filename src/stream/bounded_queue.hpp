@@ -26,6 +26,8 @@ class BoundedQueue {
     [[nodiscard]] Entry& front() noexcept { return entries_[first_]; }
     [[nodiscard]] const Entry& front() const noexcept { return entries_[first_]; }
 
+    [[nodiscard]] Entry& back() noexcept { return entries_[place(size_ - 1)]; }
+
     /// Requires !full().
     void push(const Entry& entry) noexcept { entries_[place(size_++)] = entry; }
     /// Requires !empty().

@@ -56,8 +56,9 @@ class Credits {
     Credits(std::uint32_t own_slots, std::uint32_t peer_slots) noexcept
         : own_slots_{own_slots}, peer_slots_{peer_slots} {}
 
-    [[nodiscard]] bool transfer_allowed() const noexcept {
-        return available() > reserve_of(peer_slots_);
+    /// So many of them, one behind the other.
+    [[nodiscard]] bool transfer_allowed(std::uint32_t count = 1) const noexcept {
+        return available() >= reserve_of(peer_slots_) + count;
     }
     [[nodiscard]] bool control_allowed() const noexcept { return available() > 1; }
     /// A CREDIT is due, and may be sent.

@@ -128,6 +128,12 @@ bool Sender::next_done(SendDone& done) noexcept {
     return true;
 }
 
+std::uint64_t Sender::next_room() const noexcept {
+    if (!adverts_.empty()) return adverts_.front().remaining;
+    if (terms_.mode == Mode::direct) return 0;
+    return std::min(room(), terms_.ring_bytes - (ring_written_ & (terms_.ring_bytes - 1)));
+}
+
 bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcept {
     if (sequence_ == queued_) return false;
     message.sequence = sequence_;
@@ -136,9 +142,8 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         return true;
     }
     if (terms_.mode == Mode::direct || coalesces()) return false;
-    const std::uint64_t room = terms_.ring_bytes - (ring_written_ - ring_taken_);
-    if (room == 0) return false;
-    fill_indirect(room, transfer, message);
+    if (room() == 0) return false;
+    fill_indirect(transfer, message);
     return true;
 }
 
@@ -167,15 +172,14 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
     ++counts_.direct_transfers;
 }
 
-void Sender::fill_indirect(std::uint64_t room, Transfer& transfer,
-                           TransferMessage& message) noexcept {
+void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcept {
     if (is_direct(phase_)) change_phase(next_phase(phase_));
     const std::uint64_t offset = ring_written_ & (terms_.ring_bytes - 1);
     transfer.direct = false;
     transfer.address = offset;
     transfer.key = 0;
     // A transfer does not go on over the end of the ring.
-    gather(std::min(room, terms_.ring_bytes - offset), transfer);
+    gather(next_room(), transfer);
     message.header.kind = MessageKind::indirect;
     message.length = transfer.length;
     message.number = 0;

@@ -84,6 +84,12 @@ class Sender {
     [[nodiscard]] Phase phase() const noexcept { return phase_; }
     [[nodiscard]] std::uint64_t unsent() const noexcept { return queued_ - sequence_; }
     [[nodiscard]] std::size_t adverts() const noexcept { return adverts_.size(); }
+    /// In the receiver's ring, as far as is known.
+    [[nodiscard]] std::uint64_t room() const noexcept {
+        return terms_.mode == Mode::direct ? 0 : terms_.ring_bytes - (ring_written_ - ring_taken_);
+    }
+    /// How many bytes the next transfer can have.
+    [[nodiscard]] std::uint64_t next_room() const noexcept;
     /// What is unsent waits for more, until the receiver has taken what lies in its ring: it would
     /// only lie there behind it. A few patient bytes do so, and not with an advertisement there for
     /// them.
@@ -91,6 +97,8 @@ class Sender {
         return ring_written_ != ring_taken_ && adverts_.empty() && !shut_down_ &&
                sequence_ >= impatient_ && unsent() < coalesced_bytes_;
     }
+    /// The program sends no more.
+    [[nodiscard]] bool is_shut_down() const noexcept { return shut_down_; }
     /// FIN has been sent and every send has completed.
     [[nodiscard]] bool finished() const noexcept { return ended_ && sends_.empty(); }
 
@@ -115,7 +123,7 @@ class Sender {
     [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
     void change_phase(Phase phase) noexcept;
     void fill_direct(Transfer& transfer, TransferMessage& message) noexcept;
-    void fill_indirect(std::uint64_t room, Transfer& transfer, TransferMessage& message) noexcept;
+    void fill_indirect(Transfer& transfer, TransferMessage& message) noexcept;
     void gather(std::uint64_t most, Transfer& transfer) noexcept;
 
     DirectionTerms terms_;

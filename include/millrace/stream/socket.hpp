@@ -1,0 +1,247 @@
+// A byte stream in both directions between two processes, which chooses by itself between zero copy
+// and buffering: bytes go straight into the buffer of a receive whose advertisement came in time,
+// and otherwise through a ring at the receiver. What people use who have sockets today.
+//
+//     auto listener = stream::Listener::listen(connect::Address::parse(":7000"));
+//     auto socket = listener.accept(base::Deadline::after(std::chrono::seconds{10}));
+//     socket.receive(buffer.slice(), 1);
+//     stream::Completion done;
+//     socket.wait(done, deadline);                       // done.id == 1, done.bytes
+//
+//     auto socket = stream::connect(address, {}, deadline);
+//     socket.write_all(bytes, deadline);
+//
+// Operations are asynchronous, as in the Extended Sockets API: send() and receive() return at once,
+// and completions say when a buffer is the program's again. Sends complete in their order, and so
+// do receives. Progress is made within calls: a program that waits elsewhere waits for
+// descriptor(), too, as long as an operation is outstanding. The protocol: docs/stream.md.
+// Source: work 003, "UNH EXS Dynamic Protocol".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/ring/carrier.hpp"
+#include "millrace/stream/buffer.hpp"
+#include "millrace/stream/mode.hpp"
+
+namespace millrace::stream {
+
+struct SocketOptions {
+    /// How bytes travel, both ways. Where the ends say different things, `dynamic` gives way; one
+    /// that says `direct` and one that says `indirect` refuse each other.
+    Mode mode = Mode::dynamic;
+    /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
+    /// made in mode `direct`.
+    std::size_t ring_bytes = std::size_t{256} << 10;
+    /// Advertisements of this side that may be unanswered: 1 to 65,536.
+    std::uint32_t adverts = 64;
+    /// Sends and receives that may be outstanding, until their completion was taken: 1 to 2^19.
+    std::uint32_t sends = 64;
+    std::uint32_t receives = 64;
+    /// So few bytes of sends with SendFlags::more wait for others; 0: none do.
+    std::uint32_t coalesced_bytes = 4096;
+    /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
+    std::size_t least_advertised = 4096;
+    /// As least_advertised, for receives into plain memory, which is registered for each of them.
+    std::size_t least_advertised_plain = std::size_t{1} << 20;
+    /// How waits escalate.
+    base::WaitPolicy wait{};
+    std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
+    /// What carries messages and bytes for the ring: stores, where the peer's memory is
+    /// addressable, or requests. Bytes that go straight into a receive are always posted.
+    ring::Carrier carrier = ring::Carrier::automatic;
+};
+
+enum class SendFlags : std::uint8_t {
+    none = 0,
+    /// More follows soon (MSG_MORE): the bytes may wait for it as long as earlier ones lie in the
+    /// peer's ring. Plain memory of few bytes only, and the completion says that they are copied;
+    /// they go with a send that has no such flag, at the latest.
+    more = 1,
+};
+enum class ReceiveFlags : std::uint8_t {
+    none = 0,
+    wait_all = 1,  ///< completes when it is full, or at the end of the stream (MSG_WAITALL)
+};
+
+/// An operation is over, and its memory is the program's again.
+struct Completion {
+    enum class Kind : std::uint8_t { send, receive };
+
+    Kind kind = Kind::send;
+    /// `ok`; `closed`: receiving, the end of the stream, behind its last byte; sending, the peer
+    /// closed, or this side did; `cancelled`, with what had come; `peer_lost`.
+    base::Status status = base::Status::ok;
+    std::uint64_t id = 0;     ///< as the program named it
+    std::uint64_t bytes = 0;  ///< that were sent or received
+};
+
+/// Counted since the socket was made. Readable from outside as a statistics page, too.
+struct SocketStats {
+    std::uint64_t direct_bytes_sent = 0;
+    std::uint64_t direct_transfers = 0;  ///< sent
+    std::uint64_t indirect_bytes_sent = 0;
+    std::uint64_t indirect_transfers = 0;  ///< sent
+    std::uint64_t direct_bytes_received = 0;
+    std::uint64_t indirect_bytes_received = 0;
+    std::uint64_t copies = 0;         ///< out of this side's ring
+    std::uint64_t adverts_sent = 0;   ///< by this side
+    std::uint64_t adverts_used = 0;   ///< of the peer's
+    std::uint64_t adverts_stale = 0;  ///< ... that came late
+    std::uint64_t adverts_withdrawn = 0;
+    std::uint64_t phase_changes = 0;  ///< as a sender
+    std::uint64_t messages_sent = 0;  ///< of the protocol
+    std::uint64_t messages_received = 0;
+    std::uint64_t requests = 0;        ///< posted, for bytes and messages
+    std::uint64_t stalls_advert = 0;   ///< bytes had to wait: for an advertisement
+    std::uint64_t stalls_room = 0;     ///< ... for room in the peer's ring
+    std::uint64_t stalls_credit = 0;   ///< ... until the peer had taken messages
+    std::uint64_t stalls_request = 0;  ///< ... until the device had completed requests
+    std::uint64_t staged = 0;          ///< sends that were copied before they went
+    std::uint64_t registrations = 0;   ///< of plain memory
+    std::uint64_t sleeps = 0;
+    std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
+    std::uint64_t events_received = 0;
+
+    /// Of the bytes sent, those that no receiver copied, in percent; 0 when there are none.
+    [[nodiscard]] double percent_direct() const noexcept {
+        const std::uint64_t all = direct_bytes_sent + indirect_bytes_sent;
+        return all == 0 ? 0.0
+                        : 100.0 * static_cast<double>(direct_bytes_sent) / static_cast<double>(all);
+    }
+};
+
+/// One end of a byte stream. Move-only; one thread at a time.
+///
+/// Operations answer (besides `ok`):
+///   full              as many sends or receives as there may be: take completions
+///   empty             an operation of no bytes; poll: no completion now
+///   too_large         more than 1 TiB
+///   timed_out,        (waiting)
+///   cancelled
+///   closed            the peer closed, or this side did; receiving: and everything was received
+///   peer_lost         it died, or the connection broke, or it spoke nonsense: see failure()
+class Socket {
+  public:
+    Socket(Socket&&) noexcept;
+    Socket& operator=(Socket&&) noexcept;
+    Socket(const Socket&) = delete;
+    Socket& operator=(const Socket&) = delete;
+    /// Without close() before it, the peer reports this side as lost.
+    ~Socket();
+
+    /// Sends the bytes; their memory stays as it is until the completion. `id` comes back in it;
+    /// sends may have equal ones. Never blocks. A Slice of another endpoint counts as plain memory.
+    [[nodiscard]] base::Status send(Slice from, std::uint64_t id,
+                                    SendFlags flags = SendFlags::none);
+    /// The same from plain memory. Few bytes are copied, more are registered until the completion:
+    /// throws Error (resource_exhausted) if they cannot be.
+    [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
+                                    SendFlags flags = SendFlags::none);
+    /// Receives between one byte and all that fit; the memory is the peer's until the completion.
+    /// No two outstanding receives should have equal ids, if they may be cancelled. Never blocks.
+    [[nodiscard]] base::Status receive(Slice into, std::uint64_t id,
+                                       ReceiveFlags flags = ReceiveFlags::none);
+    /// The same into plain memory, which is registered if it is advertised: throws as send().
+    [[nodiscard]] base::Status receive(std::span<std::byte> into, std::uint64_t id,
+                                       ReceiveFlags flags = ReceiveFlags::none);
+    /// `ok`: the receive completes, `cancelled` unless bytes come first: at once, or when the peer
+    /// has given its buffer back. `empty`: there is no such receive any more.
+    [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
+
+    /// The next completion, if there is one: `ok`, otherwise `empty`. Never blocks.
+    [[nodiscard]] base::Status poll(Completion& completion) noexcept;
+    /// As many as there are and fit: how many.
+    [[nodiscard]] std::size_t poll(std::span<Completion> completions) noexcept;
+    /// Waits for the next one: `ok`, `timed_out`, `cancelled`; `empty`, at once: no operation is
+    /// outstanding.
+    [[nodiscard]] base::Status wait(Completion& completion, const base::Deadline& deadline);
+
+    /// For a program's own loop (poll, epoll, asio …): readable means that there may be a
+    /// completion. It stays readable until poll() has answered `empty`. From the first call on, an
+    /// `empty` asks the peer for a wake-up, SocketOptions::wait.spin behind the last message either
+    /// way. Lives as long as the socket. Throws Error (resource_exhausted). docs/loops.md.
+    [[nodiscard]] int descriptor();
+
+    /// Waits for bytes, and copies what is there to the beginning of `into`: `ok` and `size` > 0;
+    /// `closed`: the end of the stream. The memory is never lent to the peer, so this can time out;
+    /// receive() saves the copy. Behind receives that are outstanding.
+    [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size,
+                                         const base::Deadline& deadline);
+    /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
+    /// way when it returns, and need no further call of this side. Behind sends that are
+    /// outstanding.
+    [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size,
+                                          const base::Deadline& deadline);
+    /// The same until all are under way. Anything but `ok`: some of them may be.
+    [[nodiscard]] base::Status write_all(std::span<const std::byte> from,
+                                         const base::Deadline& deadline);
+
+    /// Sends no more: behind the sends so far the peer's receives end with `closed`. Receiving goes
+    /// on.
+    void shut_down() noexcept;
+    /// Shuts down, waits until everything and the end of the stream lies in the peer's memory, and
+    /// ends the connection in good order, both ways. What is outstanding then completes with
+    /// `closed`. `timed_out`, `cancelled`: the connection was ended, but the peer may miss some of
+    /// the stream, and reports this side as lost. `closed`: the peer closed before it had
+    /// everything, and the rest it never will.
+    [[nodiscard]] base::Status close(const base::Deadline& deadline);
+
+    [[nodiscard]] SocketStats stats() const;
+    /// What was chosen and why: device, path, mode, ring, carrier.
+    [[nodiscard]] std::string explain() const;
+    /// Why the connection is broken. Empty while it is not.
+    [[nodiscard]] std::string failure() const;
+    /// Who the peer is, for messages.
+    [[nodiscard]] const std::string& peer_name() const noexcept;
+    /// The connection beneath: its socket, its queue pair.
+    [[nodiscard]] connect::Link& link() noexcept;
+
+    struct Core;  ///< private to stream/
+    explicit Socket(std::unique_ptr<Core> core) noexcept;
+
+  private:
+    std::unique_ptr<Core> core_;
+};
+
+/// Accepts sockets. Move-only; one thread at a time.
+class Listener {
+  public:
+    /// Throws Error (invalid_argument, permission, system: the address is in use …).
+    [[nodiscard]] static Listener listen(const connect::Address& address,
+                                         SocketOptions options = {});
+    [[nodiscard]] const connect::Address& address() const noexcept { return listener_.address(); }
+    /// The next peer that sets up its socket. Peers that do not manage to are logged and passed
+    /// over. Throws Error (timed_out, cancelled).
+    [[nodiscard]] Socket accept(const base::Deadline& deadline);
+    /// As accept, but never blocks: none yet, or the socket of the next peer. Throws Error
+    /// (resource_exhausted).
+    [[nodiscard]] std::optional<Socket> try_accept();
+    /// For a program's own loop: readable means that try_accept has something to do.
+    /// Level-triggered. Lives as long as the listener.
+    [[nodiscard]] int descriptor() const noexcept { return listener_.descriptor(); }
+
+  private:
+    Listener(connect::Listener listener, SocketOptions options)
+        : listener_{std::move(listener)}, options_{std::move(options)} {}
+    connect::Listener listener_;
+    SocketOptions options_;
+};
+
+/// Connects to a Listener. Throws Error as connect::connect.
+[[nodiscard]] Socket connect(const connect::Address& address, SocketOptions options,
+                             const base::Deadline& deadline);
+
+}  // namespace millrace::stream

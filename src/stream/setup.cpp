@@ -1,0 +1,276 @@
+// How a socket comes to be: memory, the exchange of its addresses, agreeing on a mode, listening
+// and connecting.
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/connect/accepting.hpp"
+#include "millrace/ring/far_fence.hpp"
+#include "socket_core.hpp"
+
+namespace millrace::stream {
+
+namespace {
+
+constexpr std::uint64_t smallest_ring = 64;
+constexpr std::uint64_t largest_socket_ring = std::uint64_t{1} << 30;
+
+[[nodiscard]] bool valid_ring(std::uint64_t bytes) noexcept {
+    return std::has_single_bit(bytes) && bytes >= smallest_ring && bytes <= largest_socket_ring;
+}
+
+/// What this end alone decides, with a peer that has chosen the same.
+Terms terms_of(const SocketOptions& options) noexcept {
+    Terms terms;
+    terms.incoming = {options.mode, options.ring_bytes, options.adverts};
+    terms.outgoing = terms.incoming;
+    terms.own_slots = terms.peer_slots = message_slots;
+    // And as many copies that are under way, and completed for the program (report_sends).
+    terms.sends = std::uint32_t{2} * options.sends;
+    // And that of read_some.
+    terms.receives = options.receives + 1;
+    terms.coalesced_bytes = options.coalesced_bytes;
+    return terms;
+}
+
+void check(const SocketOptions& options) {
+    if (options.mode != Mode::direct && !valid_ring(options.ring_bytes)) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
+                          fmt::format("a ring of {} bytes", options.ring_bytes),
+                          fmt::format("a ring's size is a power of two from {} to {}",
+                                      smallest_ring, largest_socket_ring),
+                          "use the default of 262144, or the next power of two"};
+    }
+    constexpr std::uint32_t most = most_operations / 2;
+    if (options.sends == 0 || options.sends > most || options.receives == 0 ||
+        options.receives > most) {
+        throw base::Error{
+            base::ErrorCode::invalid_argument, "make a byte stream",
+            fmt::format("{} sends and {} receives at a time", options.sends, options.receives),
+            fmt::format("either number is 1 to {}", most), "choose values in that range"};
+    }
+    check(terms_of(options));
+}
+
+/// What two modes come to; none, if they exclude each other.
+std::optional<Mode> agreed(Mode mine, Mode theirs) noexcept {
+    if (mine == theirs || theirs == Mode::dynamic) return mine;
+    if (mine == Mode::dynamic) return theirs;
+    return std::nullopt;
+}
+
+connect::LinkOptions link_options(const SocketOptions& options) {
+    return {.service = "byte stream",
+            .service_version = 1,
+            .endpoint = options.endpoint,
+            .max_send_requests = 256,
+            .max_receive_requests = 16,
+            .max_send_slices = most_pieces,
+            .max_inline = 128};
+}
+
+template <class Number>
+void put(std::byte*& at, Number number) noexcept {
+    std::memcpy(at, &number, sizeof number);
+    at += sizeof number;
+}
+
+template <class Number>
+void get(const std::byte*& at, Number& number) noexcept {
+    std::memcpy(&number, at, sizeof number);
+    at += sizeof number;
+}
+
+std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
+    std::array<std::byte, Facts::wire_size> bytes;
+    std::byte* at = bytes.data();
+    put(at, facts.memory_address);
+    put(at, facts.ring_bytes);
+    put(at, facts.control_address);
+    put(at, facts.rkey);
+    put(at, facts.slots);
+    put(at, facts.adverts);
+    put(at, facts.mode);
+    put(at, facts.far_fences);
+    return bytes;
+}
+
+Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
+    if (bytes.size() != Facts::wire_size) {
+        throw base::Error{
+            base::ErrorCode::protocol, "set up a byte stream", fmt::format("peer {}", peer),
+            fmt::format("it described its end in {} bytes, not {}", bytes.size(), Facts::wire_size),
+            "use the same build of millrace on both sides"};
+    }
+    Facts facts;
+    const std::byte* at = bytes.data();
+    get(at, facts.memory_address);
+    get(at, facts.ring_bytes);
+    get(at, facts.control_address);
+    get(at, facts.rkey);
+    get(at, facts.slots);
+    get(at, facts.adverts);
+    get(at, facts.mode);
+    get(at, facts.far_fences);
+    return facts;
+}
+
+[[nodiscard]] bool possible(const Facts& facts) noexcept {
+    return facts.mode <= static_cast<std::uint32_t>(Mode::indirect) &&
+           (facts.mode == static_cast<std::uint32_t>(Mode::direct) ||
+            valid_ring(facts.ring_bytes)) &&
+           std::has_single_bit(facts.slots) && facts.slots >= fewest_slots &&
+           facts.slots <= most_slots && facts.adverts >= 1 && facts.adverts <= most_adverts &&
+           facts.memory_address % alignof(Slot) == 0;
+}
+
+Socket set_up(connect::Link link, const SocketOptions& options, const base::Deadline& deadline) {
+    auto core = std::make_unique<Socket::Core>(std::move(link), options);
+    const auto mine = encode(core->facts());
+    const auto theirs = core->link.exchange(mine, deadline);
+    core->meet(decode(theirs, core->link.peer_name()));
+    return Socket{std::move(core)};
+}
+
+[[nodiscard]] std::uint64_t ring_bytes_of(const SocketOptions& options) noexcept {
+    return options.mode == Mode::direct ? 0 : options.ring_bytes;
+}
+
+}  // namespace
+
+Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
+    : options{chosen},
+      memory{connected.protection_domain().allocate(
+          ring_bytes_of(chosen) + message_slots * sizeof(Slot) + sizeof(ControlPage),
+          verbs::Access::remote_write | verbs::Access::remote_read)},
+      sends(std::size_t{2} * chosen.sends),
+      receives(chosen.receives + 1),
+      link{std::move(connected)},
+      window{link},
+      in_flight{window.slots()},
+      completions{std::size_t{chosen.sends} + chosen.receives},
+      statistics{"byte stream",
+                 {"direct bytes sent",
+                  "direct transfers",
+                  "indirect bytes sent",
+                  "indirect transfers",
+                  "direct bytes received",
+                  "indirect bytes received",
+                  "copies",
+                  "adverts sent",
+                  "adverts used",
+                  "adverts stale",
+                  "adverts withdrawn",
+                  "phase changes",
+                  "messages sent",
+                  "messages received",
+                  "requests",
+                  "stalls for adverts",
+                  "stalls for room",
+                  "stalls for credit",
+                  "stalls for requests",
+                  "staged",
+                  "registrations",
+                  "sleeps",
+                  "events sent",
+                  "events received"}} {
+    std::byte* const behind_ring = memory.data() + ring_bytes_of(chosen);
+    auto* const first_slot = reinterpret_cast<Slot*>(behind_ring);
+    for (std::uint32_t i = 0; i < message_slots; ++i) new (first_slot + i) Slot{};
+    slots = IncomingSlots{first_slot, message_slots};
+    own_page = new (behind_ring + message_slots * sizeof(Slot)) ControlPage{};
+    sleeper.emplace(*this);
+    in_order = link.writes_in_order();
+    max_inline = link.queue_pair().capacity().max_inline_data;
+    free_receives.reserve(receives.size());
+    for (std::uint32_t i = 0; i < receives.size(); ++i) free_receives.push_back(i);
+}
+
+Facts Socket::Core::facts() {
+    const std::uint64_t ring_bytes = ring_bytes_of(options);
+    const verbs::RemoteAddress all = memory.remote();
+    return {.memory_address = all.address,
+            .ring_bytes = ring_bytes,
+            .control_address = all.address + ring_bytes + message_slots * sizeof(Slot),
+            .rkey = all.rkey,
+            .slots = message_slots,
+            .adverts = options.adverts,
+            .mode = static_cast<std::uint32_t>(options.mode),
+            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
+}
+
+void Socket::Core::meet(const Facts& peer) {
+    if (!possible(peer)) {
+        throw base::Error{base::ErrorCode::protocol, "set up a byte stream",
+                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("it offers mode {}, a ring of {} bytes, {} slots and {} "
+                                      "advertisements",
+                                      peer.mode, peer.ring_bytes, peer.slots, peer.adverts),
+                          "use the same build of millrace on both sides"};
+    }
+    const auto theirs = static_cast<Mode>(peer.mode);
+    const std::optional<Mode> common = agreed(options.mode, theirs);
+    if (!common.has_value()) {
+        throw base::Error{base::ErrorCode::refused, "set up a byte stream",
+                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("its mode is {}, and this side's {}", name_of(theirs),
+                                      name_of(options.mode)),
+                          "choose the same mode on both sides, or leave one of them dynamic"};
+    }
+    mode = *common;
+    Terms terms = terms_of(options);
+    terms.incoming.mode = mode;
+    terms.outgoing = {mode, peer.ring_bytes, peer.adverts};
+    terms.peer_slots = peer.slots;
+    connection.emplace(terms);
+
+    peer_ring_address = {peer.memory_address, peer.rkey};
+    peer_slot_address = peer_ring_address + peer.ring_bytes;
+    peer_ring_bytes = peer.ring_bytes;
+    peer_slot_mask = peer.slots - 1;
+    carrier = ring::PeerMemory::behind(link, options.carrier, {});
+    peer_memory = carrier.map(peer_ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
+    stores = peer_memory != nullptr;
+    peer_ring = peer_memory.get();
+    if (stores) peer_slots = reinterpret_cast<Slot*>(peer_ring + peer.ring_bytes);
+
+    const verbs::RemoteAddress peer_page{peer.control_address, peer.rkey};
+    const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
+    sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
+    bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
+}
+
+Listener Listener::listen(const connect::Address& address, SocketOptions options) {
+    check(options);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    connect::Listener listener = connect::Listener::listen(address, link_options(options));
+    return Listener{std::move(listener), std::move(options)};
+}
+
+Socket Listener::accept(const base::Deadline& deadline) {
+    return connect::accept_until_set_up(listener_, deadline,
+                                        [&](connect::Link link, const base::Deadline& patience) {
+                                            return set_up(std::move(link), options_, patience);
+                                        });
+}
+
+std::optional<Socket> Listener::try_accept() {
+    return connect::try_accept_set_up(listener_, [&](connect::Link link) {
+        // The peer's word is here already, so nothing is waited for.
+        return set_up(std::move(link), options_, base::Deadline::now());
+    });
+}
+
+Socket connect(const connect::Address& address, SocketOptions options,
+               const base::Deadline& deadline) {
+    check(options);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
+}
+
+}  // namespace millrace::stream

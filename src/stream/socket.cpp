@@ -1,0 +1,207 @@
+// Socket: the public calls, over the state of socket_core.hpp.
+#include "millrace/stream/socket.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "socket_core.hpp"
+
+namespace millrace::stream {
+
+namespace {
+
+using base::Status;
+
+/// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
+constexpr std::chrono::seconds goodbye_patience{2};
+
+/// Waits until `attempt()` answers something else than `again`.
+template <class Attempt>
+Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline,
+                Attempt&& attempt) {
+    core.end_rest();
+    const connect::HeldReadiness held{core.readiness};
+    Status status = Status::ok;
+    const Status waited = base::wait_until(
+        [&] {
+            status = attempt();
+            return status != again;
+        },
+        deadline, core.options.wait, *core.sleeper);
+    return waited == Status::ok ? status : waited;
+}
+
+}  // namespace
+
+Socket::Socket(std::unique_ptr<Core> core) noexcept : core_{std::move(core)} {}
+Socket::Socket(Socket&&) noexcept = default;
+Socket& Socket::operator=(Socket&&) noexcept = default;
+Socket::~Socket() = default;
+
+connect::Link& Socket::link() noexcept { return core_->link; }
+const std::string& Socket::peer_name() const noexcept { return core_->link.peer_name(); }
+std::string Socket::failure() const { return core_->why_failed; }
+
+// --- operations
+
+Status Socket::send(Slice from, std::uint64_t id, SendFlags flags) {
+    return core_->send(from.bytes(), core_->is_registered_here(from) ? from.lkey() : 0, id, flags);
+}
+Status Socket::send(std::span<const std::byte> from, std::uint64_t id, SendFlags flags) {
+    return core_->send(from, 0, id, flags);
+}
+Status Socket::receive(Slice into, std::uint64_t id, ReceiveFlags flags) {
+    return core_->receive(into.bytes(), core_->is_registered_here(into) ? into.rkey() : 0, id,
+                          flags);
+}
+Status Socket::receive(std::span<std::byte> into, std::uint64_t id, ReceiveFlags flags) {
+    return core_->receive(into, 0, id, flags);
+}
+Status Socket::cancel(std::uint64_t id) noexcept { return core_->cancel(id); }
+
+Status Socket::poll(Completion& completion) noexcept {
+    Core& core = *core_;
+    if (core.take(completion)) return Status::ok;
+    return core.look_for(completion);
+}
+
+std::size_t Socket::poll(std::span<Completion> completions) noexcept {
+    std::size_t count = 0;
+    while (count < completions.size() && poll(completions[count]) == Status::ok) ++count;
+    return count;
+}
+
+Status Socket::wait(Completion& completion, const base::Deadline& deadline) {
+    Core& core = *core_;
+    if (core.take(completion)) return Status::ok;
+    if (!core.has_operations()) return Status::empty;
+    return wait_for(core, Status::empty, deadline, [&] { return core.look_for(completion); });
+}
+
+int Socket::descriptor() {
+    Core& core = *core_;
+    if (core.readiness == nullptr) {
+        core.readiness =
+            std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
+    }
+    return core.readiness->descriptor();
+}
+
+// --- convenience
+
+Status Socket::read_some(std::span<std::byte> into, std::size_t& size,
+                         const base::Deadline& deadline) {
+    Core& core = *core_;
+    size = 0;
+    if (into.empty()) return Status::empty;
+    const Status status =
+        wait_for(core, Status::empty, deadline, [&] { return core.read_some(into, size); });
+    if (status == Status::timed_out || status == Status::cancelled) core.end_read();
+    core.tell_loop();
+    return status;
+}
+
+Status Socket::write_some(std::span<const std::byte> from, std::size_t& size,
+                          const base::Deadline& deadline) {
+    const Status status =
+        wait_for(*core_, Status::full, deadline, [&] { return core_->write_some(from, size); });
+    core_->tell_loop();
+    return status;
+}
+
+Status Socket::write_all(std::span<const std::byte> from, const base::Deadline& deadline) {
+    while (!from.empty()) {
+        std::size_t size = 0;
+        const Status status = write_some(from, size, deadline);
+        if (status != Status::ok) return status;
+        from = from.subspan(size);
+    }
+    return Status::ok;
+}
+
+// --- the end
+
+void Socket::shut_down() noexcept { core_->shut_down(); }
+
+Status Socket::close(const base::Deadline& deadline) {
+    Core& core = *core_;
+    core.shut_down();
+    // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
+    if (core.ended == Status::ok && core.link.peer_now() == connect::PeerState::closed) {
+        core.end_by_peer();
+    }
+    Status status = Status::ok;
+    if (core.ended == Status::ok && !core.all_delivered()) {
+        status = wait_for(core, Status::empty, deadline, [&] {
+            core.look();
+            return core.ended != Status::ok || core.all_delivered() ? Status::ok : Status::empty;
+        });
+    }
+    if (core.ended == Status::peer_lost && core.connection->violation() == Violation::none &&
+        core.link.peer_now() == connect::PeerState::alive) {
+        // A queue pair that failed may have failed because the peer closed meanwhile.
+        base::NapParker nap;
+        (void)base::wait_until([&] { return core.link.peer_now() != connect::PeerState::alive; },
+                               deadline.no_later_than(base::Clock::now() + goodbye_patience),
+                               core.options.wait, nap);
+    }
+    if (core.ended != Status::ok) {
+        const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
+        status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
+    }
+    if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
+    core.end(Status::closed, {});
+    core.connection->break_off();
+    core.act();
+    core.show();
+    if (core.readiness != nullptr) {
+        core.end_rest();
+        core.readiness->wake();
+    }
+    return status;
+}
+
+// --- facts
+
+SocketStats Socket::stats() const {
+    core_->show();
+    return core_->stats();
+}
+
+std::string Socket::explain() const {
+    const Core& core = *core_;
+    std::string bytes;
+    switch (core.mode) {
+        case Mode::dynamic:
+            bytes = fmt::format(
+                "straight into receives of {} bytes and more ({} in plain memory) whose "
+                "advertisement came in time, up to {} of them; otherwise through the ring",
+                core.options.least_advertised, core.options.least_advertised_plain,
+                core.options.adverts);
+            break;
+        case Mode::direct:
+            bytes = fmt::format("straight into receives, of which {} are advertised at a time",
+                                core.options.adverts);
+            break;
+        case Mode::indirect: bytes = "through the ring"; break;
+    }
+    const std::string carried =
+        core.stores ? "messages and bytes for the ring are stored where the peer reads them; what "
+                      "goes straight into a receive is one WRITE, and one for its message"
+        : core.in_order
+            ? "one WRITE for bytes and one for a message"
+            : "one WRITE for bytes and two for a message, as the device does not promise that the "
+              "bytes of one WRITE become visible in order";
+    return fmt::format(
+        "{}\nbyte stream: mode {}: bytes go {}; {} bytes of ring to receive into, {} to send "
+        "into\ncarrier: {}, because {}; {}",
+        core.link.explain(), name_of(core.mode), bytes,
+        core.mode == Mode::direct ? 0 : core.options.ring_bytes, core.peer_ring_bytes,
+        core.stores ? "store" : "post", core.carrier.reason(), carried);
+}
+
+}  // namespace millrace::stream

@@ -1,0 +1,285 @@
+// The state of one end of a byte stream, and what drives its protocol: takes the peer's messages
+// out of their slots, does what Connection::next answers, and hands completions to the program.
+// Used by socket.cpp alone; setup.cpp makes it.
+//
+//   this end's memory, which the peer writes     | ring | slots | ControlPage |
+//
+//   bytes       by store into the peer's ring; by post into its ring or a receive's buffer
+//   messages    into the peer's slots (slot.hpp), by store or, behind a posted WRITE, by post
+//
+// Bytes that go directly are posted even where the receive's memory could be stored to: a queue
+// pair in error fences a WRITE, and nothing fences a store of a peer that was stopped in the middle
+// of it, into a buffer that is the program's again. The ring is this connection's own, so a late
+// store hits what nobody reads any more (ring/carrier.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "bounded_queue.hpp"
+#include "connection.hpp"
+#include "millrace/base/statistics.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/connect/readiness.hpp"
+#include "millrace/ring/carrier.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/ring/wake_up.hpp"
+#include "millrace/stream/socket.hpp"
+#include "millrace/verbs/memory.hpp"
+#include "slot.hpp"
+#include "staging.hpp"
+
+namespace millrace::stream {
+
+/// Registered memory that the peer reads and writes. One per end, behind ring and slots.
+struct ControlPage {
+    ring::WakeUpPage wake_up;  ///< progress: messages sent
+};
+
+/// Of each end, for the other's messages. Told to the peer, so that a later build may have another.
+inline constexpr std::uint32_t message_slots = 128;
+
+/// The last words of an end: how many bytes of the other's stream have come.
+using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
+
+/// What each end tells the other at the beginning.
+struct Facts {
+    std::uint64_t memory_address = 0;  ///< of the ring; the slots lie behind it
+    std::uint64_t ring_bytes = 0;
+    std::uint64_t control_address = 0;
+    std::uint32_t rkey = 0;
+    std::uint32_t slots = 0;
+    std::uint32_t adverts = 0;
+    std::uint32_t mode = 0;
+    /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
+    std::uint64_t far_fences = 0;
+
+    static constexpr std::size_t wire_size = 48;
+};
+
+struct Socket::Core {
+    /// Looks that find nothing, between two that look around; one less than a power of two.
+    static constexpr std::uint64_t looks_between = 63;
+    /// A plain send of no more bytes is copied; a longer one is registered, which takes as long as
+    /// a copy of some 100 KiB.
+    static constexpr std::size_t most_staged = 64 << 10;
+    static constexpr std::size_t staging_bytes = 256 << 10;
+
+    class SocketSleeper final : public ring::Sleeper {
+      public:
+        SocketSleeper(Core& core)
+            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region()},
+              core_{&core} {}
+        /// Whoever was woken looks around, as it may have been the peer's end that woke it: by the
+        /// socket, which tells it once.
+        void retract() override {
+            Sleeper::retract();
+            core_->empty_looks |= looks_between;
+        }
+
+      private:
+        bool is_news(std::uint64_t progress) noexcept override {
+            return progress != core_->slots.taken();
+        }
+        Core* core_;
+    };
+
+    /// A send of the program that the protocol has not let go of. By its number, modulo
+    /// twice as many as the program may have (report_sends).
+    struct Send {
+        std::uint64_t id = 0;
+        const std::byte* data = nullptr;
+        std::uint64_t length = 0;
+        std::uint64_t end = 0;  ///< in the stream
+        std::uint32_t lkey = 0;
+        bool is_internal = false;  ///< of write_some: completes nothing
+        bool is_copy = false;      ///< in the staging ring
+        bool is_patient = false;
+        std::uint64_t staged_to = 0;
+        base::Status status = base::Status::ok;
+        verbs::MemoryRegion region;  ///< of plain memory that was registered for it
+    };
+    struct Receive {
+        std::uint64_t id = 0;
+        std::byte* data = nullptr;
+        bool is_used = false;
+        bool is_internal = false;  ///< of read_some
+        verbs::MemoryRegion region;
+    };
+    /// WRITEs under way, and what was stored behind them.
+    struct InFlight {
+        std::uint64_t ticket = 0;
+        std::uint64_t bytes = 0;
+    };
+
+    /// Allocates what the peer must be told about.
+    Core(connect::Link connected, const SocketOptions& chosen);
+    Core(const Core&) = delete;
+    Core& operator=(const Core&) = delete;
+
+    [[nodiscard]] Facts facts();
+    /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
+    void meet(const Facts& peer);
+
+    [[nodiscard]] ControlPage& page() const noexcept { return *own_page; }
+    [[nodiscard]] bool is_registered_here(const Slice& slice) noexcept {
+        return slice.domain() == link.protection_domain().raw();
+    }
+
+    // --- the program
+
+    [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint32_t lkey,
+                                    std::uint64_t id, SendFlags flags);
+    [[nodiscard]] base::Status receive(std::span<std::byte> into, std::uint32_t rkey,
+                                       std::uint64_t id, ReceiveFlags flags);
+    [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
+    void shut_down() noexcept;
+    /// `empty`: none of them can go now.
+    [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size);
+    /// `empty`: nothing has come.
+    [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size);
+    /// Ends a read_some that answered `empty`.
+    void end_read() noexcept;
+
+    [[nodiscard]] bool take(Completion& completion) noexcept {
+        if (completions.empty()) return false;
+        completion = completions.front();
+        completions.pop();
+        --(completion.kind == Completion::Kind::send ? open_sends : open_receives);
+        return true;
+    }
+    [[nodiscard]] base::Status look_for(Completion& completion) noexcept;
+    [[nodiscard]] bool has_operations() const noexcept { return open_sends + open_receives != 0; }
+
+    // --- progress
+
+    /// Takes what has come and does what is to be done.
+    void step() noexcept {
+        take_messages();
+        if (!in_flight.empty()) settle_writes();
+        act();
+    }
+    /// A step of a waiting end: looks around now and then.
+    void look() noexcept;
+    void look_around() noexcept;
+    void take_messages() noexcept;
+    void settle_writes() noexcept;
+    void act() noexcept;
+
+    /// Everything of this side has reached the peer's memory.
+    [[nodiscard]] bool all_delivered() noexcept;
+    /// True if the peer said goodbye, and had every byte of ours by then.
+    [[nodiscard]] bool peer_had_all() const noexcept;
+    void say_goodbye() noexcept;
+    /// The peer, or this side, is gone. `why`: if that is a failure.
+    void end(base::Status how, std::string why) noexcept;
+    void end_by_peer() noexcept;
+    [[nodiscard]] std::string cause_of_loss() const;
+    [[nodiscard]] base::Status outcome(base::Status status) const noexcept {
+        return status == base::Status::peer_lost && ended != base::Status::ok ? ended : status;
+    }
+
+    // --- sleeping elsewhere
+
+    [[gnu::cold]] void rest() noexcept;
+    void end_rest() noexcept;
+    /// Something may have completed outside of poll().
+    void tell_loop() noexcept;
+    /// Another number, once something was sent or received.
+    [[nodiscard]] std::uint64_t activity() const noexcept { return messages_sent + slots.taken(); }
+
+    [[nodiscard]] SocketStats stats() const noexcept;
+    /// Brings the statistics page up to date. Called when there is nothing to do.
+    void show() noexcept;
+
+  private:
+    [[nodiscard]] bool may_post() noexcept {
+        return window.free() >= 4 || (window.reap() == base::Status::ok && window.free() >= 4);
+    }
+    void put(const EncodedMessage& message, bool behind_write, ring::Signal signal) noexcept;
+    void perform(const Write& write) noexcept;
+    void perform(const CopyOut& copy) noexcept;
+    void perform(const SendDone& done) noexcept;
+    void perform(const ReceiveDone& done) noexcept;
+    void post_slot(const EncodedMessage& message, ring::Signal signal) noexcept;
+    template <class Request>
+    void post(Request request, ring::Signal signal) noexcept;
+    void report_sends() noexcept;
+    void note_stall(bool could_post) noexcept;
+
+    [[nodiscard]] bool goes_at_once(std::size_t length, bool patient) noexcept;
+    [[nodiscard]] std::byte* stage(std::size_t length);
+    [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
+    [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
+        return sends[number % sends.size()];
+    }
+    [[nodiscard]] base::Status start_receive(std::span<std::byte> into, std::uint32_t rkey,
+                                             std::uint64_t id, bool advertised, bool wait_all,
+                                             bool is_internal);
+
+  public:
+    // In the order in which they may go: the queue pair before the memory that its requests name.
+    SocketOptions options;           ///< and with it the device
+    verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
+    verbs::RegisteredBuffer staging_memory;
+    verbs::RegisteredBuffer landing;  ///< mode direct: what read_some reads from
+    std::vector<Send> sends;
+    std::vector<Receive> receives;
+    std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
+    connect::Link link;
+    ring::SendWindow window;
+    ControlPage* own_page = nullptr;
+    std::optional<SocketSleeper> sleeper;
+    std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
+    std::optional<Connection> connection;
+
+    Mode mode = Mode::dynamic;
+    bool stores = false;   ///< messages, and bytes for the ring
+    bool in_order = true;  ///< the bytes of one WRITE
+    ring::PeerMemory carrier;
+    std::byte* peer_ring = nullptr;
+    Slot* peer_slots = nullptr;
+    verbs::RemoteAddress peer_ring_address{};
+    verbs::RemoteAddress peer_slot_address{};
+    std::uint64_t peer_ring_bytes = 0;
+    std::uint64_t peer_slot_mask = 0;
+    std::uint32_t max_inline = 0;
+    ring::Bell bell;
+    IncomingSlots slots;
+
+    std::uint64_t messages_sent = 0;
+    std::uint64_t last_ticket = 0;  ///< of the last request of the stream
+    BoundedQueue<InFlight> in_flight;
+    Staging staging;
+    std::uint64_t sends_added = 0;
+    std::uint64_t sends_reported = 0;  ///< completed, as far as the program is told
+    std::uint64_t sends_done = 0;      ///< ... and as far as the protocol is concerned
+    std::uint64_t open_sends = 0;      ///< of the program: their completion was not taken
+    std::uint64_t open_receives = 0;
+    std::vector<std::uint32_t> free_receives;
+    BoundedQueue<Completion> completions;
+
+    // read_some
+    bool is_reading = false;
+    std::uint32_t reading = 0;  ///< the receive
+    std::optional<ReceiveDone> read_result;
+    std::size_t landed_from = 0;
+    std::size_t landed_to = 0;
+
+    std::uint64_t empty_looks = 0;
+    base::Status ended = base::Status::ok;
+    std::string why_failed;
+    bool is_stalled = false;
+    SocketStats counts;  ///< by this end itself; stats() adds what its parts count
+    std::uint64_t shown = 0;
+    base::StatisticsPage statistics;
+};
+
+}  // namespace millrace::stream

@@ -1,0 +1,683 @@
+// Sockets: two ends in one process, on the device that MILLRACE_DEVICE names (or the default one).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include "millrace/base/error.hpp"
+#include "millrace/connect/hub.hpp"
+#include "pair.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::stream {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using namespace std::chrono_literals;
+
+SocketOptions in_mode(Mode mode, std::size_t ring_bytes = 64 << 10) {
+    SocketOptions options;
+    options.mode = mode;
+    options.ring_bytes = ring_bytes;
+    return options;
+}
+
+/// Waits for the next completion of `socket`, which must be of operation `id`.
+Completion next(Socket& socket, std::uint64_t id) {
+    Completion completion;
+    EXPECT_EQ(socket.wait(completion, patience()), Status::ok) << socket.failure();
+    EXPECT_EQ(completion.id, id);
+    return completion;
+}
+
+/// Where operations take their memory from.
+enum class Memory { buffers, plain };
+
+/// How one direction of a stream is used.
+struct Use {
+    Mode mode = Mode::dynamic;
+    Memory memory = Memory::buffers;
+    std::size_t send_bytes = 0;
+    std::size_t receive_bytes = 0;
+    std::uint64_t total = 0;
+    ReceiveFlags flags = ReceiveFlags::none;
+    std::size_t shift = 0;  ///< of every operation's memory from its alignment
+    unsigned outstanding = 4;
+};
+
+/// Memory for `count` operations of `bytes` bytes.
+class Places {
+  public:
+    Places(Memory memory, unsigned count, std::size_t bytes, std::size_t shift)
+        : stride_{bytes + shift + 64}, bytes_{bytes}, shift_{shift} {
+        if (memory == Memory::buffers) {
+            buffer_.emplace(stride_ * count);
+        } else {
+            plain_.resize(stride_ * count);
+        }
+    }
+    [[nodiscard]] std::span<std::byte> at(std::uint64_t number, std::size_t count) {
+        std::byte* const base = buffer_ ? buffer_->data() : plain_.data();
+        return {base + number % count * stride_ + shift_, bytes_};
+    }
+    [[nodiscard]] Status send(Socket& socket, std::span<std::byte> bytes, std::uint64_t id) {
+        if (!buffer_) return socket.send(bytes, id);
+        return socket.send(slice_of(bytes), id);
+    }
+    [[nodiscard]] Status receive(Socket& socket, std::span<std::byte> bytes, std::uint64_t id,
+                                 ReceiveFlags flags) {
+        if (!buffer_) return socket.receive(bytes, id, flags);
+        return socket.receive(slice_of(bytes), id, flags);
+    }
+
+  private:
+    [[nodiscard]] Slice slice_of(std::span<std::byte> bytes) const {
+        return buffer_->slice(static_cast<std::size_t>(bytes.data() - buffer_->data()),
+                              bytes.size());
+    }
+    std::size_t stride_;
+    std::size_t bytes_;
+    std::size_t shift_;
+    std::optional<Buffer> buffer_;
+    Bytes plain_;
+};
+
+void send_all(Socket& socket, const Use& use) {
+    Places places{use.memory, use.outstanding, use.send_bytes, use.shift};
+    std::uint64_t sent = 0;
+    std::uint64_t number = 0;
+    std::uint64_t completed = 0;
+    while (sent < use.total || completed < number) {
+        while (sent < use.total && number - completed < use.outstanding) {
+            const std::size_t length = std::min<std::uint64_t>(use.send_bytes, use.total - sent);
+            const auto bytes = places.at(number, use.outstanding).first(length);
+            fill(bytes, sent, 1);
+            ASSERT_EQ(places.send(socket, bytes, number), Status::ok) << socket.failure();
+            sent += length;
+            ++number;
+        }
+        const Completion done = next(socket, completed);
+        ASSERT_EQ(done.kind, Completion::Kind::send);
+        ASSERT_EQ(done.status, Status::ok) << socket.failure();
+        // Had anybody still needed it, it would be wrong now.
+        const auto used = places.at(completed, use.outstanding);
+        std::fill(used.begin(), used.end(), std::byte{0xee});
+        ++completed;
+    }
+}
+
+void receive_all(Socket& socket, const Use& use) {
+    Places places{use.memory, use.outstanding, use.receive_bytes, use.shift};
+    std::uint64_t received = 0;
+    std::uint64_t number = 0;
+    std::uint64_t completed = 0;
+    for (;;) {
+        while (number - completed < use.outstanding) {
+            ASSERT_EQ(places.receive(socket, places.at(number, use.outstanding), number, use.flags),
+                      Status::ok)
+                << socket.failure();
+            ++number;
+        }
+        const Completion done = next(socket, completed);
+        ASSERT_EQ(done.kind, Completion::Kind::receive);
+        if (done.status == Status::closed) break;
+        ASSERT_EQ(done.status, Status::ok) << socket.failure();
+        ASSERT_GT(done.bytes, 0U);
+        if (use.flags == ReceiveFlags::wait_all && received + done.bytes < use.total) {
+            ASSERT_EQ(done.bytes, use.receive_bytes);
+        }
+        ASSERT_TRUE(is_right(places.at(completed, use.outstanding).first(done.bytes), received, 1))
+            << "at " << received;
+        received += done.bytes;
+        ++completed;
+    }
+    EXPECT_EQ(received, use.total);
+}
+
+void run(const Use& use) {
+    Pair pair{in_mode(use.mode)};
+    std::thread sender{[&] {
+        send_all(*pair.near, use);
+        if (!testing::Test::HasFatalFailure()) {
+            EXPECT_EQ(pair.near->close(patience()), Status::ok) << pair.near->failure();
+        } else {
+            pair.near.reset();
+        }
+    }};
+    receive_all(*pair.far, use);
+    sender.join();
+    if (!pair.near) return;
+    const SocketStats sent = pair.near->stats();
+    EXPECT_EQ(sent.direct_bytes_sent + sent.indirect_bytes_sent, use.total);
+    if (use.mode == Mode::direct) {
+        EXPECT_EQ(sent.indirect_bytes_sent, 0U);
+    }
+    if (use.mode == Mode::indirect) {
+        EXPECT_EQ(sent.direct_bytes_sent, 0U);
+    }
+    EXPECT_EQ(pair.far->close(patience()), Status::ok) << pair.far->failure();
+}
+
+std::string name_of_use(Mode mode, Memory memory, std::size_t bytes) {
+    return std::string{name_of(mode)} + (memory == Memory::plain ? "Plain" : "Buffers") +
+           std::to_string(bytes);
+}
+
+class StreamSockets : public testing::TestWithParam<std::tuple<Mode, Memory, std::size_t>> {
+  protected:
+    [[nodiscard]] static Use use() {
+        Use use;
+        std::tie(use.mode, use.memory, use.send_bytes) = GetParam();
+        use.receive_bytes = use.send_bytes;
+        use.total =
+            std::max<std::uint64_t>(use.send_bytes * 7, use.send_bytes < 64 ? 300 : 200'000);
+        return use;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Of, StreamSockets,
+                         testing::Combine(testing::Values(Mode::dynamic, Mode::direct,
+                                                          Mode::indirect),
+                                          testing::Values(Memory::buffers, Memory::plain),
+                                          testing::Values(1U, 63U, 4096U, 65'536U, 1'000'003U)),
+                         [](const auto& chosen) {
+                             return name_of_use(std::get<0>(chosen.param),
+                                                std::get<1>(chosen.param),
+                                                std::get<2>(chosen.param));
+                         });
+
+TEST_P(StreamSockets, CarryEveryByteInOrder) { run(use()); }
+
+TEST_P(StreamSockets, FillWhatWaitsForAll) {
+    Use chosen = use();
+    chosen.receive_bytes = chosen.send_bytes * 2 + 1;
+    chosen.flags = ReceiveFlags::wait_all;
+    run(chosen);
+}
+
+TEST_P(StreamSockets, CarryWhatLiesAskew) {
+    Use chosen = use();
+    chosen.shift = 13;
+    chosen.receive_bytes = chosen.send_bytes / 3 + 1;
+    run(chosen);
+}
+
+class StreamModes : public testing::TestWithParam<Mode> {};
+INSTANTIATE_TEST_SUITE_P(Of, StreamModes,
+                         testing::Values(Mode::dynamic, Mode::direct, Mode::indirect),
+                         [](const auto& mode) { return std::string{name_of(mode.param)}; });
+
+TEST_P(StreamModes, Carry16MiBAtOnce) {
+    run({.mode = GetParam(),
+         .send_bytes = 16 << 20,
+         .receive_bytes = 16 << 20,
+         .total = 48 << 20,
+         .outstanding = 2});
+}
+
+TEST_P(StreamModes, CarryBothWaysAtOnce) {
+    Pair pair{in_mode(GetParam(), 4096)};
+    constexpr std::uint64_t total = 400'000;
+    // One thread for each end: both send while their receives are outstanding.
+    const auto talk = [&](Socket& socket, std::uint64_t seed, std::uint64_t other) {
+        Buffer memory{4 * 16'384};
+        std::uint64_t sent = 0;
+        std::uint64_t received = 0;
+        bool is_receiving = false;
+        bool is_sending = false;
+        std::size_t length = 0;
+        bool is_open = true;
+        while (is_open || sent < total) {
+            if (!is_sending && sent < total) {
+                length = 1 + (sent * 7919) % 16'384;
+                length = std::min<std::uint64_t>(length, total - sent);
+                fill(memory.bytes().first(length), sent, seed);
+                ASSERT_EQ(socket.send(memory.slice(0, length), 1), Status::ok);
+                is_sending = true;
+            }
+            if (!is_receiving && is_open) {
+                ASSERT_EQ(socket.receive(memory.slice(16'384, 10'000), 2), Status::ok);
+                is_receiving = true;
+            }
+            Completion done;
+            ASSERT_EQ(socket.wait(done, patience()), Status::ok) << socket.failure();
+            if (done.kind == Completion::Kind::send) {
+                ASSERT_EQ(done.status, Status::ok);
+                is_sending = false;
+                sent += length;
+                if (sent == total) socket.shut_down();
+            } else {
+                is_receiving = false;
+                if (done.status == Status::closed) {
+                    is_open = false;
+                    continue;
+                }
+                ASSERT_EQ(done.status, Status::ok);
+                ASSERT_TRUE(is_right(memory.bytes().subspan(16'384, done.bytes), received, other));
+                received += done.bytes;
+            }
+        }
+        EXPECT_EQ(received, total);
+        EXPECT_EQ(socket.close(patience()), Status::ok) << socket.failure();
+    };
+    std::thread other{[&] { talk(*pair.near, 5, 9); }};
+    talk(*pair.far, 9, 5);
+    other.join();
+}
+
+TEST_P(StreamModes, ReadAndWriteWithADeadline) {
+    Pair pair{in_mode(GetParam(), 4096)};
+    const Bytes message = pattern(100'000, 3);
+    std::thread writer{[&] {
+        EXPECT_EQ(pair.near->write_all(message, patience()), Status::ok);
+        EXPECT_EQ(pair.near->close(patience()), Status::ok);
+    }};
+    Bytes got;
+    Bytes part(3000);
+    for (;;) {
+        std::size_t size = 0;
+        const Status status = pair.far->read_some(part, size, patience());
+        if (status == Status::closed) break;
+        ASSERT_EQ(status, Status::ok) << pair.far->failure();
+        ASSERT_GT(size, 0U);
+        got.insert(got.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(size));
+    }
+    writer.join();
+    EXPECT_TRUE(got == message);
+    EXPECT_EQ(pair.far->close(patience()), Status::ok);
+}
+
+TEST_P(StreamModes, AReadThatTimesOutTakesNothing) {
+    Pair pair{in_mode(GetParam())};
+    Bytes part(100);
+    std::size_t size = 1;
+    EXPECT_EQ(pair.far->read_some(part, size, Deadline::after(2ms)), Status::timed_out);
+    EXPECT_EQ(size, 0U);
+    const Bytes message = pattern(10, 8);
+    EXPECT_EQ(pair.near->write_all(message, patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_some(part, size, patience()), Status::ok);
+    ASSERT_EQ(size, 10U);
+    EXPECT_TRUE(is_right(std::span{part}.first(10), 0, 8));
+}
+
+TEST_P(StreamModes, ASendGoesOnAfterTheOtherDirectionHasEnded) {
+    Pair pair{in_mode(GetParam())};
+    pair.near->shut_down();
+    Bytes memory(64);
+    EXPECT_EQ(pair.near->send(memory, 1), Status::closed);
+    EXPECT_EQ(pair.far->receive(memory, 7), Status::ok);
+    EXPECT_EQ(next(*pair.far, 7).status, Status::closed);
+    Bytes into(64);
+    EXPECT_EQ(pair.near->receive(into, 3), Status::ok);
+    const Bytes message = pattern(64, 2);
+    std::thread other{[&] {
+        EXPECT_EQ(pair.far->send(message, 4), Status::ok);
+        EXPECT_EQ(next(*pair.far, 4).status, Status::ok);
+    }};
+    const Completion done = next(*pair.near, 3);
+    other.join();
+    EXPECT_EQ(done.status, Status::ok);
+    EXPECT_EQ(done.bytes, 64U);
+    EXPECT_TRUE(is_right(into, 0, 2));
+}
+
+TEST_P(StreamModes, ACancelledReceiveGivesItsBufferBackAndLosesNoByte) {
+    Pair pair{in_mode(GetParam())};
+    std::thread other{[&] {
+        // Answers the cancelling, and sends behind it.
+        Bytes go(1);
+        std::size_t size = 0;
+        ASSERT_EQ(pair.far->read_some(go, size, patience()), Status::ok);
+        ASSERT_EQ(pair.far->write_all(pattern(30'000, 4), patience()), Status::ok);
+        ASSERT_EQ(pair.far->close(patience()), Status::ok);
+    }};
+    Buffer memory{3 * 10'000};
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        ASSERT_EQ(pair.near->receive(memory.slice(id * 10'000, 10'000), id), Status::ok);
+    }
+    EXPECT_EQ(pair.near->cancel(1), Status::ok);
+    EXPECT_EQ(pair.near->cancel(77), Status::empty);
+    const Completion cancelled = next(*pair.near, 1);
+    EXPECT_EQ(cancelled.status, Status::cancelled);
+    EXPECT_EQ(cancelled.bytes, 0U);
+    EXPECT_EQ(pair.near->write_all(pattern(1, 0), patience()), Status::ok);
+    std::uint64_t received = 0;
+    for (const std::uint64_t id : {0U, 2U}) {
+        const Completion done = next(*pair.near, id);
+        ASSERT_EQ(done.status, Status::ok);
+        ASSERT_TRUE(is_right(memory.bytes().subspan(id * 10'000, done.bytes), received, 4));
+        received += done.bytes;
+    }
+    Bytes rest(30'000);
+    for (;;) {
+        std::size_t size = 0;
+        const Status status = pair.near->read_some(rest, size, patience());
+        if (status == Status::closed) break;
+        ASSERT_EQ(status, Status::ok);
+        ASSERT_TRUE(is_right(std::span{rest}.first(size), received, 4));
+        received += size;
+    }
+    EXPECT_EQ(received, 30'000U);
+    other.join();
+}
+
+TEST_P(StreamModes, WhatLiesInTheRingIsReadAfterThePeerClosed) {
+    if (GetParam() == Mode::direct) GTEST_SKIP() << "there is no ring";
+    Pair pair{in_mode(GetParam())};
+    EXPECT_EQ(pair.near->write_all(pattern(20'000, 6), patience()), Status::ok);
+    EXPECT_EQ(pair.near->close(patience()), Status::ok);
+    pair.near.reset();
+    Bytes part(7000);
+    std::uint64_t received = 0;
+    for (;;) {
+        std::size_t size = 0;
+        const Status status = pair.far->read_some(part, size, patience());
+        if (status == Status::closed) break;
+        ASSERT_EQ(status, Status::ok) << pair.far->failure();
+        ASSERT_TRUE(is_right(std::span{part}.first(size), received, 6));
+        received += size;
+    }
+    EXPECT_EQ(received, 20'000U);
+    EXPECT_EQ(pair.far->failure(), "");
+}
+
+TEST_P(StreamModes, ASocketThatIsDroppedCountsAsLost) {
+    Pair pair{in_mode(GetParam())};
+    Buffer memory{8192};
+    ASSERT_EQ(pair.far->receive(memory.slice(), 1), Status::ok);
+    pair.near.reset();
+    EXPECT_EQ(next(*pair.far, 1).status, Status::peer_lost);
+    EXPECT_NE(pair.far->failure(), "");
+    EXPECT_EQ(pair.far->send(memory.slice(), 2), Status::peer_lost);
+    EXPECT_EQ(pair.far->receive(memory.slice(), 3), Status::peer_lost);
+    EXPECT_EQ(pair.far->close(patience()), Status::peer_lost);
+}
+
+TEST_P(StreamModes, ClosingGivesEveryBufferBack) {
+    Pair pair{in_mode(GetParam())};
+    Buffer memory{4 * 8192};
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        ASSERT_EQ(pair.far->receive(memory.slice(id * 8192, 8192), id), Status::ok);
+    }
+    EXPECT_EQ(pair.far->close(patience()), Status::ok);
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        EXPECT_EQ(next(*pair.far, id).status, Status::closed);
+    }
+    Completion none;
+    EXPECT_EQ(pair.far->wait(none, patience()), Status::empty);
+    // And the peer's sends end.
+    ASSERT_EQ(pair.near->receive(memory.slice(3 * 8192, 8192), 9), Status::ok);
+    EXPECT_EQ(next(*pair.near, 9).status, Status::closed);
+    EXPECT_EQ(pair.near->close(patience()), Status::ok);
+}
+
+TEST(StreamSocket, RefusesWhatCannotBe) {
+    Pair pair;
+    Bytes memory(64);
+    EXPECT_EQ(pair.near->send(std::span{memory}.first(0), 1), Status::empty);
+    EXPECT_EQ(pair.near->receive(std::span{memory}.first(0), 1), Status::empty);
+    std::size_t size = 0;
+    EXPECT_EQ(pair.near->read_some({}, size, Deadline::now()), Status::empty);
+    const std::span<std::byte> all{memory.data(), (std::size_t{1} << 40) + 1};
+    EXPECT_EQ(pair.near->send(all, 1), Status::too_large);
+    EXPECT_EQ(pair.near->receive(all, 1), Status::too_large);
+    Buffer buffer{100};
+    EXPECT_THROW((void)buffer.slice(1, buffer.size()), base::Error);
+    EXPECT_THROW((void)buffer.slice(buffer.size() + 1, 0), base::Error);
+    Completion none;
+    EXPECT_EQ(pair.near->poll(none), Status::empty);
+    EXPECT_EQ(pair.near->wait(none, patience()), Status::empty);
+}
+
+TEST(StreamSocket, RefusesOptionsThatCannotBe) {
+    const auto refused = [](auto&& change) {
+        SocketOptions options;
+        change(options);
+        EXPECT_THROW((void)Listener::listen(unused_address(), options), base::Error);
+    };
+    refused([](SocketOptions& options) { options.ring_bytes = 1000; });
+    refused([](SocketOptions& options) { options.ring_bytes = 32; });
+    refused([](SocketOptions& options) { options.adverts = 0; });
+    refused([](SocketOptions& options) { options.sends = 0; });
+    refused([](SocketOptions& options) { options.receives = 0; });
+    refused([](SocketOptions& options) { options.receives = 0xffff'ffff; });
+}
+
+TEST(StreamSocket, TakesAsManyOperationsAsItWasMadeFor) {
+    SocketOptions options;
+    options.mode = Mode::direct;
+    options.sends = 2;
+    options.receives = 3;
+    Pair pair{options};
+    Buffer memory{4096};
+    EXPECT_EQ(pair.near->send(memory.slice(), 0), Status::ok);
+    EXPECT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
+    EXPECT_EQ(pair.near->send(memory.slice(), 2), Status::full);
+    for (std::uint64_t id = 0; id < 3; ++id) {
+        EXPECT_EQ(pair.far->receive(memory.slice(), id), Status::ok);
+    }
+    EXPECT_EQ(pair.far->receive(memory.slice(), 3), Status::full);
+}
+
+TEST(StreamSocket, ModesGiveWayOrExcludeEachOther) {
+    Pair dynamic_and_direct{in_mode(Mode::dynamic), in_mode(Mode::direct)};
+    EXPECT_THAT(dynamic_and_direct.near->explain(), testing::HasSubstr("mode direct"));
+    Pair indirect_and_dynamic{in_mode(Mode::indirect), in_mode(Mode::dynamic)};
+    EXPECT_THAT(indirect_and_dynamic.far->explain(), testing::HasSubstr("mode indirect"));
+    const connect::Address address = unused_address();
+    Listener listener = Listener::listen(address, in_mode(Mode::direct));
+    std::thread other{[&] {
+        EXPECT_THROW((void)connect(address, in_mode(Mode::indirect), patience()), base::Error);
+    }};
+    EXPECT_THROW((void)listener.accept(Deadline::after(500ms)), base::Error);
+    other.join();
+}
+
+TEST(StreamSocket, ABufferOfAnotherEndpointCountsAsPlainMemory) {
+    Pair pair{in_mode(Mode::direct)};
+    Buffer from{10'000, connect::Endpoint::open()};
+    Buffer into{10'000, connect::Endpoint::open()};
+    fill(from.bytes(), 0, 3);
+    ASSERT_EQ(pair.far->receive(into.slice(0, 10'000), 1), Status::ok);
+    std::thread sender{[&] {
+        EXPECT_EQ(pair.near->send(from.slice(0, 10'000), 2), Status::ok);
+        EXPECT_EQ(next(*pair.near, 2).status, Status::ok);
+    }};
+    const Completion done = next(*pair.far, 1);
+    sender.join();
+    EXPECT_EQ(done.status, Status::ok);
+    EXPECT_TRUE(is_right(into.bytes().first(done.bytes), 0, 3));
+    EXPECT_EQ(pair.far->stats().registrations, 1U);
+}
+
+TEST(StreamSocket, SmallSendsThatExpectMoreTravelTogether) {
+    SocketOptions options = in_mode(Mode::indirect);
+    Pair pair{options};
+    const Bytes message = pattern(64, 0);
+    // The first lies in the ring; those behind it wait for the last.
+    ASSERT_EQ(pair.near->send(std::span{message}.first(10), 0), Status::ok);
+    for (std::uint64_t id = 1; id < 4; ++id) {
+        ASSERT_EQ(pair.near->send(std::span{message}.subspan(id * 10, 10), id, SendFlags::more),
+                  Status::ok);
+    }
+    EXPECT_EQ(pair.near->stats().indirect_transfers, 1U);
+    for (std::uint64_t id = 0; id < 4; ++id) EXPECT_EQ(next(*pair.near, id).status, Status::ok);
+    ASSERT_EQ(pair.near->send(std::span{message}.subspan(40, 24), 4), Status::ok);
+    EXPECT_EQ(pair.near->stats().indirect_transfers, 2U);
+    Bytes into(64);
+    ASSERT_EQ(pair.far->receive(into, 1, ReceiveFlags::wait_all), Status::ok);
+    EXPECT_EQ(next(*pair.far, 1).status, Status::ok);
+    EXPECT_TRUE(into == message);
+}
+
+TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
+    SocketOptions options;
+    options.least_advertised = 1000;
+    Pair pair{options};
+    Buffer memory{2 * 4096};
+    const auto all = ReceiveFlags::wait_all;
+    ASSERT_EQ(pair.far->receive(memory.slice(0, 1000), 0, all), Status::ok);
+    ASSERT_EQ(pair.far->receive(memory.slice(1000, 999), 1, all), Status::ok);
+    // The one before it waits for the ring.
+    ASSERT_EQ(pair.far->receive(memory.slice(1999, 1000), 2, all), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 1U);
+    fill(memory.bytes().subspan(4096, 2999), 0, 3);
+    std::thread sender{[&] {
+        EXPECT_EQ(pair.near->send(memory.slice(4096, 2999), 7), Status::ok);
+        EXPECT_EQ(next(*pair.near, 7).status, Status::ok);
+    }};
+    for (std::uint64_t id = 0; id < 3; ++id) EXPECT_EQ(next(*pair.far, id).status, Status::ok);
+    sender.join();
+    EXPECT_TRUE(is_right(memory.bytes().first(2999), 0, 3));
+    EXPECT_GE(pair.near->stats().indirect_bytes_sent, 999U);
+}
+
+TEST(StreamSocket, CountsWhatItDid) {
+    Pair pair{in_mode(Mode::direct)};
+    Buffer memory{8192};
+    ASSERT_EQ(pair.near->send(memory.slice(0, 5000), 0), Status::ok);
+    EXPECT_EQ(pair.near->stats().stalls_advert, 1U);
+    std::thread receiver{[&] {
+        EXPECT_EQ(pair.far->receive(memory.slice(0, 5000), 0), Status::ok);
+        EXPECT_EQ(next(*pair.far, 0).bytes, 5000U);
+    }};
+    EXPECT_EQ(next(*pair.near, 0).bytes, 5000U);
+    receiver.join();
+    const SocketStats sent = pair.near->stats();
+    EXPECT_EQ(sent.direct_bytes_sent, 5000U);
+    EXPECT_EQ(sent.direct_transfers, 1U);
+    EXPECT_EQ(sent.adverts_used, 1U);
+    EXPECT_EQ(sent.percent_direct(), 100.0);
+    const SocketStats received = pair.far->stats();
+    EXPECT_EQ(received.direct_bytes_received, 5000U);
+    EXPECT_EQ(received.adverts_sent, 1U);
+    EXPECT_EQ(received.copies, 0U);
+}
+
+TEST(StreamSocket, SaysWhatWasChosen) {
+    Pair pair;
+    const std::string text = pair.near->explain();
+    EXPECT_THAT(text, testing::HasSubstr("mode dynamic"));
+    EXPECT_THAT(text, testing::HasSubstr("262144 bytes of ring"));
+    EXPECT_THAT(text, testing::HasSubstr("carrier: "));
+}
+
+TEST(StreamListener, AcceptsInALoop) {
+    const connect::Address address = unused_address();
+    Listener listener = Listener::listen(address);
+    std::thread other{[&] {
+        Socket socket = stream::connect(address, SocketOptions{}, patience());
+        EXPECT_EQ(socket.write_all(pattern(5, 0), patience()), Status::ok);
+        EXPECT_EQ(socket.close(patience()), Status::ok);
+    }};
+    auto accepted = test::accept_in_loop(listener, [&] { return listener.try_accept(); });
+    ASSERT_TRUE(accepted.has_value());
+    Bytes into(5);
+    ASSERT_EQ(accepted->receive(into, 1, ReceiveFlags::wait_all), Status::ok);
+    EXPECT_EQ(next(*accepted, 1).bytes, 5U);
+    other.join();
+}
+
+// --- descriptors
+
+TEST(StreamDescriptor, BothEndsTalkByTheirDescriptorsAlone) {
+    Pair pair{in_mode(Mode::dynamic, 4096)};
+    constexpr std::uint64_t total = 3'000'000;
+    std::thread sender{[&] {
+        Buffer memory{20'000};
+        Socket& socket = *pair.near;
+        const int descriptor = socket.descriptor();
+        std::minstd_rand random{5};
+        std::uint64_t sent = 0;
+        while (sent < total) {
+            const std::size_t length =
+                std::min<std::uint64_t>(1 + random() % memory.size(), total - sent);
+            fill(memory.bytes().first(length), sent, 2);
+            ASSERT_EQ(socket.send(memory.slice(0, length), sent), Status::ok);
+            Completion done;
+            for (;;) {
+                ASSERT_TRUE(test::becomes_readable(descriptor, 20s)) << sent;
+                if (socket.poll(done) == Status::ok) break;
+            }
+            ASSERT_EQ(done.status, Status::ok);
+            sent += length;
+            if (random() % 64 == 0) std::this_thread::sleep_for(300us);
+        }
+        ASSERT_EQ(socket.close(patience()), Status::ok);
+    }};
+    Buffer memory{16'384};
+    Socket& socket = *pair.far;
+    const int descriptor = socket.descriptor();
+    std::minstd_rand random{9};
+    std::uint64_t received = 0;
+    ASSERT_EQ(socket.receive(memory.slice(), 0), Status::ok);
+    for (;;) {
+        ASSERT_TRUE(test::becomes_readable(descriptor, 20s)) << received;
+        Completion done;
+        if (socket.poll(done) != Status::ok) continue;
+        if (done.status == Status::closed) break;
+        ASSERT_EQ(done.status, Status::ok);
+        ASSERT_TRUE(is_right(memory.bytes().first(done.bytes), received, 2));
+        received += done.bytes;
+        if (random() % 64 == 0) std::this_thread::sleep_for(300us);
+        ASSERT_EQ(socket.receive(memory.slice(0, 1 + random() % memory.size()), 0), Status::ok);
+    }
+    EXPECT_EQ(received, total);
+    sender.join();
+}
+
+TEST(StreamDescriptor, IsQuietWhileNothingHappensAndTellsOfLoss) {
+    Pair pair;
+    Bytes memory(100);
+    ASSERT_EQ(pair.near->receive(memory, 1), Status::ok);
+    const int descriptor = pair.near->descriptor();
+    Completion done;
+    ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)pair.near->poll(done); }));
+    pair.far.reset();
+    for (;;) {
+        ASSERT_TRUE(test::becomes_readable(descriptor, 20s));
+        if (pair.near->poll(done) == Status::ok) break;
+    }
+    EXPECT_EQ(done.status, Status::peer_lost);
+}
+
+TEST(StreamDescriptor, WorksInAHub) {
+    Pair pair;
+    Bytes memory(64);
+    connect::Hub hub;
+    std::uint64_t received = 0;
+    ASSERT_EQ(pair.near->receive(memory, 1), Status::ok);
+    hub.add(pair.near->descriptor(), [&] {
+        Completion done;
+        while (pair.near->poll(done) == Status::ok) {
+            if (done.status != Status::ok) {
+                hub.stop();
+                return;
+            }
+            received += done.bytes;
+            ASSERT_EQ(pair.near->receive(memory, 1), Status::ok);
+        }
+    });
+    std::thread other{[&] {
+        for (int i = 0; i < 50; ++i) {
+            EXPECT_EQ(pair.far->write_all(pattern(100, 0), patience()), Status::ok);
+            if (i % 10 == 0) std::this_thread::sleep_for(2ms);
+        }
+        EXPECT_EQ(pair.far->close(patience()), Status::ok);
+    }};
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_EQ(received, 5000U);
+    other.join();
+}
+
+}  // namespace
+}  // namespace millrace::stream
