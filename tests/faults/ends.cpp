@@ -2,6 +2,7 @@
 #include "faults/ends.hpp"
 
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/stream/socket.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -160,6 +162,85 @@ class MessagesIn final : public In {
     return message::Listener::listen(address, std::move(options)).accept(deadline);
 }
 
+/// Items as pieces of a byte stream, some under way at a time; receives are filled whole, and
+/// advertised however short they are.
+class StreamEnd {
+  protected:
+    static constexpr std::uint64_t places = 16;
+
+    explicit StreamEnd(stream::Socket socket) : socket_{std::move(socket)} {}
+    [[nodiscard]] stream::Slice place(std::uint64_t number) const {
+        return memory_.slice(number % places * sizeof(Item), sizeof(Item));
+    }
+    [[nodiscard]] std::byte* bytes(std::uint64_t number) const {
+        return memory_.data() + number % places * sizeof(Item);
+    }
+    [[nodiscard]] Status next(const Deadline& deadline) {
+        stream::Completion done;
+        const Status status = socket_.wait(done, deadline);
+        return status == Status::ok ? done.status : status;
+    }
+
+    stream::Buffer memory_{places * sizeof(Item)};
+    stream::Socket socket_;
+    std::uint64_t begun_ = 0;
+    std::uint64_t ended_ = 0;
+};
+
+class StreamOut final : public Out, StreamEnd {
+  public:
+    explicit StreamOut(stream::Socket socket) : StreamEnd{std::move(socket)} {}
+    Status put(std::uint64_t number, const Deadline& deadline) override {
+        while (begun_ - ended_ == places) {
+            if (const Status status = next(deadline); status != Status::ok) return status;
+            ++ended_;
+        }
+        const Item item = Item::make(number);
+        std::memcpy(bytes(begun_), &item, sizeof item);
+        const Status status = socket_.send(place(begun_), number);
+        if (status == Status::ok) ++begun_;
+        return status;
+    }
+    Status close(const Deadline& deadline) override { return socket_.close(deadline); }
+};
+
+class StreamIn final : public In, StreamEnd {
+  public:
+    explicit StreamIn(stream::Socket socket) : StreamEnd{std::move(socket)} {}
+    Status take(std::uint64_t number, bool& right, const Deadline& deadline) override {
+        while (begun_ - ended_ < places) {
+            const Status status =
+                socket_.receive(place(begun_), begun_, stream::ReceiveFlags::wait_all);
+            if (status != Status::ok) break;
+            ++begun_;
+        }
+        const Status status = next(deadline);
+        if (status == Status::empty) return ended_status_;
+        if (status == Status::timed_out || status == Status::cancelled) return status;
+        if (status != Status::ok) ended_status_ = status;
+        Item item;
+        std::memcpy(&item, bytes(ended_++), sizeof item);
+        right = status == Status::ok && item.is(number);
+        return status;
+    }
+    void close() override { (void)socket_.close(Deadline::after(100ms)); }
+
+  private:
+    Status ended_status_ = Status::peer_lost;
+};
+
+[[nodiscard]] stream::Socket make_socket(const Setup& setup, bool listens,
+                                         const Deadline& deadline) {
+    const auto address = connect::Address::parse(setup.address);
+    stream::SocketOptions options;
+    options.ring_bytes = 64;
+    while (options.ring_bytes < setup.capacity * sizeof(Item)) options.ring_bytes *= 2;
+    options.wait = setup.wait;
+    options.least_advertised = 1;
+    if (!listens) return stream::connect(address, std::move(options), deadline);
+    return stream::Listener::listen(address, std::move(options)).accept(deadline);
+}
+
 [[nodiscard]] flow::Options flow_options(const Setup& setup, bool framed) {
     flow::Options options;
     options.capacity = framed ? setup.capacity * 96 + 128 : setup.capacity;
@@ -208,6 +289,7 @@ std::unique_ptr<Out> make_out(std::string_view kind, const Setup& setup, bool li
     if (kind == "message") {
         return std::make_unique<MessagesOut>(make_channel(setup, listens, deadline));
     }
+    if (kind == "stream") return std::make_unique<StreamOut>(make_socket(setup, listens, deadline));
     if (kind.starts_with(framed_prefix)) {
         return std::make_unique<AnyOut<flow::Bytes>>(make_any<flow::AnyProducer<flow::Bytes>>(
             parse_design(kind.substr(framed_prefix.size())), setup, listens, true, deadline));
@@ -238,6 +320,7 @@ std::unique_ptr<In> make_in(std::string_view kind, const Setup& setup, bool list
     if (kind == "message") {
         return std::make_unique<MessagesIn>(make_channel(setup, listens, deadline));
     }
+    if (kind == "stream") return std::make_unique<StreamIn>(make_socket(setup, listens, deadline));
     if (kind.starts_with(framed_prefix)) {
         return std::make_unique<AnyIn<flow::Bytes>>(make_any<flow::AnyConsumer<flow::Bytes>>(
             parse_design(kind.substr(framed_prefix.size())), setup, listens, true, deadline));

@@ -28,7 +28,7 @@ using base::Status;
 
 /// Abstractions that move items from one process to another. Beside these, a kind is any design of
 /// a flow queue as ring::to_string writes it; with "bytes:" before it, of one of frames.
-inline constexpr const char* kinds[] = {"flow1", "flow2", "bytes1", "bytes2", "message"};
+inline constexpr const char* kinds[] = {"flow1", "flow2", "bytes1", "bytes2", "message", "stream"};
 inline constexpr std::string_view framed_prefix = "bytes:";
 
 /// The 33 points of the design space as kinds, of items.

@@ -272,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Side{"flow1", true}, Side{"flow1", false}, Side{"flow2", true},
                     Side{"flow2", false}, Side{"bytes1", true}, Side{"bytes1", false},
                     Side{"bytes2", true}, Side{"bytes2", false}, Side{"message", true},
-                    Side{"message", false}),
+                    Side{"message", false}, Side{"stream", true}, Side{"stream", false}),
     [](const auto& chosen) {
         return chosen.param.kind + (chosen.param.victim_produces ? "ProducerDies" : "ConsumerDies");
     });

@@ -215,16 +215,15 @@ TEST_P(LyingPeer, HarmsNothingButItsOwnConnection) {
     lie_many(4, [](std::mt19937_64&) { return GetParam(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, LyingPeer,
-                         testing::Values(Side{"flow1", true}, Side{"flow1", false},
-                                         Side{"flow2", true}, Side{"flow2", false},
-                                         Side{"bytes1", true}, Side{"bytes1", false},
-                                         Side{"bytes2", true}, Side{"bytes2", false},
-                                         Side{"message", true}, Side{"message", false}),
-                         [](const auto& chosen) {
-                             return chosen.param.kind +
-                                    (chosen.param.liar_produces ? "ProducerLies" : "ConsumerLies");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Every, LyingPeer,
+    testing::Values(Side{"flow1", true}, Side{"flow1", false}, Side{"flow2", true},
+                    Side{"flow2", false}, Side{"bytes1", true}, Side{"bytes1", false},
+                    Side{"bytes2", true}, Side{"bytes2", false}, Side{"message", true},
+                    Side{"message", false}, Side{"stream", true}, Side{"stream", false}),
+    [](const auto& chosen) {
+        return chosen.param.kind + (chosen.param.liar_produces ? "ProducerLies" : "ConsumerLies");
+    });
 
 /// All points of the design space, each round batched and moved another way.
 class LyingPeerAtEveryPoint : public testing::TestWithParam<std::string> {};

@@ -98,11 +98,13 @@ MILLRACE_CHILD(faults_one_of_many) {
 TEST(Many, OpenedAndClosedAgainAndAgainLeaveNothingBehind) {
     const int rounds = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 2000 : 250;
     // The first ones fill caches.
-    for (int i = 0; i < 50; ++i) pass(kinds[i % 5], {unique_address()}, 20);
+    for (int i = 0; i < 50; ++i)
+        pass(kinds[static_cast<std::size_t>(i) % std::size(kinds)], {unique_address()}, 20);
     const std::size_t descriptors = open_descriptors();
     const std::size_t maps = shared_mappings();
     const std::size_t resident = status_field("VmRSS:");
-    for (int i = 0; i < rounds; ++i) pass(kinds[i % 5], {unique_address()}, 20);
+    for (int i = 0; i < rounds; ++i)
+        pass(kinds[static_cast<std::size_t>(i) % std::size(kinds)], {unique_address()}, 20);
     EXPECT_LE(open_descriptors(), descriptors + 4);
     EXPECT_LE(shared_mappings(), maps + 20);
     // One pair's rings alone are 12 KiB or more.
@@ -120,7 +122,7 @@ TEST(Shortage, OfDescriptorsIsAnErrorThatSaysSo) {
     GTEST_SKIP() << "the undefined behaviour sanitizer needs descriptors itself: without one it "
                     "takes every object for a wrong one";
 #endif
-    for (const char* const kind : {"flow2", "message"}) {
+    for (const char* const kind : {"flow2", "message", "stream"}) {
         int succeeded = 0;
         // From too few for anything to enough.
         for (int spare = 0; spare <= 40 && succeeded < 2; ++spare) {
