@@ -56,7 +56,8 @@ class Session {
         options.least_advertised = options.least_advertised_plain = 1 + input.below(64);
         Listener listener = Listener::listen(connect::Address::parse(unused_address()), options);
         std::thread other{[&] {
-            ends_[0].socket.emplace(stream::connect(listener.address(), options, Deadline::after(20s)));
+            ends_[0].socket.emplace(
+                stream::connect(listener.address(), options, Deadline::after(20s)));
         }};
         ends_[1].socket.emplace(listener.accept(Deadline::after(20s)));
         other.join();

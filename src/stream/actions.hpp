@@ -32,14 +32,14 @@ struct Transfer {
     std::array<Piece, most_pieces> pieces{};
 };
 
-/// Post the WRITE, and its notification as a SEND behind it. When the WRITE completes:
+/// Write the pieces, and the notification behind them. When the WRITE completes:
 /// Connection::written.
 struct Write {
     Transfer transfer;
     EncodedMessage notification;
 };
 
-/// Post a SEND.
+/// Send a message alone.
 struct SendMessage {
     EncodedMessage message;
 };

@@ -15,7 +15,7 @@
 //     Write, SendMessage, CopyOut, SendDone, ReceiveDone, Idle
 //
 // Whoever drives it promises: messages reach the peer in the order in which next() answered them, a
-// transfer's notification behind its WRITE; a receive is posted again for a message before the next
+// transfer's notification behind its WRITE; a message's slot may be written again before the next
 // action is asked for; an action is done before the next one is asked for. After a violation
 // nothing is sent any more, and break_off() is for when the queue pair can carry no more either.
 #pragma once
@@ -66,7 +66,7 @@ class Connection {
 
     // ---- what is to be done
 
-    /// `may_post`: the send queue has room for a WRITE and a SEND. Without it, only what needs
+    /// `may_post`: the send queue has room for a WRITE and a message. Without it, only what needs
     /// none.
     [[nodiscard]] Action next(bool may_post = true) noexcept;
 

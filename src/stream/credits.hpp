@@ -1,8 +1,8 @@
-// Credits: how many messages an end may send before the peer has posted receives for more. Used by
+// Credits: how many messages an end may send before the peer has taken some of them. Used by
 // Connection. One thread.
 //
-// Each end posts as many receives as it has slots, and posts a slot's receive again before it sends
-// anything that says so. Every message takes a slot of the peer, and every message says how many of
+// Each end has a number of slots (slot.hpp), and has read a slot's message before it sends anything
+// that says so. Every message takes a slot of the peer, and every message says how many of
 // the peer's have been taken (header.credits), so credits come back with whatever is sent.
 //
 // So that nobody waits for credits whose return waits for credits, they are spent in three tiers:
@@ -31,7 +31,7 @@
 
 namespace millrace::stream {
 
-/// Of receives that one end posts for the messages of the other.
+/// Of one end, for the messages of the other.
 inline constexpr std::uint32_t fewest_slots = 6;
 inline constexpr std::uint32_t most_slots = 1U << 16;
 

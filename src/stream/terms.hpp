@@ -27,7 +27,7 @@ struct DirectionTerms {
 struct Terms {
     DirectionTerms outgoing{};
     DirectionTerms incoming{};
-    std::uint32_t own_slots = 64;   ///< receives posted here for the peer's messages (credits.hpp)
+    std::uint32_t own_slots = 64;   ///< here, for the peer's messages (credits.hpp)
     std::uint32_t peer_slots = 64;  ///< ... and at the peer for this end's
     std::uint32_t sends = 64;       ///< of the program, not completed, at most
     std::uint32_t receives = 64;

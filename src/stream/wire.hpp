@@ -1,8 +1,9 @@
 // The control messages of a byte stream: how each lies in memory, and how it is read. Made and read
 // by Connection; the only file that knows the layout.
 //
-// Each message is one SEND. The receiver of a stream sends ADVERT, ACK and CANCEL, its sender
-// DIRECT, INDIRECT, CANCELLED and FIN; either end sends CREDIT. All integers are little-endian.
+// Each message travels in a slot of its own (slot.hpp). The receiver of a stream sends ADVERT, ACK
+// and CANCEL, its sender DIRECT, INDIRECT, CANCELLED and FIN; either end sends CREDIT. All integers
+// are little-endian.
 //
 //            0     1      2..3  4..7     8..15     16..23        24..31   32..39  40..43  44..47
 //   ADVERT   kind  flags  0     credits  sequence  phase         address  length  key     number
