@@ -288,18 +288,20 @@ ChannelStats Channel::stats() const {
     return core_->stats();
 }
 
-std::string Channel::explain() const {
-    const Core& core = *core_;
-    std::string carrier;
+std::string Channel::explain() const { return core_->explain(); }
+
+std::string Channel::Core::explain() const {
+    const Core& core = *this;
+    std::string how;
     if (core.stores) {
-        carrier = "nothing is posted: a message is laid where the peer reads it";
+        how = "nothing is posted: a message is laid where the peer reads it";
     } else if (core.in_order) {
-        carrier = fmt::format(
+        how = fmt::format(
             "one WRITE per message, inline up to {} bytes of frame: the bytes of one WRITE become "
             "visible in order",
             core.max_inline);
     } else {
-        carrier = fmt::format(
+        how = fmt::format(
             "two WRITEs per message, inline up to {} bytes: the device does not promise that the "
             "bytes of one WRITE become visible in order, so the trailer travels behind the rest",
             core.max_inline);
@@ -309,7 +311,7 @@ std::string Channel::explain() const {
         "{} bytes travel in one piece; the peer is told of {} consumed bytes at a time and can "
         "ask\ncarrier: {}, because {}; {}",
         core.link.explain(), core.reader.size(), core.writer.size(), core.writer.max_length(),
-        core.credit_step, core.stores ? "store" : "post", core.carrier.reason(), carrier);
+        core.credit_step, core.stores ? "store" : "post", core.carrier.reason(), how);
 }
 
 }  // namespace millrace::message

@@ -150,6 +150,11 @@ struct Channel::Core {
                                              std::uint8_t flags) noexcept {
         return sent(writer.send(piece, flags), piece.size(), flags);
     }
+    /// The same of a whole message that begins with `head`.
+    [[gnu::always_inline]] base::Status send(const PieceHead& head,
+                                             std::span<const std::byte> rest) noexcept {
+        return sent(writer.send(head, rest), sizeof head + rest.size(), frame_whole);
+    }
     [[gnu::always_inline]] base::Status sent(const Transmission& frame, std::size_t size,
                                              std::uint8_t flags) noexcept {
         room -= frame_bytes(size);
@@ -296,6 +301,7 @@ struct Channel::Core {
     void fail(std::string why) noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
     [[nodiscard]] ChannelStats stats() const noexcept;
+    [[nodiscard]] std::string explain() const;
     /// Brings the statistics page up to date. Called when there is nothing to do, now and then
     /// else.
     void show() noexcept;

@@ -13,36 +13,11 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/ring/far_fence.hpp"
+#include "setup.hpp"
 
 namespace millrace::message {
 
 namespace {
-
-void check(const ChannelOptions& options) {
-    if (!valid_ring(options.ring_bytes)) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
-                          fmt::format("a ring of {} bytes", options.ring_bytes),
-                          fmt::format("a ring's size is a power of two from {} to {}",
-                                      smallest_ring, largest_ring),
-                          "use the default of 262144, or the next power of two"};
-    }
-    if (options.first_position % frame_alignment != 0) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
-                          fmt::format("first position {}", options.first_position),
-                          fmt::format("it is not a multiple of {}", frame_alignment), "leave it 0"};
-    }
-}
-
-connect::LinkOptions link_options(const ChannelOptions& options) {
-    return {.service = "message channel",
-            .service_version = 3,
-            .endpoint = options.endpoint,
-            .max_send_requests = 128,
-            .max_receive_requests = 16,
-            .max_send_slices = 1,
-            .max_inline = 128,
-            .admission = options.admission};
-}
 
 template <class Number>
 void put(std::byte*& at, Number number) noexcept {
@@ -92,17 +67,48 @@ Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
     return facts;
 }
 
-Channel set_up(connect::Link link, const ChannelOptions& options, const base::Deadline& deadline) {
+/// A channel without anything above it.
+const Service channel_service{"message channel", 3};
+
+}  // namespace
+
+void check(const ChannelOptions& options) {
+    if (!valid_ring(options.ring_bytes)) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
+                          fmt::format("a ring of {} bytes", options.ring_bytes),
+                          fmt::format("a ring's size is a power of two from {} to {}",
+                                      smallest_ring, largest_ring),
+                          "use the default of 262144, or the next power of two"};
+    }
+    if (options.first_position % frame_alignment != 0) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
+                          fmt::format("first position {}", options.first_position),
+                          fmt::format("it is not a multiple of {}", frame_alignment), "leave it 0"};
+    }
+}
+
+connect::LinkOptions link_options(const ChannelOptions& options, const Service& service) {
+    return {.service = service.name,
+            .service_version = service.version,
+            .endpoint = options.endpoint,
+            .max_send_requests = 128,
+            .max_receive_requests = 16,
+            .max_send_slices = 1,
+            .max_inline = 128,
+            .admission = options.admission};
+}
+
+std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& options,
+                                      const base::Deadline& deadline) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options);
     const auto mine = encode(core->facts());
     const auto theirs = core->link.exchange(mine, deadline);
     core->meet(decode(theirs, core->link.peer_name()));
-    return Channel{std::move(core)};
+    return core;
 }
 
-/// The same for a peer that has said its facts: it hears this end's when there is place for it.
-Channel set_up_accepted(connect::Link link, const ChannelOptions& options,
-                        const base::Deadline& deadline) {
+std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const ChannelOptions& options,
+                                               const base::Deadline& deadline) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options);
     const auto theirs = core->link.hear(deadline);
     const Facts facts = decode(theirs, core->link.peer_name());
@@ -112,10 +118,8 @@ Channel set_up_accepted(connect::Link link, const ChannelOptions& options,
     }
     core->link.say(encode(core->facts()));
     core->meet(facts);
-    return Channel{std::move(core)};
+    return core;
 }
-
-}  // namespace
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
     : options{chosen},
@@ -216,21 +220,22 @@ void Channel::Core::meet(const Facts& peer) {
 Listener Listener::listen(const connect::Address& address, ChannelOptions options) {
     check(options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    connect::Listener listener = connect::Listener::listen(address, link_options(options));
+    connect::Listener listener =
+        connect::Listener::listen(address, link_options(options, channel_service));
     return Listener{std::move(listener), std::move(options)};
 }
 
 Channel Listener::accept(const base::Deadline& deadline) {
     return connect::accept_until_set_up(
         listener_, deadline, [&](connect::Link link, const base::Deadline& patience) {
-            return set_up_accepted(std::move(link), options_, patience);
+            return Channel{set_up_accepted(std::move(link), options_, patience)};
         });
 }
 
 std::optional<Channel> Listener::try_accept() {
     return connect::try_accept_set_up(listener_, [&](connect::Link link) {
         // The peer's word is here already, so nothing is waited for.
-        return set_up_accepted(std::move(link), options_, base::Deadline::now());
+        return Channel{set_up_accepted(std::move(link), options_, base::Deadline::now())};
     });
 }
 
@@ -238,7 +243,9 @@ Channel connect(const connect::Address& address, ChannelOptions options,
                 const base::Deadline& deadline) {
     check(options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
+    return Channel{
+        set_up(connect::connect(address, link_options(options, channel_service), deadline), options,
+               deadline)};
 }
 
 }  // namespace millrace::message

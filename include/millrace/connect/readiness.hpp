@@ -74,6 +74,9 @@ class Readiness {
     /// and more may follow at once: the descriptor stays readable for a while, as a wait spins
     /// before it sleeps. Asked behind end().
     [[nodiscard]] bool stays_awake(std::uint64_t progress) noexcept;
+    /// Behind end(): the program looks by itself from now on, so the descriptor is readable by news
+    /// of the sources alone.
+    void hush() noexcept { wake_in(until_woken); }
     /// From now on the descriptor is readable.
     void wake() noexcept { wake_in(std::chrono::nanoseconds{0}); }
 

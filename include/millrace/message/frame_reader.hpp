@@ -52,6 +52,16 @@ class FrameReader {
         return is_header(load_frame_word(front_), tag_);
     }
 
+    /// Where the next frame will begin, and its tag: for who looks at many rings in turn.
+    struct Awaited {
+        const std::byte* place = nullptr;
+        std::uint64_t tag = 0;
+        [[nodiscard]] bool arriving() const noexcept {
+            return is_header(load_frame_word(place), tag);
+        }
+    };
+    [[nodiscard]] Awaited awaited() const noexcept { return {front_, tag_}; }
+
     /// A frame has arrived in front: its header.
     [[nodiscard, gnu::always_inline]] bool front(std::uint64_t& header) const noexcept {
         ask_for_second_line();

@@ -4,9 +4,11 @@
 // argument stand in frame.hpp.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "millrace/base/peer_causality.hpp"
@@ -21,6 +23,9 @@ struct Transmission {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
 };
+
+/// What is laid before a payload that lies elsewhere.
+using PieceHead = std::array<std::uint64_t, 2>;
 
 /// One thread. Never blocks, allocates or throws.
 class FrameWriter {
@@ -88,6 +93,28 @@ class FrameWriter {
             return show(length, frame_facts(flags, length), frame_bytes(length));
         }
         return commit(length, flags);
+    }
+
+    /// The same of a piece that begins with a head of 16 bytes, which lies elsewhere.
+    [[gnu::always_inline]] Transmission send(const PieceHead& head,
+                                             std::span<const std::byte> rest) noexcept {
+        constexpr std::size_t in_first_line = frame_alignment - word_bytes - sizeof(PieceHead);
+        const std::size_t length = sizeof head + rest.size();
+        std::byte* const place = ring_ + offset() + word_bytes;
+        std::byte* const behind = place + sizeof head;
+        const std::uint64_t facts = frame_facts(frame_whole, length);
+        if (rest.size() <= in_first_line) {
+            copy_short(behind, rest.data(), rest.size());
+        } else {
+            copy_any(behind + in_first_line, rest.data() + in_first_line,
+                     rest.size() - in_first_line);
+            ring::store_word(place + padded(length), trailer_word(tag_, facts));
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+            copy_short(behind, rest.data(), in_first_line);
+        }
+        std::memcpy(place, &head, sizeof head);
+        if (rest.size() <= in_first_line) return commit(length, frame_whole);
+        return show(length, facts, frame_bytes(length));
     }
 
   private:

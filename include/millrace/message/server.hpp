@@ -1,0 +1,293 @@
+// The server's side of N-to-one messages: one thread serves requests of any number of clients, who
+// come and go, each by a channel of its own, and finds those who have written by a scan of memory.
+//
+//     auto server = message::Server::listen(connect::Address::parse(":7000"));
+//     server.serve([](message::Request& request) { request.answer(request.payload()); }, deadline);
+//
+// A handler answers at once, or later, from any thread, by the Reply that defer() gives. Every
+// request has one answer: where the handler gives none, throws, or too much is pending, the client
+// is told by the Outcome. docs/messaging.md says what to choose; session.hpp what travels.
+//
+// While something happens, the server looks at memory and makes no system call but a look at the
+// kernel each millisecond, for who joins and leaves. When nothing has come for a while
+// (ServerOptions::wait) it sleeps in the kernel. A client that is idle costs nothing but memory and
+// its part of a scan; before the server sleeps it announces that to the clients that were active
+// since it slept last, and to no others.
+// Source: work 001, section 4.2 (N-to-one communication).
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/message/session.hpp"
+#include "millrace/ring/carrier.hpp"
+
+namespace millrace::message {
+
+struct ServerOptions {
+    /// How the server finds who has written. Each client is told.
+    Polling polling = Polling::automatic;
+    /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
+    /// One more is refused, with the reason.
+    std::uint32_t max_clients = 1024;
+    /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
+    std::size_t ring_bytes = std::size_t{16} << 10;
+    /// The largest ring for answers that a client may have.
+    std::size_t max_client_ring_bytes = std::size_t{1} << 20;
+    /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
+    std::uint32_t max_window = 1024;
+    /// Bytes of the longest request. One client's request that is longer than its ring is put
+    /// together in memory of the server.
+    std::size_t max_request_bytes = std::size_t{16} << 20;
+    /// Requests of all clients whose answers were deferred. While there are so many, further
+    /// requests do not reach the handler: Outcome::overloaded.
+    std::uint32_t max_pending = 65'536;
+    /// Bytes of answers that wait because one client does not read. From then on nothing is taken
+    /// from it, until it has read; if it reads nothing for `patience`, it is dropped.
+    std::size_t max_waiting_bytes = std::size_t{1} << 20;
+    std::chrono::nanoseconds patience = std::chrono::seconds{10};
+    /// How long the session of a client that asked for that is kept once its channel broke, and
+    /// how many bytes of answers are kept for it.
+    std::chrono::nanoseconds session_patience = std::chrono::seconds{30};
+    std::size_t max_kept_bytes = std::size_t{1} << 20;
+    /// How waits escalate.
+    base::WaitPolicy wait{};
+    std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
+    ring::Carrier carrier = ring::Carrier::automatic;
+};
+
+/// Counted since the server was made. Readable from outside as a statistics page, too.
+struct ServerStats {
+    std::uint64_t clients = 0;  ///< now
+    std::uint64_t joined = 0;
+    std::uint64_t left = 0;  ///< closed, died, or were dropped
+    std::uint64_t resumed = 0;
+    std::uint64_t refused = 0;  ///< clients
+    std::uint64_t misbehaved =
+        0;                       ///< clients that were dropped for what they wrote or did not read
+    std::uint64_t requests = 0;  ///< handed to the handler
+    std::uint64_t answers = 0;   ///< of any outcome
+    std::uint64_t deferred = 0;
+    std::uint64_t pending = 0;     ///< deferred, and not answered yet
+    std::uint64_t failed = 0;      ///< handlers that threw
+    std::uint64_t overloaded = 0;  ///< requests that were not taken
+    std::uint64_t repeated = 0;    ///< requests that came again, and were not executed again
+    std::uint64_t kept_back = 0;   ///< answers that did not find room at once
+    std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
+    std::uint64_t sleeps = 0;
+};
+
+/// A client's place, and how many had that place before: no two clients are the same.
+struct ClientId {
+    std::uint32_t place = 0;
+    std::uint32_t generation = 0;
+    friend bool operator==(const ClientId&, const ClientId&) = default;
+};
+
+namespace detail {
+struct ReplyQueue;
+struct RequestAccess;
+}  // namespace detail
+
+/// The right, and the duty, to answer one request later. Move-only; any one thread at a time, which
+/// need not be the server's. Destroyed without an answer, it answers Outcome::dropped. May outlive
+/// the server.
+class Reply {
+  public:
+    Reply() noexcept = default;
+    Reply(Reply&& other) noexcept;
+    Reply& operator=(Reply&& other) noexcept;
+    Reply(const Reply&) = delete;
+    Reply& operator=(const Reply&) = delete;
+    ~Reply();
+
+    [[nodiscard]] bool is_due() const noexcept { return queue_ != nullptr; }
+    [[nodiscard]] ClientId client() const noexcept { return client_; }
+
+    /// Takes a copy, and wakes the server if it sleeps. Never blocks. `ok`; `closed`: the server is
+    /// gone. An answer to a client that has left is dropped, and that is `ok`.
+    base::Status answer(std::span<const std::byte> payload);
+    /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
+    base::Status fail(std::string_view why);
+
+  private:
+    friend class Request;
+    Reply(std::shared_ptr<detail::ReplyQueue> queue, ClientId client, std::uint64_t id) noexcept
+        : queue_{std::move(queue)}, client_{client}, id_{id} {}
+    base::Status give(Outcome outcome, std::span<const std::byte> payload);
+
+    std::shared_ptr<detail::ReplyQueue> queue_;
+    ClientId client_{};
+    std::uint64_t id_ = 0;
+};
+
+class Server;
+
+/// A request in the hands of its handler, for the time of that call.
+class Request {
+  public:
+    Request(const Request&) = delete;
+    Request& operator=(const Request&) = delete;
+
+    /// In place, in the memory the client wrote it to: until the handler returns.
+    [[nodiscard]] std::span<const std::byte> payload() const noexcept { return payload_; }
+    [[nodiscard]] ClientId client() const noexcept { return client_; }
+    /// Its number in the client's session.
+    [[nodiscard]] std::uint64_t id() const noexcept { return header_.id; }
+    /// What the client set; 0 otherwise.
+    [[nodiscard]] std::uint16_t procedure() const noexcept { return header_.procedure; }
+    /// When the client stops waiting, counted from this call on; never, if it said nothing.
+    [[nodiscard]] base::Deadline deadline() const noexcept {
+        return header_.limit_us == 0
+                   ? base::Deadline::never()
+                   : base::Deadline::after(std::chrono::microseconds{header_.limit_us});
+    }
+
+    /// Sends a copy of `payload`. Once for each request: `ok`; `too_large`, the client takes no
+    /// such answer, and is told so; `closed`: the request is answered, or deferred, already; or the
+    /// client has left.
+    base::Status answer(std::span<const std::byte> payload);
+    /// Sends an answer that `fill(std::span<std::byte>)` writes in place, where the client reads
+    /// it, if there is room. The room is `size` bytes with any content. `fill` returns nothing, or
+    /// how many bytes it used. If it throws, nothing is sent, and the handler may answer otherwise.
+    template <class Fill>
+    base::Status answer(std::size_t size, Fill&& fill) {
+        std::span<std::byte> room;
+        const base::Status status = claim(size, room);
+        if (status != base::Status::ok) return status;
+        std::size_t used = size;
+        if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
+            fill(room);
+        } else {
+            used = std::min<std::size_t>(size, fill(room));
+        }
+        return commit(used);
+    }
+    /// The client gets Outcome::failed and the text, of at most 1,000 bytes.
+    base::Status fail(std::string_view why);
+    /// The answer comes later, from any thread. The payload is the handler's only until it returns.
+    /// A Reply that is not due, if the request is answered, or deferred, already.
+    [[nodiscard]] Reply defer();
+
+  private:
+    friend struct detail::RequestAccess;
+    Request(void* server, void* peer, ClientId client, const SessionHeader& header,
+            std::span<const std::byte> payload) noexcept
+        : server_{server}, peer_{peer}, client_{client}, header_{header}, payload_{payload} {}
+    base::Status claim(std::size_t size, std::span<std::byte>& room);
+    base::Status commit(std::size_t size);
+
+    void* server_;
+    void* peer_;
+    ClientId client_;
+    SessionHeader header_;
+    std::span<const std::byte> payload_;
+    bool is_answered_ = false;  ///< or deferred
+    bool is_kept_ = false;      ///< what was claimed lies in memory of the server
+};
+
+namespace detail {
+/// A handler without its type: a call through a pointer, and no allocation.
+struct HandlerRef {
+    void* handler = nullptr;
+    void (*call)(void* handler, Request& request) = nullptr;
+};
+}  // namespace detail
+
+/// Belongs to the thread that made it, or to the one that called adopt() since: calls that may
+/// sleep or look at the kernel throw Error (invalid_argument) in another one. stop() and what is
+/// said of Reply are for any thread. Move-only. Destroyed without close(), its clients see
+/// `peer_lost`.
+class Server {
+  public:
+    /// Throws Error (invalid_argument; permission, system: the address is in use …).
+    [[nodiscard]] static Server listen(const connect::Address& address, ServerOptions options = {});
+    Server(Server&&) noexcept;
+    Server& operator=(Server&&) noexcept;
+    ~Server();
+
+    /// Where it listens, with the port that was chosen.
+    [[nodiscard]] const connect::Address& address() const noexcept;
+
+    /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, and
+    /// sends what was deferred and is there. Begins behind the client that was served last, so that
+    /// nobody is served twice while another one waits. Never sleeps; how many requests it took.
+    /// What the handler throws goes to the client (Outcome::failed), and no further. The handler
+    /// must not use the server. Throws Error as said above.
+    template <class Handler>
+    std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
+        return turn_by(erase(handler), budget);
+    }
+    /// Waits until there is something for turn(): looks, yields, sleeps, as ServerOptions::wait
+    /// says. `ok`; `timed_out`; `cancelled`; `closed`: it was stopped.
+    base::Status rest(const base::Deadline& deadline);
+    /// Turns and rests until it is stopped (`closed`), or `timed_out`, or `cancelled`.
+    template <class Handler>
+    base::Status serve(Handler&& handler, const base::Deadline& deadline) {
+        return serve_by(erase(handler), deadline);
+    }
+    /// Ends rest() and serve() at once, now or when they are called next, once. Any thread, and
+    /// signal handlers.
+    void stop() noexcept;
+
+    /// Takes no more clients, answers new requests with Outcome::draining, and waits until every
+    /// request before has its answer and every answer is in its client's ring. Or `timed_out`,
+    /// `cancelled`: something is pending still.
+    base::Status drain(const base::Deadline& deadline);
+    /// Drains, and closes every channel in good order: clients see `closed`. Answers as drain().
+    base::Status close(const base::Deadline& deadline);
+
+    /// From now on it belongs to the calling thread.
+    void adopt() noexcept;
+    /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It
+    /// stays readable until a turn() that found nothing, ServerOptions::wait.spin behind the last
+    /// request. From the first call on such a turn() falls asleep. docs/loops.md.
+    [[nodiscard]] int descriptor();
+
+    [[nodiscard]] ServerStats stats() const noexcept;
+    /// What was chosen and why: polling, kernel, places, what a client can do to another one.
+    [[nodiscard]] std::string explain() const;
+
+    struct State;  ///< private to message/
+
+  private:
+    template <class Handler>
+    static detail::HandlerRef erase(Handler& handler) noexcept {
+        using Bare = std::remove_reference_t<Handler>;
+        // A function is no object, and has an address all the same; an object may be constant.
+        const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
+        return {reinterpret_cast<void*>(place), [](void* bare, Request& request) {
+                    try {
+                        std::invoke(*reinterpret_cast<Bare*>(bare), request);
+                    } catch (const std::exception& error) {
+                        threw(request, error.what());
+                    } catch (...) {
+                        threw(request, "the handler threw what is no exception");
+                    }
+                }};
+    }
+    static void threw(Request& request, std::string_view why) noexcept;
+    std::size_t turn_by(detail::HandlerRef handler, std::size_t budget);
+    base::Status serve_by(detail::HandlerRef handler, const base::Deadline& deadline);
+
+    explicit Server(std::unique_ptr<State> state) noexcept;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::message

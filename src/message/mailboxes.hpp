@@ -1,0 +1,105 @@
+// Which clients have written: the one place of the server where Polling makes a difference. Used by
+// the server alone.
+//
+//   flag    where the next frame of each client will begin, and its tag, side by side. A look loads
+//           the word there: a cache line for each client.
+//   dense   one byte for each client in registered memory, all side by side. The client sets it
+//           behind each frame: by a store, or by a WRITE of 1 byte behind the frame's on the same
+//           queue pair. A scan of vectors finds the next that is set; no ring is looked at.
+//
+// A byte is a hint, and nothing more. Messages lie in rings, each of which serves one connection
+// (ring/carrier.hpp) and whose frames bear its secret: whatever is in the array, by a former client
+// of the place, by one that sets the bytes of others, or by the server itself to come back to a
+// client, costs a look at a ring.
+//
+// No message is lost in between. The client lays a frame, then stores 1 to its byte (release, or
+// the order of one queue pair). The server exchanges the byte with 0, then looks at the ring until
+// there is nothing, or sets the byte again itself. Let the exchange be the last one before a look
+// that missed a frame. If the client's store of 1 behind that frame came before the exchange in the
+// order of the byte's changes, the exchange has read it or a later one, and by acquiring it the
+// look behind it sees the frame. So the store came behind the exchange; it stands, or a later
+// exchange took it, and was followed by a look.
+//
+// Source: work 001, sections 4.2.2 and 4.2.3.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "millrace/base/peer_causality.hpp"
+#include "millrace/message/frame_reader.hpp"
+#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/session.hpp"
+#include "millrace/verbs/memory.hpp"
+
+namespace millrace::message {
+
+/// One thread: the server's.
+class Mailboxes {
+  public:
+    /// Places are numbered from 0. `dense`: registered in `domain`. Throws Error.
+    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain& domain)
+        : polling_{polling}, scan_{scan_by(best_scan_kernel())} {
+        if (polling == Polling::dense) {
+            memory_ = domain.allocate(places, verbs::Access::remote_write);
+        } else {
+            awaited_.resize(places, nobody);
+        }
+    }
+
+    [[nodiscard]] Polling polling() const noexcept { return polling_; }
+
+    /// The first place in [from, to) whose client seems to have written; `to` if there is none.
+    [[nodiscard, gnu::always_inline]] std::size_t next(std::size_t from,
+                                                       std::size_t to) const noexcept {
+        if (polling_ == Polling::dense) return scan_(memory_.data(), from, to);
+        while (from < to && !awaited_[from].arriving()) ++from;
+        return from < to ? from : to;
+    }
+    /// Before the look at the ring of a place that next() gave.
+    [[gnu::always_inline]] void take(std::size_t place) noexcept {
+        if (polling_ != Polling::dense) return;
+        box(place).exchange(0, std::memory_order_seq_cst);
+        base::heard_from_peers();
+    }
+    /// Behind it: where the next frame is awaited, and whether there is more to be looked at.
+    [[gnu::always_inline]] void looked(std::size_t place, const FrameReader& reader) noexcept {
+        if (polling_ != Polling::dense) {
+            awaited_[place] = reader.awaited();
+        } else if (reader.arriving()) {
+            remind(place);
+        }
+    }
+    /// next() shall give this place once more, whatever the client does.
+    void remind(std::size_t place) noexcept {
+        if (polling_ == Polling::dense) box(place).store(1, std::memory_order_relaxed);
+    }
+    /// Nobody's place, or of nobody who is served now. By bytes it may be found still.
+    void leave_out(std::size_t place) noexcept {
+        if (polling_ != Polling::dense) awaited_[place] = nobody;
+    }
+
+    /// The byte of a place, for its client. Only dense.
+    [[nodiscard]] verbs::RemoteAddress address(std::size_t place) const noexcept {
+        return memory_.remote(place);
+    }
+
+  private:
+    alignas(8) static constexpr std::byte never[8]{};
+    /// Zeroes are no header of this tag.
+    static constexpr FrameReader::Awaited nobody{never, ~std::uint64_t{0}};
+
+    [[nodiscard]] std::atomic_ref<std::uint8_t> box(std::size_t place) noexcept {
+        return std::atomic_ref<std::uint8_t>{
+            *reinterpret_cast<std::uint8_t*>(memory_.data() + place)};
+    }
+
+    Polling polling_;
+    Scan scan_;
+    verbs::RegisteredBuffer memory_;               ///< dense
+    std::vector<FrameReader::Awaited> awaited_{};  ///< flag
+};
+
+}  // namespace millrace::message

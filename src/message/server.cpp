@@ -1,0 +1,523 @@
+// Server: the public calls, and how requests are found, taken and answered.
+#include "millrace/message/server.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "server_state.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+
+namespace {
+
+/// Of an error's text.
+constexpr std::size_t longest_text = 1000;
+
+[[nodiscard]] std::span<const std::byte> bytes_of(std::string_view text) noexcept {
+    return std::as_bytes(std::span{text.substr(0, longest_text)});
+}
+
+}  // namespace
+
+// --- Reply
+
+Reply::Reply(Reply&& other) noexcept
+    : queue_{std::exchange(other.queue_, nullptr)}, client_{other.client_}, id_{other.id_} {}
+
+Reply& Reply::operator=(Reply&& other) noexcept {
+    std::swap(queue_, other.queue_);
+    std::swap(client_, other.client_);
+    std::swap(id_, other.id_);
+    return *this;
+}
+
+Reply::~Reply() {
+    if (queue_ == nullptr) return;
+    try {
+        (void)give(Outcome::dropped, {});
+    } catch (const std::bad_alloc&) {
+        // Its client learns by its own deadline.
+    }
+}
+
+Status Reply::give(Outcome outcome, std::span<const std::byte> payload) {
+    if (queue_ == nullptr) return Status::closed;
+    detail::ReplyQueue::Given given{client_, id_, outcome, {payload.begin(), payload.end()}};
+    const auto queue = std::exchange(queue_, nullptr);
+    return queue->give(std::move(given));
+}
+
+Status Reply::answer(std::span<const std::byte> payload) { return give(Outcome::ok, payload); }
+Status Reply::fail(std::string_view why) { return give(Outcome::failed, bytes_of(why)); }
+
+// --- Request
+
+namespace {
+[[nodiscard]] Server::State& state_of(void* server) noexcept {
+    return *static_cast<Server::State*>(server);
+}
+[[nodiscard]] Server::State::Peer& peer_of(void* peer) noexcept {
+    return *static_cast<Server::State::Peer*>(peer);
+}
+}  // namespace
+
+struct detail::RequestAccess {
+    static Request make(Server::State& server, Server::State::Peer& peer,
+                        const SessionHeader& header, std::span<const std::byte> payload) noexcept {
+        return {&server, &peer, peer.id, header, payload};
+    }
+    [[nodiscard]] static Server::State& server_of(const Request& request) noexcept {
+        return state_of(request.server_);
+    }
+    [[nodiscard]] static bool is_answered(const Request& request) noexcept {
+        return request.is_answered_;
+    }
+};
+
+Status Request::answer(std::span<const std::byte> payload) {
+    if (is_answered_) return Status::closed;
+    is_answered_ = true;
+    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::ok, payload);
+}
+
+Status Request::fail(std::string_view why) {
+    if (is_answered_) return Status::closed;
+    is_answered_ = true;
+    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed, bytes_of(why));
+}
+
+Status Request::claim(std::size_t size, std::span<std::byte>& room) {
+    if (is_answered_) return Status::closed;
+    Server::State& server = state_of(server_);
+    Server::State::Peer& peer = peer_of(peer_);
+    if (size > peer.max_answer) {
+        is_answered_ = true;
+        (void)server.answer(peer, header_.id, Outcome::too_large, {});
+        return Status::too_large;
+    }
+    is_kept_ = true;
+    if (!peer.resumes) {
+        const Status status = peer.line->claim(session_head_bytes + size, room);
+        if (status == Status::closed || status == Status::peer_lost) return Status::closed;
+        is_kept_ = status != Status::ok;
+    }
+    if (!is_kept_) {
+        room = room.subspan(session_head_bytes);
+        return Status::ok;
+    }
+    server.scratch.resize(size);
+    room = server.scratch;
+    return Status::ok;
+}
+
+Status Request::commit(std::size_t size) {
+    is_answered_ = true;
+    Server::State& server = state_of(server_);
+    Server::State::Peer& peer = peer_of(peer_);
+    if (is_kept_) {
+        return server.answer(peer, header_.id, Outcome::ok, std::span{server.scratch}.first(size));
+    }
+    // The same place as before: nothing was laid since.
+    std::span<std::byte> room;
+    (void)peer.line->claim(session_head_bytes + size, room);
+    const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
+    std::memcpy(room.data(), &head, sizeof head);
+    ++server.counts.answers;
+    return peer.line->commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
+}
+
+Reply Request::defer() {
+    if (is_answered_) return {};
+    is_answered_ = true;
+    Server::State& server = state_of(server_);
+    Server::State::Peer& peer = peer_of(peer_);
+    peer.deferred[header_.id & peer.mask] = header_.id;
+    ++peer.pending;
+    ++server.counts.pending;
+    ++server.counts.deferred;
+    return Reply{server.replies, client_, header_.id};
+}
+
+// --- serving
+
+std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) {
+    if (is_nested) replies->wake();
+    if (is_nested || kernel_is_due()) look_at_kernel();
+    if (replies->has_some()) [[unlikely]]
+        take_replies();
+    // One lap, from behind the one who was served last. Each look is a new one: so between two of a
+    // client's turns come all others whose message was there.
+    std::size_t requests = 0;
+    const std::size_t begin = std::min(cursor, in_use);
+    bool is_second = false;
+    for (std::size_t place = begin; requests != budget;) {
+        const std::size_t end = is_second ? std::min(begin, in_use) : in_use;
+        place = place < end ? mailboxes.next(place, end) : end;
+        if (place == end) {
+            if (is_second) break;
+            is_second = true;
+            place = 0;
+            continue;
+        }
+        mailboxes.take(place);
+        requests += visit(*peers[place], handler);
+        cursor = ++place;
+    }
+    if (!clogged.empty()) [[unlikely]]
+        flush_clogged();
+    if (requests == 0 || (++laps & 63) == 0) look_aside();
+    if (is_nested) keep_loop(requests != 0);
+    return requests;
+}
+
+std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
+    // By a byte, places may be found of clients who have left, or who are not to be served.
+    if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
+        return 0;
+    activate(peer);
+    std::span<const std::byte> message;
+    std::size_t requests = 0;
+    const Status status = peer.line->look(message);
+    switch (status) {
+        case Status::ok: {
+            const ClientId id = peer.id;
+            if (!take(peer, message, handler, requests)) return requests;
+            if (peer.id != id || !peer.line.has_value()) [[unlikely]]
+                return requests;
+            peer.line->pass();
+            break;
+        }
+        case Status::empty: ++counts.vain_looks; break;
+        case Status::too_large: {
+            SessionHeader header;
+            std::span<const std::byte> payload;
+            if (!parse(message, header, payload) || header.kind != SessionKind::request ||
+                header.id != peer.taken + 1) {
+                misbehaved(peer, "a message that is too large, and no request");
+                return 0;
+            }
+            peer.taken = header.id;
+            (void)answer(peer, header.id, Outcome::too_large, {});
+            peer.line->pass();
+            break;
+        }
+        case Status::closed: part(peer, true); return 0;
+        default: part(peer, false); return 0;
+    }
+    if (peer.is_paused) [[unlikely]]
+        return requests;
+    mailboxes.looked(peer.id.place, peer.line->core().reader);
+    return requests;
+}
+
+bool Server::State::take(Peer& peer, std::span<const std::byte> message, detail::HandlerRef handler,
+                         std::size_t& requests) {
+    SessionHeader header;
+    std::span<const std::byte> payload;
+    if (!parse(message, header, payload)) [[unlikely]] {
+        misbehaved(peer, "a message that is none of a session");
+        return false;
+    }
+    if (header.kind == SessionKind::request && peer.phase == Phase::joined) [[likely]] {
+        if (header.behind >= peer.window || header.behind >= header.id) [[unlikely]] {
+            misbehaved(peer, "a request outside of its window");
+            return false;
+        }
+        if (header.id == peer.taken + 1) [[likely]] {
+            requests = 1;
+            serve(peer, header, payload, handler);
+            return true;
+        }
+        if (header.id > peer.taken || !peer.resumes) {
+            misbehaved(peer, "a request out of its order");
+            return false;
+        }
+        repeat(peer, header);
+        return true;
+    }
+    if (header.kind == SessionKind::cancel && peer.phase == Phase::joined) {
+        cancel(peer, header.id);
+        return true;
+    }
+    if (header.kind == SessionKind::hello && peer.phase == Phase::joining) {
+        const std::optional<Hello> hello = parse_hello(payload);
+        if (hello.has_value()) {
+            join(peer, *hello);
+            return true;
+        }
+    }
+    if (peer.phase == Phase::refused) return true;
+    misbehaved(peer, "a message that is not allowed now");
+    return false;
+}
+
+void Server::State::serve(Peer& peer, const SessionHeader& header,
+                          std::span<const std::byte> payload, detail::HandlerRef handler) {
+    peer.taken = header.id;
+    if (peer.resumes) forget_acknowledged(peer, header.id - header.behind);
+    if (is_draining) [[unlikely]] {
+        (void)answer(peer, header.id, Outcome::draining, {});
+        return;
+    }
+    if (counts.pending >= options.max_pending) [[unlikely]] {
+        ++counts.overloaded;
+        (void)answer(peer, header.id, Outcome::overloaded, {});
+        return;
+    }
+    ++counts.requests;
+    Request request = detail::RequestAccess::make(*this, peer, header, payload);
+    handler.call(handler.handler, request);
+    if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
+        (void)answer(peer, header.id, Outcome::dropped, {});
+}
+
+void Server::State::repeat(Peer& peer, const SessionHeader& header) {
+    ++counts.repeated;
+    const std::size_t index = header.id & peer.mask;
+    if (peer.deferred[index] == header.id) return;  // it is under way, and so will be its answer
+    const KeptAnswer& kept = peer.kept[index];
+    const bool is_kept = kept.id == header.id;
+    const SessionHead head =
+        pack(SessionHeader{.id = header.id,
+                           .kind = SessionKind::answer,
+                           .outcome = is_kept ? kept.outcome : Outcome::expired});
+    ++counts.answers;
+    (void)peer.line->send(head, is_kept ? kept.payload : std::vector<std::byte>{});
+    sent(peer);
+}
+
+void Server::State::cancel(Peer& peer, std::uint64_t id) {
+    if (id == 0 || peer.deferred[id & peer.mask] != id) return;  // it is answered
+    peer.deferred[id & peer.mask] = 0;
+    --peer.pending;
+    --counts.pending;
+    (void)answer(peer, id, Outcome::cancelled, {});
+}
+
+Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
+                             std::span<const std::byte> payload) {
+    Status result = Status::ok;
+    if (payload.size() > peer.max_answer) [[unlikely]] {
+        payload = {};
+        outcome = Outcome::too_large;
+        result = Status::too_large;
+    }
+    ++counts.answers;
+    if (peer.resumes) keep(peer, id, outcome, payload);
+    if (!peer.line.has_value()) return result;  // it may come back
+    const SessionHead head =
+        pack(SessionHeader{.id = id, .kind = SessionKind::answer, .outcome = outcome});
+    if (peer.line->send(head, payload) != Status::ok) [[unlikely]]
+        return Status::closed;
+    sent(peer);
+    return result;
+}
+
+void Server::State::keep(Peer& peer, std::uint64_t id, Outcome outcome,
+                         std::span<const std::byte> payload) {
+    KeptAnswer& kept = peer.kept[id & peer.mask];
+    peer.kept_bytes -= kept.payload.size();
+    kept.payload.clear();
+    kept.id = 0;
+    if (payload.size() > options.max_kept_bytes - peer.kept_bytes) return;
+    kept.id = id;
+    kept.outcome = outcome;
+    kept.payload.assign(payload.begin(), payload.end());
+    peer.kept_bytes += payload.size();
+}
+
+void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept {
+    for (; peer.acknowledged < lowest; ++peer.acknowledged) {
+        KeptAnswer& kept = peer.kept[peer.acknowledged & peer.mask];
+        if (kept.id != peer.acknowledged) continue;
+        peer.kept_bytes -= kept.payload.size();
+        kept.payload.clear();
+        kept.id = 0;
+    }
+}
+
+void Server::State::take_replies() {
+    replies->take(given);
+    for (const detail::ReplyQueue::Given& one : given) {
+        Peer* const peer = find(one.client);
+        if (peer == nullptr || peer->deferred.empty()) continue;
+        std::uint64_t& due = peer->deferred[one.id & peer->mask];
+        if (due != one.id) continue;  // it was cancelled
+        due = 0;
+        --peer->pending;
+        --counts.pending;
+        (void)answer(*peer, one.id, one.outcome, one.payload);
+    }
+    given.clear();
+}
+
+void Server::State::clog(Peer& peer) {
+    activate(peer);
+    if (!peer.is_clogged) {
+        peer.is_clogged = true;
+        ++counts.kept_back;
+        peer.clogged_since = base::Clock::now();
+        peer.clogged_at = peer.line->flushed_bytes();
+        clogged.push_back(peer.id.place);
+    }
+    if (!peer.is_paused && peer.line->waiting_bytes() > options.max_waiting_bytes) {
+        peer.is_paused = true;
+        mailboxes.leave_out(peer.id.place);
+    }
+}
+
+void Server::State::flush_clogged() {
+    for (std::size_t i = 0; i < clogged.size();) {
+        Peer& peer = *peers[clogged[i]];
+        Status status = Status::ok;  // it has left meanwhile
+        if (peer.line.has_value()) {
+            status = peer.line->flush();
+            if (peer.line->flushed_bytes() != peer.clogged_at) {
+                peer.clogged_at = peer.line->flushed_bytes();
+                peer.clogged_since = base::Clock::now();
+            } else if (status == Status::full &&
+                       base::Clock::now() - peer.clogged_since > options.patience) {
+                misbehaved(peer, "it does not read its answers");
+                status = Status::ok;
+            }
+        }
+        const bool is_there = peer.line.has_value();
+        if (is_there && peer.is_paused &&
+            peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
+            peer.is_paused = false;
+            mailboxes.looked(peer.id.place, peer.line->core().reader);
+            mailboxes.remind(peer.id.place);
+        }
+        if (status == Status::full) {
+            ++i;
+            continue;
+        }
+        peer.is_clogged = false;
+        clogged[i] = clogged.back();
+        clogged.pop_back();
+        if (is_there && status != Status::ok) part(peer, status == Status::closed);
+    }
+}
+
+// --- Server
+
+Server::Server(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
+Server::Server(Server&&) noexcept = default;
+Server& Server::operator=(Server&&) noexcept = default;
+Server::~Server() = default;
+
+const connect::Address& Server::address() const noexcept { return state_->listener.address(); }
+
+void Server::threw(Request& request, std::string_view why) noexcept {
+    ++detail::RequestAccess::server_of(request).counts.failed;
+    try {
+        (void)request.fail(why);
+    } catch (const std::exception&) {
+        // No memory for the text: serve() finds the request unanswered.
+    }
+}
+
+std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
+    return state_->turn(handler, budget);
+}
+
+Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
+    constexpr unsigned turns_between = 63;
+    for (unsigned turns = 0;; ++turns) {
+        if (state_->stopping.load(std::memory_order_acquire)) {
+            state_->stopping.store(false, std::memory_order_relaxed);
+            return Status::closed;
+        }
+        const bool was_busy = state_->turn(handler, std::size_t{1024}) != 0;
+        if (!was_busy || (turns & turns_between) == 0) {
+            if (deadline.cancelled()) return Status::cancelled;
+            if (deadline.expired()) return Status::timed_out;
+        }
+        if (was_busy) continue;
+        const Status status = state_->rest(deadline);
+        if (status != Status::ok) return status;
+    }
+}
+
+Status Server::rest(const base::Deadline& deadline) { return state_->rest(deadline); }
+
+void Server::stop() noexcept {
+    state_->stopping.store(true, std::memory_order_seq_cst);
+    state_->hub.stop();
+}
+
+void Server::adopt() noexcept { state_->hub.adopt(); }
+
+Status Server::drain(const base::Deadline& deadline) {
+    State& server = *state_;
+    server.is_draining = true;
+    const auto nobody = [](void*, Request&) {};
+    base::NapParker nap;
+    return base::wait_until(
+        [&] {
+            (void)server.turn({nullptr, nobody}, std::size_t{1024});
+            return server.counts.pending == 0 && server.clogged.empty() && !server.has_message();
+        },
+        deadline, server.options.wait, nap);
+}
+
+Status Server::close(const base::Deadline& deadline) {
+    const Status status = drain(deadline);
+    State& server = *state_;
+    for (const auto& peer : server.peers) {
+        if (peer->line.has_value()) (void)peer->line->core().send_close();
+    }
+    for (const auto& peer : server.peers) {
+        if (peer->line.has_value()) {
+            peer->readiness.reset();
+            server.hub.remove(peer->member);
+            server.mailboxes.leave_out(peer->id.place);
+            Channel channel{peer->line->take_core()};
+            (void)channel.close(deadline);
+            peer->line.reset();
+        }
+        if (peer->phase != State::Phase::vacant) server.part(*peer, true);
+    }
+    return status;
+}
+
+int Server::descriptor() {
+    State& server = *state_;
+    const int descriptor = server.hub.descriptor();
+    if (!std::exchange(server.is_nested, true)) server.hub.post([] {});
+    return descriptor;
+}
+
+ServerStats Server::stats() const noexcept {
+    state_->show();
+    return state_->counts;
+}
+
+std::string Server::explain() const {
+    const State& server = *state_;
+    const bool dense = server.mailboxes.polling() == Polling::dense;
+    return fmt::format(
+        "message server at {}: {} of {} clients\npolling: {}, because {}; {}\nprotection: each "
+        "client has a ring of its own, whose frames bear a secret of its connection. {}\nanswers "
+        "of one client wait in up to {} bytes before its requests wait, and for {} ms before it is "
+        "dropped; {} requests may be deferred",
+        server.listener.address().to_string(), server.counts.clients, server.options.max_clients,
+        name_of(server.mailboxes.polling()), server.why_polling,
+        dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
+              : std::string{"the place of each client's next message"},
+        dense ? "All can write the array of bytes, which are hints: a foreign one costs a look"
+              : "Keys of memory are valid in the whole protection domain of the device",
+        server.options.max_waiting_bytes,
+        std::chrono::duration_cast<std::chrono::milliseconds>(server.options.patience).count(),
+        server.options.max_pending);
+}
+
+}  // namespace millrace::message

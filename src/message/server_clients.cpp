@@ -1,0 +1,298 @@
+// How clients of a server come, come back, and go.
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/connect/accepting.hpp"
+#include "server_state.hpp"
+#include "setup.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+
+namespace {
+
+/// Places for peers that are on their way in, beside those of clients.
+constexpr std::uint32_t joining_places = 64;
+/// How long a peer may stay without a hello.
+constexpr std::chrono::seconds hello_patience{5};
+constexpr std::chrono::milliseconds house_period{500};
+constexpr std::uint32_t most_clients = 65'536;
+/// From so many clients on a server that was given no polling looks at bytes.
+constexpr std::uint32_t dense_from_store = 256;
+constexpr std::uint32_t dense_from_post = 512;
+
+const std::greater<std::uint32_t> lowest_first{};
+
+void check(const ServerOptions& options) {
+    const auto refuse = [](std::string what, std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message server",
+                          std::move(what), std::move(why), std::move(remedy)};
+    };
+    if (options.max_clients == 0 || options.max_clients > most_clients) {
+        refuse(fmt::format("a budget of {} clients", options.max_clients),
+               fmt::format("it is from 1 to {}", most_clients),
+               "use the default of 1024, or more servers");
+    }
+    if (options.max_window == 0 || options.max_window > largest_window) {
+        refuse(fmt::format("a window of {} requests", options.max_window),
+               fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
+    }
+    // Larger messages than rings are put together.
+    if (options.max_request_bytes > largest_ring) {
+        refuse(fmt::format("requests of up to {} bytes", options.max_request_bytes),
+               fmt::format("they have at most {}", largest_ring), "send the rest in another one");
+    }
+}
+
+ChannelOptions channel_options_of(const ServerOptions& options) {
+    ChannelOptions chosen;
+    chosen.ring_bytes = options.ring_bytes;
+    chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
+    chosen.wait = options.wait;
+    chosen.endpoint = options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
+    chosen.carrier = options.carrier;
+    return chosen;
+}
+
+}  // namespace
+
+const Service server_service{"message server", 1};
+
+Server::State::State(connect::Listener its_listener, ServerOptions chosen, Polling polling)
+    : options{std::move(chosen)},
+      channel_options{channel_options_of(options)},
+      hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
+      listener{std::move(its_listener)},
+      mailboxes{polling, options.max_clients + joining_places,
+                channel_options.endpoint->protection_domain()},
+      replies{std::make_shared<detail::ReplyQueue>(hub)},
+      look_every{base::ticks_in(std::chrono::milliseconds{1})},
+      spin_ticks{base::ticks_in(options.wait.spin)},
+      statistics{"message server",
+                 {"clients", "joined", "left", "resumed", "refused", "misbehaved", "requests",
+                  "answers", "deferred", "pending", "failed", "overloaded", "repeated", "kept back",
+                  "vain looks", "sleeps"}} {
+    hub.add(listener.descriptor(), [this] { accept(); });
+    hub.every(house_period, [this] { keep_house(); });
+}
+
+Server::State::~State() {
+    replies->end();
+    for (const auto& peer : peers) {
+        if (!peer->line.has_value()) continue;
+        hub.remove(peer->member);
+        peer->readiness.reset();
+        peer->line.reset();
+    }
+}
+
+Server Server::listen(const connect::Address& address, ServerOptions options) {
+    check(options);
+    ChannelOptions channel = channel_options_of(options);
+    message::check(channel);
+    options.endpoint = channel.endpoint;
+    connect::Listener listener =
+        connect::Listener::listen(address, link_options(channel, server_service));
+    Polling polling = options.polling;
+    std::string why = "it was asked to";
+    if (polling == Polling::automatic) {
+        const bool stores =
+            channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
+        const std::uint32_t from = stores ? dense_from_store : dense_from_post;
+        polling = options.max_clients < from ? Polling::flag : Polling::dense;
+        why = fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
+                          options.max_clients, from);
+    }
+    auto state = std::make_unique<State>(std::move(listener), std::move(options), polling);
+    state->why_polling = std::move(why);
+    return Server{std::move(state)};
+}
+
+void Server::State::accept() {
+    try {
+        while (auto core = connect::try_accept_set_up(listener, [this](connect::Link link) {
+                   // The peer's word is here already, so nothing is waited for.
+                   return set_up_accepted(std::move(link), channel_options, base::Deadline::now());
+               })) {
+            add(std::move(*core));
+        }
+    } catch (const base::Error& error) {
+        base::log(base::LogLevel::warn, "message", "{}", error.what());
+    }
+}
+
+void Server::State::add(std::unique_ptr<Channel::Core> core) {
+    std::uint32_t place;
+    if (!free_places.empty()) {
+        std::pop_heap(free_places.begin(), free_places.end(), lowest_first);
+        place = free_places.back();
+        free_places.pop_back();
+    } else if (peers.size() < std::size_t{options.max_clients} + joining_places) {
+        place = static_cast<std::uint32_t>(peers.size());
+        peers.push_back(std::make_unique<Peer>(place));
+    } else {
+        base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
+                  core->link.peer_name());
+        return;
+    }
+    in_use = std::max<std::size_t>(in_use, place + 1);
+    Peer& peer = *peers[place];
+    peer.phase = Phase::joining;
+    peer.since = base::Clock::now();
+    peer.max_answer = 0;
+    peer.line.emplace(std::move(core), options.max_request_bytes + session_head_bytes);
+    watch(peer);
+}
+
+void Server::State::watch(Peer& peer) {
+    Channel::Core& core = peer.line->core();
+    peer.readiness = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
+    peer.readiness->hush();
+    peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
+    mailboxes.looked(peer.id.place, core.reader);
+    mailboxes.remind(peer.id.place);
+    activate(peer);
+}
+
+void Server::State::join(Peer& peer, const Hello& hello) {
+    if (is_draining) return refuse(peer, "the server is about to stop");
+    const auto known =
+        hello.session.is_none() ? sessions.end() : sessions.find(hello.session.bits[0]);
+    if (known != sessions.end() && peers[known->second]->session == hello.session &&
+        peers[known->second]->resumes) {
+        // Its former channel may be here still: it has ended, or its client is done with it.
+        Peer& former = *peers[known->second];
+        if (former.line.has_value()) part(former, false);
+        peer.line->pass();
+        former.line.emplace(std::move(*peer.line));
+        hub.remove(peer.member);
+        peer.readiness.reset();
+        peer.line.reset();
+        vacate(peer);
+        former.phase = Phase::joined;
+        former.since = base::Clock::now();
+        former.max_answer = hello.max_answer;
+        watch(former);
+        ++counts.resumed;
+        welcome(former, true);
+        return;
+    }
+    if (counts.clients >= options.max_clients) {
+        return refuse(peer, fmt::format("the server has its {} clients already (max_clients)",
+                                        options.max_clients));
+    }
+    peer.phase = Phase::joined;
+    peer.since = base::Clock::now();
+    peer.session = SessionName::random();
+    sessions.emplace(peer.session.bits[0], peer.id.place);
+    peer.resumes = hello.resumes;
+    peer.window = std::min(hello.window, options.max_window);
+    const std::size_t room = std::bit_ceil(std::size_t{peer.window});
+    peer.mask = room - 1;
+    peer.taken = hello.next_id - 1;
+    peer.acknowledged = hello.next_id;
+    peer.max_answer = hello.max_answer;
+    peer.deferred.assign(room, 0);
+    if (peer.resumes) peer.kept.resize(room);
+    ++counts.clients;
+    ++counts.joined;
+    welcome(peer, false);
+}
+
+void Server::State::welcome(Peer& peer, bool resumed) {
+    Welcome word{.session = peer.session,
+                 .resumed = resumed,
+                 .client = peer.id.place,
+                 .generation = peer.id.generation,
+                 .window = peer.window,
+                 .polling = mailboxes.polling(),
+                 .max_request = options.max_request_bytes};
+    if (word.polling == Polling::dense) {
+        const verbs::RemoteAddress box = mailboxes.address(peer.id.place);
+        word.mailbox = box.address;
+        word.mailbox_rkey = box.rkey;
+    }
+    (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
+    sent(peer);
+}
+
+void Server::State::refuse(Peer& peer, std::string why) {
+    ++counts.refused;
+    base::log(base::LogLevel::info, "message", "refused {}: {}", peer.line->core().link.peer_name(),
+              why);
+    peer.phase = Phase::refused;
+    (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::refused}),
+                          std::as_bytes(std::span{why}));
+    sent(peer);
+}
+
+void Server::State::part(Peer& peer, bool for_good) noexcept {
+    if (peer.line.has_value()) {
+        hub.remove(peer.member);
+        mailboxes.leave_out(peer.id.place);
+        // Who closes waits to hear that all was read.
+        Channel::Core& core = peer.line->core();
+        if (core.ended_receiving == Status::closed) core.say_goodbye();
+        peer.readiness.reset();
+        peer.line.reset();
+    }
+    peer.is_paused = false;
+    if (!for_good && peer.phase == Phase::joined && peer.resumes) {
+        peer.phase = Phase::away;
+        peer.since = base::Clock::now();
+        return;
+    }
+    vacate(peer);
+}
+
+void Server::State::misbehaved(Peer& peer, std::string_view how) noexcept {
+    ++counts.misbehaved;
+    base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->core().link.peer_name(),
+              how);
+    part(peer, true);
+}
+
+void Server::State::vacate(Peer& peer) noexcept {
+    if (peer.phase == Phase::joined || peer.phase == Phase::away) {
+        sessions.erase(peer.session.bits[0]);
+        --counts.clients;
+        ++counts.left;
+    }
+    counts.pending -= peer.pending;
+    peer.pending = 0;
+    peer.phase = Phase::vacant;
+    peer.session = {};
+    peer.resumes = false;
+    peer.deferred = {};
+    peer.kept = {};
+    peer.kept_bytes = 0;
+    // Replies of the former client find nobody.
+    ++peer.id.generation;
+    free_places.push_back(peer.id.place);
+    std::push_heap(free_places.begin(), free_places.end(), lowest_first);
+    while (in_use != 0 && peers[in_use - 1]->phase == Phase::vacant) --in_use;
+}
+
+void Server::State::keep_house() {
+    const auto now = base::Clock::now();
+    for (const auto& peer : peers) {
+        const auto age = now - peer->since;
+        if ((peer->phase == Phase::joining || peer->phase == Phase::refused) &&
+            age > hello_patience) {
+            part(*peer, true);
+        } else if (peer->phase == Phase::away && age > options.session_patience) {
+            vacate(*peer);
+        }
+    }
+    show();
+}
+
+}  // namespace millrace::message

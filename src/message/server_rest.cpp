@@ -1,0 +1,146 @@
+// How a server sleeps: who is told that it does, and what wakes it.
+#include <algorithm>
+#include <utility>
+
+#include "server_state.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+
+namespace {
+/// Nobody rings for the room that waiting answers find.
+constexpr std::chrono::nanoseconds nap_for_room = std::chrono::milliseconds{1};
+}  // namespace
+
+void Server::State::look_at_kernel() {
+    must_look = false;
+    looked_at = base::ticks();
+    (void)hub.turn();
+    show();
+}
+
+void Server::State::became_readable(Peer& peer) {
+    Channel::Core& core = peer.line->core();
+    // It rings no more from here on, so it is looked at.
+    peer.readiness->end(*core.sleeper);
+    core.sleeper->retract();  // what came without an announcement is taken, too
+    core.falls_asleep = false;
+    peer.readiness->hush();
+    activate(peer);
+    mailboxes.remind(peer.id.place);
+    if (core.link.peer_now() == connect::PeerState::alive) return;
+    // What it sent before its end is served before it.
+    Piece piece;
+    const Status status = core.find_piece(piece, true);
+    if (status == Status::closed) return part(peer, true);
+    if (status == Status::peer_lost) return part(peer, false);
+    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
+}
+
+void Server::State::look_aside() noexcept {
+    if (active.empty()) return;
+    if (++aside >= active.size()) aside = 0;
+    Peer& peer = *peers[active[aside]];
+    if (!peer.line.has_value() || peer.is_paused) return;
+    Channel::Core& core = peer.line->core();
+    Piece piece;
+    switch (core.find_piece(piece, true)) {
+        case Status::closed: return part(peer, true);
+        case Status::peer_lost: return part(peer, false);
+        default: break;
+    }
+    // A client that forgot its byte, or found no room in its send queue for it, is served as well.
+    mailboxes.looked(peer.id.place, core.reader);
+}
+
+bool Server::State::has_message() const noexcept {
+    if (mailboxes.polling() == Polling::dense) return mailboxes.next(0, in_use) != in_use;
+    // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
+    for (std::size_t place = 0; (place = mailboxes.next(place, in_use)) != in_use; ++place) {
+        std::uint64_t header;
+        if (peers[place]->line->core().reader.front(header)) return true;
+    }
+    return false;
+}
+
+void Server::State::fall_asleep() {
+    std::size_t stay = 0;
+    for (const std::uint32_t place : active) {
+        Peer& peer = *peers[place];
+        if (peer.line.has_value() && (peer.is_paused || !peer.line->is_clear())) {
+            // Its room is asked for, and its messages, if any, are not to be told of.
+            active[stay++] = place;
+            continue;
+        }
+        peer.is_active = false;
+        if (!peer.line.has_value()) continue;
+        Channel::Core& core = peer.line->core();
+        core.wants_room = false;
+        core.readiness = std::move(peer.readiness);
+        core.rest();
+        peer.readiness = std::move(core.readiness);
+        mailboxes.looked(place, core.reader);
+    }
+    active.resize(stay);
+}
+
+Status Server::State::rest(const base::Deadline& deadline) {
+    class Sleeper final : public base::Parker {
+      public:
+        explicit Sleeper(State& server) : server_{&server} {}
+        void prepare() override {
+            server_->fall_asleep();
+            server_->replies->fall_asleep();
+        }
+        void park(std::chrono::nanoseconds limit) override {
+            if (!server_->clogged.empty()) limit = std::min(limit, nap_for_room);
+            ++server_->counts.sleeps;
+            (void)server_->hub.rest(base::Deadline::after(limit));
+            server_->must_look = true;
+        }
+        void retract() override { server_->replies->wake(); }
+
+      private:
+        State* server_;
+    };
+    Sleeper sleeper{*this};
+    const auto has_work = [this] {
+        if (kernel_is_due()) look_at_kernel();
+        if (!clogged.empty()) flush_clogged();
+        look_aside();
+        return stopping.load(std::memory_order_seq_cst) || replies->has_some() || has_message();
+    };
+    const Status status = base::wait_until(has_work, deadline, options.wait, sleeper);
+    if (status == Status::ok && stopping.exchange(false, std::memory_order_acq_rel)) {
+        return Status::closed;
+    }
+    return status;
+}
+
+void Server::State::keep_loop(bool was_busy) {
+    const std::uint64_t now = base::ticks();
+    if (was_busy) busy_at = now;
+    if (!was_busy && now - busy_at >= spin_ticks) {
+        fall_asleep();
+        replies->fall_asleep();
+        if (!replies->has_some() && !has_message()) {
+            if (!clogged.empty()) hub.after(nap_for_room, [] {});
+            return;
+        }
+    }
+    // The descriptor stays readable.
+    hub.post([] {});
+}
+
+void Server::State::show() noexcept {
+    const std::uint64_t values[] = {
+        counts.clients,  counts.joined,     counts.left,       counts.resumed,
+        counts.refused,  counts.misbehaved, counts.requests,   counts.answers,
+        counts.deferred, counts.pending,    counts.failed,     counts.overloaded,
+        counts.repeated, counts.kept_back,  counts.vain_looks, counts.sleeps};
+    std::size_t index = 0;
+    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+}
+
+}  // namespace millrace::message

@@ -1,0 +1,184 @@
+// The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
+// server.cpp (serving), server_clients.cpp (joining and leaving) and server_rest.cpp (sleeping).
+//
+// A client is at its place in one of four phases:
+//
+//   joining   its channel stands, and it has not said hello yet
+//   joined    it is served
+//   away      its channel broke, and its session is kept for it (only if it asked for that)
+//   refused   it has been told why, and is to close
+//
+// and its channel is awake or asleep (connect/readiness.hpp):
+//
+//   asleep    the client was told that nobody looks: it rings, and that makes the hub readable
+//   awake     it does not ring; it is in `active`, and falls asleep when the server does
+//
+// So every channel is looked at, or rings: who is not in `active` sleeps.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "line.hpp"
+#include "mailboxes.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/statistics.hpp"
+#include "millrace/connect/hub.hpp"
+#include "millrace/connect/readiness.hpp"
+#include "millrace/message/server.hpp"
+#include "reply_queue.hpp"
+
+namespace millrace::message {
+
+struct Server::State {
+    /// What is known of an answer that its client has not acknowledged.
+    struct KeptAnswer {
+        std::uint64_t id = 0;
+        Outcome outcome = Outcome::ok;
+        std::vector<std::byte> payload;
+    };
+
+    struct Peer {
+        enum class Phase : std::uint8_t { vacant, joining, joined, away, refused };
+
+        explicit Peer(std::uint32_t its_place) noexcept : id{its_place, 0} {}
+
+        ClientId id;
+        Phase phase = Phase::vacant;
+        bool is_active = false;   ///< stands in `active`
+        bool is_clogged = false;  ///< stands in `clogged`
+        bool is_paused = false;   ///< too many answers wait: its requests are not taken
+        std::optional<Line> line;
+        std::unique_ptr<connect::Readiness> readiness;
+        connect::Hub::Id member{};
+        base::Clock::time_point since{};  ///< of its phase
+        base::Clock::time_point clogged_since{};
+        std::uint64_t clogged_at = 0;  ///< Line::flushed_bytes then
+
+        // Its session.
+        SessionName session{};
+        bool resumes = false;
+        std::uint32_t window = 0;
+        std::uint64_t mask = 0;          ///< of a request's number, for its place in these:
+        std::uint64_t taken = 0;         ///< the highest number that was taken
+        std::uint64_t acknowledged = 0;  ///< every number below is; only if it resumes
+        std::uint64_t max_answer = 0;
+        std::vector<std::uint64_t> deferred{};  ///< numbers; 0: none
+        std::uint32_t pending = 0;              ///< of deferred
+        std::vector<KeptAnswer> kept{};         ///< only if it resumes
+        std::size_t kept_bytes = 0;
+    };
+    using Phase = Peer::Phase;
+
+    State(connect::Listener its_listener, ServerOptions chosen, Polling polling);
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+    ~State();
+
+    // --- serving
+
+    std::size_t turn(detail::HandlerRef handler, std::size_t budget);
+    /// The next message of a client. How many requests it was: 0 or 1.
+    std::size_t visit(Peer& peer, detail::HandlerRef handler);
+    /// False: it does not keep to the protocol.
+    bool take(Peer& peer, std::span<const std::byte> message, detail::HandlerRef handler,
+              std::size_t& requests);
+    void serve(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+               detail::HandlerRef handler);
+    void repeat(Peer& peer, const SessionHeader& header);
+    void cancel(Peer& peer, std::uint64_t id);
+    base::Status answer(Peer& peer, std::uint64_t id, Outcome outcome,
+                        std::span<const std::byte> payload);
+    /// An answer was given to the line.
+    void sent(Peer& peer) {
+        if (!peer.line->is_clear()) [[unlikely]]
+            clog(peer);
+    }
+    void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
+    void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
+    void take_replies();
+    void clog(Peer& peer);
+    void flush_clogged();
+    [[nodiscard]] Peer* find(ClientId id) noexcept {
+        Peer* const peer = id.place < peers.size() ? peers[id.place].get() : nullptr;
+        return peer != nullptr && peer->id == id ? peer : nullptr;
+    }
+
+    // --- joining and leaving
+
+    void accept();
+    void add(std::unique_ptr<Channel::Core> core);
+    void watch(Peer& peer);
+    /// Behind its hello. Its channel may be another client's then, who came back.
+    void join(Peer& peer, const Hello& hello);
+    void welcome(Peer& peer, bool resumed);
+    void refuse(Peer& peer, std::string why);
+    /// Its channel ends. `for_good`: and so does its session.
+    void part(Peer& peer, bool for_good) noexcept;
+    void misbehaved(Peer& peer, std::string_view how) noexcept;
+    void vacate(Peer& peer) noexcept;
+    void keep_house();
+
+    // --- sleeping
+
+    base::Status rest(const base::Deadline& deadline);
+    void activate(Peer& peer) {
+        if (peer.is_active) [[likely]]
+            return;
+        peer.is_active = true;
+        active.push_back(peer.id.place);
+    }
+    void became_readable(Peer& peer);
+    [[nodiscard]] bool kernel_is_due() noexcept {
+        return must_look || base::ticks() - looked_at >= look_every;
+    }
+    void look_at_kernel();
+    /// At one client who is awake, for what its own messages do not tell of.
+    void look_aside() noexcept;
+    [[nodiscard]] bool has_message() const noexcept;
+    /// Tells the clients that are awake.
+    void fall_asleep();
+    void keep_loop(bool was_busy);
+    void show() noexcept;
+
+    ServerOptions options;
+    ChannelOptions channel_options;
+    connect::Hub hub;
+    connect::Listener listener;
+    bool is_draining = false;
+    bool is_nested = false;  ///< in a program's own loop
+    std::atomic<bool> stopping{false};
+    std::string why_polling;
+    Mailboxes mailboxes;
+    std::shared_ptr<detail::ReplyQueue> replies;
+    std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
+    std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
+
+    std::vector<std::unique_ptr<Peer>> peers;  ///< by place
+    std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first
+    std::size_t in_use = 0;                    ///< places from there on are vacant
+    std::size_t cursor = 0;                    ///< behind the place that was served last
+    std::vector<std::uint32_t> active;
+    std::size_t aside = 0;  ///< in `active`: who is looked at next
+    std::vector<std::uint32_t> clogged;
+    std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
+
+    std::uint64_t laps = 0;
+    bool must_look = true;
+    std::uint64_t looked_at = 0;
+    std::uint64_t look_every;
+    std::uint64_t busy_at = 0;  ///< only if nested
+    std::uint64_t spin_ticks;
+
+    ServerStats counts;
+    base::StatisticsPage statistics;
+};
+
+}  // namespace millrace::message

@@ -1,0 +1,155 @@
+// The words of a session, as they travel.
+#include "millrace/message/session.hpp"
+
+#include <cstring>
+#include <random>
+
+namespace millrace::message {
+
+namespace {
+
+/// Laid one after the other, without gaps.
+class Laid {
+  public:
+    explicit Laid(std::byte* at) noexcept : at_{at} {}
+    template <class Number>
+    Laid& put(Number number) noexcept {
+        std::memcpy(at_, &number, sizeof number);
+        at_ += sizeof number;
+        return *this;
+    }
+
+  private:
+    std::byte* at_;
+};
+
+class Taken {
+  public:
+    explicit Taken(const std::byte* at) noexcept : at_{at} {}
+    template <class Number>
+    Taken& get(Number& number) noexcept {
+        std::memcpy(&number, at_, sizeof number);
+        at_ += sizeof number;
+        return *this;
+    }
+
+  private:
+    const std::byte* at_;
+};
+
+}  // namespace
+
+std::string_view name_of(Outcome outcome) noexcept {
+    switch (outcome) {
+        case Outcome::ok: return "ok";
+        case Outcome::failed: return "failed";
+        case Outcome::dropped: return "dropped";
+        case Outcome::overloaded: return "overloaded";
+        case Outcome::draining: return "draining";
+        case Outcome::too_large: return "too_large";
+        case Outcome::cancelled: return "cancelled";
+        case Outcome::expired: return "expired";
+        case Outcome::session_lost: return "session_lost";
+        case Outcome::timed_out: return "timed_out";
+        case Outcome::closed: return "closed";
+        case Outcome::peer_lost: return "peer_lost";
+    }
+    return "unknown";
+}
+
+std::string_view name_of(Polling polling) noexcept {
+    switch (polling) {
+        case Polling::automatic: return "automatic";
+        case Polling::flag: return "flag";
+        case Polling::dense: return "dense";
+    }
+    return "unknown";
+}
+
+bool parse(std::span<const std::byte> message, SessionHeader& header,
+           std::span<const std::byte>& payload) noexcept {
+    if (message.size() < session_head_bytes) return false;
+    SessionHead head;
+    std::memcpy(&head, message.data(), sizeof head);
+    payload = message.subspan(sizeof head);
+    return parse(head, header);
+}
+
+SessionName SessionName::random() {
+    std::random_device source;
+    SessionName name;
+    while (name.is_none()) {
+        for (std::uint64_t& part : name.bits) part = std::uint64_t{source()} << 32 | source();
+    }
+    return name;
+}
+
+std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept {
+    std::array<std::byte, hello_bytes> bytes;
+    Laid{bytes.data()}
+        .put(hello.session.bits)
+        .put(hello.window)
+        .put(std::uint32_t{hello.resumes})
+        .put(hello.next_id)
+        .put(hello.max_answer);
+    return bytes;
+}
+
+std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
+    if (payload.size() != hello_bytes) return std::nullopt;
+    Hello hello;
+    std::uint32_t resumes = 0;
+    Taken{payload.data()}
+        .get(hello.session.bits)
+        .get(hello.window)
+        .get(resumes)
+        .get(hello.next_id)
+        .get(hello.max_answer);
+    hello.resumes = resumes == 1;
+    const bool allowed = resumes <= 1 && hello.window >= 1 && hello.window <= largest_window &&
+                         hello.next_id >= 1 && hello.next_id <= largest_request_id;
+    return allowed ? std::optional{hello} : std::nullopt;
+}
+
+std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept {
+    std::array<std::byte, welcome_bytes> bytes;
+    Laid{bytes.data()}
+        .put(welcome.session.bits)
+        .put(welcome.client)
+        .put(welcome.generation)
+        .put(welcome.window)
+        .put(static_cast<std::uint16_t>(welcome.resumed))
+        .put(static_cast<std::uint16_t>(welcome.polling))
+        .put(welcome.mailbox)
+        .put(welcome.mailbox_rkey)
+        .put(std::uint32_t{0})
+        .put(welcome.max_request);
+    return bytes;
+}
+
+std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcept {
+    if (payload.size() != welcome_bytes) return std::nullopt;
+    Welcome welcome;
+    std::uint16_t resumed = 0;
+    std::uint16_t polling = 0;
+    std::uint32_t nothing = 0;
+    Taken{payload.data()}
+        .get(welcome.session.bits)
+        .get(welcome.client)
+        .get(welcome.generation)
+        .get(welcome.window)
+        .get(resumed)
+        .get(polling)
+        .get(welcome.mailbox)
+        .get(welcome.mailbox_rkey)
+        .get(nothing)
+        .get(welcome.max_request);
+    welcome.resumed = resumed == 1;
+    welcome.polling = static_cast<Polling>(polling);
+    const bool allowed = resumed <= 1 && !welcome.session.is_none() && welcome.window >= 1 &&
+                         welcome.window <= largest_window &&
+                         (welcome.polling == Polling::flag || welcome.polling == Polling::dense);
+    return allowed ? std::optional{welcome} : std::nullopt;
+}
+
+}  // namespace millrace::message

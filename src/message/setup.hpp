@@ -1,0 +1,39 @@
+// Making ends of channels: what Listener and connect() do, for whoever builds something above a
+// channel in this folder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "channel_core.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/connect/link.hpp"
+
+namespace millrace::message {
+
+/// What both ends of a link must say that they are.
+struct Service {
+    std::string name;
+    std::uint32_t version = 1;
+};
+
+/// A Server, for its Client.
+extern const Service server_service;
+
+/// Throws Error (invalid_argument).
+void check(const ChannelOptions& options);
+[[nodiscard]] connect::LinkOptions link_options(const ChannelOptions& options,
+                                                const Service& service);
+/// Tells the peer of our memory, hears of its, and is ready to send and to receive. Does not wait
+/// where the peer's word is here already. Throws Error as Link::exchange; protocol, refused.
+[[nodiscard]] std::unique_ptr<Channel::Core> set_up(connect::Link link,
+                                                    const ChannelOptions& options,
+                                                    const base::Deadline& deadline);
+/// The same for a peer that was accepted and has said its word: it hears ours when there is place
+/// for it.
+[[nodiscard]] std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link,
+                                                             const ChannelOptions& options,
+                                                             const base::Deadline& deadline);
+
+}  // namespace millrace::message

@@ -1,0 +1,804 @@
+// Servers and clients: each request answered once and to its caller, whatever the polling, the
+// sizes, and who comes and goes meanwhile. Both in one process; with more: server_crowd_test.cpp.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "message/serving.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/connect/hub.hpp"
+#include "millrace/message/channel.hpp"
+#include "support/readable.hpp"
+
+namespace millrace::message {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using namespace std::chrono_literals;
+
+class Servers : public testing::TestWithParam<Polling> {
+  protected:
+    [[nodiscard]] static ServerOptions options() {
+        ServerOptions chosen;
+        chosen.polling = GetParam();
+        return chosen;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Every, Servers, testing::Values(Polling::flag, Polling::dense),
+                         [](const auto& polling) { return std::string{name_of(polling.param)}; });
+
+TEST_P(Servers, AnswerACall) {
+    Running running{options()};
+    Client client = running.connect();
+    Bytes answer;
+    for (std::size_t size = 0; size <= 300; ++size) {
+        const Bytes request = content(1, size, size);
+        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, request) << size;
+    }
+    EXPECT_EQ(client.outstanding(), 0U);
+    EXPECT_EQ(client.close(patience()), Status::ok);
+}
+
+TEST_P(Servers, AnswerThroughTheSmallestRings) {
+    ServerOptions small = options();
+    small.ring_bytes = 128;
+    Running running{small};
+    ClientOptions ring;
+    ring.ring_bytes = 128;
+    Client client = running.connect(ring);
+    Bytes answer;
+    for (std::size_t size = 0; size <= 700; size += 7) {
+        const Bytes request = content(1, size, size);
+        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
+        ASSERT_EQ(answer, request) << size;
+    }
+}
+
+TEST_P(Servers, AnswerWithoutCopies) {
+    Running running{options(), [](Request& request) {
+                        const std::size_t size = request.payload().size();
+                        (void)request.answer(size + 10, [&](std::span<std::byte> room) {
+                            std::reverse_copy(request.payload().begin(), request.payload().end(),
+                                              room.begin());
+                            return size;
+                        });
+                    }};
+    Client client = running.connect();
+    for (std::uint64_t number = 0; number < 2000; ++number) {
+        const Bytes request = content(3, number, number % 900);
+        Bytes answer;
+        ASSERT_EQ(client.call(
+                      request.size() + 5,
+                      [&](std::span<std::byte> room) {
+                          std::copy(request.begin(), request.end(), room.begin());
+                          return request.size();
+                      },
+                      [&](std::span<const std::byte> bytes) {
+                          answer.assign(bytes.begin(), bytes.end());
+                      },
+                      patience()),
+                  Outcome::ok);
+        std::reverse(answer.begin(), answer.end());
+        ASSERT_EQ(answer, request);
+    }
+}
+
+TEST_P(Servers, AnswerLargeMessagesBesideSmallOnes) {
+    ServerOptions chosen = options();
+    chosen.ring_bytes = 4096;
+    Running running{chosen};
+    std::thread large{[&] {
+        Client client = running.connect();
+        Bytes answer;
+        for (std::uint64_t number = 0; number < 20; ++number) {
+            const Bytes request = content(1, number, 300'000 + number * 1777);
+            ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok);
+            ASSERT_EQ(answer, request);
+        }
+    }};
+    Client client = running.connect();
+    Bytes answer;
+    for (std::uint64_t number = 0; number < 3000; ++number) {
+        const Bytes request = content(2, number, 40);
+        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, request);
+    }
+    large.join();
+}
+
+/// Submits and takes until `count` requests are answered, each right and once.
+void talk(Client& client, std::uint64_t whose, std::uint64_t count, std::size_t most,
+          unsigned seed) {
+    std::minstd_rand random{seed};
+    std::map<std::uint64_t, Bytes> open;
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    const auto take = [&](const Answer& answer) {
+        ASSERT_EQ(answer.outcome, Outcome::ok) << text_of(answer.payload);
+        const auto found = open.find(answer.id);
+        ASSERT_NE(found, open.end()) << "an answer to nothing, or the second one: " << answer.id;
+        ASSERT_TRUE(std::ranges::equal(answer.payload, found->second));
+        open.erase(found);
+        ++answered;
+    };
+    while (answered < count) {
+        while (sent < count) {
+            Bytes request = content(whose, sent, random() % most);
+            std::uint64_t id = 0;
+            const Status status = client.submit(request, id);
+            if (status == Status::full) break;
+            ASSERT_EQ(status, Status::ok) << client.failure();
+            ASSERT_TRUE(open.emplace(id, std::move(request)).second);
+            ++sent;
+            if (random() % 8 == 0) break;
+        }
+        ASSERT_EQ(client.outstanding(), open.size());
+        // With nothing outstanding, what lacks is news of room.
+        const Status status = client.wait(take, patience());
+        ASSERT_EQ(status, open.empty() && status != Status::ok ? Status::empty : Status::ok)
+            << client.failure();
+        while (random() % 4 != 0 && client.poll(take) == Status::ok) {
+        }
+    }
+}
+
+TEST_P(Servers, AnswerWindowsOfRequestsThatWrapAllTheTime) {
+    ServerOptions chosen = options();
+    chosen.ring_bytes = 1024;
+    Running running{chosen};
+    ClientOptions ring;
+    ring.ring_bytes = 1024;
+    ring.window = 16;
+    Client client = running.connect(ring);
+    talk(client, 1, 5000, 400, 7);
+    EXPECT_EQ(client.stats().requests, 5000U);
+    EXPECT_EQ(client.stats().answers, 5000U);
+}
+
+TEST_P(Servers, AnswerACrowd) {
+    ServerOptions chosen = options();
+    chosen.ring_bytes = 2048;
+    Running running{chosen};
+    std::vector<std::thread> crowd;
+    for (unsigned whose = 0; whose < 8; ++whose) {
+        crowd.emplace_back([&, whose] {
+            Client client = running.connect();
+            talk(client, whose, 800, 200, whose);
+            EXPECT_EQ(client.close(patience()), Status::ok);
+        });
+    }
+    for (std::thread& each : crowd) each.join();
+    running.stop();
+    EXPECT_EQ(running.server.stats().requests, 8U * 800);
+    EXPECT_EQ(running.server.stats().answers, 8U * 800);
+    EXPECT_EQ(running.server.stats().joined, 8U);
+    EXPECT_EQ(running.server.stats().misbehaved, 0U);
+}
+
+TEST_P(Servers, AnswerWhatWasDeferredFromAnyThreadInAnyOrder) {
+    std::mutex mutex;
+    std::vector<std::pair<Reply, Bytes>> later;
+    std::atomic<bool> ends{false};
+    std::thread worker{[&] {
+        std::minstd_rand random{3};
+        while (!ends) {
+            std::pair<Reply, Bytes> one;
+            {
+                const std::lock_guard guard{mutex};
+                if (!later.empty()) {
+                    std::swap(later[random() % later.size()], later.back());
+                    one = std::move(later.back());
+                    later.pop_back();
+                }
+            }
+            if (one.first.is_due()) {
+                EXPECT_EQ(one.first.answer(one.second), Status::ok);
+                EXPECT_FALSE(one.first.is_due());
+            }
+        }
+    }};
+    {
+        Running running{options(), [&](Request& request) {
+                            Reply reply = request.defer();
+                            const std::lock_guard guard{mutex};
+                            later.emplace_back(std::move(reply), Bytes{request.payload().begin(),
+                                                                       request.payload().end()});
+                        }};
+        std::thread other{[&] {
+            Client client = running.connect();
+            talk(client, 2, 1500, 100, 4);
+        }};
+        Client client = running.connect();
+        talk(client, 1, 1500, 100, 9);
+        other.join();
+    }
+    ends = true;
+    worker.join();
+}
+
+TEST_P(Servers, TellTheCallerOfAHandlerThatThrowsAndLive) {
+    Running running{options(), [](Request& request) {
+                        if (request.procedure() == 1) throw std::runtime_error{"no such thing"};
+                        if (request.procedure() == 2) throw 7;
+                        if (request.procedure() == 3) return;
+                        if (request.procedure() == 4) {
+                            (void)request.answer(10, [](std::span<std::byte>) {
+                                throw std::runtime_error{"in the middle"};
+                            });
+                        }
+                        if (request.procedure() == 5) (void)request.fail("not today");
+                        if (request.procedure() == 6) (void)request.defer();
+                        EXPECT_EQ(request.answer(request.payload()),
+                                  request.procedure() == 0 ? Status::ok : Status::closed);
+                    }};
+    Client client = running.connect();
+    Bytes answer;
+    const Bytes request = bytes_of("question");
+    EXPECT_EQ(client.call(request, answer, patience(), 1), Outcome::failed);
+    EXPECT_EQ(text_of(answer), "no such thing");
+    EXPECT_EQ(client.call(request, answer, patience(), 2), Outcome::failed);
+    EXPECT_EQ(client.call(request, answer, patience(), 3), Outcome::dropped);
+    EXPECT_EQ(client.call(request, answer, patience(), 4), Outcome::failed);
+    EXPECT_EQ(text_of(answer), "in the middle");
+    EXPECT_EQ(client.call(request, answer, patience(), 5), Outcome::failed);
+    EXPECT_EQ(text_of(answer), "not today");
+    EXPECT_EQ(client.call(request, answer, patience(), 6), Outcome::dropped);
+    EXPECT_EQ(client.call(request, answer, patience(), 0), Outcome::ok);
+    EXPECT_EQ(answer, request);
+}
+
+TEST_P(Servers, BoundTheTextOfAnError) {
+    Running running{options(),
+                    [](Request& request) { (void)request.fail(std::string(5000, 'x')); }};
+    Client client = running.connect();
+    Bytes answer;
+    EXPECT_EQ(client.call({}, answer, patience()), Outcome::failed);
+    EXPECT_EQ(answer.size(), 1000U);
+}
+
+TEST_P(Servers, RefuseMoreClientsThanTheirBudgetWithTheReason) {
+    ServerOptions chosen = options();
+    chosen.max_clients = 2;
+    Running running{chosen};
+    Client first = running.connect();
+    std::optional<Client> second{running.connect()};
+    try {
+        (void)running.connect();
+        FAIL() << "a third client was taken";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::refused);
+        EXPECT_NE(std::string{error.what()}.find("2 clients already"), std::string::npos)
+            << error.what();
+    }
+    EXPECT_EQ(second->close(patience()), Status::ok);
+    // Its place is free soon.
+    const Deadline deadline = patience();
+    while (true) {
+        try {
+            Client third = running.connect();
+            Bytes answer;
+            EXPECT_EQ(third.call({}, answer, patience()), Outcome::ok);
+            break;
+        } catch (const base::Error& error) {
+            ASSERT_EQ(error.code(), base::ErrorCode::refused) << error.what();
+            ASSERT_FALSE(deadline.expired());
+        }
+    }
+}
+
+TEST_P(Servers, AnswerOverloadWithAStatus) {
+    ServerOptions chosen = options();
+    chosen.max_pending = 3;
+    std::vector<Reply> later;
+    Running running{chosen, [&](Request& request) { later.push_back(request.defer()); }};
+    Client client = running.connect();
+    std::uint64_t ids[8];
+    for (std::uint64_t& id : ids) ASSERT_EQ(client.submit({}, id), Status::ok);
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_EQ(client.wait(
+                      [&](const Answer& answer) {
+                          EXPECT_EQ(answer.outcome, Outcome::overloaded);
+                          EXPECT_GE(answer.id, ids[3]);
+                      },
+                      patience()),
+                  Status::ok);
+    }
+    running.stop();
+    EXPECT_EQ(running.server.stats().overloaded, 5U);
+    EXPECT_EQ(running.server.stats().pending, 3U);
+    for (Reply& reply : later) EXPECT_EQ(reply.answer({}), Status::ok);
+    EXPECT_EQ(running.server.serve(echo, Deadline::after(20ms)), Status::timed_out);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(client.wait([](const Answer& answer) { EXPECT_EQ(answer.outcome, Outcome::ok); },
+                              patience()),
+                  Status::ok);
+    }
+    EXPECT_EQ(running.server.stats().pending, 0U);
+}
+
+TEST_P(Servers, AreNotBlockedByAClientThatDoesNotRead) {
+    ServerOptions chosen = options();
+    chosen.max_waiting_bytes = 10'000;
+    chosen.patience = 200ms;
+    Running running{chosen,
+                    [](Request& request) { (void)request.answer(content(0, request.id(), 1000)); }};
+    ClientOptions many;
+    many.window = 1000;
+    Client deaf = running.connect(many);
+    Client other = running.connect();
+    std::uint64_t id = 0;
+    std::uint64_t submitted = 0;
+    Bytes answer;
+    // Its requests are taken until too much waits for it, then its ring is full.
+    while (deaf.submit(content(1, submitted, 8), id) == Status::ok) ++submitted;
+    EXPECT_GT(submitted, 20U);
+    for (int i = 0; i < 200; ++i) {
+        ASSERT_EQ(other.call({}, answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, content(0, static_cast<std::uint64_t>(i) + 1, 1000));
+    }
+    // And it is dropped.
+    const Deadline deadline = patience();
+    while (deaf.submit({}, id) != Status::peer_lost && !deadline.expired()) {
+        ASSERT_EQ(other.call({}, answer, patience()), Outcome::ok);
+    }
+    EXPECT_FALSE(deadline.expired());
+    running.stop();
+    EXPECT_EQ(running.server.stats().misbehaved, 1U);
+    EXPECT_EQ(running.server.stats().clients, 1U);
+}
+
+TEST_P(Servers, GoOnWithAClientThatReadsLate) {
+    ServerOptions chosen = options();
+    chosen.max_waiting_bytes = 10'000;
+    Running running{chosen,
+                    [](Request& request) { (void)request.answer(content(0, request.id(), 1000)); }};
+    ClientOptions many;
+    many.window = 1000;
+    many.ring_bytes = 4096;
+    Client client = running.connect(many);
+    std::uint64_t submitted = 0;
+    std::uint64_t id = 0;
+    while (submitted < 500 && client.submit(content(1, submitted, 100), id) == Status::ok) {
+        ++submitted;
+    }
+    std::this_thread::sleep_for(5ms);
+    std::uint64_t answered = 0;
+    while (answered < 500) {
+        ASSERT_EQ(
+            client.wait(
+                [&](const Answer& answer) {
+                    ASSERT_TRUE(std::ranges::equal(answer.payload, content(0, answer.id, 1000)));
+                    ++answered;
+                },
+                patience()),
+            Status::ok);
+        if (submitted < 500 && client.submit(content(1, submitted, 100), id) == Status::ok) {
+            ++submitted;
+        }
+    }
+}
+
+TEST_P(Servers, AnswerNothingThatIsTooLarge) {
+    ServerOptions chosen = options();
+    chosen.max_request_bytes = 50'000;
+    Running running{chosen, [](Request& request) {
+                        (void)request.answer(Bytes(request.payload().size() * 2, std::byte{1}));
+                    }};
+    ClientOptions small;
+    small.max_answer_bytes = 30'000;
+    Client client = running.connect(small);
+    Bytes answer;
+    EXPECT_EQ(client.call(Bytes(50'001), answer, patience()), Outcome::too_large);
+    EXPECT_EQ(client.call(Bytes(15'001), answer, patience()), Outcome::too_large);
+    EXPECT_EQ(client.call(Bytes(15'000), answer, patience()), Outcome::ok);
+    EXPECT_EQ(answer.size(), 30'000U);
+}
+
+TEST_P(Servers, EndTheCallsOfAClientThatClosed) {
+    Running running{options()};
+    Client client = running.connect();
+    EXPECT_EQ(client.close(patience()), Status::ok);
+    Bytes answer;
+    std::uint64_t id = 0;
+    EXPECT_EQ(client.call({}, answer, patience()), Outcome::closed);
+    EXPECT_EQ(client.submit({}, id), Status::closed);
+    EXPECT_EQ(client.poll([](const Answer&) {}), Status::closed);
+    EXPECT_EQ(client.reconnect(patience()), Status::closed);
+    EXPECT_THROW((void)client.descriptor(), base::Error);
+}
+
+TEST_P(Servers, LeaveACallWhoseDeadlineHasPassed) {
+    std::vector<Reply> later;
+    Running running{options(), [&](Request& request) {
+                        if (request.procedure() == 1) {
+                            later.push_back(request.defer());
+                        } else {
+                            echo(request);
+                        }
+                    }};
+    Client client = running.connect();
+    Bytes answer;
+    EXPECT_EQ(client.call({}, answer, Deadline::now()), Outcome::timed_out);
+    EXPECT_EQ(client.stats().requests, 0U);
+    EXPECT_EQ(client.call({}, answer, Deadline::after(10ms), 1), Outcome::timed_out);
+    // What comes of it is nobody's.
+    for (std::uint64_t number = 0; number < 300; ++number) {
+        ASSERT_EQ(client.call(content(1, number, 50), answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, content(1, number, 50));
+    }
+    EXPECT_EQ(client.outstanding(), 0U);
+    EXPECT_EQ(client.stats().unwanted, 1U) << "its answer, cancelled, makes room in the window";
+    running.stop();
+    EXPECT_EQ(running.server.stats().pending, 0U);
+    EXPECT_EQ(later.at(0).answer({}), Status::ok);
+}
+
+TEST_P(Servers, ForgetWhatIsCancelled) {
+    std::vector<Reply> later;
+    Running running{options(), [&](Request& request) { later.push_back(request.defer()); }};
+    ClientOptions narrow;
+    narrow.window = 2;
+    Client client = running.connect(narrow);
+    // Far more than its window.
+    for (int i = 0; i < 50; ++i) {
+        std::uint64_t id = 0;
+        const Deadline deadline = patience();
+        while (client.submit({}, id) == Status::full) {
+            ASSERT_EQ(client.poll([](const Answer&) { FAIL() << "an answer"; }), Status::empty);
+            ASSERT_FALSE(deadline.expired());
+        }
+        EXPECT_TRUE(client.cancel(id));
+        EXPECT_FALSE(client.cancel(id));
+    }
+    EXPECT_FALSE(client.cancel(12345));
+    EXPECT_EQ(client.outstanding(), 0U);
+}
+
+TEST_P(Servers, KeepAnswersThatComeWhileAnotherIsWaitedFor) {
+    Running running{options()};
+    Client client = running.connect();
+    std::uint64_t ids[3];
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(client.submit(content(5, i, 30), ids[i]), Status::ok);
+    }
+    Bytes answer;
+    ASSERT_EQ(client.call(content(6, 0, 30), answer, patience()), Outcome::ok);
+    EXPECT_EQ(answer, content(6, 0, 30));
+    EXPECT_EQ(client.outstanding(), 3U);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(client.poll([&](const Answer& kept) {
+            EXPECT_EQ(kept.id, ids[i]);
+            EXPECT_TRUE(std::ranges::equal(kept.payload, content(5, i, 30)));
+        }),
+                  Status::ok);
+    }
+    EXPECT_EQ(client.poll([](const Answer&) {}), Status::empty);
+    EXPECT_EQ(client.wait([](const Answer&) {}, patience()), Status::empty);
+}
+
+TEST_P(Servers, TellHandlersWhenAClientStopsWaiting) {
+    Running running{options(), [](Request& request) {
+                        const auto left = request.deadline().remaining();
+                        (void)request.answer(std::as_bytes(std::span{&left, 1}));
+                    }};
+    Client client = running.connect();
+    const auto call = [&](const Deadline& deadline) {
+        Bytes answer;
+        EXPECT_EQ(client.call({}, answer, deadline), Outcome::ok);
+        std::chrono::nanoseconds left{};
+        std::memcpy(&left, answer.data(), sizeof left);
+        return left;
+    };
+    EXPECT_EQ(call(Deadline::never()), std::chrono::nanoseconds::max());
+    const auto left = call(Deadline::after(100s));
+    EXPECT_GT(left, 10s);
+    EXPECT_LE(left, 101s);
+}
+
+TEST_P(Servers, ServeNobodyTwiceWhileAnotherWaits) {
+    // All messages are there before the first turn; then each turn takes one of each client.
+    std::vector<std::uint64_t> order;
+    Server server = Server::listen(unique_address(), options());
+    constexpr std::uint64_t count = 5;
+    std::atomic<bool> have_joined{false};
+    std::atomic<bool> may_send{false};
+    std::atomic<bool> are_there{false};
+    std::atomic<bool> has_looked{false};
+    std::thread crowd{[&] {
+        std::vector<Client> clients;
+        for (std::uint64_t i = 0; i < count; ++i) {
+            clients.push_back(Client::connect(server.address(), {}, patience()));
+        }
+        have_joined = true;
+        while (!may_send) std::this_thread::yield();
+        std::uint64_t id = 0;
+        for (std::uint64_t i = 0; i < count; ++i) {
+            // Unequal loads.
+            for (std::uint64_t k = 0; k < 4 * (i + 1); ++k) {
+                ASSERT_EQ(clients[i].submit({}, id), Status::ok);
+            }
+        }
+        are_there = true;
+        while (!has_looked) std::this_thread::yield();
+    }};
+    const auto handler = [&](Request& request) {
+        order.push_back(request.client().place);
+        echo(request);
+    };
+    const Deadline deadline = patience();
+    while (!have_joined && !deadline.expired()) (void)server.turn(handler);
+    may_send = true;
+    while (!are_there && !deadline.expired()) std::this_thread::yield();
+    // By post, what was sent may land a little later.
+    std::this_thread::sleep_for(100ms);
+    std::vector<std::uint64_t> left{4, 8, 12, 16, 20};
+    for (int turn = 0; turn < 100 && order.size() < 60; ++turn) (void)server.turn(handler, 3);
+    ASSERT_EQ(order.size(), 60U);
+    std::map<std::uint64_t, std::size_t> last;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        if (const auto before = last.find(order[i]); before != last.end()) {
+            for (std::uint64_t other = 0; other < count; ++other) {
+                if (other == order[i] || left[other] == 0) continue;
+                EXPECT_GT(last.count(other) != 0 ? last[other] + 1 : 0, before->second)
+                    << order[i] << " was served twice while " << other << " waited, at " << i;
+            }
+        }
+        last[order[i]] = i;
+        --left[order[i]];
+    }
+    has_looked = true;
+    crowd.join();
+}
+
+TEST_P(Servers, DrainWhatIsUnderWayAndRefuseTheRest) {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    auto running = std::make_unique<Running>(options(), [&](Request& request) {
+        const std::lock_guard guard{mutex};
+        later.push_back(request.defer());
+    });
+    Client client = running->connect();
+    std::uint64_t before = 0;
+    ASSERT_EQ(client.submit({}, before), Status::ok);
+    const Deadline deadline = patience();
+    while (!deadline.expired()) {
+        const std::lock_guard guard{mutex};
+        if (!later.empty()) break;
+    }
+    running->stop();
+    EXPECT_EQ(running->server.drain(Deadline::after(1ms)), Status::timed_out);
+    std::uint64_t refused = 0;
+    ASSERT_EQ(client.submit({}, refused), Status::ok);
+    std::thread worker{[&] { EXPECT_EQ(later.at(0).answer(bytes_of("late")), Status::ok); }};
+    std::thread stranger{[&] {
+        EXPECT_THROW((void)Client::connect(running->server.address(), {}, Deadline::after(300ms)),
+                     base::Error);
+    }};
+    std::thread reader{[&] {
+        std::map<std::uint64_t, Outcome> outcomes;
+        for (int i = 0; i < 2; ++i) {
+            ASSERT_EQ(
+                client.wait([&](const Answer& answer) { outcomes[answer.id] = answer.outcome; },
+                            patience()),
+                Status::ok);
+        }
+        EXPECT_EQ(outcomes[before], Outcome::ok);
+        EXPECT_EQ(outcomes[refused], Outcome::draining);
+        Bytes answer;
+        Outcome outcome = Outcome::draining;
+        while (outcome == Outcome::draining) outcome = client.call({}, answer, patience());
+        EXPECT_EQ(outcome, Outcome::closed) << client.failure();
+    }};
+    worker.join();
+    while (!deadline.expired() && running->server.drain(Deadline::after(400ms)) != Status::ok) {
+    }
+    stranger.join();
+    EXPECT_EQ(running->server.close(patience()), Status::ok);
+    running.reset();
+    reader.join();
+}
+
+TEST_P(Servers, LetRepliesOutliveThem) {
+    std::vector<Reply> later;
+    {
+        Running running{options(), [&](Request& request) { later.push_back(request.defer()); }};
+        Client client = running.connect();
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit({}, id), Status::ok);
+        ASSERT_EQ(client.submit({}, id), Status::ok);
+        const Deadline deadline = patience();
+        while (!deadline.expired()) {
+            running.stop();
+            if (later.size() == 2) break;
+            (void)running.server.serve([&](Request& request) { later.push_back(request.defer()); },
+                                       Deadline::after(1ms));
+        }
+    }
+    ASSERT_EQ(later.size(), 2U);
+    EXPECT_EQ(later[0].answer({}), Status::closed);
+}
+
+TEST_P(Servers, TellNewClientsOfAPlaceFromFormerOnes) {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    std::vector<ClientId> who;
+    Running running{options(), [&](Request& request) {
+                        const std::lock_guard guard{mutex};
+                        who.push_back(request.client());
+                        if (later.empty()) {
+                            later.push_back(request.defer());
+                        } else {
+                            echo(request);
+                        }
+                    }};
+    const Deadline deadline = patience();
+    {
+        Client former = running.connect();
+        std::uint64_t id = 0;
+        ASSERT_EQ(former.submit({}, id), Status::ok);
+        while (!deadline.expired()) {
+            const std::lock_guard guard{mutex};
+            if (!later.empty()) break;
+        }
+    }
+    Bytes answer;
+    while (!deadline.expired()) {
+        Client next = running.connect();
+        ASSERT_EQ(next.call(content(2, 1, 20), answer, patience()), Outcome::ok);
+        if (who.back().place == who.front().place) {
+            EXPECT_NE(who.back().generation, who.front().generation);
+            // Its number is the same, and its client is not.
+            std::uint64_t id = 0;
+            EXPECT_EQ(later.at(0).answer(bytes_of("for another one")), Status::ok);
+            ASSERT_EQ(next.submit(content(2, 2, 20), id), Status::ok);
+            ASSERT_EQ(next.wait(
+                          [&](const Answer& its) {
+                              EXPECT_EQ(its.id, id);
+                              EXPECT_TRUE(std::ranges::equal(its.payload, content(2, 2, 20)));
+                          },
+                          patience()),
+                      Status::ok);
+            EXPECT_EQ(next.poll([](const Answer&) {}), Status::empty);
+            return;
+        }
+    }
+    FAIL() << "the place was never free";
+}
+
+TEST_P(Servers, WorkInAHubByTheirDescriptor) {
+    Server server = Server::listen(unique_address(), options());
+    const connect::Address address = server.address();
+    connect::Hub hub;
+    std::vector<Reply> later;
+    hub.add(server.descriptor(), [&] {
+        (void)server.turn([&](Request& request) {
+            if (request.procedure() != 1) return echo(request);
+            later.push_back(request.defer());
+        });
+    });
+    // What a thread of its own answers must wake the loop.
+    std::atomic<bool> ends{false};
+    std::thread crowd{[&] {
+        std::vector<Client> clients;
+        for (int i = 0; i < 3; ++i) {
+            clients.push_back(Client::connect(address, {}, patience()));
+        }
+        for (unsigned round = 0; round < 5; ++round) {
+            for (unsigned i = 0; i < 3; ++i) talk(clients[i], i, 50, 100, round);
+            std::this_thread::sleep_for(2ms);
+        }
+        for (Client& client : clients) EXPECT_EQ(client.close(patience()), Status::ok);
+        hub.stop();
+    }};
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    crowd.join();
+    EXPECT_EQ(server.stats().requests, 3U * 5 * 50);
+}
+
+TEST_P(Servers, AreQuietInALoopBesideIdleClients) {
+    Server server = Server::listen(unique_address(), options());
+    const int descriptor = server.descriptor();
+    std::atomic<int> step{0};
+    std::thread other{[&] {
+        Client client = Client::connect(server.address(), {}, patience());
+        step = 1;
+        while (step < 2) std::this_thread::yield();
+        Bytes answer;
+        EXPECT_EQ(client.call(content(1, 1, 64), answer, patience()), Outcome::ok);
+        step = 3;
+        while (step < 4) std::this_thread::yield();
+    }};
+    while (step < 1) (void)server.turn(echo);
+    ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)server.turn(echo); }));
+    step = 2;
+    const Deadline deadline = patience();
+    while (step < 3 && !deadline.expired()) {
+        ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
+        (void)server.turn(echo);
+    }
+    ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)server.turn(echo); }));
+    step = 4;
+    other.join();
+}
+
+TEST_P(Servers, ServeClientsInALoop) {
+    Running running{options()};
+    Client client = running.connect();
+    const int descriptor = client.descriptor();
+    std::uint64_t answered = 0;
+    std::uint64_t sent = 0;
+    while (answered < 2000) {
+        while (sent < 2000) {
+            std::uint64_t id = 0;
+            if (client.submit(content(1, sent + 1, 100), id) != Status::ok) break;
+            ASSERT_EQ(id, ++sent);
+        }
+        ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
+        while (client.poll([&](const Answer& answer) {
+            ASSERT_TRUE(std::ranges::equal(answer.payload, content(1, answer.id, 100)));
+            ++answered;
+        }) == Status::ok) {
+        }
+    }
+    ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)client.poll([](const Answer&) {}); }));
+}
+
+TEST_P(Servers, RefuseCallsOfAnotherThreadThatMaySleep) {
+    Server server = Server::listen(unique_address(), options());
+    std::thread other{[&] { EXPECT_THROW((void)server.turn(echo), base::Error); }};
+    other.join();
+    EXPECT_EQ(server.turn(echo), 0U);
+}
+
+TEST(ServerOptions, AreRefusedOutsideTheirRanges) {
+    const auto code_of = [](const ServerOptions& options) {
+        try {
+            (void)Server::listen(unique_address(), options);
+        } catch (const base::Error& error) {
+            return error.code();
+        }
+        return base::ErrorCode::system;
+    };
+    EXPECT_EQ(code_of({.max_clients = 0}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.max_clients = 70'000}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.ring_bytes = 100}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.max_window = 0}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.max_window = 5000}), base::ErrorCode::invalid_argument);
+    EXPECT_THROW((void)Client::connect(unique_address(), {.window = 0}, patience()), base::Error);
+}
+
+TEST(ServerPolling, IsChosenByTheBudgetOfClientsAndExplained) {
+    const auto explained = [](std::uint32_t clients) {
+        ServerOptions options;
+        options.max_clients = clients;
+        return Server::listen(unique_address(), options).explain();
+    };
+    EXPECT_NE(explained(4).find("polling: flag, because it may have 4 clients"), std::string::npos);
+    EXPECT_NE(explained(4000).find("polling: dense, because it may have 4000 clients"),
+              std::string::npos);
+}
+
+TEST(ServerStrangers, AreToldWhatTheyTalkTo) {
+    Running running;
+    try {
+        (void)message::connect(running.server.address(), ChannelOptions{}, Deadline::after(5s));
+        FAIL() << "a plain channel was taken";
+    } catch (const base::Error& error) {
+        EXPECT_NE(std::string{error.what()}.find("message server"), std::string::npos)
+            << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace millrace::message

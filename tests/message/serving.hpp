@@ -1,0 +1,92 @@
+// What the tests of servers and clients share: a server in a thread of its own, content that can be
+// told from any other, addresses.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "millrace/message/client.hpp"
+#include "millrace/message/server.hpp"
+
+namespace millrace::message {
+
+using Bytes = std::vector<std::byte>;
+using Handler = std::function<void(Request&)>;
+
+/// Generous: it only ends what has failed.
+inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
+
+inline connect::Address unique_address() {
+    static std::atomic<int> number{0};
+    return connect::Address::parse("unix:@millrace-server-test-" + std::to_string(getpid()) + "-" +
+                                   std::to_string(++number));
+}
+
+/// Bytes that are those of (whose, number) alone: both stand in them, if there is room, and what
+/// follows depends on both.
+inline Bytes content(std::uint64_t whose, std::uint64_t number, std::size_t size) {
+    Bytes bytes(size);
+    std::uint64_t state = (whose + 1) * 0x9e3779b97f4a7c15U ^ (number + 1) * 0xbf58476d1ce4e5b9U;
+    for (std::byte& byte : bytes) {
+        state = state * 6364136223846793005U + 1442695040888963407U;
+        byte = static_cast<std::byte>(state >> 56);
+    }
+    if (size >= 16) {
+        std::memcpy(bytes.data(), &whose, 8);
+        std::memcpy(bytes.data() + 8, &number, 8);
+    }
+    return bytes;
+}
+inline Bytes bytes_of(std::string_view text) {
+    Bytes bytes(text.size());
+    std::memcpy(bytes.data(), text.data(), text.size());
+    return bytes;
+}
+inline std::string text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline void echo(Request& request) { (void)request.answer(request.payload()); }
+
+/// A server that a thread serves until it is stopped.
+class Running {
+  public:
+    explicit Running(ServerOptions options = {}, Handler handler = echo,
+                     std::optional<connect::Address> address = {})
+        : server{Server::listen(address.value_or(unique_address()), std::move(options))},
+          thread_{[this, handler = std::move(handler)] {
+              server.adopt();
+              EXPECT_EQ(server.serve(handler, base::Deadline::never()), base::Status::closed);
+          }} {}
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() { stop(); }
+    /// From here on the server is the calling thread's.
+    void stop() {
+        if (!thread_.joinable()) return;
+        server.stop();
+        thread_.join();
+        server.adopt();
+    }
+    [[nodiscard]] Client connect(ClientOptions options = {}) {
+        return Client::connect(server.address(), std::move(options), patience());
+    }
+
+    Server server;
+
+  private:
+    std::thread thread_;
+};
+
+}  // namespace millrace::message
