@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/yielding.hpp"
 #include "server_state.hpp"
 
 namespace millrace::message {
@@ -149,6 +150,8 @@ Reply Request::defer() {
 // --- serving
 
 std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) {
+    // Whoever serves by itself polls; when to yield is for rest() to say.
+    const base::WaitsByPolicy here;
     if (is_nested) replies->wake();
     if (is_nested || kernel_is_due()) look_at_kernel();
     if (replies->has_some()) [[unlikely]]

@@ -77,9 +77,9 @@ Server::State::State(connect::Listener its_listener, ServerOptions chosen, Polli
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
       statistics{"message server",
-                 {"clients", "joined", "left", "resumed", "refused", "misbehaved", "requests",
-                  "answers", "deferred", "pending", "failed", "overloaded", "repeated", "kept back",
-                  "vain looks", "sleeps"}} {
+                 {"clients", "away", "joined", "left", "resumed", "refused", "misbehaved",
+                  "requests", "answers", "deferred", "pending", "failed", "overloaded", "repeated",
+                  "kept back", "vain looks", "sleeps"}} {
     hub.add(listener.descriptor(), [this] { accept(); });
     hub.every(house_period, [this] { keep_house(); });
 }
@@ -178,6 +178,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         peer.line.reset();
         vacate(peer);
         former.phase = Phase::joined;
+        --counts.away;
         former.since = base::Clock::now();
         former.max_answer = hello.max_answer;
         watch(former);
@@ -247,6 +248,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
     peer.is_paused = false;
     if (!for_good && peer.phase == Phase::joined && peer.resumes) {
         peer.phase = Phase::away;
+        ++counts.away;
         peer.since = base::Clock::now();
         return;
     }
@@ -263,6 +265,7 @@ void Server::State::misbehaved(Peer& peer, std::string_view how) noexcept {
 void Server::State::vacate(Peer& peer) noexcept {
     if (peer.phase == Phase::joined || peer.phase == Phase::away) {
         sessions.erase(peer.session.bits[0]);
+        if (peer.phase == Phase::away) --counts.away;
         --counts.clients;
         ++counts.left;
     }

@@ -135,10 +135,10 @@ void Server::State::keep_loop(bool was_busy) {
 
 void Server::State::show() noexcept {
     const std::uint64_t values[] = {
-        counts.clients,  counts.joined,     counts.left,       counts.resumed,
-        counts.refused,  counts.misbehaved, counts.requests,   counts.answers,
-        counts.deferred, counts.pending,    counts.failed,     counts.overloaded,
-        counts.repeated, counts.kept_back,  counts.vain_looks, counts.sleeps};
+        counts.clients,    counts.away,       counts.joined,     counts.left,     counts.resumed,
+        counts.refused,    counts.misbehaved, counts.requests,   counts.answers,  counts.deferred,
+        counts.pending,    counts.failed,     counts.overloaded, counts.repeated, counts.kept_back,
+        counts.vain_looks, counts.sleeps};
     std::size_t index = 0;
     for (const std::uint64_t value : values) statistics.counter(index++).set(value);
 }

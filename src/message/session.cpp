@@ -146,9 +146,10 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
         .get(welcome.max_request);
     welcome.resumed = resumed == 1;
     welcome.polling = static_cast<Polling>(polling);
-    const bool allowed = resumed <= 1 && !welcome.session.is_none() && welcome.window >= 1 &&
-                         welcome.window <= largest_window &&
-                         (welcome.polling == Polling::flag || welcome.polling == Polling::dense);
+    const bool allowed = resumed <= 1 && nothing == 0 && !welcome.session.is_none() &&
+                         welcome.window >= 1 && welcome.window <= largest_window &&
+                         (polling == static_cast<std::uint16_t>(Polling::flag) ||
+                          polling == static_cast<std::uint16_t>(Polling::dense));
     return allowed ? std::optional{welcome} : std::nullopt;
 }
 

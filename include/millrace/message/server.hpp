@@ -74,7 +74,8 @@ struct ServerOptions {
 
 /// Counted since the server was made. Readable from outside as a statistics page, too.
 struct ServerStats {
-    std::uint64_t clients = 0;  ///< now
+    std::uint64_t clients = 0;  ///< now, those included whose session alone is here
+    std::uint64_t away = 0;     ///< of these, those whose session alone is here
     std::uint64_t joined = 0;
     std::uint64_t left = 0;  ///< closed, died, or were dropped
     std::uint64_t resumed = 0;

@@ -1,0 +1,52 @@
+// The words of a session, as a hostile peer may write them: an input is one message.
+//
+// Required: no sanitizer has anything to say; what is taken for a header says the same when it is
+// packed again; and what is taken for a hello or a welcome is within the ranges that the other end
+// relies on, and packs to the bytes it came from.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "fuzz/target.hpp"
+#include "millrace/message/session.hpp"
+
+namespace millrace::fuzz {
+namespace {
+
+void parse_header(std::span<const std::byte> message) {
+    message::SessionHeader header;
+    std::span<const std::byte> payload;
+    if (!message::parse(message, header, payload)) return;
+    require(payload.data() == message.data() + message::session_head_bytes &&
+                payload.size() + message::session_head_bytes == message.size(),
+            "the payload is the rest of the message");
+    require(header.id <= message::largest_request_id, "a number fits in its bits");
+    const message::SessionHead again = pack(header);
+    require(std::memcmp(again.data(), message.data(), sizeof again) == 0, "the same header");
+}
+
+void parse_words(std::span<const std::byte> payload) {
+    if (const auto hello = message::parse_hello(payload)) {
+        require(hello->window >= 1 && hello->window <= message::largest_window, "a window");
+        require(hello->next_id >= 1, "a number");
+        require(std::ranges::equal(pack(*hello), payload), "the same hello");
+    }
+    if (const auto welcome = message::parse_welcome(payload)) {
+        require(welcome->window >= 1 && welcome->window <= message::largest_window, "a window");
+        require(!welcome->session.is_none(), "a session");
+        require(std::ranges::equal(pack(*welcome), payload), "the same welcome");
+    }
+}
+
+}  // namespace
+}  // namespace millrace::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    const auto bytes = std::as_bytes(std::span{data, size});
+    millrace::fuzz::parse_header(bytes);
+    millrace::fuzz::parse_words(bytes);
+    return 0;
+}

@@ -1,0 +1,644 @@
+// A server and clients in processes of their own: killed at any time, stopped, hostile, coming back
+// to a session, and as many as there may be.
+//
+// MILLRACE_TEST_ROUNDS: how many join and leave (default 400, with MILLRACE_TEST_LONG 10,000).
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "channel_core.hpp"
+#include "message/serving.hpp"
+#include "millrace/base/error.hpp"
+#include "setup.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::message {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using test::ChildProcess;
+using test::hear;
+using test::say;
+using namespace std::chrono_literals;
+
+[[nodiscard]] std::uint64_t rounds() {
+    const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
+    if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
+    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : 400;
+}
+
+std::size_t open_descriptors() {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        (void)entry;
+        ++count;
+    }
+    return count;
+}
+
+class ServersApart : public testing::TestWithParam<Polling> {
+  protected:
+    [[nodiscard]] static ServerOptions options() {
+        ServerOptions chosen;
+        chosen.polling = GetParam();
+        return chosen;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Every, ServersApart, testing::Values(Polling::flag, Polling::dense),
+                         [](const auto& polling) { return std::string{name_of(polling.param)}; });
+
+/// address, whose, requests of a life, lives (0: for ever)
+MILLRACE_CHILD(message_client) {
+    const auto address = connect::Address::parse(arguments.at(0));
+    const std::uint64_t whose = std::stoull(arguments.at(1));
+    const std::uint64_t count = std::stoull(arguments.at(2));
+    const std::uint64_t lives = std::stoull(arguments.at(3));
+    try {
+        for (std::uint64_t life = 0; lives == 0 || life != lives; ++life) {
+            Client client = Client::connect(address, {}, patience());
+            std::map<std::uint64_t, std::uint64_t> open;
+            std::uint64_t sent = 0;
+            std::uint64_t answered = 0;
+            while (answered != count) {
+                std::uint64_t id = 0;
+                while (sent != count && client.submit(content(whose, sent, 20 + sent * 31 % 400),
+                                                      id) == Status::ok) {
+                    open[id] = sent++;
+                }
+                bool is_right = true;
+                const Status status = client.wait(
+                    [&](const Answer& answer) {
+                        const auto found = open.find(answer.id);
+                        is_right = found != open.end() && answer.outcome == Outcome::ok &&
+                                   std::ranges::equal(answer.payload,
+                                                      content(whose, found->second,
+                                                              20 + found->second * 31 % 400));
+                        if (found != open.end()) open.erase(found);
+                        ++answered;
+                    },
+                    patience());
+                if (status == Status::empty) continue;
+                if (status != Status::ok) return 2;
+                if (!is_right) return 3;
+            }
+            const Status closed = client.close(patience());
+            if (closed != Status::ok && closed != Status::closed) return 4;
+        }
+    } catch (const base::Error& error) {
+        say(error.what());
+        return 1;
+    }
+    return 0;
+}
+
+ChildProcess start_client(const Server& server, std::uint64_t whose, std::uint64_t count,
+                          std::uint64_t lives) {
+    return ChildProcess::start("message_client",
+                               {server.address().to_string(), std::to_string(whose),
+                                std::to_string(count), std::to_string(lives)});
+}
+
+TEST_P(ServersApart, AnswerEachAndItsOwn) {
+    Server server = Server::listen(unique_address(), options());
+    std::vector<ChildProcess> crowd;
+    for (std::uint64_t whose = 0; whose < 4; ++whose) {
+        crowd.push_back(start_client(server, whose, 1500, 1));
+    }
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> next;
+    const Deadline deadline = patience();
+    while (server.stats().left < 4 && !deadline.expired()) {
+        (void)server.serve(
+            [&](Request& request) {
+                // In the order of their numbers, each once.
+                const ClientId who = request.client();
+                EXPECT_EQ(request.id(), (++next[{who.place, who.generation}]));
+                echo(request);
+            },
+            Deadline::after(2ms));
+    }
+    for (ChildProcess& each : crowd) EXPECT_TRUE(each.wait().success());
+    EXPECT_EQ(server.stats().requests, 4U * 1500);
+}
+
+TEST_P(ServersApart, KeepNothingOfClientsWhoComeAndGo) {
+    Server server = Server::listen(unique_address(), options());
+    const auto pass = [&](std::uint64_t lives) {
+        const std::uint64_t before = server.stats().left;
+        std::vector<ChildProcess> crowd;
+        for (std::uint64_t whose = 0; whose < 2; ++whose) {
+            crowd.push_back(start_client(server, whose, 3, lives));
+        }
+        // Under load of one who stays.
+        const Deadline deadline = Deadline::after(100s);
+        while (server.stats().left < before + 2 * lives && !deadline.expired()) {
+            (void)server.serve(echo, Deadline::after(2ms));
+        }
+        for (ChildProcess& each : crowd) EXPECT_TRUE(each.wait().success());
+    };
+    pass(20);
+    const std::size_t descriptors = open_descriptors();
+    pass(rounds() / 2);
+    EXPECT_LE(open_descriptors(), descriptors + 4);
+    EXPECT_EQ(server.stats().clients, 0U);
+    EXPECT_EQ(server.stats().misbehaved, 0U);
+}
+
+TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
+    ServerOptions chosen = options();
+    chosen.max_clients = 4;
+    Server server = Server::listen(unique_address(), chosen);
+    ChildProcess steady = start_client(server, 9, 200'000, 1);
+    std::minstd_rand random{11};
+    const Deadline deadline = Deadline::after(100s);
+    const auto serve_until = [&](auto&& is_done) {
+        while (!is_done() && !deadline.expired()) {
+            (void)server.serve(echo, Deadline::after(1ms));
+        }
+    };
+    serve_until([&] { return server.stats().joined == 1; });
+    for (int round = 0; round < 15; ++round) {
+        const std::uint64_t joined = server.stats().joined;
+        std::vector<ChildProcess> victims;
+        for (std::uint64_t whose = 0; whose < 3; ++whose) {
+            victims.push_back(start_client(server, whose, 1'000'000'000, 1));
+        }
+        serve_until([&] { return server.stats().joined == joined + 3; });
+        const std::uint64_t requests = server.stats().requests + random() % 3000;
+        serve_until([&] { return server.stats().requests >= requests; });
+        for (ChildProcess& victim : victims) victim.kill_and_wait();
+        serve_until([&] { return server.stats().clients <= 1; });
+        ASSERT_FALSE(deadline.expired()) << "in round " << round;
+    }
+    serve_until([&] { return server.stats().clients == 0; });
+    EXPECT_TRUE(steady.wait().success());
+}
+
+TEST_P(ServersApart, LeaveStoppedClientsBehindAndGoOnWithThemLater) {
+    ServerOptions chosen = options();
+    Server server = Server::listen(unique_address(), chosen);
+    ChildProcess stopped = start_client(server, 1, 30'000, 1);
+    const Deadline deadline = Deadline::after(100s);
+    while (server.stats().requests < 500 && !deadline.expired()) {
+        (void)server.serve(echo, Deadline::after(1ms));
+    }
+    ASSERT_TRUE(stopped.stop());
+    ChildProcess other = start_client(server, 2, 3000, 1);
+    while (server.stats().left < 1 && !deadline.expired()) {
+        (void)server.serve(echo, Deadline::after(1ms));
+    }
+    EXPECT_TRUE(other.wait().success());
+    stopped.resume();
+    while (server.stats().left < 2 && !deadline.expired()) {
+        (void)server.serve(echo, Deadline::after(1ms));
+    }
+    EXPECT_TRUE(stopped.wait().success());
+}
+
+/// polling, address or none; serves until it is told to end
+MILLRACE_CHILD(message_server) {
+    ServerOptions options;
+    options.polling = arguments.at(0) == "dense" ? Polling::dense : Polling::flag;
+    const auto address = arguments.size() > 1 ? connect::Address::parse(arguments.at(1))
+                                              : connect::Address::parse("127.0.0.1:0");
+    Running running{options,
+                    [](Request& request) {
+                        if (request.procedure() == 7) return;  // the handler forgot
+                        echo(request);
+                    },
+                    address};
+    say(running.server.address().to_string());
+    (void)hear();
+    return 0;
+}
+
+ChildProcess start_server(Polling polling, std::string& address) {
+    std::vector<std::string> arguments{std::string{name_of(polling)}};
+    if (!address.empty()) arguments.push_back(address);
+    ChildProcess child = ChildProcess::start("message_server", arguments);
+    address = child.read_line().value_or("nowhere");
+    return child;
+}
+
+TEST_P(ServersApart, EndAllCallsWhenTheyAreKilled) {
+    std::string address;
+    ChildProcess child = start_server(GetParam(), address);
+    std::atomic<int> started{0};
+    std::vector<std::thread> callers;
+    for (std::uint64_t whose = 0; whose < 4; ++whose) {
+        callers.emplace_back([&, whose] {
+            Client client = Client::connect(connect::Address::parse(address), {}, patience());
+            Bytes answer;
+            std::uint64_t number = 0;
+            Outcome outcome = Outcome::ok;
+            while (outcome == Outcome::ok) {
+                const Bytes request = content(whose, number++, 64);
+                outcome = client.call(request, answer, patience());
+                if (outcome == Outcome::ok) {
+                    EXPECT_EQ(answer, request);
+                }
+                if (number == 100) ++started;
+            }
+            EXPECT_EQ(outcome, Outcome::peer_lost);
+            EXPECT_NE(client.failure(), "");
+        });
+    }
+    while (started != 4) std::this_thread::sleep_for(1ms);
+    child.kill_and_wait();
+    for (std::thread& caller : callers) caller.join();
+}
+
+TEST_P(ServersApart, ThatWereRestartedSayThatTheSessionIsLost) {
+    std::string address = unique_address().to_string();
+    ChildProcess child = start_server(GetParam(), address);
+    ClientOptions resuming;
+    resuming.resumes = true;
+    Client client = Client::connect(connect::Address::parse(address), resuming, patience());
+    Bytes answer;
+    ASSERT_EQ(client.call(content(1, 1, 50), answer, patience()), Outcome::ok);
+    ASSERT_TRUE(child.stop());
+    std::uint64_t ids[3];
+    for (std::uint64_t& id : ids) ASSERT_EQ(client.submit(content(1, 2, 50), id), Status::ok);
+    child.kill_and_wait();
+    child = start_server(GetParam(), address);
+    for (const std::uint64_t id : ids) {
+        ASSERT_EQ(client.wait(
+                      [&](const Answer& its) {
+                          EXPECT_EQ(its.id, id);
+                          EXPECT_EQ(its.outcome, Outcome::session_lost);
+                      },
+                      patience()),
+                  Status::ok)
+            << client.failure();
+    }
+    ASSERT_EQ(client.call(content(1, 3, 50), answer, patience()), Outcome::ok);
+    EXPECT_EQ(answer, content(1, 3, 50));
+    EXPECT_EQ(client.stats().resumed, 0U);
+}
+
+/// Sockets that are open now.
+std::set<int> sockets() {
+    std::set<int> found;
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+        const int descriptor = std::stoi(entry.path().filename().string());
+        struct stat facts {};
+        if (fstat(descriptor, &facts) == 0 && S_ISSOCK(facts.st_mode)) found.insert(descriptor);
+    }
+    return found;
+}
+/// A client whose channel can be broken as a network breaks it.
+struct Breakable {
+    Breakable(const connect::Address& address, const ClientOptions& options)
+        : before{sockets()}, client{Client::connect(address, options, patience())} {}
+    /// Ends the sockets that came since, of both ends.
+    void cut() const {
+        for (const int descriptor : sockets()) {
+            if (before.contains(descriptor)) continue;
+            sockaddr_storage name{};
+            socklen_t size = sizeof name;
+            // Not what listens.
+            if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&name), &size) == 0) {
+                (void)shutdown(descriptor, SHUT_RDWR);
+            }
+        }
+    }
+    std::set<int> before;
+    Client client;
+};
+
+ClientOptions resuming() {
+    ClientOptions options;
+    options.resumes = true;
+    return options;
+}
+
+TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
+    std::map<std::uint64_t, int> times;
+    Running running{options(), [&](Request& request) {
+                        ++times[request.id()];
+                        echo(request);
+                    }};
+    Breakable breakable{running.server.address(), resuming()};
+    Client& client = breakable.client;
+    constexpr std::uint64_t count = 4000;
+    std::map<std::uint64_t, std::uint64_t> open;
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    std::uint64_t cuts = 0;
+    while (answered < count) {
+        while (sent < count) {
+            std::uint64_t id = 0;
+            const Status status = client.submit(content(1, sent, sent * 37 % 500), id);
+            if (status != Status::ok) {
+                ASSERT_TRUE(status == Status::full || status == Status::peer_lost);
+                break;
+            }
+            open[id] = sent++;
+        }
+        const Status status = client.wait(
+            [&](const Answer& answer) {
+                ASSERT_EQ(answer.outcome, Outcome::ok);
+                const auto found = open.find(answer.id);
+                ASSERT_NE(found, open.end());
+                ASSERT_TRUE(std::ranges::equal(
+                    answer.payload, content(1, found->second, found->second * 37 % 500)));
+                open.erase(found);
+                ++answered;
+            },
+            patience());
+        ASSERT_TRUE(status == Status::ok || (status == Status::empty && open.empty()))
+            << name_of(status) << client.failure();
+        if (answered >= (cuts + 1) * 200) {
+            breakable.cut();
+            ++cuts;
+        }
+    }
+    EXPECT_GE(client.stats().resumed, 5U);
+    running.stop();
+    EXPECT_EQ(times.size(), count);
+    for (const auto& [id, number] : times) ASSERT_EQ(number, 1) << id;
+    EXPECT_GE(running.server.stats().resumed, 5U);
+    EXPECT_EQ(running.server.stats().joined, 1U);
+}
+
+TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    Running running{options(), [&](Request& request) {
+                        const std::lock_guard guard{mutex};
+                        later.push_back(request.defer());
+                    }};
+    Breakable breakable{running.server.address(), resuming()};
+    std::uint64_t id = 0;
+    ASSERT_EQ(breakable.client.submit(content(1, 1, 100), id), Status::ok);
+    const auto is_deferred = [&] {
+        const std::lock_guard guard{mutex};
+        return later.size() == 1;
+    };
+    const Deadline deadline = patience();
+    while (!is_deferred() && !deadline.expired()) std::this_thread::yield();
+    breakable.cut();
+    EXPECT_EQ(later.at(0).answer(bytes_of("in the meantime")), Status::ok);
+    ASSERT_EQ(breakable.client.wait(
+                  [&](const Answer& answer) {
+                      EXPECT_EQ(answer.id, id);
+                      EXPECT_EQ(text_of(answer.payload), "in the meantime");
+                  },
+                  patience()),
+              Status::ok);
+    running.stop();
+    EXPECT_EQ(running.server.stats().requests, 1U);
+    EXPECT_EQ(running.server.stats().pending, 0U);
+}
+
+TEST_P(ServersApart, SayThatAnAnswerIsNotKeptAnyMore) {
+    ServerOptions chosen = options();
+    chosen.max_kept_bytes = 10;
+    std::atomic<int> executed{0};
+    Running running{chosen, [&](Request& request) {
+                        echo(request);
+                        ++executed;
+                    }};
+    // More answers than its ring holds: the last ones go with the channel.
+    ClientOptions small = resuming();
+    small.ring_bytes = 4096;
+    Breakable breakable{running.server.address(), small};
+    std::uint64_t id = 0;
+    for (std::uint64_t i = 0; i < 30; ++i) {
+        ASSERT_EQ(breakable.client.submit(content(1, i, 400), id), Status::ok);
+    }
+    const Deadline deadline = patience();
+    while (executed != 30 && !deadline.expired()) std::this_thread::yield();
+    running.stop();
+    breakable.cut();
+    while (running.server.stats().away == 0 && !deadline.expired()) {
+        (void)running.server.serve(echo, Deadline::after(1ms));
+    }
+    std::thread again{[&] {
+        running.server.adopt();
+        (void)running.server.serve(echo, Deadline::never());
+    }};
+    std::map<Outcome, int> outcomes;
+    while (breakable.client.outstanding() != 0) {
+        ASSERT_EQ(breakable.client.wait([&](const Answer& answer) { ++outcomes[answer.outcome]; },
+                                        patience()),
+                  Status::ok);
+    }
+    running.server.stop();
+    again.join();
+    running.server.adopt();
+    EXPECT_EQ(executed, 30);
+    EXPECT_GE(outcomes[Outcome::expired], 10);
+    EXPECT_EQ(outcomes[Outcome::ok] + outcomes[Outcome::expired], 30);
+}
+
+TEST_P(ServersApart, ForgetASessionWhosePatienceIsOver) {
+    ServerOptions chosen = options();
+    chosen.session_patience = 1ms;
+    Running running{chosen};
+    Breakable breakable{running.server.address(), resuming()};
+    Bytes answer;
+    ASSERT_EQ(breakable.client.call({}, answer, patience()), Outcome::ok);
+    breakable.cut();
+    std::this_thread::sleep_for(1200ms);
+    // Found broken, it begins anew.
+    ASSERT_EQ(breakable.client.call(content(1, 1, 10), answer, patience()), Outcome::session_lost);
+    ASSERT_EQ(breakable.client.call(content(1, 2, 10), answer, patience()), Outcome::ok);
+    EXPECT_EQ(answer, content(1, 2, 10));
+    EXPECT_EQ(breakable.client.stats().resumed, 0U);
+}
+
+/// A peer that speaks the channel's protocol, and above it whatever it likes.
+struct Hostile {
+    explicit Hostile(const Server& server) {
+        ChannelOptions options;
+        options.endpoint = connect::Endpoint::shared();
+        core = set_up(
+            connect::connect(server.address(), link_options(options, server_service), patience()),
+            options, patience());
+    }
+    void send(std::span<const std::byte> message) {
+        if (core->reserve(message.size()) == Status::ok) (void)core->send(message, frame_whole);
+    }
+    void send(const SessionHeader& header, std::span<const std::byte> payload = {}) {
+        if (core->reserve(16 + payload.size()) == Status::ok) {
+            (void)core->send(pack(header), payload);
+        }
+    }
+    Welcome join() {
+        send({.kind = SessionKind::hello}, pack(Hello{.window = 8, .max_answer = 100}));
+        std::optional<Welcome> welcome;
+        Piece piece;
+        const Deadline deadline = patience();
+        while (core->look(piece) != Status::ok && !deadline.expired()) {
+        }
+        welcome = parse_welcome(piece.payload.subspan(16));
+        core->release(piece.payload.size(), piece.last);
+        EXPECT_TRUE(welcome.has_value());
+        return welcome.value_or(Welcome{});
+    }
+    [[nodiscard]] bool is_dismissed() {
+        const Deadline deadline = patience();
+        while (!deadline.expired()) {
+            if (core->link.peer_now() != connect::PeerState::alive) return true;
+        }
+        return false;
+    }
+    std::unique_ptr<Channel::Core> core;
+};
+
+TEST_P(ServersApart, DismissWhoeverSpeaksNonsenseAndServeTheOthers) {
+    Running running{options()};
+    Client other = running.connect();
+    const auto still_serves = [&] {
+        Bytes answer;
+        ASSERT_EQ(other.call(content(1, 1, 100), answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, content(1, 1, 100));
+    };
+    using Deed = std::function<void(Hostile&)>;
+    const Deed before_hello[] = {
+        [](Hostile& it) { it.send(Bytes{}); },
+        [](Hostile& it) { it.send(Bytes(15, std::byte{0xff})); },
+        [](Hostile& it) { it.send(Bytes(16, std::byte{0})); },
+        [](Hostile& it) { it.send(Bytes(500, std::byte{0xff})); },
+        [](Hostile& it) { it.send(SessionHeader{.id = 1}); },
+        [](Hostile& it) { it.send({.kind = SessionKind::hello}); },
+        [](Hostile& it) { it.send({.kind = SessionKind::hello}, pack(Hello{.window = 0})); },
+        [](Hostile& it) { it.send({.kind = SessionKind::hello}, pack(Hello{.window = 9999})); },
+        [](Hostile& it) {
+            it.send({.kind = SessionKind::hello}, pack(Hello{.window = 1, .next_id = 0}));
+        },
+    };
+    const Deed behind_hello[] = {
+        [](Hostile& it) { it.send(Bytes{}); },
+        [](Hostile& it) { it.send(SessionHeader{.id = 0}); },
+        [](Hostile& it) { it.send(SessionHeader{.id = 2}); },
+        [](Hostile& it) { it.send(SessionHeader{.id = largest_request_id}); },
+        [](Hostile& it) { it.send(SessionHeader{.id = 1, .behind = 1}); },
+        [](Hostile& it) { it.send(SessionHeader{.id = 1, .behind = 8}); },
+        [](Hostile& it) { it.send({.id = 1, .kind = SessionKind::answer}); },
+        [](Hostile& it) { it.send({.id = 1, .kind = SessionKind::welcome}); },
+        [](Hostile& it) { it.send({.kind = SessionKind::hello}, pack(Hello{.window = 1})); },
+        [](Hostile& it) {  // the same number twice
+            it.send(SessionHeader{.id = 1});
+            it.send(SessionHeader{.id = 1});
+        },
+        [](Hostile& it) { it.send(Bytes(16, std::byte{0xff})); },
+    };
+    for (const Deed& deed : before_hello) {
+        Hostile hostile{running.server};
+        deed(hostile);
+        EXPECT_TRUE(hostile.is_dismissed()) << &deed - before_hello;
+        still_serves();
+    }
+    for (const Deed& deed : behind_hello) {
+        Hostile hostile{running.server};
+        (void)hostile.join();
+        deed(hostile);
+        EXPECT_TRUE(hostile.is_dismissed()) << &deed - behind_hello;
+        still_serves();
+    }
+    // A cancellation of nothing is none.
+    Hostile harmless{running.server};
+    (void)harmless.join();
+    harmless.send({.id = 77, .kind = SessionKind::cancel});
+    harmless.send({.id = 0, .kind = SessionKind::cancel});
+    still_serves();
+    running.stop();
+    EXPECT_EQ(running.server.stats().misbehaved, std::size(before_hello) + std::size(behind_hello));
+}
+
+TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
+    if (GetParam() != Polling::dense) GTEST_SKIP() << "there are no bytes to set";
+    Running running{options()};
+    std::vector<Client> others;
+    for (int i = 0; i < 3; ++i) others.push_back(running.connect());
+    Hostile hostile{running.server};
+    const Welcome welcome = hostile.join();
+    std::fill_n(hostile.core->memory.data(), 64, std::byte{0xff});
+    const ibv_sge ones = hostile.core->memory.slice(0, 64);
+    const verbs::RemoteAddress first{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
+    for (std::uint64_t number = 0; number < 300; ++number) {
+        // All bytes of the clients, and many of nobody.
+        (void)hostile.core->window.post(verbs::Write{.from = {&ones, 1}, .to = first});
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            Bytes answer;
+            ASSERT_EQ(others[i].call(content(i, number, 80), answer, patience()), Outcome::ok);
+            ASSERT_EQ(answer, content(i, number, 80));
+        }
+    }
+    running.stop();
+    EXPECT_GT(running.server.stats().vain_looks, 0U);
+    EXPECT_EQ(running.server.stats().misbehaved, 0U);
+}
+
+TEST_P(ServersApart, ReadNothingFromScribblesInARing) {
+    Running running{options()};
+    Client other = running.connect();
+    std::mt19937_64 random{23};
+    for (int round = 0; round < 10; ++round) {
+        Hostile hostile{running.server};
+        if (round % 2 == 0) (void)hostile.join();
+        for (int i = 0; i < 50; ++i) {
+            // By a WRITE, wherever this channel may write.
+            std::byte* const from = hostile.core->memory.data();
+            for (int k = 0; k < 64; ++k) from[k] = static_cast<std::byte>(random());
+            const ibv_sge noise = hostile.core->memory.slice(0, 64);
+            const std::uint64_t at = random() % ((std::size_t{16} << 10) / 64) * 64;
+            (void)hostile.core->window.post(
+                verbs::Write{.from = {&noise, 1}, .to = hostile.core->peer_ring + at});
+            Bytes answer;
+            ASSERT_EQ(other.call(content(1, 1, 80), answer, patience()), Outcome::ok);
+            ASSERT_EQ(answer, content(1, 1, 80));
+        }
+    }
+}
+
+TEST_P(ServersApart, ServeHundredsOfWhomFewAreActive) {
+    rlimit files{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    constexpr std::size_t count = 300;
+    if (files.rlim_cur < 30 * count) GTEST_SKIP() << "too few descriptors are allowed here";
+    ServerOptions chosen = options();
+    chosen.ring_bytes = 4096;
+    Running running{chosen};
+    ClientOptions small;
+    small.ring_bytes = 4096;
+    std::vector<Client> clients;
+    for (std::size_t i = 0; i < count; ++i) clients.push_back(running.connect(small));
+    Bytes answer;
+    std::mt19937_64 random{3};
+    for (std::uint64_t number = 0; number < 1000; ++number) {
+        const std::uint64_t whose = random() % count;
+        ASSERT_EQ(clients[whose].call(content(whose, number, 64), answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, content(whose, number, 64));
+        // The server sleeps meanwhile, now and then.
+        if (number % 100 == 0) std::this_thread::sleep_for(2ms);
+    }
+    running.stop();
+    EXPECT_GT(running.server.stats().sleeps, 0U);
+    EXPECT_EQ(running.server.stats().clients, count);
+}
+
+}  // namespace
+}  // namespace millrace::message
