@@ -48,6 +48,7 @@ struct Client::State {
         channel_options.wait = options.wait;
         channel_options.endpoint = options.endpoint;
         channel_options.carrier = options.carrier;
+        channel_options.admission = options.admission;
     }
 
     [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }

@@ -140,9 +140,13 @@ Reply Request::defer() {
     is_answered_ = true;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
-    peer.deferred[header_.id & peer.mask] = header_.id;
-    ++peer.pending;
-    ++server.counts.pending;
+    std::uint64_t& place = peer.deferred[header_.id & peer.mask];
+    // A client that lies about what it has no answer to loses that one's.
+    if (place == 0) {
+        ++peer.pending;
+        ++server.counts.pending;
+    }
+    place = header_.id;
     ++server.counts.deferred;
     return Reply{server.replies, client_, header_.id};
 }

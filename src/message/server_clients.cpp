@@ -59,6 +59,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
     chosen.wait = options.wait;
     chosen.endpoint = options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
     chosen.carrier = options.carrier;
+    chosen.admission = options.admission;
     return chosen;
 }
 

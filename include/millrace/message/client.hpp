@@ -29,6 +29,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -53,6 +54,8 @@ struct ClientOptions {
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
+    /// The secret, if the server asks for one.
+    connect::Admission admission{};
 };
 
 /// What may be said of a request.

@@ -34,6 +34,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -70,6 +71,8 @@ struct ServerOptions {
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
+    /// Who is let in: a secret that both ends must know, a budget.
+    connect::Admission admission{};
 };
 
 /// Counted since the server was made. Readable from outside as a statistics page, too.
