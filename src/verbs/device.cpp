@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <set>
 #include <utility>
@@ -38,11 +37,13 @@ struct ShownDevices {
     std::vector<ibv_device**> kept;
 };
 
-/// Never destroyed. A child that was forked off while another thread looked begins anew.
+/// Never destroyed. Its mutex is held over fork, and so no thread is within libibverbs' listing
+/// then: that has a lock of its own, which would stay taken in the child.
 ShownDevices& shown_devices() {
     static ShownDevices& all = *[] {
-        static auto* const made = new ShownDevices;
-        pthread_atfork(nullptr, nullptr, [] { new (made) ShownDevices; });
+        auto* const made = new ShownDevices;
+        pthread_atfork([] { shown_devices().mutex.lock(); }, [] { shown_devices().mutex.unlock(); },
+                       [] { shown_devices().mutex.unlock(); });
         return made;
     }();
     return all;
