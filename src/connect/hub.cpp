@@ -79,8 +79,11 @@ struct Hub::State {
     std::atomic<bool> nested{false};  ///< another loop waits for the descriptor
     Stats stats;
 
+    [[nodiscard]] bool is_current() const noexcept {
+        return owner.load(std::memory_order_relaxed) == std::this_thread::get_id();
+    }
     void require_owner(const char* attempted) const {
-        if (owner.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;
+        if (is_current()) return;
         throw base::Error{base::ErrorCode::invalid_argument, attempted, "a hub",
                           "it belongs to another thread",
                           "post() the call to it, or let this thread adopt() it"};
@@ -222,6 +225,7 @@ Hub::Hub(const Options& options) : state_{std::make_unique<State>()} {
 }
 Hub::Hub() : Hub{Options{}} {}
 Hub::~Hub() {
+    adopt();
     // What goes with a call may take others back: it finds a hub that is whole, and empty.
     while (!state_->members.empty() || !state_->posted.empty()) {
         const auto members = std::exchange(state_->members, {});
@@ -259,7 +263,8 @@ Hub::Id Hub::every(std::chrono::nanoseconds period, Call call) {
     return state_->insert({.call = std::move(call), .due = later(period), .period = period});
 }
 
-bool Hub::remove(Id id) noexcept {
+bool Hub::remove(Id id) {
+    state_->require_owner("remove a descriptor or timer from a hub");
     const auto number = static_cast<std::uint64_t>(id);
     const auto found = state_->members.find(number);
     if (found == state_->members.end()) return false;
@@ -289,7 +294,10 @@ Hub::Id Hub::move_to(Hub& other, Id id) {
     return moved;
 }
 
-std::size_t Hub::size() const noexcept { return state_->members.size(); }
+std::size_t Hub::size() const {
+    state_->require_owner("ask a hub for its size");
+    return state_->members.size();
+}
 
 std::size_t Hub::turn(std::size_t budget) {
     State& hub = *state_;
@@ -384,6 +392,8 @@ void Hub::stop() noexcept {
 void Hub::adopt() noexcept {
     state_->owner.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
+
+bool Hub::is_current() const noexcept { return state_->is_current(); }
 
 int Hub::descriptor() {
     state_->require_owner("put a hub into another loop");

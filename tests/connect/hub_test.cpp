@@ -185,6 +185,8 @@ TEST(Hub, NamesTheMistakeOfAWrongThread) {
         for (const base::Error& error :
              {test::error_of([&] { hub.add(lamp.descriptor(), [] {}); }),
               test::error_of([&] { (void)hub.turn(); }),
+              test::error_of([&] { (void)hub.remove(Hub::Id{2}); }),
+              test::error_of([&] { (void)hub.size(); }),
               test::error_of([&] { (void)hub.rest(base::Deadline::now()); })}) {
             EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
             EXPECT_THAT(error.what(), testing::HasSubstr("it belongs to another thread"));

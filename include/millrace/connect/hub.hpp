@@ -17,13 +17,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <utility>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 
@@ -32,42 +32,39 @@ namespace millrace::connect {
 /// Belongs to the thread that made it, or to the one that adopt() was called in since: that thread
 /// alone may call what is not said to be for any. Another one that does gets an Error
 /// (invalid_argument) that says so. Not movable: calls refer to it.
-class Hub {
+class Hub : public base::Executor {
   public:
     struct Options {
         /// How long it goes on looking before it sleeps.
         base::WaitPolicy wait{};
     };
-    using Call = std::function<void()>;
-    /// What add() and the timers give, to take it back. Never used twice.
-    enum class Id : std::uint64_t {};
-
     /// Throws Error (resource_exhausted): no more descriptors.
     explicit Hub(const Options& options);
     Hub();
     Hub(const Hub&) = delete;
     Hub& operator=(const Hub&) = delete;
-    ~Hub();
+    /// Destroys the calls, and with them the tasks that were spawned in it.
+    ~Hub() override;
 
     /// Calls `call` whenever `descriptor` is readable: again and again, until it is not. It must
     /// stay open until it is removed. `call` may add and remove whatever it likes, itself included;
     /// what it throws comes out of turn() or run(), and the hub goes on behind it. Throws Error
     /// (invalid_argument: it is no descriptor that can be waited for, or in this hub already).
-    Id add(int descriptor, Call call);
+    Id add(int descriptor, Call call) override;
     /// Calls `call` once, at that time or soon after.
-    Id at(base::Clock::time_point time, Call call);
+    Id at(base::Clock::time_point time, Call call) override;
     Id after(std::chrono::nanoseconds delay, Call call);
     /// Calls `call` each `period`, the first time after one. Times that were missed are left out.
     Id every(std::chrono::nanoseconds period, Call call);
     /// It is not called any more, and what it holds is destroyed: at once, or behind the call that
-    /// is under way. False: there is no such thing (any more). As it may not throw, it does not
-    /// look which thread calls it.
-    bool remove(Id id) noexcept;
+    /// is under way. False: there is no such thing (any more). A destructor that calls it in
+    /// another thread ends the program, by an Error that says so.
+    bool remove(Id id) override;
     /// Gives a descriptor or timer and its call to another hub of this thread (which another thread
     /// may adopt() then). Throws Error as add, then it stays here; not_found.
     Id move_to(Hub& other, Id id);
     /// Descriptors and timers.
-    [[nodiscard]] std::size_t size() const noexcept;
+    [[nodiscard]] std::size_t size() const;
 
     /// Makes at most `budget` calls of those that are due. Never sleeps. How many it made.
     std::size_t turn(std::size_t budget = 64);
@@ -79,13 +76,15 @@ class Hub {
 
     /// Calls `call` in the hub's thread, soon. Any thread; wakes it at once. Calls of one thread
     /// are made in their order.
-    void post(Call call);
+    void post(Call call) override;
     /// Ends rest() and run() at once, now or when they are called next, once. Any thread, and
     /// signal handlers.
     void stop() noexcept;
 
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
+    /// It belongs to the calling thread. Any thread.
+    [[nodiscard]] bool is_current() const noexcept override;
     /// Readable when something is due: for a hub within another loop, which calls turn() then.
     [[nodiscard]] int descriptor();
 
