@@ -54,9 +54,11 @@ run(sh -c "\"$1\" \"$3\" 2 & \"$2\" \"$3\" one two & \"$2\" \"$3\" three four &&
   ${WORK}/examples/log_server ${WORK}/examples/log_client unix:${WORK}/log)
 expect("one\ntwo\n")
 expect("three\nfour\n")
-run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
-  ${WORK}/examples/epoll_loop ${WORK}/examples/pipeline unix:${WORK}/numbers)
-expect("in the end 500500\n$")
+foreach(loop epoll_loop coroutine_loop)
+  run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
+    ${WORK}/examples/${loop} ${WORK}/examples/pipeline unix:${WORK}/numbers)
+  expect("in the end 500500\n$")
+endforeach()
 run(sh -c "\"$1\" - \"$3\" & \"$1\" \"$2\" \"$3\" & \"$1\" \"$2\" - && wait" sh
   ${WORK}/examples/pipeline unix:${WORK}/a unix:${WORK}/b)
 expect("^333833500\n$")

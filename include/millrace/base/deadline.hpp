@@ -62,6 +62,8 @@ class Deadline {
         if (point_ == Clock::time_point::min()) return true;
         return Clock::now() >= point_;
     }
+    /// What may end it early; null: nothing but the time.
+    [[nodiscard]] const Cancellation* cancellation() const noexcept { return cancellation_; }
     [[nodiscard]] bool cancelled() const noexcept {
         return cancellation_ != nullptr && cancellation_->requested();
     }

@@ -1,0 +1,48 @@
+// The job of epoll_loop.cpp by coroutines, one for each thing that is waited for:
+//     coroutine_loop unix:/tmp/a 7001 &  pipeline unix:/tmp/a -
+// The sum of the queue's numbers is printed every 100 ms, and told to whoever connects to the port.
+#include <millrace/connect/hub.hpp>
+#include <millrace/flow/consumer.hpp>
+#include <millrace/flow/coroutine.hpp>
+
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+using namespace millrace;
+
+static base::Task<> add_up(flow::Consumer<long>& queue, long& sum, connect::Hub& hub) {
+    const auto never = base::Deadline::never();
+    for (long number; co_await dequeue(queue, number, never) == base::Status::ok;) sum += number;
+    hub.stop();
+}
+static base::Task<> print(const long& sum) {
+    for (;; std::printf("%ld\n", sum)) co_await base::sleep_for(std::chrono::milliseconds{100});
+}
+static base::Task<> tell(int tcp, const long& sum) {
+    while (co_await base::readable(tcp, base::Deadline::never()) == base::Status::ok) {
+        const int client = accept(tcp, nullptr, nullptr);
+        dprintf(client, "%ld\n", sum);
+        close(client);
+    }
+}
+
+int main(int, char** argv) try {
+    auto queue = flow::Consumer<long>::listen(argv[1], {}, base::Deadline::never());
+    const int tcp = socket(AF_INET, SOCK_STREAM, 0);
+    const sockaddr_in any{AF_INET, htons(static_cast<in_port_t>(std::atoi(argv[2]))), {}, {}};
+    if (bind(tcp, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return 1;
+    listen(tcp, 8);
+    long sum = 0;
+    connect::Hub hub;
+    base::spawn(hub, add_up(queue, sum, hub));
+    base::spawn(hub, print(sum));
+    base::spawn(hub, tell(tcp, sum));
+    if (hub.run() != base::Status::closed) return 1;
+    std::printf("in the end %ld\n", sum);
+} catch (const base::Error& error) {
+    std::fprintf(stderr, "coroutine_loop: %s\n", error.what());
+    return 1;
+}
