@@ -114,6 +114,32 @@ TEST_F(Cat, SpeaksTcpToo) {
     expect_copied("in", "out");
 }
 
+TEST_F(Cat, CopiesForWhoHasTheSecretAndForNobodyElse) {
+    write_file("in", 300'000);
+    const auto write_secret = [&](const std::string& name, const std::string& secret) {
+        std::ofstream{path(name)} << secret << '\n';
+        fs::permissions(path(name), fs::perms::owner_read | fs::perms::owner_write);
+        return "--secret-file " + in_quotes(path(name));
+    };
+    const std::string right = write_secret("right", "a secret of this test");
+    const std::string wrong = write_secret("wrong", "a secret of another test");
+    ChildProcess receiver = listen("> " + in_quotes(path("out")), right);
+    for (const std::string& options : {wrong, std::string{}}) {
+        ChildProcess sender = send("< " + in_quotes(path("in")), options);
+        EXPECT_TRUE(sender.wait().exited_with(1));
+        EXPECT_NE(text("sender.err").find("the peer refused: "), std::string::npos) << errors();
+        EXPECT_NE(text("sender.err").find("secret"), std::string::npos) << errors();
+    }
+    fs::permissions(path("wrong"), fs::perms{0644});
+    ChildProcess careless = send("< " + in_quotes(path("in")), wrong);
+    EXPECT_TRUE(careless.wait().exited_with(1));
+    EXPECT_NE(text("sender.err").find("chmod 600"), std::string::npos) << errors();
+    ChildProcess sender = send("< " + in_quotes(path("in")), right);
+    EXPECT_TRUE(sender.wait().success()) << errors();
+    EXPECT_TRUE(receiver.wait().success()) << errors();
+    expect_copied("in", "out");
+}
+
 TEST_F(Cat, PassesOnWhatAPipeGivesAsItComes) {
     ChildProcess receiver = listen("");
     ChildProcess sender = send("");

@@ -17,6 +17,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
 #include "millrace/message/channel.hpp"
 
 namespace millrace::tools {
@@ -62,6 +63,9 @@ Transferred copy(const CatOptions& options) {
     message::ChannelOptions channel_options;
     channel_options.ring_bytes = cat_ring_bytes;
     channel_options.endpoint = connect::Endpoint::open(options.device);
+    if (!options.secret_file.empty()) {
+        channel_options.admission.secret = connect::read_secret_file(options.secret_file);
+    }
     if (options.listen) {
         auto listener = message::Listener::listen(address, channel_options);
         if (options.progress) {
@@ -122,6 +126,9 @@ void add_cat(CLI::App& program, Action& chosen) {
             "Seconds to wait for the other side (default: a sender waits 10 for its listener, a "
             "listener as long as it takes)")
         ->check(CLI::Range(1u, 31'536'000u));
+    command->add_option("--secret-file", options->secret_file,
+                        "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
+                        "nobody but its owner may read");
     command->add_option("--device", options->device, "Name of the device (see millrace devices)");
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;

@@ -17,7 +17,8 @@ struct CatOptions {
     /// How long to wait for the other side; else 10 s for a listening one, and for a sender as
     /// long as it takes.
     std::optional<std::chrono::seconds> timeout;
-    std::string device;  ///< empty: the default
+    std::string device;       ///< empty: the default
+    std::string secret_file;  ///< empty: no secret
 };
 
 /// Copies until the end of the stream. Returns the exit status: 0 only if everything was written
