@@ -54,6 +54,12 @@ void check(const SocketOptions& options) {
             fmt::format("{} sends and {} receives at a time", options.sends, options.receives),
             fmt::format("either number is 1 to {}", most), "choose values in that range"};
     }
+    if (options.admission.own_domains) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
+                          "protection domains of its clients' own",
+                          "a stream::Buffer belongs to the endpoint's domain, and could not be lent",
+                          "leave own_domains out, and ask for a secret"};
+    }
     check(terms_of(options));
 }
 
@@ -71,7 +77,8 @@ connect::LinkOptions link_options(const SocketOptions& options) {
             .max_send_requests = 256,
             .max_receive_requests = 16,
             .max_send_slices = most_pieces,
-            .max_inline = 128};
+            .max_inline = 128,
+            .admission = options.admission};
 }
 
 template <class Number>
@@ -145,7 +152,7 @@ Socket set_up(connect::Link link, const SocketOptions& options, const base::Dead
 
 Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
     : options{chosen},
-      memory{connected.protection_domain().allocate(
+      memory{connected.allocate(
           ring_bytes_of(chosen) + message_slots * sizeof(Slot) + sizeof(ControlPage),
           verbs::Access::remote_write | verbs::Access::remote_read)},
       sends(std::size_t{2} * chosen.sends),

@@ -99,6 +99,28 @@ TEST_F(Cat, CopiesMoreThanFitsInAnyRingWithTheSameChecksumOnBothSides) {
     EXPECT_EQ(text("receiver.err"), text("sender.err")) << "asked for by one, printed by both";
 }
 
+TEST_F(Cat, CopiesInEveryMode) {
+    write_file("in", 3'000'000);
+    for (const std::string mode : {"dynamic", "direct", "indirect"}) {
+        ChildProcess receiver = listen("> " + in_quotes(path("out")), "--mode " + mode);
+        ChildProcess sender = send("< " + in_quotes(path("in")));
+        EXPECT_TRUE(sender.wait().success()) << mode << "\n" << errors();
+        EXPECT_TRUE(receiver.wait().success()) << mode << "\n" << errors();
+        expect_copied("in", "out");
+    }
+}
+
+TEST_F(Cat, ModesThatExcludeEachOtherAreAnError) {
+    ChildProcess receiver = listen("> " + in_quotes(path("out")), "--mode direct --timeout 1");
+    ChildProcess sender = send("< /dev/null", "--mode indirect");
+    EXPECT_TRUE(sender.wait().exited_with(1)) << errors();
+    EXPECT_TRUE(receiver.wait().exited_with(1)) << errors();
+    EXPECT_NE(text("sender.err").find("choose the same mode on both sides"), std::string::npos)
+        << errors();
+    ChildProcess misspelt = run(in_quotes(address_) + " --mode both", "< /dev/null", "late.err");
+    EXPECT_TRUE(misspelt.wait().exited_with(2)) << text("late.err");
+}
+
 TEST_F(Cat, SpeaksTcpToo) {
     write_file("in", 300'000);
     // Port 0 lets the listener choose; --progress says which.

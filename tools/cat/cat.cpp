@@ -18,19 +18,21 @@
 #include "millrace/base/signals.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
-#include "millrace/message/channel.hpp"
+#include "millrace/stream/socket.hpp"
 
 namespace millrace::tools {
 
 namespace {
 
 constexpr std::chrono::seconds connect_patience{10};
+constexpr stream::Mode modes[] = {stream::Mode::dynamic, stream::Mode::direct,
+                                  stream::Mode::indirect};
 
 /// While one sender's stream is received: tells every other who connects that it comes too late,
 /// at once, on a thread that sleeps until then. The receiving thread may be held up by its output.
 class Refuser {
   public:
-    explicit Refuser(message::Listener listener) : listener_{std::move(listener)} {
+    explicit Refuser(stream::Listener listener) : listener_{std::move(listener)} {
         const base::SignalsBlocked blocked;  // they are the receiving thread's
         thread_ = std::jthread{[this] { run(); }};
     }
@@ -43,7 +45,7 @@ class Refuser {
         const auto until_over = base::Deadline::never().cancelled_by(over_);
         while (!over_.requested()) {
             try {
-                message::Channel late = listener_.accept(until_over);
+                stream::Socket late = listener_.accept(until_over);
                 say_and_close(late, {.kind = NoteKind::busy}, false);
             } catch (const std::exception&) {
                 // Of the late one, and it hears of it; or there is nothing to accept with, and it
@@ -53,35 +55,37 @@ class Refuser {
         }
     }
 
-    message::Listener listener_;
+    stream::Listener listener_;
     base::Cancellation over_;
     std::jthread thread_;
 };
 
 Transferred copy(const CatOptions& options) {
     const connect::Address address = connect::Address::parse(options.address);
-    message::ChannelOptions channel_options;
-    channel_options.ring_bytes = cat_ring_bytes;
-    channel_options.endpoint = connect::Endpoint::open(options.device);
+    stream::SocketOptions socket_options;
+    socket_options.mode = options.mode;
+    socket_options.ring_bytes = cat_ring_bytes;
+    socket_options.endpoint = connect::Endpoint::open(options.device);
     if (!options.secret_file.empty()) {
-        channel_options.admission.secret = connect::read_secret_file(options.secret_file);
+        socket_options.admission.secret = connect::read_secret_file(options.secret_file);
     }
     if (options.listen) {
-        auto listener = message::Listener::listen(address, channel_options);
+        auto listener = stream::Listener::listen(address, socket_options);
         if (options.progress) {
             fmt::print(stderr, "listening on {}\n", listener.address().to_string());
         }
         const base::Deadline deadline =
             options.timeout ? base::Deadline::after(*options.timeout) : base::Deadline::never();
-        message::Channel channel = listener.accept(deadline.cancelled_by(interruption()));
+        Peer sender{listener.accept(deadline.cancelled_by(interruption())),
+                    socket_options.endpoint};
         const Refuser refuser{std::move(listener)};
-        return receive_stream(channel, STDOUT_FILENO, options.checksum, options.progress);
+        return receive_stream(sender, STDOUT_FILENO, options.checksum, options.progress);
     }
-    message::Channel channel =
-        message::connect(address, channel_options,
-                         base::Deadline::after(options.timeout.value_or(connect_patience))
-                             .cancelled_by(interruption()));
-    return send_stream(channel, STDIN_FILENO, options.checksum, options.progress);
+    Peer receiver{stream::connect(address, socket_options,
+                                  base::Deadline::after(options.timeout.value_or(connect_patience))
+                                      .cancelled_by(interruption())),
+                  socket_options.endpoint};
+    return send_stream(receiver, STDIN_FILENO, options.checksum, options.progress);
 }
 
 /// The parser calls one word or two "address(1x)".
@@ -129,6 +133,18 @@ void add_cat(CLI::App& program, Action& chosen) {
     command->add_option("--secret-file", options->secret_file,
                         "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
                         "nobody but its owner may read");
+    command
+        ->add_option_function<std::string>(
+            "--mode",
+            [options](const std::string& name) {
+                for (const stream::Mode mode : modes) {
+                    if (name == stream::name_of(mode)) options->mode = mode;
+                }
+            },
+            "How bytes travel: straight into the receiver's memory (direct), through a ring "
+            "(indirect), or the one or the other as it comes (dynamic, the default)")
+        ->check(CLI::IsMember({"dynamic", "direct", "indirect"}))
+        ->type_name("MODE");
     command->add_option("--device", options->device, "Name of the device (see millrace devices)");
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "command.hpp"
+#include "millrace/stream/mode.hpp"
 
 namespace millrace::tools {
 
@@ -19,6 +20,7 @@ struct CatOptions {
     std::optional<std::chrono::seconds> timeout;
     std::string device;       ///< empty: the default
     std::string secret_file;  ///< empty: no secret
+    stream::Mode mode = stream::Mode::dynamic;
 };
 
 /// Copies until the end of the stream. Returns the exit status: 0 only if everything was written

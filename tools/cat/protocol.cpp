@@ -10,36 +10,40 @@ namespace millrace::tools {
 
 using base::ErrorCode;
 
-bool exchange_hellos(message::Channel& channel, bool show_checksum) {
+bool exchange_hellos(Peer& peer, bool show_checksum) {
     const auto deadline = base::Deadline::after(note_patience).cancelled_by(interruption());
     Note mine{.flags = Note::has_checksum};
     if (show_checksum) mine.flags |= Note::shows_checksum;
-    base::Status status = channel.send(mine.bytes(), deadline);
+    stream::Socket& socket = peer.socket;
+    base::Status status = peer.expect_note();
+    if (status == base::Status::ok) status = socket.write_all(mine.bytes(), deadline);
     std::optional<Note> theirs;
     if (status == base::Status::ok) {
-        status = channel.receive(
-            [&](std::span<const std::byte> bytes) { theirs = Note::parse(bytes); }, deadline);
+        stream::Completion done;
+        status = socket.wait(done, deadline);
+        if (status == base::Status::ok) status = done.status;
+        if (status == base::Status::ok) theirs = Note::parse(peer.heard);
     }
-    if (status != base::Status::ok) throw_ended(channel, status, "greet the other end");
+    if (status != base::Status::ok) throw_ended(socket, status, "greet the other end");
     if (theirs && theirs->kind == NoteKind::interrupted) {
-        throw_failed(*theirs, channel.link().peer_name(), "greet the other end");
+        throw_failed(*theirs, socket.peer_name(), "greet the other end");
     }
     if (theirs && theirs->kind == NoteKind::busy) {
-        throw base::Error{ErrorCode::refused, "greet the other end", channel.link().peer_name(),
+        throw base::Error{ErrorCode::refused, "greet the other end", socket.peer_name(),
                           "it already receives from another sender, and takes only one",
                           "start a `millrace cat listen` on another address, or wait until that "
                           "sender has finished and the receiver is started again"};
     }
     if (!theirs || theirs->kind != NoteKind::hello || (theirs->flags & Note::has_checksum) == 0) {
-        throw base::Error{ErrorCode::protocol, "greet the other end", channel.link().peer_name(),
+        throw base::Error{ErrorCode::protocol, "greet the other end", socket.peer_name(),
                           "it does not speak as `millrace cat` does",
                           "use the same version of millrace on both sides"};
     }
     return ((mine.flags | theirs->flags) & Note::shows_checksum) != 0;
 }
 
-void throw_ended(message::Channel& channel, base::Status status, const std::string& attempted) {
-    const std::string& peer = channel.link().peer_name();
+void throw_ended(stream::Socket& socket, base::Status status, const std::string& attempted) {
+    const std::string& peer = socket.peer_name();
     switch (status) {
         case base::Status::cancelled:
             throw base::Error{ErrorCode::cancelled, attempted, peer, "interrupted by a signal", {}};
@@ -51,10 +55,9 @@ void throw_ended(message::Channel& channel, base::Status status, const std::stri
                               "it ended the conversation before the end of the stream",
                               "look at what its process reported"};
         default:
-            throw base::Error{
-                ErrorCode::peer_lost, attempted, peer,
-                channel.failure().empty() ? "the connection broke" : channel.failure(),
-                "look at what its process reported, and start both again"};
+            throw base::Error{ErrorCode::peer_lost, attempted, peer,
+                              socket.failure().empty() ? "the connection broke" : socket.failure(),
+                              "look at what its process reported, and start both again"};
     }
 }
 
@@ -71,14 +74,15 @@ void throw_failed(const Note& note, const std::string& peer, const std::string& 
         "look at what its process reported"};
 }
 
-void say_and_close(message::Channel& channel, const Note& note, bool behind_data) noexcept {
+void say_and_close(stream::Socket& socket, const Note& note, bool behind_data) noexcept {
     try {
         const auto deadline = base::Deadline::after(std::chrono::milliseconds{500});
+        const Block none;
         if (!behind_data ||
-            channel.send(std::span<const std::byte>{}, deadline) == base::Status::ok) {
-            (void)channel.send(note.bytes(), deadline);
+            socket.write_all(std::as_bytes(std::span{&none, 1}), deadline) == base::Status::ok) {
+            (void)socket.write_all(note.bytes(), deadline);
         }
-        (void)channel.close(deadline);
+        (void)socket.close(deadline);
     } catch (...) {
         // The peer then sees that the process ended.
     }

@@ -1,9 +1,9 @@
-// The two sides of `millrace cat`, over a channel that is connected.
+// The two sides of `millrace cat`, over a byte stream that is connected.
 #pragma once
 
 #include <cstdint>
 
-#include "millrace/message/channel.hpp"
+#include "cat/protocol.hpp"
 
 namespace millrace::tools {
 
@@ -16,11 +16,10 @@ struct Transferred {
 
 /// Reads `input` to its end and sends it. Returns when the receiver has acknowledged everything;
 /// throws Error otherwise, having told the receiver why if that can be told.
-Transferred send_stream(message::Channel& channel, int input, bool show_checksum, bool progress);
+Transferred send_stream(Peer& peer, int input, bool show_checksum, bool progress);
 
 /// Receives the stream and writes it to `output`, which it closes, as only that tells the last
 /// errors. Returns when everything is written and the sender was told; throws as send_stream.
-Transferred receive_stream(message::Channel& channel, int output, bool show_checksum,
-                           bool progress);
+Transferred receive_stream(Peer& peer, int output, bool show_checksum, bool progress);
 
 }  // namespace millrace::tools

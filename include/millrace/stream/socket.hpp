@@ -31,6 +31,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/stream/buffer.hpp"
@@ -62,6 +63,8 @@ struct SocketOptions {
     /// What carries messages and bytes for the ring: stores, where the peer's memory is
     /// addressable, or requests. Bytes that go straight into a receive are always posted.
     ring::Carrier carrier = ring::Carrier::automatic;
+    /// Who is let in: a secret that both ends must know, a budget. Not own_domains.
+    connect::Admission admission{};
 };
 
 enum class SendFlags : std::uint8_t {
