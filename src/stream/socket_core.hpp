@@ -200,7 +200,9 @@ struct Socket::Core {
     void show() noexcept;
 
   private:
+    /// Room for a transfer and its message, and for what an end posts beside them.
     [[nodiscard]] bool may_post() noexcept {
+        if (in_flight.full()) return false;
         return window.free() >= 4 || (window.reap() == base::Status::ok && window.free() >= 4);
     }
     void put(const EncodedMessage& message, bool behind_write, ring::Signal signal) noexcept;
