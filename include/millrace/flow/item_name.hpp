@@ -19,6 +19,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::flow {
 
 namespace detail {
