@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -85,16 +84,14 @@ void pad(std::string& out, std::string_view text, std::size_t width, bool left) 
 
 }  // namespace
 
-std::size_t output_width() {
-    std::size_t width = unknown_width;
+std::optional<std::size_t> terminal_width() {
     winsize size{};
-    if (const auto wanted = width_from_environment()) {
-        width = *wanted;
-    } else if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0) {
-        width = size.ws_col;
-    }
-    return std::max(width, least_width);
+    if (const auto wanted = width_from_environment()) return std::max(*wanted, least_width);
+    if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return std::nullopt;
+    return std::max<std::size_t>(size.ws_col, least_width);
 }
+
+std::size_t output_width() { return terminal_width().value_or(unknown_width); }
 
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width) {
     indent = std::min(indent, width / 2);

@@ -3,14 +3,18 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace millrace::tools {
 
-/// Columns of the terminal: COLUMNS if it is set, else what standard output's terminal says, else
-/// 80. At least 20.
+/// Columns of the terminal, at least 20: COLUMNS if it is set, else what standard output's terminal
+/// says. None where neither says it.
+[[nodiscard]] std::optional<std::size_t> terminal_width();
+
+/// The same, and 80 where nothing says it.
 [[nodiscard]] std::size_t output_width();
 
 /// `text` (UTF-8, its line ends kept) with its longer lines broken between words so that they fit

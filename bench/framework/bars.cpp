@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "output.hpp"
 #include "report.hpp"
 
 namespace millrace::bench {
@@ -18,6 +19,13 @@ namespace {
 std::vector<Bar>& registry() {
     static std::vector<Bar> bars;
     return bars;
+}
+
+/// A line for a bar: one, as scripts read it, unless a terminal is narrower.
+void print_line(const std::string& line) {
+    constexpr std::size_t indent = 12;  // where the names of bars are
+    const auto width = tools::terminal_width();
+    fmt::print("{}\n", width ? tools::wrapped(line, indent, *width) : line);
 }
 
 }  // namespace
@@ -84,13 +92,14 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
         const auto* verdict = good ? "ok" : missing ? "not measured" : "short";
         const auto* relation = bar.sense == Sense::at_most ? "at most" : "at least";
         if (lines && failure.empty()) {
-            fmt::print("{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {} {}  {}\n",
-                       bar.group, bar.name, humane(measured.median), bar.unit, humane(measured.low),
-                       humane(measured.high), measured.rounds, measured.discarded, relation,
-                       humane(bar.limit), verdict);
+            print_line(fmt::format(
+                "{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {} {}  {}",
+                bar.group, bar.name, humane(measured.median), bar.unit, humane(measured.low),
+                humane(measured.high), measured.rounds, measured.discarded, relation,
+                humane(bar.limit), verdict));
         } else if (lines) {
-            fmt::print("{:<11} {:<64} cannot be measured: {}  {} {}  {}\n", bar.group, bar.name,
-                       failure, relation, humane(bar.limit), verdict);
+            print_line(fmt::format("{:<11} {:<64} cannot be measured: {}  {} {}  {}", bar.group,
+                                   bar.name, failure, relation, humane(bar.limit), verdict));
         }
         if (lines && options.figures) fmt::print("{}\n", figures);
         std::fflush(stdout);

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/bars.hpp"
+#include "framework/environment_scope.hpp"
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "framework/report.hpp"
@@ -269,6 +270,15 @@ TEST(RunBars, PrintsOneLineForEachBarWithItsVerdict) {
     EXPECT_THAT(text, HasSubstr("at most 2  ok\n"));
     EXPECT_THAT(text, HasSubstr("at least 4  short\n"));
     EXPECT_THAT(text, HasSubstr("1 of 2 bars hold\n"));
+}
+
+TEST(RunBars, BreaksALineThatIsWiderThanTheTerminal) {
+    const EnvironmentScope terminal{"COLUMNS", "80"};
+    testing::internal::CaptureStdout();
+    run_bars({}, {bar_measuring(1.5, 2, Sense::at_most)});
+    const auto text = testing::internal::GetCapturedStdout();
+    EXPECT_THAT(text, testing::StartsWith("test        a bar\n            1.5 x "));
+    EXPECT_THAT(text, HasSubstr("at most 2  ok\n"));
 }
 
 TEST(RunBars, MeasuresOnlyTheGroupThatIsAskedFor) {
