@@ -15,6 +15,7 @@
 #include "framework/study.hpp"
 #include "limits/run_limits.hpp"
 #include "link/run_link.hpp"
+#include "message/run_message.hpp"
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
 #include "usage.hpp"
@@ -129,6 +130,21 @@ void add_verbs(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_verbs(*options); }; });
 }
 
+void add_message(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "message",
+        "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server\n"
+        "and many clients by each polling, beside sockets, and scans of mailboxes, with its\n"
+        "findings");
+    auto options = std::make_shared<MessageOptions>();
+    add_json(*command, options->json);
+    command->add_option("--rounds", options->rounds, "Rounds of each comparison")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_flag("--quick", options->quick, "Fewer clients and requests");
+    command->callback([options, &chosen] { chosen = [options] { return run_message(*options); }; });
+}
+
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
@@ -139,6 +155,7 @@ int run(int argc, char** argv) {
     add_link(program, chosen);
     add_flow(program, chosen);
     add_verbs(program, chosen);
+    add_message(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {

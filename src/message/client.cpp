@@ -606,11 +606,16 @@ Status Client::close(const Deadline& deadline) {
     return status;
 }
 
-int Client::descriptor() {
+connect::Link& Client::link() {
     if (!state_->line.has_value()) {
-        throw base::Error{base::ErrorCode::closed, "make a descriptor of a message client",
+        throw base::Error{base::ErrorCode::closed, "look at the connection of a message client",
                           state_->server.to_string(), "it is not connected", "reconnect() first"};
     }
+    return state_->core().link;
+}
+
+int Client::descriptor() {
+    (void)link();
     Channel::Core& core = state_->core();
     if (core.readiness == nullptr) {
         core.readiness =

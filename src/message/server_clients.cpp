@@ -26,7 +26,7 @@ constexpr std::chrono::seconds hello_patience{5};
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::uint32_t most_clients = 65'536;
 /// From so many clients on a server that was given no polling looks at bytes.
-constexpr std::uint32_t dense_from_store = 256;
+constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
 
 const std::greater<std::uint32_t> lowest_first{};

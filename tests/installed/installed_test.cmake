@@ -57,6 +57,10 @@ run(sh -c "\"$1\" \"$3\" 2 & \"$2\" \"$3\" one two & \"$2\" \"$3\" three four &&
   ${WORK}/examples/log_server ${WORK}/examples/log_client unix:${WORK}/log)
 expect("one\ntwo\n")
 expect("three\nfour\n")
+run(sh -c "\"$1\" \"$3\" 4 & \"$2\" \"$3\" one two & \"$2\" \"$3\" three four && wait" sh
+  ${WORK}/examples/message_server ${WORK}/examples/message_client unix:${WORK}/words)
+expect("ONE\nTWO\n")
+expect("THREE\nFOUR\n")
 foreach(loop epoll_loop coroutine_loop)
   run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
     ${WORK}/examples/${loop} ${WORK}/examples/pipeline unix:${WORK}/numbers)

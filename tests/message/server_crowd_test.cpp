@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +18,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -294,33 +292,11 @@ TEST_P(ServersApart, ThatWereRestartedSayThatTheSessionIsLost) {
     EXPECT_EQ(client.stats().resumed, 0U);
 }
 
-/// Sockets that are open now.
-std::set<int> sockets() {
-    std::set<int> found;
-    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        const int descriptor = std::stoi(entry.path().filename().string());
-        struct stat facts {};
-        if (fstat(descriptor, &facts) == 0 && S_ISSOCK(facts.st_mode)) found.insert(descriptor);
-    }
-    return found;
-}
 /// A client whose channel can be broken as a network breaks it.
 struct Breakable {
     Breakable(const connect::Address& address, const ClientOptions& options)
-        : before{sockets()}, client{Client::connect(address, options, patience())} {}
-    /// Ends the sockets that came since, of both ends.
-    void cut() const {
-        for (const int descriptor : sockets()) {
-            if (before.contains(descriptor)) continue;
-            sockaddr_storage name{};
-            socklen_t size = sizeof name;
-            // Not what listens.
-            if (getpeername(descriptor, reinterpret_cast<sockaddr*>(&name), &size) == 0) {
-                (void)shutdown(descriptor, SHUT_RDWR);
-            }
-        }
-    }
-    std::set<int> before;
+        : client{Client::connect(address, options, patience())} {}
+    void cut() { (void)shutdown(client.link().socket(), SHUT_RDWR); }
     Client client;
 };
 

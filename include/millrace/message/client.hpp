@@ -198,6 +198,9 @@ class Client {
     [[nodiscard]] std::string explain() const;
     /// Why the channel is broken, or why the server refused. Empty while neither is so.
     [[nodiscard]] std::string failure() const;
+    /// The connection beneath, until the next reconnect(): peer's name, its socket. Throws Error
+    /// (closed): there is none.
+    [[nodiscard]] connect::Link& link();
 
     struct State;  ///< private to message/
 

@@ -1,0 +1,419 @@
+#include "measure_message.hpp"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/meeting.hpp"
+#include "framework/pair.hpp"
+#include "framework/payload.hpp"
+#include "framework/statistics.hpp"
+#include "framework/windows.hpp"
+#include "millrace/message/client.hpp"
+#include "millrace/message/server.hpp"
+
+namespace millrace::bench {
+namespace {
+
+using base::Status;
+using message::Client;
+using message::Server;
+
+constexpr std::size_t message_bytes = 64;
+constexpr std::chrono::milliseconds longest{90'000};
+
+Server listen(Pair& pair, message::Polling polling, std::size_t clients) {
+    message::ServerOptions options;
+    options.polling = polling;
+    options.max_clients = static_cast<std::uint32_t>(clients);
+    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    pair.set_value(0, server.address().port());
+    pair.meet();
+    return server;
+}
+std::vector<Client> connect_all(Pair& pair, std::size_t count, std::uint32_t window) {
+    const connect::Address address = address_of_first(pair);
+    message::ClientOptions options;
+    options.window = window;
+    std::vector<Client> clients;
+    for (std::size_t i = 0; i < count; ++i) {
+        clients.push_back(
+            Client::connect(address, options, base::Deadline::after(std::chrono::seconds{20})));
+    }
+    return clients;
+}
+/// Until all clients have left.
+template <class Handler>
+void serve_all(Server& server, Handler&& handler) {
+    const auto deadline = base::Deadline::after(longest);
+    while (server.stats().joined == 0 || server.stats().clients != 0) {
+        require(server.serve(handler, base::Deadline::after(std::chrono::milliseconds{20})) ==
+                        Status::timed_out &&
+                    !deadline.expired(),
+                "serving");
+    }
+}
+/// How much `part()` says that it did, a second: the median of so many calls, which forgives that
+/// the system took a core away for a moment.
+template <class Part>
+double median_rate(Part&& part) {
+    std::vector<double> rates(Windows::count);
+    for (double& rate : rates) {
+        const auto start = base::Clock::now();
+        const auto done = static_cast<double>(part());
+        rate = done / nanoseconds_since(start) * 1e9;
+    }
+    return quantile(std::move(rates), 0.5);
+}
+/// Leaves without goodbye: closing hundreds one by one would be what is measured.
+void leave(std::vector<Client>& clients) { clients.clear(); }
+
+class Socket {
+  public:
+    explicit Socket(int number) : number_{number} { require(number >= 0, "a socket"); }
+    Socket(Socket&& other) noexcept : number_{std::exchange(other.number_, -1)} {}
+    Socket(const Socket&) = delete;
+    Socket& operator=(const Socket&) = delete;
+    ~Socket() {
+        if (number_ >= 0) close(number_);
+    }
+    [[nodiscard]] int get() const noexcept { return number_; }
+
+  private:
+    int number_;
+};
+
+sockaddr_un unix_name(Pair& pair) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "millrace-bench-%d",
+                  static_cast<int>(pair.value(1)));
+    return name;
+}
+
+/// Listens at the first side, and connects at the second.
+Socket socket_listener(Pair& pair, bool unix_domain) {
+    pair.set_value(1, static_cast<std::uint64_t>(getpid()));
+    Socket listener{socket(unix_domain ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    if (unix_domain) {
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "millrace-bench-%d", getpid());
+        require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
+                "an address");
+    } else {
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
+                "an address");
+        socklen_t size = sizeof name;
+        require(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&name), &size) == 0,
+                "a port");
+        pair.set_value(0, ntohs(name.sin_port));
+    }
+    require(::listen(listener.get(), 4096) == 0, "to listen");
+    pair.meet();
+    return listener;
+}
+Socket socket_to(Pair& pair, bool unix_domain) {
+    Socket made{socket(unix_domain ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    if (unix_domain) {
+        const sockaddr_un name = unix_name(pair);
+        require(::connect(made.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
+                "a connection");
+    } else {
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        name.sin_port = htons(static_cast<std::uint16_t>(pair.value(0)));
+        require(::connect(made.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0,
+                "a connection");
+        const int on = 1;
+        (void)setsockopt(made.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    }
+    return made;
+}
+bool read_whole(int from, std::byte* into, std::size_t size) {
+    while (size != 0) {
+        const ssize_t got = recv(from, into, size, 0);
+        if (got <= 0) return false;
+        into += got;
+        size -= static_cast<std::size_t>(got);
+    }
+    return true;
+}
+bool write_whole(int to, const std::byte* bytes, std::size_t size) {
+    while (size != 0) {
+        const ssize_t put = send(to, bytes, size, MSG_NOSIGNAL);
+        if (put <= 0) return false;
+        bytes += put;
+        size -= static_cast<std::size_t>(put);
+    }
+    return true;
+}
+
+}  // namespace
+
+std::size_t clients_allowed(std::size_t wanted) {
+    rlimit files{};
+    require(getrlimit(RLIMIT_NOFILE, &files) == 0, "the limit on open files");
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    return std::min<std::size_t>(wanted, (files.rlim_cur - 100) / 10);
+}
+
+double scan_of_empty(message::ScanKernel kernel, std::size_t count) {
+    return run_alone([&] {
+        std::vector<std::byte> memory(count + 64);
+        std::byte* const boxes =
+            memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64);
+        const message::Scan scan = message::scan_by(kernel);
+        return median_step(Windows{20'000'000 / count + 1000}, [&](std::uint64_t) {
+            keep(boxes);
+            require(scan(boxes, 0, count) == count, "nothing");
+        });
+    });
+}
+
+double call_of_one(const CallSetting& setting) {
+    const std::size_t count = clients_allowed(setting.connected);
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            std::vector<Client> clients = connect_all(pair, count, 16);
+            Client& client = clients[count / 2];
+            std::vector<std::byte> request(setting.bytes);
+            std::vector<std::byte> answer(setting.bytes);
+            const auto deadline = base::Deadline::never();
+            const double ns = median_step(Windows{setting.calls}, [&](std::uint64_t number) {
+                stamp(request.data(), request.size(), number);
+                message::Outcome outcome;
+                if (setting.zero_copy) {
+                    outcome = client.call(
+                        setting.bytes,
+                        [&](std::span<std::byte> room) {
+                            std::memcpy(room.data(), request.data(), room.size());
+                        },
+                        [&](std::span<const std::byte> bytes) {
+                            keep(read_all(bytes.data(), bytes.size()));
+                            require_intact(stamped(bytes.data(), bytes.size(), number), "a call");
+                        },
+                        deadline);
+                } else {
+                    outcome = client.call(request, answer, deadline);
+                    keep(read_all(answer.data(), answer.size()));
+                    require_intact(stamped(answer.data(), answer.size(), number), "a call");
+                }
+                require(outcome == message::Outcome::ok, "a call");
+            });
+            leave(clients);
+            return ns;
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, setting.polling, count);
+            if (setting.zero_copy) {
+                serve_all(server, [](message::Request& request) {
+                    (void)request.answer(request.payload());
+                });
+            } else {
+                std::vector<std::byte> copy;
+                serve_all(server, [&](message::Request& request) {
+                    copy.assign(request.payload().begin(), request.payload().end());
+                    (void)request.answer(copy);
+                });
+            }
+        });
+}
+
+Load load_of_many(const LoadSetting& setting) {
+    const std::size_t count = clients_allowed(setting.connected);
+    const std::size_t active = std::min(setting.active, count);
+    Load load;
+    load.per_second = run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            std::vector<Client> clients = connect_all(pair, count, setting.window);
+            std::vector<std::uint64_t> served(active);
+            std::vector<std::uint64_t> sent(active);
+            std::array<std::byte, message_bytes> request{};
+            const auto round = [&](std::uint64_t until) {
+                std::uint64_t answered = 0;
+                while (answered < until) {
+                    for (std::size_t i = 0; i < active; ++i) {
+                        Client& client = clients[i * (count / active)];
+                        std::uint64_t id = 0;
+                        while (true) {
+                            stamp(request.data(), request.size(), sent[i] + 1);
+                            const Status status = client.submit(request, id);
+                            if (status == Status::full) break;
+                            require(status, "a request");
+                            ++sent[i];
+                        }
+                        while (client.poll([&](const message::Answer& answer) {
+                            keep(read_all(answer.payload.data(), answer.payload.size()));
+                            require_intact(
+                                stamped(answer.payload.data(), answer.payload.size(), answer.id),
+                                "an answer");
+                        }) == Status::ok) {
+                            ++served[i];
+                            ++answered;
+                        }
+                    }
+                }
+            };
+            round(setting.requests / 10);
+            std::fill(served.begin(), served.end(), 0);
+            const double rate = median_rate([&] {
+                const std::uint64_t part = setting.requests / Windows::count;
+                round(part);
+                return part;
+            });
+            std::uint64_t all = 0;
+            for (const std::uint64_t one : served) all += one;
+            load.least_to_mean =
+                static_cast<double>(*std::min_element(served.begin(), served.end())) *
+                static_cast<double>(active) / static_cast<double>(all);
+            leave(clients);
+            return rate;
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, setting.polling, count);
+            serve_all(server,
+                      [](message::Request& request) { (void)request.answer(request.payload()); });
+        });
+    return load;
+}
+
+double call_over_socket(bool unix_domain, std::size_t bytes, std::uint64_t calls) {
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            pair.meet();
+            const Socket socket = socket_to(pair, unix_domain);
+            std::vector<std::byte> request(bytes);
+            std::vector<std::byte> answer(bytes);
+            return median_step(Windows{calls}, [&](std::uint64_t number) {
+                stamp(request.data(), request.size(), number);
+                require(write_whole(socket.get(), request.data(), bytes), "a request");
+                require(read_whole(socket.get(), answer.data(), bytes), "an answer");
+                keep(read_all(answer.data(), answer.size()));
+                require_intact(stamped(answer.data(), answer.size(), number), "an answer");
+            });
+        },
+        [&](Pair& pair) {
+            const Socket listener = socket_listener(pair, unix_domain);
+            const Socket socket{accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)};
+            const int on = 1;
+            if (!unix_domain) {
+                (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+            }
+            std::vector<std::byte> memory(bytes);
+            while (read_whole(socket.get(), memory.data(), bytes)) {
+                if (!write_whole(socket.get(), memory.data(), bytes)) break;
+            }
+        });
+}
+
+double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_t requests) {
+    const std::size_t count = clients_allowed(clients);
+    const std::size_t most = message_bytes * window;
+    const auto watch = [](int epoll, int descriptor, std::uint64_t index) {
+        epoll_event event{.events = EPOLLIN, .data = {.u64 = index}};
+        require(epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event) == 0, "epoll");
+    };
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            pair.meet();
+            const Socket epoll{epoll_create1(EPOLL_CLOEXEC)};
+            std::vector<Socket> sockets;
+            struct Side {
+                std::uint64_t sent = 0, answered = 0;
+                std::vector<std::byte> part;
+            };
+            std::vector<Side> sides(count);
+            std::vector<std::byte> memory(most);
+            const auto submit = [&](std::size_t i, std::size_t number) {
+                for (std::size_t k = 0; k < number; ++k) {
+                    stamp(memory.data() + k * message_bytes, message_bytes, ++sides[i].sent);
+                }
+                require(write_whole(sockets[i].get(), memory.data(), number * message_bytes),
+                        "requests");
+            };
+            for (std::size_t i = 0; i < count; ++i) {
+                sockets.push_back(socket_to(pair, true));
+                watch(epoll.get(), sockets.back().get(), i);
+                submit(i, window);
+            }
+            std::vector<std::byte> into(most);
+            std::array<epoll_event, 64> events;
+            const auto round = [&](std::uint64_t until) {
+                std::uint64_t answered = 0;
+                while (answered < until) {
+                    const int some = epoll_wait(epoll.get(), events.data(), 64, -1);
+                    for (int e = 0; e < some; ++e) {
+                        const std::size_t i = events[static_cast<std::size_t>(e)].data.u64;
+                        Side& side = sides[i];
+                        const ssize_t got = recv(sockets[i].get(), into.data(), into.size(), 0);
+                        require(got > 0, "answers");
+                        side.part.insert(side.part.end(), into.begin(), into.begin() + got);
+                        const std::size_t whole = side.part.size() / message_bytes;
+                        for (std::size_t k = 0; k < whole; ++k) {
+                            const std::byte* const at = side.part.data() + k * message_bytes;
+                            keep(read_all(at, message_bytes));
+                            require_intact(stamped(at, message_bytes, ++side.answered),
+                                           "an answer");
+                        }
+                        side.part.erase(
+                            side.part.begin(),
+                            side.part.begin() + static_cast<std::ptrdiff_t>(whole * message_bytes));
+                        if (whole != 0) submit(i, whole);
+                        answered += whole;
+                    }
+                }
+                return answered;
+            };
+            (void)round(requests / 10);
+            return median_rate([&] { return round(requests / Windows::count); });
+        },
+        [&](Pair& pair) {
+            const Socket listener = socket_listener(pair, true);
+            const Socket epoll{epoll_create1(EPOLL_CLOEXEC)};
+            std::vector<Socket> sockets;
+            for (std::size_t i = 0; i < count; ++i) {
+                sockets.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+                watch(epoll.get(), sockets.back().get(), i);
+            }
+            std::vector<std::byte> memory(most);
+            std::array<epoll_event, 64> events;
+            for (std::size_t left = count; left != 0;) {
+                const int some = epoll_wait(epoll.get(), events.data(), 64, -1);
+                for (int e = 0; e < some; ++e) {
+                    const int from = sockets[events[static_cast<std::size_t>(e)].data.u64].get();
+                    const ssize_t got = recv(from, memory.data(), memory.size(), 0);
+                    if (got > 0 &&
+                        write_whole(from, memory.data(), static_cast<std::size_t>(got))) {
+                        continue;
+                    }
+                    (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, from, nullptr);
+                    --left;
+                }
+            }
+        });
+}
+
+}  // namespace millrace::bench

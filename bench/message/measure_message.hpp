@@ -1,0 +1,48 @@
+// What `millrace bench message` and its bars measure: calls and loads of one server and many
+// clients, each side a process pinned to a core of its own; the same over sockets; scans.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "millrace/message/mailbox_scan.hpp"
+#include "millrace/message/session.hpp"
+
+namespace millrace::bench {
+
+/// Nanoseconds that one scan of so many empty mailboxes takes.
+double scan_of_empty(message::ScanKernel kernel, std::size_t count);
+
+struct CallSetting {
+    message::Polling polling = message::Polling::flag;
+    std::size_t connected = 1;  ///< clients, of which one calls
+    std::size_t bytes = 64;     ///< of a request and its answer
+    bool zero_copy = true;      ///< at both ends
+    std::uint64_t calls = 20'000;
+};
+/// Nanoseconds of a call, the median window.
+double call_of_one(const CallSetting& setting);
+
+struct LoadSetting {
+    message::Polling polling = message::Polling::flag;
+    std::size_t connected = 16;
+    std::size_t active = 16;   ///< of these, driven by one thread
+    std::uint32_t window = 1;  ///< requests of each without an answer
+    std::uint64_t requests = 400'000;
+};
+struct Load {
+    double per_second = 0;
+    double least_to_mean = 0;  ///< requests of the client that was served least, to the mean
+};
+/// Requests of 64 bytes, each answered by as many.
+Load load_of_many(const LoadSetting& setting);
+
+/// Nanoseconds of the same call over a stream socket, a blocking echo at the other end.
+double call_over_socket(bool unix_domain, std::size_t bytes, std::uint64_t calls);
+/// Requests per second of the same load over Unix stream sockets, one server with epoll.
+double load_over_sockets(std::size_t clients, std::uint32_t window, std::uint64_t requests);
+
+/// As many clients of `wanted` as the limit on open files allows in each process, which is raised.
+std::size_t clients_allowed(std::size_t wanted);
+
+}  // namespace millrace::bench
