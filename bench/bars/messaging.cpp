@@ -51,6 +51,9 @@ const BarRegistration sockets{ratio_of(
     "requests a second of 16 clients, 16 each, to Unix sockets with epoll", 8, Sense::at_least,
     [] { return load_of_many({.window = 16}).per_second; },
     [] { return load_over_sockets(16, 16, 200'000); })};
+const BarRegistration sockets_one_by_one{ratio_of(
+    "requests a second of 16 clients, one each, to Unix sockets with epoll", 8, Sense::at_least,
+    [] { return load_of_many({}).per_second; }, [] { return load_over_sockets(16, 1, 50'000); })};
 const BarRegistration fairness{{.group = "messaging",
                                 .name = "least served of 64 clients at full load to their mean",
                                 .limit = 0.8,
