@@ -469,6 +469,13 @@ void Socket::Core::end_by_peer() noexcept {
     // What it sent before its end has landed before we learnt of the end: look once more.
     take_messages();
     if (ended != Status::ok) return;
+    // And what it had of ours by then is sent, whether or not the device still said so.
+    (void)window.reap();
+    const bool had_all = peer == connect::PeerState::closed && peer_had_all();
+    while (!in_flight.empty() && (had_all || window.done(in_flight.front().ticket))) {
+        connection->written(in_flight.front().bytes);
+        in_flight.pop();
+    }
     if (peer != connect::PeerState::closed) {
         end(Status::peer_lost, cause_of_loss());
     } else if (connection->receiver().ended()) {

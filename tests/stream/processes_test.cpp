@@ -146,7 +146,7 @@ TEST_P(StreamBetweenProcesses, EverythingComesBack) {
     }
     EXPECT_EQ(received, total);
     EXPECT_EQ(remote.socket.close(patience()), Status::ok) << remote.socket.failure();
-    EXPECT_TRUE(remote.child.wait().success());
+    EXPECT_EQ(remote.child.wait(), (test::Exit{test::Exit::How::exited, 0}));
 }
 
 // Lends a buffer and waits until it is killed.
