@@ -57,8 +57,8 @@ class Connection {
     [[nodiscard]] Violation deliver(std::span<const std::byte> bytes) noexcept;
     /// WRITEs completed, of `bytes` bytes.
     void written(std::uint64_t bytes) noexcept { sender_.written(bytes); }
-    /// The peer takes nothing any more: every send ends with peer_lost. Receives go on with what
-    /// has come. Behind it, next() is to be asked without may_post.
+    /// The peer takes nothing any more: every send that was not written ends with peer_lost.
+    /// Receives go on with what has come. Behind it, next() is to be asked without may_post.
     void break_off_sending() noexcept { sender_.break_off(); }
     /// The queue pair is in error: nothing reads the program's buffers or writes to them any more.
     /// What is outstanding ends with peer_lost.

@@ -121,8 +121,9 @@ FinMessage Sender::take_fin() noexcept {
 
 bool Sender::next_done(SendDone& done) noexcept {
     if (sends_.empty()) return false;
-    if (!broken_ && sends_.front().end > written_) return false;
-    done = {sends_.front().id, broken_ ? Status::peer_lost : Status::ok};
+    const bool is_written = sends_.front().end <= written_;
+    if (!broken_ && !is_written) return false;
+    done = {sends_.front().id, is_written ? Status::ok : Status::peer_lost};
     sends_.pop();
     if (current_ != 0) --current_;
     return true;

@@ -61,7 +61,8 @@ class Sender {
 
     /// The oldest transfers' WRITEs have completed, `bytes` of them in all.
     void written(std::uint64_t bytes) noexcept { written_ += bytes; }
-    /// Nothing is in flight any more and nothing will be: every send ends with peer_lost.
+    /// Nothing is in flight any more and nothing will be: every send that has not completed ends
+    /// with peer_lost.
     void break_off() noexcept { broken_ = true; }
 
     // ---- what is to be done

@@ -80,6 +80,19 @@ TEST_F(StreamSender, RefusesLengthsThatNoSendHas) {
     EXPECT_EQ(sender.send(0, 1), Status::closed);
 }
 
+TEST_F(StreamSender, EndsWithPeerLostWhatWasNotWritten) {
+    send_indirectly(3);
+    send_indirectly(4);
+    sender.written(3);
+    sender.break_off();
+    SendDone done;
+    ASSERT_TRUE(sender.next_done(done));
+    EXPECT_EQ(done.status, Status::ok);
+    ASSERT_TRUE(sender.next_done(done));
+    EXPECT_EQ(done.status, Status::peer_lost);
+    EXPECT_FALSE(sender.next_done(done));
+}
+
 TEST_F(StreamSender, GathersWaitingSendsIntoOneTransfer) {
     send(3);
     send(4);
