@@ -18,7 +18,7 @@
 // that missed a frame. If the client's store of 1 behind that frame came before the exchange in the
 // order of the byte's changes, the exchange has read it or a later one, and by acquiring it the
 // look behind it sees the frame. So the store came behind the exchange; it stands, or a later
-// exchange took it, and was followed by a look.
+// exchange took it, and was followed by a look. models/mailbox.pml checks this.
 //
 // Source: work 001, sections 4.2.2 and 4.2.3.
 #pragma once
