@@ -1,0 +1,157 @@
+// A key-value store in the memory of one process: bounded, with expiry and versions. It knows
+// nothing of connections; service.hpp puts it behind them.
+//
+//     kv::Store store{{.memory_bytes = std::uint64_t{4} << 30, .when_full = kv::WhenFull::evict}};
+//     store.set(key, value);
+//     store.get(key, [](const kv::Entry& entry) { use(entry.value); });
+//
+// Every call is atomic: calls on one key are linearizable. Source: work 002, section 3.1.3 (its
+// table is TableKind::thesis).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::kv {
+
+inline constexpr std::size_t longest_key = 65535;                   ///< bytes; the shortest has 1
+inline constexpr std::size_t longest_value = std::size_t{1} << 20;  ///< 0 is legal
+inline constexpr std::uint64_t least_memory = std::uint64_t{8} << 20;
+
+/// Of an item: greater with every change that the store makes, of whichever key. 0: no item.
+using Version = std::uint64_t;
+
+enum class Outcome : std::uint8_t {
+    ok,
+    not_found,  ///< there is no such key (any more)
+    conflict,   ///< the item is not of the version that was asked for
+    full,       ///< no memory, and WhenFull::refuse (or nothing that could go)
+    bad_key,    ///< empty, or longer than longest_key
+    bad_value,  ///< longer than longest_value
+};
+[[nodiscard]] constexpr std::string_view name_of(Outcome outcome) noexcept {
+    switch (outcome) {
+        case Outcome::ok: return "ok";
+        case Outcome::not_found: return "not found";
+        case Outcome::conflict: return "conflict";
+        case Outcome::full: return "full";
+        case Outcome::bad_key: return "bad key";
+        case Outcome::bad_value: return "bad value";
+    }
+    return "unknown";
+}
+
+/// What happens to a new item when the memory is used up.
+enum class WhenFull : std::uint8_t {
+    refuse,  ///< it is not taken: Outcome::full
+    evict,   ///< items that have not been used for long go, about the least recently used first
+};
+
+enum class TableKind : std::uint8_t {
+    cuckoo,  ///< libcuckoo's concurrent table
+    thesis,  ///< the work's: 1,024 buckets, each a list with a lock
+};
+
+struct StoreOptions {
+    /// For items and the table: `least_memory` to 1 TiB. Not reserved before it is used; of
+    /// addresses the process needs 110 times as much.
+    std::uint64_t memory_bytes = std::uint64_t{1} << 30;
+    WhenFull when_full = WhenFull::refuse;
+    TableKind table = TableKind::cuckoo;
+};
+
+/// An item, as it lies in the store. Valid within the call that it is handed to.
+struct Entry {
+    std::span<const std::byte> key;
+    std::span<const std::byte> value;
+    Version version = 0;
+    /// None: it does not expire.
+    std::optional<std::chrono::nanoseconds> expires_after{};
+};
+
+struct SetOptions {
+    /// Only if the item has this version; 0: only if there is none. Otherwise `conflict`.
+    std::optional<Version> if_version{};
+    /// From now on; more than 0. Not given: never.
+    std::optional<std::chrono::nanoseconds> expires_after{};
+};
+
+struct SetResult {
+    Outcome outcome = Outcome::ok;
+    /// ok: the new one. conflict: the one it has.
+    Version version = 0;
+};
+
+struct StoreStats {
+    std::uint64_t items = 0;
+    std::uint64_t item_bytes = 0;    ///< of keys and values
+    std::uint64_t memory_bytes = 0;  ///< taken from the system, for items and the table
+    std::uint64_t gets = 0;
+    std::uint64_t hits = 0;
+    std::uint64_t sets = 0;
+    std::uint64_t erased = 0;  ///< by erase() and clear()
+    std::uint64_t evicted = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t refused = 0;  ///< for want of memory
+};
+
+/// Any number of threads. Nothing but making it throws; nothing waits but for short locks.
+class Store {
+  public:
+    /// Throws Error (invalid_argument: memory out of range; resource_exhausted).
+    explicit Store(const StoreOptions& options);
+    Store(const Store&) = delete;
+    Store& operator=(const Store&) = delete;
+    ~Store();
+
+    /// Hands the item to `take(const Entry&)`, which must be short and must not use the store: the
+    /// item stays as it is, and where it is, meanwhile. `ok`, `not_found`, `bad_key`.
+    template <class Take>
+    Outcome get(std::span<const std::byte> key, Take&& take) {
+        using Callable = std::remove_reference_t<Take>;
+        return find(
+            key,
+            [](void* callable, const Entry& entry) { (*static_cast<Callable*>(callable))(entry); },
+            const_cast<void*>(static_cast<const void*>(std::addressof(take))));
+    }
+    /// Replaces the item, or makes one. The old one stays if it is not `ok`.
+    SetResult set(std::span<const std::byte> key, std::span<const std::byte> value,
+                  const SetOptions& options = {}) noexcept;
+    /// `ok`, `not_found`, `conflict`, `bad_key`.
+    Outcome erase(std::span<const std::byte> key, std::optional<Version> if_version = {}) noexcept;
+    [[nodiscard]] bool exists(std::span<const std::byte> key) const noexcept;
+    /// Loads what a get() of the key will look at first into the processor's cache.
+    void prefetch(std::span<const std::byte> key) const noexcept;
+    /// Removes all items, at once for whoever looks; then frees them.
+    void clear() noexcept;
+    /// Each item that is there all the while, once; of those that come and go meanwhile, any. What
+    /// is set anew meanwhile, or is in use where others are evicted, may lie elsewhere then: it is
+    /// met once, twice or not. As get(): short, and without the store.
+    void for_each(const std::function<void(const Entry&)>& visit) const;
+
+    /// Removes items whose time is over, looking at `budget` items at most, and goes on there next
+    /// time. Items that are over are not found even if nobody sweeps, but they take memory. How
+    /// many went.
+    std::size_t sweep(std::size_t budget) noexcept;
+
+    [[nodiscard]] StoreStats stats() const noexcept;
+    [[nodiscard]] const StoreOptions& options() const noexcept;
+
+  private:
+    struct State;
+    using TakeEntry = void (*)(void*, const Entry&);
+    Outcome find(std::span<const std::byte> key, TakeEntry take, void* callable);
+
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::kv

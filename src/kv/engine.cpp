@@ -1,0 +1,484 @@
+#include "engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <new>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::kv {
+namespace {
+
+/// A value up to this length is copied over the old one while the chain is locked; a longer one is
+/// written elsewhere beforehand.
+constexpr std::size_t short_value = 4096;
+/// What a clear() adds to the versions: more than are drawn between two of its instructions.
+constexpr Version clear_step = Version{1} << 32;
+
+const StoreOptions& checked(const StoreOptions& options) {
+    if (options.memory_bytes < least_memory || options.memory_bytes > most_memory) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a key-value store",
+                          "of " + std::to_string(options.memory_bytes) + " bytes",
+                          options.memory_bytes < least_memory ? "that is too little memory"
+                                                              : "that is too much memory",
+                          "give it 8 MiB to 1 TiB"};
+    }
+    return options;
+}
+
+std::uint64_t random_seed() {
+    std::random_device device;
+    return (std::uint64_t{device()} << 32) | device();
+}
+
+std::unique_ptr<Table> make_table(TableKind kind, Budget& budget) {
+    try {
+        return kind == TableKind::thesis ? make_thesis_table(budget) : make_cuckoo_table(budget);
+    } catch (const std::bad_alloc&) {
+        throw base::Error{base::ErrorCode::resource_exhausted, "make a key-value store",
+                          "with memory for its table", "the system has none",
+                          "stop what takes the memory"};
+    }
+}
+
+bool is_bad(std::span<const std::byte> key) noexcept {
+    return key.empty() || key.size() > longest_key;
+}
+
+/// The link in the chain that leads to the item of the key, or to the chain's end.
+Item** link_to(Item*& head, std::span<const std::byte> key) noexcept {
+    Item** link = &head;
+    while (*link != nullptr && !(*link)->has(key)) link = &(*link)->next;
+    return link;
+}
+
+Item* find_in(Item* head, std::span<const std::byte> key) noexcept {
+    while (head != nullptr && !head->has(key)) head = head->next;
+    return head;
+}
+
+/// The clock's hand reads the key of live items without the lock of the chain.
+void unlink(Item** link) noexcept {
+    Item* item = *link;
+    *link = item->next;
+    item->phase.store(Phase::busy, std::memory_order_relaxed);
+}
+
+std::size_t bytes_of(const Item& item) noexcept {
+    return std::size_t{item.key_length} + item.value_length;
+}
+
+}  // namespace
+
+std::uint64_t hash_of(std::span<const std::byte> key, std::uint64_t seed) noexcept {
+    return XXH3_64bits_withSeed(key.data(), key.size(), seed);
+}
+
+/// What set() was asked for.
+struct Engine::Wish {
+    std::span<const std::byte> key;
+    std::span<const std::byte> value;
+    std::optional<Version> if_version;
+    std::optional<std::int64_t> expiry;
+    std::uint64_t hash;
+
+    [[nodiscard]] std::size_t bytes() const noexcept {
+        return bytes_of_item(key.size(), value.size(), expiry.has_value());
+    }
+};
+
+Engine::Engine(const StoreOptions& options, HashFunction function)
+    : options_{checked(options)},
+      hash_{function},
+      seed_{random_seed()},
+      budget_{options.memory_bytes},
+      table_{make_table(options.table, budget_)},
+      slabs_{budget_} {}
+
+Engine::Gone Engine::gone(const Item& item, Version cleared) noexcept {
+    if (item.version <= cleared) return Gone::cleared;
+    return item.expires && item.expiry() <= now() ? Gone::expired : Gone::not_at_all;
+}
+
+Engine::Drawn Engine::draw() noexcept {
+    while (true) {
+        const Version version = version_.fetch_add(1, std::memory_order_seq_cst) + 1;
+        const Version mark = cleared();
+        if (version > mark) return {version, mark};
+        std::this_thread::yield();  // clear() is between its two stores
+    }
+}
+
+Entry Engine::entry_of(const Item& item) const noexcept {
+    Entry entry{item.key(), item.value(), item.version, {}};
+    if (item.expires) {
+        entry.expires_after =
+            std::chrono::nanoseconds{std::max<std::int64_t>(item.expiry() - now(), 0)};
+    }
+    return entry;
+}
+
+void Engine::count_gone(Gone why) noexcept {
+    if (why == Gone::expired) counters_.add(Count::expired);
+    if (why == Gone::cleared) counters_.add(Count::erased);
+}
+
+/// An item that left the table.
+void Engine::discard(Item* item) noexcept {
+    items_.fetch_sub(1, std::memory_order_relaxed);
+    counters_.add(Count::bytes, 0 - bytes_of(*item));
+    slabs_.free(item);
+}
+
+Outcome Engine::find(std::span<const std::byte> key, TakeEntry take) {
+    if (is_bad(key)) return Outcome::bad_key;
+    bool found = false;
+    table_->look(hash(key), [&](Item* head) {
+        Item* item = find_in(head, key);
+        if (item == nullptr || gone(*item, cleared()) != Gone::not_at_all) return;
+        found = true;
+        item->mark_used();
+        take(entry_of(*item));
+    });
+    counters_.add(found ? Count::hits : Count::misses);
+    return found ? Outcome::ok : Outcome::not_found;
+}
+
+bool Engine::exists(std::span<const std::byte> key) const noexcept {
+    bool found = false;
+    if (is_bad(key)) return found;
+    table_->look(hash(key), [&](Item* head) {
+        const Item* item = find_in(head, key);
+        found = item != nullptr && gone(*item, cleared()) == Gone::not_at_all;
+    });
+    return found;
+}
+
+void Engine::prefetch(std::span<const std::byte> key) const noexcept {
+    if (!is_bad(key)) table_->prefetch(hash(key));
+}
+
+/// Whether the condition does not hold for what is there. `item` may be null.
+bool Engine::refuses(const Wish& wish, const Item* item, Version cleared,
+                     SetResult& result) noexcept {
+    if (!wish.if_version) return false;
+    const bool is_there = item != nullptr && gone(*item, cleared) == Gone::not_at_all;
+    const Version version = is_there ? item->version : 0;
+    if (version == *wish.if_version) return false;
+    result = {Outcome::conflict, version};
+    return true;
+}
+
+/// Writes into the item that is there, if there is one, it has the space and the value is no longer
+/// than `most`. True: that is all, `result` tells.
+bool Engine::lay_over(const Wish& wish, std::size_t most, SetResult& result) noexcept {
+    bool done = false;
+    bool there = false;
+    Gone was = Gone::not_at_all;
+    table_->change(wish.hash, [&](Item*& head) {
+        Item* item = find_in(head, wish.key);
+        if (item == nullptr) return;
+        there = true;
+        const Drawn drawn = draw();
+        if ((done = refuses(wish, item, drawn.cleared, result))) return;
+        // Not into a chunk that is larger than it need be.
+        if (wish.value.size() > most || class_of(wish.bytes()) != slabs_.class_of_item(item))
+            return;
+        was = gone(*item, drawn.cleared);
+        counters_.add(Count::bytes, wish.value.size() - item->value_length);
+        item->lay(wish.value, wish.expiry);
+        item->version = drawn.version;
+        item->mark_used();
+        result = {Outcome::ok, drawn.version};
+        done = true;
+    });
+    if (was != Gone::not_at_all) count_gone(was);
+    if (there || !wish.if_version || *wish.if_version == 0) return done;
+    result = {Outcome::conflict, 0};
+    return true;
+}
+
+/// Puts the item that was made of the wish into the table. False: the table cannot take it.
+bool Engine::insert(const Wish& wish, Item* item, SetResult& result) noexcept {
+    Item* old = nullptr;
+    Gone was = Gone::not_at_all;
+    const auto put = [&](Item*& head) {
+        Item** link = link_to(head, wish.key);
+        const Drawn drawn = draw();
+        if (refuses(wish, *link, drawn.cleared, result)) return;
+        if (*link != nullptr) {
+            old = *link;
+            was = gone(*old, drawn.cleared);
+            unlink(link);
+        }
+        items_.fetch_add(1, std::memory_order_relaxed);
+        counters_.add(Count::bytes, wish.key.size() + wish.value.size());
+        item->version = drawn.version;
+        item->next = head;
+        head = item;
+        // To be read by the next clear() and by the hand, both of which may come after the lock.
+        item->phase.store(Phase::live, std::memory_order_release);
+        result = {Outcome::ok, drawn.version};
+    };
+    // Into an empty chain insert() must put something.
+    if (wish.if_version && *wish.if_version != 0) {
+        result = {Outcome::conflict, 0};
+        table_->change(wish.hash, put);
+    } else if (!table_->insert(wish.hash, put)) {
+        return false;
+    }
+    if (result.outcome != Outcome::ok) {
+        slabs_.free(item);
+        return true;
+    }
+    if (old != nullptr) {
+        count_gone(was);
+        discard(old);
+    }
+    return true;
+}
+
+SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte> value,
+                      const SetOptions& options) noexcept {
+    if (is_bad(key)) return {Outcome::bad_key, 0};
+    if (value.size() > longest_value) return {Outcome::bad_value, 0};
+    Wish wish{key, value, options.if_version, {}, hash(key)};
+    if (options.expires_after) {
+        const std::int64_t at = now();
+        const std::int64_t after = std::max<std::int64_t>(options.expires_after->count(), 1);
+        wish.expiry = after > std::numeric_limits<std::int64_t>::max() - at
+                          ? std::numeric_limits<std::int64_t>::max()
+                          : at + after;
+    }
+    counters_.add(Count::sets);
+    SetResult result;
+    if (lay_over(wish, short_value, result)) return result;
+    if (make_room_in_table()) {
+        if (Item* item = allocate(wish.bytes())) {
+            item->key_length = static_cast<std::uint16_t>(key.size());
+            std::copy(key.begin(), key.end(), item->bytes());
+            item->lay(value, wish.expiry);
+            if (insert(wish, item, result)) return result;
+            slabs_.free(item);
+        }
+    }
+    // No memory for another; but the old one's will do if the new one has its size.
+    if (lay_over(wish, longest_value, result)) return result;
+    counters_.add(Count::refused);
+    return {Outcome::full, 0};
+}
+
+Outcome Engine::erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept {
+    if (is_bad(key)) return Outcome::bad_key;
+    Item* erased = nullptr;
+    Gone was = Gone::not_at_all;
+    Outcome outcome = Outcome::not_found;
+    table_->change(hash(key), [&](Item*& head) {
+        Item** link = link_to(head, key);
+        Item* item = *link;
+        if (item == nullptr) return;
+        was = gone(*item, cleared());
+        if (was == Gone::not_at_all) {
+            outcome = if_version && *if_version != item->version ? Outcome::conflict : Outcome::ok;
+        }
+        if (outcome == Outcome::conflict) return;
+        unlink(link);
+        erased = item;
+    });
+    if (erased == nullptr) return outcome;
+    if (outcome == Outcome::ok) counters_.add(Count::erased);
+    count_gone(was);
+    discard(erased);
+    return outcome;
+}
+
+/// Removes what the clock's hand found, if it is still there.
+void Engine::evict(const Slabs::Found& found, bool even_if_used) noexcept {
+    bool evicted = false;
+    Gone was = Gone::not_at_all;
+    table_->change(found.hash, [&](Item*& head) {
+        Item** link = &head;
+        while (*link != nullptr && *link != found.item) link = &(*link)->next;
+        if (*link == nullptr) return;
+        if (!even_if_used && found.item->used.load(std::memory_order_relaxed)) return;
+        was = gone(*found.item, cleared());
+        unlink(link);
+        evicted = true;
+    });
+    if (!evicted) return;
+    if (was == Gone::not_at_all) counters_.add(Count::evicted);
+    count_gone(was);
+    discard(found.item);
+}
+
+/// Of an extent that is to go: what was used moves to the place of one that was not.
+void Engine::move_or_evict(const Slabs::Found& found) noexcept {
+    if (!found.item->used.load(std::memory_order_relaxed)) return evict(found, false);
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    const std::size_t size_class = slabs_.class_of_item(found.item);
+    Item* place = slabs_.allocate(size_class);
+    if (place == nullptr) {
+        const Slabs::Found victim = slabs_.next_victim(size_class, hash_key);
+        if (victim.item != nullptr) evict(victim, false);
+        place = slabs_.allocate(size_class);
+    }
+    if (place == nullptr) return evict(found, true);
+    bool moved = false;
+    table_->change(found.hash, [&](Item*& head) {
+        Item** link = &head;
+        while (*link != nullptr && *link != found.item) link = &(*link)->next;
+        if (*link == nullptr) return;
+        const Item& item = *found.item;
+        place->version = item.version;
+        place->key_length = item.key_length;
+        const auto value = item.value();
+        std::copy_n(item.bytes(), item.key_length, place->bytes());
+        place->lay(value, item.expires ? std::optional{item.expiry()} : std::nullopt);
+        unlink(link);
+        place->next = *link;
+        *link = place;
+        place->phase.store(Phase::live, std::memory_order_release);
+        moved = true;
+    });
+    slabs_.free(moved ? found.item : place);
+}
+
+Item* Engine::allocate(std::size_t bytes) noexcept {
+    const std::size_t size_class = class_of(bytes);
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    const auto vacate = [this](const Slabs::Found& found) { move_or_evict(found); };
+    // Others take what we freed, and hold for a moment what cannot be freed.
+    constexpr int most_tries = 4096;
+    constexpr int most_in_vain = 64;
+    int in_vain = 0;
+    for (int tries = 0; tries < most_tries; ++tries) {
+        if (Item* item = slabs_.allocate(size_class)) return item;
+        if (slabs_.trim()) continue;
+        if (options_.when_full == WhenFull::refuse) {
+            if (tries == 0 && sweep(256) != 0) continue;
+            return nullptr;
+        }
+        if (slabs_.count_victim(size_class) &&
+            slabs_.reclaim(size_class, false, hash_key, vacate)) {
+            continue;
+        }
+        const Slabs::Found victim = slabs_.next_victim(size_class, hash_key);
+        if (victim.item != nullptr) {
+            evict(victim, tries > 16);
+        } else if (!slabs_.reclaim(size_class, true, hash_key, vacate)) {
+            if (++in_vain == most_in_vain) return nullptr;
+            std::this_thread::yield();
+        }
+    }
+    return nullptr;
+}
+
+bool Engine::make_room_in_table() noexcept {
+    const bool evicts = options_.when_full == WhenFull::evict;
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    const auto vacate = [this](const Slabs::Found& found) { move_or_evict(found); };
+    for (int tries = 0; tries < 64; ++tries) {
+        const auto room = table_->make_room(items_.load(std::memory_order_relaxed), evicts);
+        if (room == Table::Room::there) return true;
+        if (!evicts) return false;
+        const bool reclaimed = slabs_.trim() || slabs_.reclaim({}, false, hash_key, vacate) ||
+                               slabs_.reclaim({}, true, hash_key, vacate);
+        if (room == Table::Room::wanted) return true;
+        if (!reclaimed) return false;
+    }
+    return false;
+}
+
+/// Frees an item that is absent already.
+bool Engine::remove_if_gone(const Slabs::Found& found) noexcept {
+    bool removed = false;
+    Gone was = Gone::not_at_all;
+    table_->change(found.hash, [&](Item*& head) {
+        Item** link = &head;
+        while (*link != nullptr && *link != found.item) link = &(*link)->next;
+        if (*link == nullptr) return;
+        was = gone(*found.item, cleared());
+        if (was == Gone::not_at_all) return;
+        unlink(link);
+        removed = true;
+    });
+    if (!removed) return false;
+    count_gone(was);
+    discard(found.item);
+    return true;
+}
+
+void Engine::clear() noexcept {
+    {
+        const std::lock_guard lock{clearing_};
+        const Version mark = version_.load(std::memory_order_seq_cst) + clear_step;
+        cleared_.store(mark, std::memory_order_seq_cst);
+        version_.fetch_add(clear_step, std::memory_order_seq_cst);
+    }
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    std::array<Slabs::Found, Slabs::most_found> found;
+    Slabs::Position position;
+    while (const std::size_t count = slabs_.walk(position, found.size(), hash_key, found)) {
+        for (std::size_t i = 0; i < count; ++i) remove_if_gone(found[i]);
+    }
+    slabs_.trim();
+}
+
+void Engine::for_each(TakeEntry visit) {
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    std::array<Slabs::Found, Slabs::most_found> found;
+    Slabs::Position position;
+    while (const std::size_t count = slabs_.walk(position, found.size(), hash_key, found)) {
+        for (std::size_t i = 0; i < count; ++i) {
+            table_->look(found[i].hash, [&](Item* head) {
+                while (head != nullptr && head != found[i].item) head = head->next;
+                if (head == nullptr || gone(*head, cleared()) != Gone::not_at_all) return;
+                visit(entry_of(*head));
+            });
+        }
+    }
+}
+
+std::size_t Engine::sweep(std::size_t budget) noexcept {
+    const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
+    const std::lock_guard lock{sweeping_};
+    std::array<Slabs::Found, Slabs::most_found> found;
+    std::size_t removed = 0;
+    // Once round at most, and no item twice.
+    budget = std::min<std::uint64_t>(budget, items_.load(std::memory_order_relaxed));
+    for (int rounds = 0; budget != 0 && rounds < 2;) {
+        const std::size_t count = slabs_.walk(swept_, budget, hash_key, found);
+        if (count == 0) {
+            swept_ = {};
+            ++rounds;
+        }
+        budget -= count;
+        for (std::size_t i = 0; i < count; ++i) removed += remove_if_gone(found[i]) ? 1 : 0;
+    }
+    return removed;
+}
+
+StoreStats Engine::stats() const noexcept {
+    StoreStats stats;
+    stats.items = items_.load(std::memory_order_relaxed);
+    stats.item_bytes = counters_.sum(Count::bytes);
+    stats.memory_bytes = budget_.taken();
+    stats.hits = counters_.sum(Count::hits);
+    stats.gets = stats.hits + counters_.sum(Count::misses);
+    stats.sets = counters_.sum(Count::sets);
+    stats.erased = counters_.sum(Count::erased);
+    stats.evicted = counters_.sum(Count::evicted);
+    stats.expired = counters_.sum(Count::expired);
+    stats.refused = counters_.sum(Count::refused);
+    return stats;
+}
+
+}  // namespace millrace::kv

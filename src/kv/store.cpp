@@ -1,0 +1,38 @@
+#include "millrace/kv/store.hpp"
+
+#include "engine.hpp"
+
+namespace millrace::kv {
+
+struct Store::State {
+    Engine engine;
+};
+
+Store::Store(const StoreOptions& options) : state_{new State{Engine{options}}} {}
+Store::~Store() = default;
+
+Outcome Store::find(std::span<const std::byte> key, TakeEntry take, void* callable) {
+    return state_->engine.find(key, [=](const Entry& entry) { take(callable, entry); });
+}
+SetResult Store::set(std::span<const std::byte> key, std::span<const std::byte> value,
+                     const SetOptions& options) noexcept {
+    return state_->engine.set(key, value, options);
+}
+Outcome Store::erase(std::span<const std::byte> key, std::optional<Version> if_version) noexcept {
+    return state_->engine.erase(key, if_version);
+}
+bool Store::exists(std::span<const std::byte> key) const noexcept {
+    return state_->engine.exists(key);
+}
+void Store::prefetch(std::span<const std::byte> key) const noexcept {
+    state_->engine.prefetch(key);
+}
+void Store::clear() noexcept { state_->engine.clear(); }
+void Store::for_each(const std::function<void(const Entry&)>& visit) const {
+    state_->engine.for_each(visit);
+}
+std::size_t Store::sweep(std::size_t budget) noexcept { return state_->engine.sweep(budget); }
+StoreStats Store::stats() const noexcept { return state_->engine.stats(); }
+const StoreOptions& Store::options() const noexcept { return state_->engine.options(); }
+
+}  // namespace millrace::kv

@@ -1,0 +1,229 @@
+// What each call of the store promises, one thread at a time, with both tables.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "millrace/base/error.hpp"
+#include "stores.hpp"
+
+namespace millrace::kv {
+namespace {
+
+class StoreCalls : public testing::TestWithParam<TableKind> {
+  protected:
+    Store store{options_of(GetParam())};
+};
+INSTANTIATE_TEST_SUITE_P(Tables, StoreCalls, testing::Values(TableKind::cuckoo, TableKind::thesis),
+                         name_of_table);
+
+TEST_P(StoreCalls, GetGivesWhatWasSet) {
+    const SetResult result = store.set(view("key"), view("value"));
+    ASSERT_EQ(result.outcome, Outcome::ok);
+    Version version = 0;
+    EXPECT_EQ(store.get(view("key"),
+                        [&](const Entry& entry) {
+                            EXPECT_EQ(text(entry.key), "key");
+                            EXPECT_EQ(text(entry.value), "value");
+                            EXPECT_FALSE(entry.expires_after);
+                            version = entry.version;
+                        }),
+              Outcome::ok);
+    EXPECT_EQ(version, result.version);
+    EXPECT_TRUE(store.exists(view("key")));
+    EXPECT_FALSE(store.exists(view("ke")));
+    EXPECT_EQ(store.get(view("other"), [](const Entry&) { FAIL(); }), Outcome::not_found);
+}
+
+TEST_P(StoreCalls, ASetReplacesWithLongerAndShorterValues) {
+    Version last = 0;
+    for (const std::size_t length : {5U, 500U, 0U, 100'000U, 6U}) {
+        const Bytes value = derived(length, length);
+        const auto [outcome, version] = store.set(view("key"), value);
+        ASSERT_EQ(outcome, Outcome::ok);
+        EXPECT_GT(version, last);
+        last = version;
+        EXPECT_EQ(value_in(store, view("key")), text(value));
+        EXPECT_EQ(store.stats().item_bytes, 3 + length);
+    }
+    EXPECT_EQ(store.stats().items, 1U);
+}
+
+TEST_P(StoreCalls, ErasedIsGone) {
+    EXPECT_EQ(store.erase(view("key")), Outcome::not_found);
+    ASSERT_EQ(store.set(view("key"), view("1")).outcome, Outcome::ok);
+    EXPECT_EQ(store.erase(view("key")), Outcome::ok);
+    EXPECT_EQ(value_in(store, view("key")), std::nullopt);
+    EXPECT_EQ(store.erase(view("key")), Outcome::not_found);
+    EXPECT_EQ(store.stats().items, 0U);
+    EXPECT_EQ(store.stats().item_bytes, 0U);
+}
+
+TEST_P(StoreCalls, ConditionsAreOfTheVersion) {
+    EXPECT_EQ(store.set(view("k"), view("a"), {.if_version = 7}).outcome, Outcome::conflict);
+    const auto first = store.set(view("k"), view("a"), {.if_version = 0});
+    ASSERT_EQ(first.outcome, Outcome::ok);
+    const auto refused = store.set(view("k"), view("b"), {.if_version = 0});
+    EXPECT_EQ(refused.outcome, Outcome::conflict);
+    EXPECT_EQ(refused.version, first.version);
+    const auto second = store.set(view("k"), view("c"), {.if_version = first.version});
+    ASSERT_EQ(second.outcome, Outcome::ok);
+    EXPECT_EQ(store.set(view("k"), view("d"), {.if_version = first.version}).version,
+              second.version);
+    EXPECT_EQ(value_in(store, view("k")), "c");
+    EXPECT_EQ(store.erase(view("k"), first.version), Outcome::conflict);
+    EXPECT_EQ(store.erase(view("k"), second.version), Outcome::ok);
+    EXPECT_EQ(store.erase(view("k"), second.version), Outcome::not_found);
+}
+
+TEST_P(StoreCalls, WhatIsOverIsNowhereToBeFound) {
+    const auto set = store.set(view("k"), view("over"), {.expires_after = no_time});
+    ASSERT_EQ(set.outcome, Outcome::ok);
+    EXPECT_EQ(value_in(store, view("k")), std::nullopt);
+    EXPECT_FALSE(store.exists(view("k")));
+    EXPECT_EQ(store.set(view("k"), view("x"), {.if_version = set.version}).outcome,
+              Outcome::conflict);
+    store.for_each([](const Entry&) { FAIL(); });
+    EXPECT_EQ(store.erase(view("k")), Outcome::not_found);
+    ASSERT_EQ(store.set(view("k"), view("over"), {.expires_after = no_time}).outcome, Outcome::ok);
+    ASSERT_EQ(store.set(view("k"), view("new"), {.if_version = 0}).outcome, Outcome::ok);
+    EXPECT_EQ(value_in(store, view("k")), "new");
+    EXPECT_EQ(store.stats().expired, 2U);
+}
+
+TEST_P(StoreCalls, TellsHowLongAnItemStays) {
+    ASSERT_EQ(store.set(view("k"), view("v"), {.expires_after = long_time}).outcome, Outcome::ok);
+    std::optional<std::chrono::nanoseconds> left;
+    store.get(view("k"), [&](const Entry& entry) { left = entry.expires_after; });
+    ASSERT_TRUE(left);
+    EXPECT_GT(left->count(), 0);
+    EXPECT_LE(*left, long_time);
+    const auto for_ever = std::chrono::nanoseconds::max();
+    ASSERT_EQ(store.set(view("k"), view("v"), {.expires_after = for_ever}).outcome, Outcome::ok);
+    EXPECT_TRUE(store.exists(view("k")));
+    ASSERT_EQ(store.set(view("k"), view("v")).outcome, Outcome::ok);
+    store.get(view("k"), [&](const Entry& entry) { left = entry.expires_after; });
+    EXPECT_FALSE(left);
+}
+
+TEST_P(StoreCalls, SweepFreesWhatIsOverAndGoesOnWhereItWas) {
+    for (int i = 0; i < 1000; ++i) {
+        SetOptions options;
+        if (i % 2 == 0) options.expires_after = no_time;
+        ASSERT_EQ(store.set(view(std::to_string(i)), view("v"), options).outcome, Outcome::ok);
+    }
+    EXPECT_EQ(store.stats().items, 1000U);
+    EXPECT_LE(store.sweep(10), 10U);
+    std::size_t removed = store.stats().expired;
+    for (int i = 0; i < 250; ++i) removed += store.sweep(10);
+    EXPECT_EQ(removed, 500U);
+    EXPECT_EQ(store.stats().items, 500U);
+    EXPECT_EQ(store.stats().expired, 500U);
+    EXPECT_EQ(store.sweep(~std::size_t{0}), 0U);
+}
+
+TEST_P(StoreCalls, ForEachMeetsEachItemOnce) {
+    std::map<std::string, std::string> expected;
+    for (std::size_t i = 0; i < 2000; ++i) {
+        const std::string key = "key " + std::to_string(i);
+        const std::string value = text(derived(i, i % 3000));
+        ASSERT_EQ(store.set(view(key), view(value)).outcome, Outcome::ok);
+        expected[key] = value;
+    }
+    std::map<std::string, std::string> met;
+    store.for_each([&](const Entry& entry) {
+        EXPECT_TRUE(met.emplace(text(entry.key), text(entry.value)).second);
+    });
+    EXPECT_EQ(met, expected);
+}
+
+TEST_P(StoreCalls, ClearLeavesNothingAndGivesMemoryBack) {
+    const std::uint64_t before = store.stats().memory_bytes;
+    Version last = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        last = store.set(view(std::to_string(i)), derived(1, 300)).version;
+    }
+    EXPECT_GT(store.stats().memory_bytes, before + 2'000'000);
+    store.clear();
+    EXPECT_EQ(store.stats().items, 0U);
+    EXPECT_EQ(store.stats().item_bytes, 0U);
+    // The table keeps what it grew to.
+    EXPECT_LT(store.stats().memory_bytes, before + 1'500'000);
+    EXPECT_EQ(value_in(store, view("1")), std::nullopt);
+    EXPECT_GT(store.set(view("1"), view("again")).version, last);
+    EXPECT_EQ(value_in(store, view("1")), "again");
+}
+
+TEST_P(StoreCalls, RefusesBadKeysAndValues) {
+    const Bytes longest_legal_key(longest_key, std::byte{1});
+    const Bytes long_key(longest_key + 1, std::byte{1});
+    const Bytes longest_legal_value = derived(1, longest_value);
+    const Bytes long_value(longest_value + 1);
+    for (const View key : {View{}, View{long_key}}) {
+        EXPECT_EQ(store.set(key, view("v")).outcome, Outcome::bad_key);
+        EXPECT_EQ(store.get(key, [](const Entry&) { FAIL(); }), Outcome::bad_key);
+        EXPECT_EQ(store.erase(key), Outcome::bad_key);
+        EXPECT_FALSE(store.exists(key));
+        store.prefetch(key);
+    }
+    EXPECT_EQ(store.set(view("k"), long_value).outcome, Outcome::bad_value);
+    EXPECT_EQ(store
+                  .set(longest_legal_key, longest_legal_value,
+                       {.if_version = 0, .expires_after = long_time})
+                  .outcome,
+              Outcome::ok);
+    EXPECT_EQ(value_in(store, longest_legal_key), text(longest_legal_value));
+    EXPECT_EQ(store.set(view("0"), {}).outcome, Outcome::ok);
+    EXPECT_EQ(value_in(store, view("0")), "");
+}
+
+TEST_P(StoreCalls, CountsWhatItDoes) {
+    store.set(view("a"), view("1"));
+    store.set(view("b"), view("22"));
+    store.set(view("a"), view("333"));
+    store.erase(view("b"));
+    store.get(view("a"), [](const Entry&) {});
+    store.get(view("b"), [](const Entry&) {});
+    const StoreStats stats = store.stats();
+    EXPECT_EQ(stats.items, 1U);
+    EXPECT_EQ(stats.item_bytes, 4U);
+    EXPECT_EQ(stats.gets, 2U);
+    EXPECT_EQ(stats.hits, 1U);
+    EXPECT_EQ(stats.sets, 3U);
+    EXPECT_EQ(stats.erased, 1U);
+    EXPECT_EQ(stats.evicted + stats.expired + stats.refused, 0U);
+}
+
+TEST_P(StoreCalls, APrefetchChangesNothing) {
+    store.prefetch(view("k"));
+    for (int i = 0; i < 30'000; ++i) {
+        const std::string key = std::to_string(i);
+        store.prefetch(view(key));
+        ASSERT_EQ(store.set(view(key), view("v")).outcome, Outcome::ok);
+        store.prefetch(view(key));
+    }
+    EXPECT_EQ(store.stats().gets, 0U);
+    EXPECT_EQ(store.stats().items, 30'000U);
+}
+
+TEST(StoreOfMemory, OutOfRangeIsAnError) {
+    for (const std::uint64_t memory : {std::uint64_t{0}, least_memory - 1, ~std::uint64_t{0}}) {
+        try {
+            const Store store{options_of(TableKind::cuckoo, memory)};
+            ADD_FAILURE() << memory;
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+        }
+    }
+    const Store store{options_of(TableKind::cuckoo)};
+    EXPECT_EQ(store.options().memory_bytes, least_memory);
+}
+
+TEST(StoreNames, OfOutcomes) {
+    EXPECT_EQ(name_of(Outcome::ok), "ok");
+    EXPECT_EQ(name_of(Outcome::bad_value), "bad value");
+}
+
+}  // namespace
+}  // namespace millrace::kv
