@@ -13,6 +13,7 @@
 #include "flow/run_flow.hpp"
 #include "framework/bars.hpp"
 #include "framework/study.hpp"
+#include "kv/run_kv.hpp"
 #include "limits/run_limits.hpp"
 #include "link/run_link.hpp"
 #include "message/run_message.hpp"
@@ -145,6 +146,16 @@ void add_message(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_message(*options); }; });
 }
 
+void add_kv(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "kv",
+        "Repeat the evaluation of work 002, chapter 4, on the soft device over RC: clients from 1\n"
+        "to 70, polling, blocking and adaptive, beside memcached and what the work found.\n"
+        "Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    command->callback([options, &chosen] { chosen = [options] { return run_kv(*options); }; });
+}
+
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
@@ -156,6 +167,7 @@ int run(int argc, char** argv) {
     add_flow(program, chosen);
     add_verbs(program, chosen);
     add_message(program, chosen);
+    add_kv(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {

@@ -7,6 +7,7 @@
 #include "demo.hpp"
 #include "devices.hpp"
 #include "doctor.hpp"
+#include "kv.hpp"
 #include "manual.hpp"
 #include "soft.hpp"
 #include "version.hpp"
@@ -16,7 +17,8 @@ namespace {
 
 // In the order of `millrace --help`. A subcommand is added here and nowhere else.
 constexpr AddCommand* commands[] = {
-    add_demo, add_devices, add_doctor, add_cat, add_soft, add_bench, add_completion, add_manual,
+    add_demo, add_devices, add_doctor,     add_cat,    add_kv,
+    add_soft, add_bench,   add_completion, add_manual,
 };
 
 }  // namespace

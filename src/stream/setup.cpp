@@ -55,10 +55,11 @@ void check(const SocketOptions& options) {
             fmt::format("either number is 1 to {}", most), "choose values in that range"};
     }
     if (options.admission.own_domains) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
-                          "protection domains of its clients' own",
-                          "a stream::Buffer belongs to the endpoint's domain, and could not be lent",
-                          "leave own_domains out, and ask for a secret"};
+        throw base::Error{
+            base::ErrorCode::invalid_argument, "make a byte stream",
+            "protection domains of its clients' own",
+            "a stream::Buffer belongs to the endpoint's domain, and could not be lent",
+            "leave own_domains out, and ask for a secret"};
     }
     check(terms_of(options));
 }

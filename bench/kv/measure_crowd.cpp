@@ -1,0 +1,167 @@
+#include "measure_crowd.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include <sys/resource.h>
+
+#include <fmt/format.h>
+
+#include "framework/environment_scope.hpp"
+#include "framework/meeting.hpp"
+#include "framework/pair.hpp"
+#include "framework/payload.hpp"
+#include "kv/load.hpp"
+#include "memcached.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/histogram.hpp"
+#include "millrace/kv/client.hpp"
+#include "millrace/kv/server.hpp"
+
+namespace millrace::bench {
+namespace {
+
+/// Of this process, voluntary or not.
+std::uint64_t switches_so_far() {
+    rusage usage{};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::uint64_t>(usage.ru_nvcsw + usage.ru_nivcsw);
+}
+
+void set_times(const base::Histogram& times, CrowdResult& result) {
+    const auto us = [](double ns) { return ns / 1e3; };
+    result.mean_us = us(times.mean());
+    result.p50_us = us(static_cast<double>(times.quantile(0.5)));
+    result.p95_us = us(static_cast<double>(times.quantile(0.95)));
+    result.p99_us = us(static_cast<double>(times.quantile(0.99)));
+}
+
+double least_to_mean(const std::vector<std::uint64_t>& each, std::uint64_t all) {
+    const double mean = static_cast<double>(all) / static_cast<double>(each.size());
+    return static_cast<double>(*std::min_element(each.begin(), each.end())) / mean;
+}
+
+}  // namespace
+
+CrowdResult measure_crowd(const CrowdCase& chosen) {
+    const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
+    const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    CrowdResult result;
+    run_pair(
+        {.deadline = std::chrono::seconds{60}},
+        [&](Pair& pair) {
+            tools::KvLoad load;
+            load.server = address_of_first(pair);
+            load.clients = chosen.clients;
+            load.duration = chosen.duration;
+            load.keys = chosen.keys;
+            load.value_bytes = chosen.value_bytes;
+            load.get_percent = chosen.get_percent;
+            load.client.wait = chosen.wait;
+            const std::uint64_t before = switches_so_far();
+            const tools::KvLoadResult done = tools::run_load(load);
+            const std::uint64_t switches = switches_so_far() - before;
+            result.operations_per_second = done.per_second();
+            base::Histogram times = *done.get_ns;
+            times.add(*done.set_ns);
+            set_times(times, result);
+            result.least_to_mean = least_to_mean(done.per_client, done.operations());
+            auto ending = kv::Client::connect(load.server, {}, patience());
+            require(ending.exit(patience()).ok(), "the end");
+            (void)ending.close(patience());
+            pair.meet();
+            result.switches = static_cast<double>(switches + pair.value(1)) /
+                              static_cast<double>(done.operations() + chosen.keys);
+            return 0.0;
+        },
+        [&](Pair& pair) {
+            kv::ServerOptions options;
+            options.messages.wait = chosen.wait;
+            options.messages.max_clients = chosen.clients + 1;
+            options.permitted.exit = true;
+            auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+            pair.set_value(0, server.address().port());
+            pair.meet();
+            const std::uint64_t before = switches_so_far();
+            (void)server.serve(base::Deadline::after(std::chrono::seconds{50}));
+            (void)server.close(patience());
+            pair.set_value(1, switches_so_far() - before);
+            pair.meet();
+        });
+    return result;
+}
+
+CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
+    Memcached server;
+    CrowdResult result;
+    run_alone([&] {
+        const std::string value(chosen.value_bytes, 'v');
+        WordsClient filling = server.client();
+        for (std::uint64_t key = 0; key < chosen.keys; ++key) set(filling, key, value);
+        std::vector<std::unique_ptr<base::Histogram>> times(chosen.clients);
+        std::vector<std::uint64_t> each(chosen.clients);
+        std::exception_ptr failure;
+        std::mutex lock;
+        base::Clock::time_point start{};
+        std::barrier ready{static_cast<std::ptrdiff_t>(chosen.clients),
+                           [&]() noexcept { start = base::Clock::now(); }};
+        const double ns_per_tick =
+            1e9 / static_cast<double>(base::ticks_in(std::chrono::seconds{1}));
+        {
+            std::vector<std::jthread> threads;
+            for (unsigned i = 0; i < chosen.clients; ++i) {
+                times[i] = std::make_unique<base::Histogram>();
+                threads.emplace_back([&, i] {
+                    std::optional<WordsClient> client;
+                    try {
+                        client.emplace(server.client());
+                    } catch (...) {
+                        const std::lock_guard guard{lock};
+                        failure = std::current_exception();
+                    }
+                    ready.arrive_and_wait();
+                    if (!client) return;
+                    try {
+                        std::minstd_rand random{i + 1};
+                        const auto ends = base::Deadline::at(start + chosen.duration);
+                        while (!ends.expired()) {
+                            const bool gets = random() % 100 < chosen.get_percent;
+                            const std::uint64_t key = random() % chosen.keys;
+                            const std::uint64_t begin = base::ticks();
+                            if (gets) {
+                                require_intact(get(*client, key) == value, "a get");
+                            } else {
+                                set(*client, key, value);
+                            }
+                            times[i]->record(static_cast<std::uint64_t>(
+                                static_cast<double>(base::ticks() - begin) * ns_per_tick));
+                            ++each[i];
+                        }
+                    } catch (...) {
+                        const std::lock_guard guard{lock};
+                        failure = std::current_exception();
+                    }
+                });
+            }
+        }
+        if (failure != nullptr) std::rethrow_exception(failure);
+        const double seconds = nanoseconds_since(start) / 1e9;
+        const auto all = std::make_unique<base::Histogram>();
+        for (const auto& one : times) all->add(*one);
+        result.operations_per_second = static_cast<double>(all->count()) / seconds;
+        set_times(*all, result);
+        result.least_to_mean = least_to_mean(each, all->count());
+        return 0.0;
+    });
+    return result;
+}
+
+}  // namespace millrace::bench

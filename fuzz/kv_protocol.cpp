@@ -1,0 +1,57 @@
+// What a client of the key-value store, or a server of it, may write into a message: requests,
+// answers, dumps.
+//
+// Required: what is read lies within what was given, a request is the bytes that its parts are
+// written as, and reading a dump ends.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fuzz/target.hpp"
+#include "millrace/kv/protocol.hpp"
+
+namespace {
+
+using namespace millrace::kv;
+
+using millrace::fuzz::require;
+
+void require_within(std::span<const std::byte> part, std::span<const std::byte> whole) {
+    require(part.empty() || (part.data() >= whole.data() &&
+                             part.data() + part.size() <= whole.data() + whole.size()),
+            "what is read lies within what was given");
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    // A copy of its own, so that a sanitizer sees what is read behind it.
+    const std::vector<std::byte> input(reinterpret_cast<const std::byte*>(data),
+                                       reinterpret_cast<const std::byte*>(data) + size);
+    if (const std::optional<RequestParts> parts = parse_request(input)) {
+        require_within(parts->key, input);
+        require_within(parts->value, input);
+        const bool forever = (std::to_integer<unsigned>(input[0]) & request_expires) != 0 &&
+                             !parts->options.expires_after;
+        if (!forever) {  // what expires after centuries is written without that
+            require(size_of(*parts) == input.size(), "a request is as long as its parts");
+            std::vector<std::byte> again(input.size());
+            write(*parts, again);
+            require(again == input, "a request is what its parts are written as");
+        }
+    }
+    std::span<const std::byte> rest;
+    if (parse_answer(input, rest)) require_within(rest, input);
+    std::span<const std::byte> dump = input;
+    for (std::size_t left = dump.size(); const std::optional<Entry> entry = next_of_dump(dump);
+         left = dump.size()) {
+        require_within(entry->key, input);
+        require_within(entry->value, input);
+        require(dump.size() < left, "reading a dump ends");
+    }
+    return 0;
+}

@@ -1,0 +1,191 @@
+// A client of a key-value server: one request at a time, several, or many at once.
+//
+//     auto client = kv::Client::connect(address, {}, deadline);
+//     client.set(kv::bytes("name"), kv::bytes("value"), deadline);
+//     client.get(kv::bytes("name"), [](std::span<const std::byte> value) { … }, deadline);
+//
+// What became of a request is a Code (protocol.hpp); Code::unanswered says that there is no answer,
+// and Result::outcome why: the server may have carried it out then. What lets requests travel, in
+// any number and without being carried out twice, is the session beneath (message/client.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/kv/protocol.hpp"
+#include "millrace/message/client.hpp"
+
+namespace millrace::kv {
+
+/// A text as the bytes it has.
+[[nodiscard]] inline std::span<const std::byte> bytes(std::string_view text) noexcept {
+    return std::as_bytes(std::span{text.data(), text.size()});
+}
+
+struct Result {
+    Code code = Code::ok;
+    /// Of the item, behind get and set; behind a conflict the one that it has. Else 0.
+    Version version = 0;
+    message::Outcome outcome = message::Outcome::ok;
+
+    [[nodiscard]] bool ok() const noexcept { return code == Code::ok; }
+};
+
+/// An answer to a request that was submitted.
+struct Answer {
+    std::uint64_t id = 0;
+    Result result;
+    std::span<const std::byte> value{};  ///< until the call that got it returns
+};
+
+/// Move-only; one thread at a time. Keys have 1 to longest_key bytes, values up to longest_value:
+/// others are refused here (key_error, store_error), and not sent.
+class Client {
+  public:
+    /// Throws Error as message::Client::connect.
+    [[nodiscard]] static Client connect(const connect::Address& address,
+                                        message::ClientOptions options,
+                                        const base::Deadline& deadline);
+
+    // --- one at a time
+
+    /// Hands the value to `take(std::span<const std::byte>)`, in place, if there is one.
+    template <class Take>
+    Result get(std::span<const std::byte> key, Take&& take, const base::Deadline& deadline) {
+        return call(Command::get, {.key = key}, std::forward<Take>(take), deadline);
+    }
+    /// Replaces `value` by it.
+    Result get(std::span<const std::byte> key, std::vector<std::byte>& value,
+               const base::Deadline& deadline);
+    Result set(std::span<const std::byte> key, std::span<const std::byte> value,
+               const base::Deadline& deadline, const SetOptions& options = {});
+    Result erase(std::span<const std::byte> key, const base::Deadline& deadline,
+                 std::optional<Version> if_version = {});
+    Result exists(std::span<const std::byte> key, const base::Deadline& deadline);
+    Result ping(const base::Deadline& deadline);
+    /// Lines "name value".
+    Result stats(std::string& lines, const base::Deadline& deadline);
+    /// Of every item; `visit(const Entry&)`. The server must permit it, and all items together must
+    /// not be longer than message::ClientOptions::max_answer_bytes.
+    template <class Visit>
+    Result dump(Visit&& visit, const base::Deadline& deadline) {
+        return call(
+            Command::dump, {},
+            [&](std::span<const std::byte> items) {
+                while (const std::optional<Entry> entry = next_of_dump(items)) visit(*entry);
+            },
+            deadline);
+    }
+    /// Removes every item; ends the server. The server must permit it.
+    Result reset(const base::Deadline& deadline);
+    Result exit(const base::Deadline& deadline);
+    Result set_option(std::string_view name, std::string_view value,
+                      const base::Deadline& deadline);
+
+    /// Any command; `take(std::span<const std::byte>)` gets what the answer says behind its code,
+    /// if it is `ok`.
+    template <class Take>
+    Result call(Command command, const RequestParts& parts, Take&& take,
+                const base::Deadline& deadline) {
+        if (const Code code = check(command, parts); code != Code::ok) return {.code = code};
+        Result result{.code = Code::unanswered};
+        result.outcome = client_.call(
+            size_of(parts), [&](std::span<std::byte> room) { write(parts, room); },
+            [&](std::span<const std::byte> payload) {
+                std::span<const std::byte> rest;
+                result = read(payload, rest);
+                if (result.ok()) take(rest);
+            },
+            deadline, static_cast<std::uint16_t>(command));
+        if (result.outcome != message::Outcome::ok) result.code = Code::unanswered;
+        return result;
+    }
+
+    // --- several at a time
+
+    /// Sends the request; its answer comes by poll() or wait(), in any order. `full`: take answers
+    /// first; others as message::Client::submit; `too_large`: its key or value cannot be so.
+    base::Status submit(Command command, const RequestParts& parts, std::uint64_t& id);
+    /// Hands the next answer to `take(const Answer&)`. As message::Client::poll and wait.
+    template <class Take>
+    base::Status poll(Take&& take) {
+        return client_.poll([&](const message::Answer& answer) { take(translated(answer)); });
+    }
+    template <class Take>
+    base::Status wait(Take&& take, const base::Deadline& deadline) {
+        return client_.wait([&](const message::Answer& answer) { take(translated(answer)); },
+                            deadline);
+    }
+    [[nodiscard]] std::size_t outstanding() const noexcept { return client_.outstanding(); }
+
+    /// Gets many keys at once, as many on their way as the window allows. `take(index, const
+    /// Result&, std::span<const std::byte> value)` is called once for each, in any order, and must
+    /// not use this client. Requires that nothing is outstanding. `ok`: for all; otherwise it ended
+    /// with this, and those that were not handed out have no answer.
+    template <class Take>
+    base::Status multi_get(std::span<const std::span<const std::byte>> keys, Take&& take,
+                           const base::Deadline& deadline) {
+        std::size_t next = 0;
+        std::uint64_t first = 0;
+        const auto hand_out = [&](const Answer& answer) {
+            // Requests are numbered one behind the other, and refused keys were not sent.
+            take(sent_[static_cast<std::size_t>(answer.id - first)], answer.result, answer.value);
+        };
+        sent_.clear();
+        while (next < keys.size() || outstanding() != 0) {
+            base::Status status = base::Status::full;
+            if (next < keys.size()) {
+                if (const Code code = check(Command::get, {.key = keys[next]}); code != Code::ok) {
+                    take(next++, Result{.code = code}, std::span<const std::byte>{});
+                    continue;
+                }
+                std::uint64_t id = 0;
+                status = submit(Command::get, {.key = keys[next]}, id);
+                if (status == base::Status::ok) {
+                    if (sent_.empty()) first = id;
+                    sent_.push_back(next++);
+                    continue;
+                }
+                if (status != base::Status::full) return status;
+            }
+            status = wait(hand_out, deadline);
+            if (status != base::Status::ok) return status;
+        }
+        return base::Status::ok;
+    }
+
+    // --- the session
+
+    /// Goes on behind the end of a connection, as message::Client::reconnect.
+    base::Status reconnect(const base::Deadline& deadline) { return client_.reconnect(deadline); }
+    base::Status close(const base::Deadline& deadline) { return client_.close(deadline); }
+    [[nodiscard]] int descriptor() { return client_.descriptor(); }
+    [[nodiscard]] message::ClientStats stats() const noexcept { return client_.stats(); }
+    [[nodiscard]] std::string explain() const { return client_.explain(); }
+    [[nodiscard]] std::string failure() const { return client_.failure(); }
+
+  private:
+    explicit Client(message::Client client) noexcept : client_{std::move(client)} {}
+
+    /// Whether a server could carry it out.
+    [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept;
+    /// What a payload says; unanswered, if it is no answer.
+    [[nodiscard]] static Result read(std::span<const std::byte> payload,
+                                     std::span<const std::byte>& rest) noexcept;
+    [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
+
+    message::Client client_;
+    std::vector<std::size_t> sent_;  ///< by multi_get: which key each of its requests is for
+};
+
+}  // namespace millrace::kv

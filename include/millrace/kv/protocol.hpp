@@ -1,0 +1,153 @@
+// What a client and a key-value server say to each other: how a request and its answer lie in the
+// payload of a message. Which request answers which, and what is lost, is the session's matter
+// (message/session.hpp); the command travels as its procedure number.
+//
+//   request   u8 flags | u8 0 | u16 key bytes | u32 value bytes
+//             [u64 version]      if request_has_version
+//             [u64 microseconds] if request_expires
+//             key, value
+//   answer    u8 code | 56 bits of version, then what the code and the command say
+//
+// All integers are little-endian. A request whose parts do not add up to its length is a
+// parsing_error, and nothing is done.
+//
+//   get      key                       value
+//   set      key, value, conditions    -; conflict: the version that the item has
+//   del      key, version              -
+//   exists   key                       -
+//   ping     any value                 the same
+//   stats    -                         lines "name value"
+//   dump     -                         every item: u16 key bytes | u16 0 | u32 value bytes |
+//                                      u64 version | key, value. Needs permission
+//   rst      -                         -. Removes every item. Needs permission
+//   exit     -                         -. The server drains and ends. Needs permission
+//   setopt   key: name, value: text    -
+//
+// Source: work 002, section 3.1, whose requests and answers have a constant size and arrays for key
+// and value.
+#pragma once
+
+#include <bit>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "millrace/kv/store.hpp"
+
+namespace millrace::kv {
+
+static_assert(std::endian::native == std::endian::little, "the wire format is little-endian");
+
+enum class Command : std::uint16_t {
+    unknown,
+    set,
+    get,
+    del,
+    ping,
+    dump,
+    rst,
+    exit,
+    setopt,
+    exists,
+    stats
+};
+
+/// What became of a request.
+enum class Code : std::uint8_t {
+    ok,
+    key_error,      ///< there is no such key, or a key cannot be so
+    parsing_error,  ///< the request is no request
+    store_error,    ///< no memory for the item, or a value cannot be so long
+    setopt_error,   ///< no such option, or not with this value
+    unknown_error,  ///< no such command
+    // Not in the work:
+    conflict,  ///< the item is not of the version that was asked for
+    denied,    ///< the server does not permit it
+    /// Never sent: there is no answer, and message::Outcome says why.
+    unanswered,
+};
+[[nodiscard]] constexpr std::string_view name_of(Code code) noexcept {
+    switch (code) {
+        case Code::ok: return "OK";
+        case Code::key_error: return "KEY_ERROR";
+        case Code::parsing_error: return "PARSING_ERROR";
+        case Code::store_error: return "STORE_ERROR";
+        case Code::setopt_error: return "SETOPT_ERROR";
+        case Code::unknown_error: return "UNK_ERROR";
+        case Code::conflict: return "CONFLICT";
+        case Code::denied: return "DENIED";
+        case Code::unanswered: return "UNANSWERED";
+    }
+    return "unknown";
+}
+
+inline constexpr std::uint8_t request_has_version = 1;
+inline constexpr std::uint8_t request_expires = 2;
+
+/// A request's parts. `key` and `value` are not the request's own.
+struct RequestParts {
+    std::span<const std::byte> key{};
+    std::span<const std::byte> value{};
+    SetOptions options{};
+};
+
+inline constexpr std::size_t request_head_bytes = 8;
+inline constexpr std::size_t answer_head_bytes = 8;
+/// The longest there is.
+inline constexpr std::size_t longest_request =
+    request_head_bytes + 16 + longest_key + longest_value;
+
+/// Bytes of the request.
+[[nodiscard]] constexpr std::size_t size_of(const RequestParts& parts) noexcept {
+    return request_head_bytes + (parts.options.if_version ? 8 : 0) +
+           (parts.options.expires_after ? 8 : 0) + parts.key.size() + parts.value.size();
+}
+/// Writes it to `room`, of size_of(parts) bytes. Requires a key and a value that are not too long.
+inline void write(const RequestParts& parts, std::span<std::byte> room) noexcept {
+    std::byte* at = room.data();
+    const auto put = [&at](const void* from, std::size_t bytes) {
+        if (bytes != 0) std::memcpy(at, from, bytes);
+        at += bytes;
+    };
+    const std::uint64_t head = (parts.options.if_version ? request_has_version : 0U) |
+                               (parts.options.expires_after ? request_expires : 0U) |
+                               std::uint64_t{static_cast<std::uint16_t>(parts.key.size())} << 16 |
+                               std::uint64_t{static_cast<std::uint32_t>(parts.value.size())} << 32;
+    put(&head, sizeof head);
+    if (parts.options.if_version) put(&*parts.options.if_version, 8);
+    if (parts.options.expires_after) {
+        // At least one: less than that would not be "expires at once", but "never".
+        const auto microseconds = static_cast<std::uint64_t>(
+            std::chrono::ceil<std::chrono::microseconds>(*parts.options.expires_after).count());
+        put(&microseconds, 8);
+    }
+    put(parts.key.data(), parts.key.size());
+    put(parts.value.data(), parts.value.size());
+}
+/// None: it is no request.
+[[nodiscard]] std::optional<RequestParts> parse_request(
+    std::span<const std::byte> payload) noexcept;
+
+/// How an answer begins.
+struct AnswerHead {
+    Code code = Code::ok;
+    Version version = 0;  ///< of the item, or 0
+};
+inline constexpr Version largest_version = (Version{1} << 56) - 1;
+
+[[nodiscard]] constexpr std::uint64_t pack(const AnswerHead& head) noexcept {
+    return static_cast<std::uint8_t>(head.code) | head.version << 8;
+}
+/// None: no server sends this. `rest`: what is behind it.
+[[nodiscard]] std::optional<AnswerHead> parse_answer(std::span<const std::byte> payload,
+                                                     std::span<const std::byte>& rest) noexcept;
+
+/// One item of a dump, and what is behind it. None: at the end, or if it is no dump (then `dump` is
+/// not empty).
+[[nodiscard]] std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept;
+
+}  // namespace millrace::kv

@@ -1,0 +1,72 @@
+// A key-value server: a Store behind a message::Server. One thread serves all its clients; other
+// threads of the program may use the store meanwhile.
+//
+//     auto server = kv::Server::listen(connect::Address::parse(":7400"), {});
+//     server.serve(base::Deadline::never());
+//
+// Source: work 002, whose server has a thread for each client; protocol.hpp says what travels.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/kv/store.hpp"
+#include "millrace/message/server.hpp"
+
+namespace millrace::kv {
+
+/// What clients may ask for that concerns all of them. The others get Code::denied.
+struct Permissions {
+    bool dump = false;   ///< to read every item at once
+    bool reset = false;  ///< to remove every item
+    bool exit = false;   ///< to end the server
+};
+
+struct ServerOptions {
+    StoreOptions store{};
+    /// Requests are as long as the longest item, whatever this says of max_request_bytes.
+    message::ServerOptions messages{};
+    Permissions permitted{};
+    /// How often items whose time is over are looked for, once there are items that expire.
+    std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
+};
+
+/// Belongs to the thread that made it or called adopt() since; stop() is for any. Move-only.
+class Server {
+  public:
+    /// Throws Error as message::Server::listen and Store.
+    [[nodiscard]] static Server listen(const connect::Address& address, ServerOptions options);
+    Server(Server&&) noexcept;
+    Server& operator=(Server&&) noexcept;
+    ~Server();
+
+    [[nodiscard]] const connect::Address& address() const noexcept;
+    [[nodiscard]] Store& store() noexcept;
+
+    /// Serves until it is stopped, by stop() or a client's EXIT (`closed`), or `timed_out`, or
+    /// `cancelled`.
+    base::Status serve(const base::Deadline& deadline);
+    /// Ends serve() at once. Any thread, and signal handlers.
+    void stop() noexcept;
+    /// Answers what has come, refuses what comes, and closes every channel in good order.
+    base::Status close(const base::Deadline& deadline);
+    /// From now on it belongs to the calling thread.
+    void adopt() noexcept;
+
+    [[nodiscard]] message::ServerStats stats() const noexcept;
+    /// What was chosen and why: the store, the server of messages.
+    [[nodiscard]] std::string explain() const;
+
+  private:
+    struct State;
+    explicit Server(std::unique_ptr<State> state) noexcept;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::kv

@@ -1,0 +1,75 @@
+#include "millrace/kv/protocol.hpp"
+
+#include <utility>
+
+namespace millrace::kv {
+namespace {
+
+/// Reads a number from the front of `bytes`; false if there are fewer.
+template <class Number>
+bool take(std::span<const std::byte>& bytes, Number& number) noexcept {
+    if (bytes.size() < sizeof number) return false;
+    std::memcpy(&number, bytes.data(), sizeof number);
+    bytes = bytes.subspan(sizeof number);
+    return true;
+}
+
+/// A century: what is longer is never.
+constexpr std::uint64_t longest_expiry_us = std::uint64_t{100} * 366 * 24 * 3600 * 1'000'000;
+
+}  // namespace
+
+std::optional<RequestParts> parse_request(std::span<const std::byte> payload) noexcept {
+    std::uint64_t head = 0;
+    if (!take(payload, head)) return std::nullopt;
+    const auto flags = static_cast<std::uint8_t>(head);
+    if ((flags & ~(request_has_version | request_expires)) != 0 || (head >> 8 & 0xff) != 0) {
+        return std::nullopt;
+    }
+    RequestParts parts;
+    if ((flags & request_has_version) != 0) {
+        std::uint64_t version = 0;
+        if (!take(payload, version)) return std::nullopt;
+        parts.options.if_version = version;
+    }
+    if ((flags & request_expires) != 0) {
+        std::uint64_t microseconds = 0;
+        if (!take(payload, microseconds) || microseconds == 0) return std::nullopt;
+        if (microseconds <= longest_expiry_us) {
+            parts.options.expires_after =
+                std::chrono::microseconds{static_cast<std::int64_t>(microseconds)};
+        }
+    }
+    const std::size_t key = head >> 16 & 0xffff;
+    const std::size_t value = head >> 32;
+    if (payload.size() != key + value) return std::nullopt;
+    parts.key = payload.first(key);
+    parts.value = payload.subspan(key);
+    return parts;
+}
+
+std::optional<AnswerHead> parse_answer(std::span<const std::byte> payload,
+                                       std::span<const std::byte>& rest) noexcept {
+    std::uint64_t head = 0;
+    if (!take(payload, head)) return std::nullopt;
+    const auto code = static_cast<std::uint8_t>(head);
+    if (code >= static_cast<std::uint8_t>(Code::unanswered)) return std::nullopt;
+    rest = payload;
+    return AnswerHead{static_cast<Code>(code), head >> 8};
+}
+
+std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept {
+    std::span<const std::byte> rest = dump;
+    std::uint64_t sizes = 0;
+    Entry entry;
+    if (!take(rest, sizes) || !take(rest, entry.version)) return std::nullopt;
+    const std::size_t key = sizes & 0xffff;
+    const std::size_t value = sizes >> 32;
+    if (rest.size() < key + value) return std::nullopt;
+    entry.key = rest.first(key);
+    entry.value = rest.subspan(key, value);
+    dump = rest.subspan(key + value);
+    return entry;
+}
+
+}  // namespace millrace::kv

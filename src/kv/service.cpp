@@ -1,0 +1,152 @@
+#include "service.hpp"
+
+#include <charconv>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace millrace::kv {
+namespace {
+
+std::string_view text(std::span<const std::byte> bytes) noexcept {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+std::span<const std::byte> bytes(std::string_view text) noexcept {
+    return std::as_bytes(std::span{text.data(), text.size()});
+}
+
+/// The answer of a head and what is behind it. One that the client does not take is told it by the
+/// session.
+void answer(message::Request& request, const AnswerHead& head,
+            std::span<const std::byte> rest = {}) {
+    (void)request.answer(answer_head_bytes + rest.size(), [&](std::span<std::byte> room) {
+        const std::uint64_t word = pack(head);
+        std::memcpy(room.data(), &word, sizeof word);
+        if (!rest.empty()) std::memcpy(room.data() + sizeof word, rest.data(), rest.size());
+    });
+}
+void answer(message::Request& request, Code code, std::string_view why = {}) {
+    answer(request, AnswerHead{code}, bytes(why));
+}
+
+Code code_of(Outcome outcome) noexcept {
+    switch (outcome) {
+        case Outcome::ok: return Code::ok;
+        case Outcome::not_found:
+        case Outcome::bad_key: return Code::key_error;
+        case Outcome::conflict: return Code::conflict;
+        case Outcome::full:
+        case Outcome::bad_value: return Code::store_error;
+    }
+    return Code::store_error;
+}
+
+}  // namespace
+
+void Service::operator()(message::Request& request) {
+    const std::optional<RequestParts> parts = parse_request(request.payload());
+    if (!parts) {
+        answer(request, Code::parsing_error);
+        return;
+    }
+    switch (static_cast<Command>(request.procedure())) {
+        case Command::get: get(request, *parts); return;
+        case Command::set: set(request, *parts); return;
+        case Command::del:
+            answer(request, code_of(store_->erase(parts->key, parts->options.if_version)));
+            return;
+        case Command::exists:
+            answer(request, store_->exists(parts->key) ? Code::ok : Code::key_error);
+            return;
+        case Command::ping: answer(request, AnswerHead{}, parts->value); return;
+        case Command::stats: stats(request); return;
+        case Command::setopt: set_option(request, *parts); return;
+        case Command::dump:
+            if (permitted_.dump) {
+                dump(request);
+                return;
+            }
+            break;
+        case Command::rst:
+            if (permitted_.reset) {
+                store_->clear();
+                answer(request, Code::ok);
+                return;
+            }
+            break;
+        case Command::exit:
+            if (permitted_.exit) {
+                answer(request, Code::ok);
+                calls_.exit();
+                return;
+            }
+            break;
+        case Command::unknown:
+        default: answer(request, Code::unknown_error); return;
+    }
+    answer(request, Code::denied, "the server was not started with the permission for it");
+}
+
+void Service::get(message::Request& request, const RequestParts& parts) {
+    const Outcome outcome = store_->get(parts.key, [&](const Entry& entry) {
+        answer(request, AnswerHead{Code::ok, entry.version}, entry.value);
+    });
+    if (outcome != Outcome::ok) answer(request, code_of(outcome));
+}
+
+void Service::set(message::Request& request, const RequestParts& parts) {
+    const SetResult result = store_->set(parts.key, parts.value, parts.options);
+    if (parts.options.expires_after && result.outcome == Outcome::ok && !has_expiring_) {
+        has_expiring_ = true;
+        calls_.first_expiring();
+    }
+    answer(request, AnswerHead{code_of(result.outcome), result.version});
+}
+
+void Service::set_option(message::Request& request, const RequestParts& parts) {
+    if (text(parts.key) != "sweep") {
+        answer(request, Code::setopt_error, "the options are: sweep");
+        return;
+    }
+    std::size_t budget = 0;
+    const std::string_view value = text(parts.value);
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), budget);
+    if (error != std::errc{} || end != value.data() + value.size() || budget == 0 ||
+        budget > 100'000'000) {
+        answer(request, Code::setopt_error, "sweep: how many items a sweep looks at, 1 to 10^8");
+        return;
+    }
+    sweep_budget_ = budget;
+    answer(request, Code::ok);
+}
+
+void Service::dump(message::Request& request) {
+    std::vector<std::byte> items;
+    store_->for_each([&](const Entry& entry) {
+        const std::uint64_t sizes = entry.key.size() | std::uint64_t{entry.value.size()} << 32;
+        const auto put = [&items](const void* from, std::size_t count) {
+            const auto* const first = static_cast<const std::byte*>(from);
+            items.insert(items.end(), first, first + count);
+        };
+        put(&sizes, sizeof sizes);
+        put(&entry.version, sizeof entry.version);
+        put(entry.key.data(), entry.key.size());
+        put(entry.value.data(), entry.value.size());
+    });
+    answer(request, AnswerHead{}, items);
+}
+
+void Service::stats(message::Request& request) {
+    const StoreStats now = store_->stats();
+    const std::string lines = fmt::format(
+        "items {}\nitem_bytes {}\nmemory_bytes {}\nmemory_limit_bytes {}\ngets {}\nhits {}\n"
+        "sets {}\nerased {}\nevicted {}\nexpired {}\nrefused {}\n{}",
+        now.items, now.item_bytes, now.memory_bytes, store_->options().memory_bytes, now.gets,
+        now.hits, now.sets, now.erased, now.evicted, now.expired, now.refused, calls_.stats());
+    answer(request, AnswerHead{}, bytes(lines));
+}
+
+}  // namespace millrace::kv

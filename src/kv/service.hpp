@@ -1,0 +1,52 @@
+// What a key-value server does with a request: the commands over a Store. It knows no connection
+// but the message::Request that it answers. Used by Server.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "millrace/kv/protocol.hpp"
+#include "millrace/kv/server.hpp"
+#include "millrace/kv/store.hpp"
+#include "millrace/message/server.hpp"
+
+namespace millrace::kv {
+
+/// One thread.
+class Service {
+  public:
+    /// What is its server's to do.
+    struct Calls {
+        std::function<void()> exit;            ///< a client asked for it, and may
+        std::function<void()> first_expiring;  ///< the first item that expires was set
+        std::function<std::string()> stats;    ///< lines that the store does not know
+    };
+    Service(Store& store, const Permissions& permitted, Calls calls)
+        : store_{&store}, permitted_{permitted}, calls_{std::move(calls)} {}
+
+    /// Answers it.
+    void operator()(message::Request& request);
+
+    /// An item that expires was set since the service was made.
+    [[nodiscard]] bool has_expiring() const noexcept { return has_expiring_; }
+    /// How many items a sweep looks at; set by the option "sweep".
+    [[nodiscard]] std::size_t sweep_budget() const noexcept { return sweep_budget_; }
+
+  private:
+    void get(message::Request& request, const RequestParts& parts);
+    void set(message::Request& request, const RequestParts& parts);
+    void set_option(message::Request& request, const RequestParts& parts);
+    void dump(message::Request& request);
+    void stats(message::Request& request);
+
+    Store* store_;
+    Permissions permitted_;
+    Calls calls_;
+    bool has_expiring_ = false;
+    std::size_t sweep_budget_ = 20'000;
+};
+
+}  // namespace millrace::kv

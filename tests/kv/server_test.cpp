@@ -1,0 +1,418 @@
+// The key-value server and its client: every command and code, over both carriers and both ways of
+// polling, with bad requests, clients that die, and a server that does.
+#include "millrace/kv/server.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/kv/client.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::kv {
+namespace {
+
+using namespace std::chrono_literals;
+
+base::Deadline soon() { return base::Deadline::after(30s); }
+std::string text(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// A server in a thread.
+class Serving {
+  public:
+    explicit Serving(ServerOptions options = {},
+                     const connect::Address& address = connect::Address::tcp("127.0.0.1", 0))
+        : server_{Server::listen(address, std::move(options))} {
+        thread_ = std::jthread{[this] {
+            server_.adopt();
+            ended_ = server_.serve(base::Deadline::after(100s));
+        }};
+    }
+    ~Serving() { stop(); }
+    void stop() {
+        if (!thread_.joinable()) return;
+        server_.stop();
+        thread_.join();
+        server_.adopt();
+    }
+    /// What serve() answered, once a client has ended it.
+    base::Status join() {
+        thread_.join();
+        server_.adopt();
+        return ended_;
+    }
+    [[nodiscard]] Server& server() { return server_; }
+    [[nodiscard]] Client client(message::ClientOptions options = {}) {
+        return Client::connect(server_.address(), std::move(options), soon());
+    }
+
+  private:
+    Server server_;
+    base::Status ended_ = base::Status::ok;
+    std::jthread thread_;
+};
+
+using Kind = std::tuple<message::Polling, ring::Carrier>;
+class KvServer : public testing::TestWithParam<Kind> {
+  protected:
+    static ServerOptions options() {
+        ServerOptions chosen;
+        chosen.messages.polling = std::get<0>(GetParam());
+        chosen.messages.carrier = std::get<1>(GetParam());
+        return chosen;
+    }
+    static message::ClientOptions client_options() {
+        message::ClientOptions chosen;
+        chosen.carrier = std::get<1>(GetParam());
+        return chosen;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, KvServer,
+    testing::Combine(testing::Values(message::Polling::flag, message::Polling::dense),
+                     testing::Values(ring::Carrier::automatic, ring::Carrier::post)),
+    [](const auto& each) {
+        return std::string{name_of(std::get<0>(each.param))} + "_" +
+               std::string{ring::name_of(std::get<1>(each.param))};
+    });
+
+TEST_P(KvServer, AnswersEveryCommand) {
+    ServerOptions chosen = options();
+    chosen.permitted = {.dump = true, .reset = true, .exit = true};
+    Serving serving{chosen};
+    Client client = serving.client(client_options());
+    std::vector<std::byte> value;
+
+    EXPECT_TRUE(client.ping(soon()).ok());
+    EXPECT_EQ(client.get(bytes("a"), value, soon()).code, Code::key_error);
+    const Result set = client.set(bytes("a"), bytes("first"), soon());
+    ASSERT_TRUE(set.ok());
+    EXPECT_GT(set.version, 0U);
+    const Result got = client.get(bytes("a"), value, soon());
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got.version, set.version);
+    EXPECT_EQ(text(value), "first");
+    EXPECT_TRUE(client.exists(bytes("a"), soon()).ok());
+    EXPECT_EQ(client.exists(bytes("b"), soon()).code, Code::key_error);
+
+    const Result conflict =
+        client.set(bytes("a"), bytes("other"), soon(), {.if_version = set.version + 1000});
+    EXPECT_EQ(conflict.code, Code::conflict);
+    EXPECT_EQ(conflict.version, set.version);
+    EXPECT_EQ(client.set(bytes("a"), bytes("other"), soon(), {.if_version = 0}).code,
+              Code::conflict);
+    EXPECT_TRUE(client.set(bytes("a"), bytes("second"), soon(), {.if_version = set.version}).ok());
+    EXPECT_EQ(client.erase(bytes("a"), soon(), set.version).code, Code::conflict);
+    EXPECT_TRUE(client.erase(bytes("a"), soon()).ok());
+    EXPECT_EQ(client.erase(bytes("a"), soon()).code, Code::key_error);
+
+    EXPECT_TRUE(client.set(bytes("empty"), {}, soon()).ok());
+    value.resize(5);
+    EXPECT_TRUE(client.get(bytes("empty"), value, soon()).ok());
+    EXPECT_TRUE(value.empty());
+
+    EXPECT_TRUE(client.set(bytes("x"), bytes("1"), soon()).ok());
+    std::map<std::string, std::string> dumped;
+    EXPECT_TRUE(
+        client
+            .dump([&](const Entry& entry) { dumped[text(entry.key)] = text(entry.value); }, soon())
+            .ok());
+    EXPECT_EQ(dumped, (std::map<std::string, std::string>{{"empty", ""}, {"x", "1"}}));
+
+    std::string lines;
+    EXPECT_TRUE(client.stats(lines, soon()).ok());
+    EXPECT_NE(lines.find("items 2\n"), std::string::npos) << lines;
+    EXPECT_NE(lines.find("clients 1\n"), std::string::npos) << lines;
+    EXPECT_TRUE(client.set_option("sweep", "5", soon()).ok());
+    EXPECT_EQ(client.set_option("sweep", "none", soon()).code, Code::setopt_error);
+    EXPECT_EQ(client.set_option("colour", "5", soon()).code, Code::setopt_error);
+
+    EXPECT_TRUE(client.reset(soon()).ok());
+    EXPECT_EQ(client.exists(bytes("x"), soon()).code, Code::key_error);
+    EXPECT_TRUE(client.exit(soon()).ok());
+    EXPECT_EQ(serving.join(), base::Status::closed);
+}
+
+TEST_P(KvServer, HoldsItemsOfEverySize) {
+    Serving serving{options()};
+    Client client = serving.client(client_options());
+    std::vector<std::byte> found;
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{100},
+                                   std::size_t{16384}, std::size_t{100'000}, longest_value}) {
+        std::vector<std::byte> value(size);
+        for (std::size_t i = 0; i < size; ++i) value[i] = static_cast<std::byte>(i * 7 + size);
+        const std::string key = "key of " + std::to_string(size);
+        ASSERT_TRUE(client.set(bytes(key), value, soon()).ok()) << size;
+        ASSERT_TRUE(client.get(bytes(key), found, soon()).ok()) << size;
+        EXPECT_EQ(found, value) << size;
+    }
+    const std::string longest(longest_key, 'k');
+    EXPECT_TRUE(client.set(bytes(longest), bytes("v"), soon()).ok());
+    EXPECT_TRUE(client.exists(bytes(longest), soon()).ok());
+    EXPECT_EQ(client.set(bytes(longest + "k"), bytes("v"), soon()).code, Code::key_error);
+    EXPECT_EQ(client.set(bytes("k"), std::vector<std::byte>(longest_value + 1), soon()).code,
+              Code::store_error);
+    EXPECT_EQ(client.get(bytes(""), found, soon()).code, Code::key_error);
+}
+
+TEST_P(KvServer, TakesManyRequestsAtOnce) {
+    Serving serving{options()};
+    message::ClientOptions chosen = client_options();
+    chosen.window = 32;
+    Client client = serving.client(chosen);
+    std::map<std::uint64_t, std::string> wanted;
+    std::size_t answered = 0;
+    const auto take = [&](const Answer& answer) {
+        ASSERT_TRUE(answer.result.ok());
+        const auto found = wanted.find(answer.id);
+        ASSERT_NE(found, wanted.end()) << "answered twice, or never asked for";
+        EXPECT_EQ(text(answer.value), found->second);
+        wanted.erase(found);
+        ++answered;
+    };
+    constexpr std::size_t all = 2000;
+    for (std::size_t sent = 0; answered < all;) {
+        if (sent < all) {
+            const std::string key = "key " + std::to_string(sent % 100);
+            const bool sets = sent < 100;
+            std::uint64_t id = 0;
+            const base::Status status =
+                client.submit(sets ? Command::set : Command::get,
+                              {.key = bytes(key), .value = sets ? bytes(key) : bytes("")}, id);
+            if (status == base::Status::ok) {
+                wanted[id] = sets ? "" : key;
+                ++sent;
+                continue;
+            }
+            ASSERT_EQ(status, base::Status::full);
+        }
+        ASSERT_EQ(client.wait(take, soon()), base::Status::ok);
+    }
+    EXPECT_EQ(client.outstanding(), 0U);
+}
+
+TEST_P(KvServer, GetsManyKeysByOneCall) {
+    Serving serving{options()};
+    message::ClientOptions chosen = client_options();
+    chosen.window = 8;
+    Client client = serving.client(chosen);
+    std::vector<std::string> names;
+    std::vector<std::span<const std::byte>> keys;
+    for (int i = 0; i < 300; ++i) names.push_back("key " + std::to_string(i));
+    names[7] = "";  // no key
+    for (const std::string& name : names) {
+        keys.push_back(bytes(name));
+        if (name.size() % 2 == 0 && !name.empty()) {
+            ASSERT_TRUE(client.set(bytes(name), bytes("of " + name), soon()).ok());
+        }
+    }
+    for (int round = 0; round < 2; ++round) {
+        std::vector<int> told(names.size());
+        ASSERT_EQ(
+            client.multi_get(
+                keys,
+                [&](std::size_t index, const Result& result, std::span<const std::byte> value) {
+                    ++told[index];
+                    const std::string& name = names[index];
+                    if (name.size() % 2 == 0 && !name.empty()) {
+                        EXPECT_TRUE(result.ok());
+                        EXPECT_EQ(text(value), "of " + name);
+                    } else {
+                        EXPECT_EQ(result.code, Code::key_error);
+                    }
+                },
+                soon()),
+            base::Status::ok);
+        EXPECT_EQ(told, std::vector<int>(names.size(), 1));
+    }
+}
+
+TEST_P(KvServer, ServesManyClientsWhoCountTogether) {
+    Serving serving{options()};
+    constexpr int clients = 6;
+    constexpr int each = 50;
+    std::atomic<int> failures{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < clients; ++i) {
+            threads.emplace_back([&] {
+                Client client = serving.client(client_options());
+                for (int done = 0; done < each;) {
+                    // Compare and set: lost updates would show in the sum.
+                    std::vector<std::byte> value;
+                    const Result got = client.get(bytes("sum"), value, soon());
+                    const int sum = got.ok() ? std::stoi(text(value)) : 0;
+                    const Result set = client.set(bytes("sum"), bytes(std::to_string(sum + 1)),
+                                                  soon(), {.if_version = got.version});
+                    if (set.ok()) {
+                        ++done;
+                    } else if (set.code != Code::conflict) {
+                        ++failures;
+                        return;
+                    }
+                }
+            });
+        }
+    }
+    EXPECT_EQ(failures, 0);
+    Client client = serving.client(client_options());
+    std::vector<std::byte> value;
+    ASSERT_TRUE(client.get(bytes("sum"), value, soon()).ok());
+    EXPECT_EQ(text(value), std::to_string(clients * each));
+}
+
+TEST(KvServerAlone, DeniesWhatIsNotPermitted) {
+    Serving serving;
+    Client client = serving.client();
+    ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+    EXPECT_EQ(client.reset(soon()).code, Code::denied);
+    EXPECT_EQ(client.exit(soon()).code, Code::denied);
+    EXPECT_EQ(client.dump([](const Entry&) { FAIL(); }, soon()).code, Code::denied);
+    EXPECT_TRUE(client.exists(bytes("k"), soon()).ok());
+}
+
+TEST(KvServerAlone, RefusesWhatIsNoRequest) {
+    Serving serving;
+    auto raw = message::Client::connect(serving.server().address(), {}, soon());
+    const auto code_of = [&](std::span<const std::byte> payload, std::uint16_t command) {
+        std::vector<std::byte> answer;
+        EXPECT_EQ(raw.call(payload, answer, soon(), command), message::Outcome::ok);
+        std::span<const std::byte> rest;
+        const auto head = parse_answer(answer, rest);
+        return head ? head->code : Code::unanswered;
+    };
+    std::vector<std::byte> empty(request_head_bytes);
+    EXPECT_EQ(code_of({}, 2), Code::parsing_error);
+    EXPECT_EQ(code_of(bytes("garbage that is no head"), 1), Code::parsing_error);
+    EXPECT_EQ(code_of(empty, 0), Code::unknown_error);
+    EXPECT_EQ(code_of(empty, 999), Code::unknown_error);
+    EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::get)), Code::key_error);
+    EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::set)), Code::key_error);
+    EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::ping)), Code::ok);
+}
+
+TEST(KvServerAlone, TellsAFullStore) {
+    ServerOptions chosen;
+    chosen.store.memory_bytes = least_memory;
+    Serving serving{chosen};
+    Client client = serving.client();
+    const std::vector<std::byte> value(100'000, std::byte{5});
+    int taken = 0;
+    Result result;
+    for (; taken < 1000; ++taken) {
+        result = client.set(bytes("key " + std::to_string(taken)), value, soon());
+        if (!result.ok()) break;
+    }
+    EXPECT_EQ(result.code, Code::store_error);
+    EXPECT_GT(taken, 10);
+    std::vector<std::byte> found;
+    for (int i = 0; i < taken; ++i) {
+        ASSERT_TRUE(client.get(bytes("key " + std::to_string(i)), found, soon()).ok()) << i;
+        EXPECT_EQ(found, value);
+    }
+}
+
+TEST(KvServerAlone, SweepsItemsWhoseTimeIsOver) {
+    ServerOptions chosen;
+    chosen.sweep_period = 1ms;
+    Serving serving{chosen};
+    Client client = serving.client();
+    ASSERT_TRUE(client.set(bytes("stays"), bytes("v"), soon()).ok());
+    for (int i = 0; i < 10; ++i) {
+        ASSERT_TRUE(
+            client
+                .set(bytes("goes " + std::to_string(i)), bytes("v"), soon(), {.expires_after = 1ms})
+                .ok());
+    }
+    const base::Deadline patience = soon();
+    while (serving.server().store().stats().items != 1 && !patience.expired()) {
+        std::this_thread::sleep_for(1ms);
+    }
+    const StoreStats stats = serving.server().store().stats();
+    EXPECT_EQ(stats.items, 1U) << "though nobody asked for them";
+    EXPECT_EQ(stats.expired, 10U);
+    EXPECT_TRUE(client.exists(bytes("stays"), soon()).ok());
+}
+
+MILLRACE_CHILD(kv_server) {
+    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), {});
+    test::say(std::to_string(server.address().port()));
+    (void)server.serve(base::Deadline::after(60s));
+    return 0;
+}
+
+MILLRACE_CHILD(kv_client) {
+    const auto port = static_cast<std::uint16_t>(std::stoi(arguments.at(0)));
+    Client client = Client::connect(connect::Address::tcp("127.0.0.1", port), {}, soon());
+    (void)client.set(bytes("k"), bytes("v"), soon());
+    test::say("set");
+    while (client
+               .get(
+                   bytes("k"), [](std::span<const std::byte>) {}, soon())
+               .ok()) {
+    }
+    return 0;
+}
+
+TEST(KvServerAlone, EndsTheCallsOfItsClientsWhenItDies) {
+    Serving keeps;  // this process has a server, too
+    auto child = test::ChildProcess::start("kv_server");
+    const auto port = static_cast<std::uint16_t>(std::stoi(child.read_line().value_or("0")));
+    Client client = Client::connect(connect::Address::tcp("127.0.0.1", port), {}, soon());
+    ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+    child.kill();
+    (void)child.wait();
+    Result result;
+    for (int i = 0; i < 3; ++i) {
+        result = client.set(bytes("k"), bytes("v"), soon());
+        EXPECT_EQ(result.code, Code::unanswered);
+        EXPECT_EQ(result.outcome, message::Outcome::peer_lost);
+    }
+}
+
+TEST(KvServerAlone, OutlivesClientsThatAreKilled) {
+    Serving serving;
+    for (int round = 0; round < 5; ++round) {
+        const auto address = serving.server().address();
+        auto child = test::ChildProcess::start("kv_client", {std::to_string(address.port())});
+        EXPECT_EQ(child.read_line(), "set");
+        child.kill();
+        (void)child.wait();
+    }
+    Client client = serving.client();
+    EXPECT_TRUE(client.exists(bytes("k"), soon()).ok());
+    const base::Deadline patience = soon();
+    while (serving.server().stats().clients != 1 && !patience.expired()) {
+        std::this_thread::sleep_for(1ms);
+        ASSERT_TRUE(client.ping(soon()).ok());
+    }
+    EXPECT_EQ(serving.server().stats().clients, 1U);
+}
+
+TEST(KvServerAlone, IsThereAgainAtTheSameAddress) {
+    auto first = std::make_unique<Serving>();
+    const connect::Address address = first->server().address();
+    {
+        Client client = first->client();
+        ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+    }
+    first.reset();
+    Serving second{{}, address};
+    Client client = second.client();
+    EXPECT_EQ(client.exists(bytes("k"), soon()).code, Code::key_error) << "it is another store";
+}
+
+}  // namespace
+}  // namespace millrace::kv

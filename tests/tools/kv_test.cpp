@@ -1,0 +1,167 @@
+// `millrace kv` as a user runs it: a server and the words that ask it.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <optional>
+
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "support/child_process.hpp"
+#include "support/command.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace {
+
+using millrace::test::ChildProcess;
+using millrace::test::CommandOutcome;
+using millrace::test::run_command;
+using millrace::test::run_line;
+
+/// A server of the command at an address that nobody else has.
+class Kv : public testing::Test {
+  protected:
+    void serve(const std::vector<std::string>& options = {}) {
+        std::vector<std::string> command{MILLRACE_COMMAND, "kv", "serve", "--listen", address_};
+        command.insert(command.end(), options.begin(), options.end());
+        server_.emplace(ChildProcess::start_program(command));
+        const auto line = server_->read_line();
+        ASSERT_TRUE(line.has_value());
+        ASSERT_EQ(*line, "listening on " + address_);
+    }
+    [[nodiscard]] CommandOutcome ask(std::vector<std::string> words) const {
+        words.insert(words.begin(), "kv");
+        words.insert(words.end(), {"--server", address_});
+        return run_command(words);
+    }
+
+    millrace::test::TemporaryFolder folder_;
+    std::string address_ = "unix:" + folder_.path("kv");
+    std::optional<ChildProcess> server_;
+};
+
+TEST_F(Kv, SetsGetsAndRemoves) {
+    serve();
+    EXPECT_TRUE(ask({"set", "name", "a value"}).exit.success());
+    const CommandOutcome got = ask({"get", "name"});
+    EXPECT_TRUE(got.exit.success());
+    EXPECT_EQ(got.text, "a value");
+    EXPECT_EQ(ask({"exists", "name"}).text, "OK\n");
+    EXPECT_EQ(ask({"ping"}).text, "OK\n");
+    EXPECT_TRUE(ask({"del", "name"}).exit.success());
+    const CommandOutcome gone = ask({"get", "name"});
+    EXPECT_TRUE(gone.exit.exited_with(1));
+    EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR\n");
+}
+
+TEST_F(Kv, TakesAValueFromStandardInput) {
+    serve();
+    EXPECT_TRUE(
+        run_line("printf 'from\\0a pipe' | \"$0\" kv set k --server " + address_).exit.success());
+    EXPECT_EQ(ask({"get", "k"}).text, std::string("from\0a pipe", 11));
+    const CommandOutcome long_one =
+        run_line("head -c 1048577 /dev/zero | \"$0\" kv set k --server " + address_ + " 2>&1");
+    EXPECT_TRUE(long_one.exit.exited_with(1));
+    EXPECT_EQ(long_one.text, "millrace kv set: STORE_ERROR\n");
+}
+
+TEST_F(Kv, SetsOnlyAVersion) {
+    serve();
+    EXPECT_TRUE(ask({"set", "k", "1", "--if-version", "0"}).exit.success());
+    const CommandOutcome conflict = ask({"set", "k", "2", "--if-version", "0"});
+    EXPECT_TRUE(conflict.exit.exited_with(1));
+    EXPECT_NE(conflict.text.find("CONFLICT, the item has version "), std::string::npos)
+        << conflict.text;
+}
+
+TEST_F(Kv, CountsWhatItServes) {
+    serve();
+    EXPECT_TRUE(ask({"set", "k", "v"}).exit.success());
+    const CommandOutcome stats = ask({"stats", "--json"});
+    const auto document = nlohmann::json::parse(stats.text);
+    EXPECT_EQ(document["items"], 1);
+    EXPECT_EQ(document["sets"], 1);
+    EXPECT_NE(ask({"stats"}).text.find("items 1\n"), std::string::npos);
+}
+
+TEST_F(Kv, PermitsOnlyWhatItWasToldTo) {
+    serve();
+    const CommandOutcome denied = ask({"reset"});
+    EXPECT_TRUE(denied.exit.exited_with(1));
+    EXPECT_EQ(denied.text, "millrace kv reset: DENIED\n");
+    EXPECT_TRUE(ask({"exit"}).exit.exited_with(1));
+    EXPECT_TRUE(ask({"dump"}).exit.exited_with(1));
+}
+
+TEST_F(Kv, DumpsResetsAndEndsWithPermission) {
+    serve({"--permit", "dump,reset,exit"});
+    EXPECT_TRUE(ask({"set", "k", "v"}).exit.success());
+    EXPECT_EQ(ask({"dump"}).text, "k\tv\n");
+    EXPECT_TRUE(ask({"reset"}).exit.success());
+    EXPECT_EQ(ask({"dump"}).text, "");
+    EXPECT_TRUE(ask({"exit"}).exit.success());
+    EXPECT_TRUE(server_->wait().success());
+}
+
+TEST_F(Kv, DrainsWhenItIsTerminated) {
+    serve();
+    EXPECT_TRUE(ask({"set", "k", "v"}).exit.success());
+    server_->send_signal(SIGTERM);
+    const std::string said = server_->read_all();
+    EXPECT_TRUE(server_->wait().success());
+    EXPECT_NE(said.find("served 1 requests of 1 clients; 1 items"), std::string::npos) << said;
+}
+
+TEST_F(Kv, ServesWhoKnowsTheSecretAlone) {
+    const std::string secret = folder_.path("secret");
+    ASSERT_TRUE(run_line("umask 077; head -c 32 /dev/urandom | base64 > " + secret).exit.success());
+    serve({"--secret-file", secret});
+    EXPECT_TRUE(ask({"set", "k", "v", "--secret-file", secret}).exit.success());
+    EXPECT_EQ(ask({"get", "k", "--secret-file", secret}).text, "v");
+    const CommandOutcome outcome = ask({"get", "k"});
+    EXPECT_TRUE(outcome.exit.exited_with(1));
+    EXPECT_NE(outcome.text.find("secret"), std::string::npos) << outcome.text;
+}
+
+TEST_F(Kv, SaysWhereNobodyListens) {
+    const CommandOutcome outcome = ask({"get", "k", "--timeout", "0.1"});
+    EXPECT_TRUE(outcome.exit.exited_with(1));
+    EXPECT_NE(outcome.text.find(folder_.path("kv")), std::string::npos) << outcome.text;
+}
+
+TEST_F(Kv, RefusesWrongWords) {
+    EXPECT_TRUE(run_command({"kv"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "fetch", "k"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "get"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "serve", "--memory", "much"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "serve", "--permit", "all"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "get", "k", "--server", "nowhere"}).exit.exited_with(2));
+    const CommandOutcome small = run_command({"kv", "serve", "--memory", "1k"});
+    EXPECT_TRUE(small.exit.exited_with(1));
+    EXPECT_NE(small.text.find("memory"), std::string::npos) << small.text;
+}
+
+TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
+    serve();
+    const CommandOutcome outcome = ask({"bench", "--clients", "2", "--outstanding", "4",
+                                        "--operations", "2000", "--keys", "100", "--json"});
+    ASSERT_TRUE(outcome.exit.success()) << outcome.text;
+    const auto document = nlohmann::json::parse(outcome.text);
+    EXPECT_EQ(document["operations"], 2000);
+    EXPECT_EQ(document["per_client"], (std::vector<int>{1000, 1000}));
+    EXPECT_EQ(document["get"]["count"].get<int>() + document["set"]["count"].get<int>(), 2000);
+    EXPECT_EQ(document["hits"], document["get"]["count"]) << "every key was set before";
+    EXPECT_GT(document["operations_per_second"], 0);
+}
+
+TEST_F(Kv, LoadsAServerOfItsOwn) {
+    const CommandOutcome outcome = run_command(
+        {"kv", "bench", "--operations", "500", "--keys", "50", "--value-bytes", "5000"});
+    EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+    EXPECT_NE(outcome.text.find("operations per second: 500 in "), std::string::npos)
+        << outcome.text;
+}
+
+}  // namespace

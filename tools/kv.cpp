@@ -1,0 +1,226 @@
+// See kv.hpp.
+#include "kv.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kv/ask.hpp"
+#include "kv/bench.hpp"
+#include "kv/serve.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+
+namespace millrace::tools {
+namespace {
+
+/// `--server ADDRESS` of those who ask.
+void add_server(CLI::App& command, std::string& server, const char* help) {
+    command.add_option("--server", server, help)->type_name("ADDRESS");
+}
+
+/// An option that takes one of a few words.
+void add_choice(CLI::App& command, const char* name, const std::vector<std::string>& words,
+                const char* help, const std::function<void(const std::string&)>& choose) {
+    command.add_option_function<std::string>(name, choose, help)
+        ->check(CLI::IsMember(words))
+        ->type_name("WORD");
+}
+
+/// `--wait` of those who wait.
+void add_wait(CLI::App& command, base::WaitPolicy& policy) {
+    add_choice(
+        command, "--wait", {"poll", "block", "adaptive"},
+        "poll: never sleep; block: sleep at once; adaptive (default): look for a while, then "
+        "sleep",
+        [&policy](const std::string& word) {
+            policy = word == "poll"    ? base::WaitPolicy::polling()
+                     : word == "block" ? base::WaitPolicy::blocking()
+                                       : base::WaitPolicy{};
+        });
+}
+
+void add_device_and_secret(CLI::App& command, std::string& device, std::string& secret_file) {
+    command.add_option("--device", device, "Name of the device (see millrace devices)");
+    command.add_option("--secret-file", secret_file,
+                       "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
+                       "nobody but its owner may read");
+}
+
+void add_serve(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "serve", "Serve a store that lies in memory, until SIGINT, SIGTERM or a permitted EXIT");
+    auto options = std::make_shared<KvServeOptions>();
+    auto permitted = std::make_shared<std::vector<std::string>>();
+    command->add_option("--listen", options->address, "host:port or unix:PATH")
+        ->type_name("ADDRESS")
+        ->capture_default_str();
+    command
+        ->add_option("--memory", options->server.store.memory_bytes,
+                     "For items and their table, as in 512m or 4g")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
+    add_choice(*command, "--when-full", {"refuse", "evict"},
+               "refuse (default): new items are not taken; evict: the least recently used go",
+               [options](const std::string& word) {
+                   options->server.store.when_full =
+                       word == "evict" ? kv::WhenFull::evict : kv::WhenFull::refuse;
+               });
+    add_choice(*command, "--table", {"cuckoo", "thesis"},
+               "cuckoo (default), or thesis: the 1,024 buckets of work 002",
+               [options](const std::string& word) {
+                   options->server.store.table =
+                       word == "thesis" ? kv::TableKind::thesis : kv::TableKind::cuckoo;
+               });
+    add_wait(*command, options->server.messages.wait);
+    command->add_option("--clients", options->server.messages.max_clients, "At a time, at most")
+        ->check(CLI::Range(1u, 65536u))
+        ->capture_default_str();
+    add_choice(*command, "--polling", {"auto", "flag", "dense"},
+               "How it finds who has written; default: auto (docs/messaging.md)",
+               [options](const std::string& word) {
+                   options->server.messages.polling = word == "flag" ? message::Polling::flag
+                                                      : word == "dense"
+                                                          ? message::Polling::dense
+                                                          : message::Polling::automatic;
+               });
+    command
+        ->add_option("--permit", *permitted,
+                     "What clients may ask for that concerns all: dump, reset, exit")
+        ->delimiter(',')
+        ->check(CLI::IsMember(std::vector<std::string>{"dump", "reset", "exit"}));
+    add_device_and_secret(*command, options->device, options->secret_file);
+    command->final_callback([=, &chosen] {
+        refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });
+        for (const std::string& word : *permitted) {
+            options->server.permitted.dump |= word == "dump";
+            options->server.permitted.reset |= word == "reset";
+            options->server.permitted.exit |= word == "exit";
+        }
+        chosen = [options] { return run_kv_serve(*options); };
+    });
+}
+
+/// What one of the words of ask.hpp takes besides a server.
+struct Asked {
+    const char* word;
+    const char* help;
+    bool key = false;
+    bool value = false;
+    bool conditions = false;
+};
+constexpr Asked asked[] = {
+    {"get", "Write the value of a key to standard output", true, false, false},
+    {"set", "Set a key to a value, or to what standard input says", true, true, true},
+    {"del", "Remove a key", true, false, true},
+    {"exists", "Say OK, with exit status 0, if there is such a key", true, false, false},
+    {"ping", "Say OK if the server answers", false, false, false},
+    {"stats", "Show what the server counts", false, false, false},
+    {"dump", "Show every key and value, if the server permits it", false, false, false},
+    {"reset", "Remove every key, if the server permits it", false, false, false},
+    {"exit", "End the server, if it permits it", false, false, false},
+    {"setopt",
+     "Set an option of the running server: sweep, how many items it looks at to find "
+     "those whose time is over",
+     true, true, false},
+};
+
+void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
+    auto* command = parent.add_subcommand(one.word, one.help);
+    auto options = std::make_shared<KvAskOptions>();
+    const std::string word = one.word;
+    if (one.key) {
+        command->add_option("key", options->key, "1 to 65535 bytes")->required();
+    }
+    if (one.value) command->add_option("value", options->value, "At most 1 MiB");
+    if (one.conditions) {
+        command->add_option("--if-version", options->if_version,
+                            "Only if the item has this version; 0: only if there is none");
+    }
+    if (word == "set") {
+        command->add_option("--expires", options->expires_seconds, "Seconds that the item is kept")
+            ->check(CLI::Range(0.001, 3.0e9));
+    }
+    if (word == "set" || word == "get") {
+        command->add_flag("--show-version", options->show_version,
+                          "Write the item's version to standard error");
+    }
+    if (word == "stats") add_json(*command, options->json);
+    add_server(*command, options->server, "host:port or unix:PATH; default: 127.0.0.1:7400");
+    command
+        ->add_option_function<double>(
+            "--timeout",
+            [options](double seconds) {
+                options->timeout =
+                    std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
+            },
+            "Seconds to wait for the server and its answer; default: 5")
+        ->check(CLI::Range(0.001, 1e6));
+    add_device_and_secret(*command, options->device, options->secret_file);
+    command->final_callback([=, &chosen] {
+        refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
+        chosen = [word, options] { return run_kv_ask(word, *options); };
+    });
+}
+
+void add_bench(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "bench", "Get and set random keys as fast as the answers come, and tell how fast that was");
+    auto options = std::make_shared<KvBenchOptions>();
+    KvLoad& load = options->load;
+    add_server(*command, options->server,
+               "host:port or unix:PATH of a server; without it, one is started for this");
+    command->add_option("--clients", load.clients, "Each in a thread of its own")
+        ->check(CLI::Range(1u, 4096u))
+        ->capture_default_str();
+    command->add_option("--outstanding", load.outstanding, "Requests of a client at a time")
+        ->check(CLI::Range(1u, 4096u))
+        ->capture_default_str();
+    command
+        ->add_option_function<double>(
+            "--seconds",
+            [options](double seconds) {
+                options->load.duration =
+                    std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9)};
+            },
+            "How long; default: 2")
+        ->check(CLI::Range(0.001, 1e6));
+    command->add_option("--operations", load.operations,
+                        "Of all clients together, in place of a time");
+    command->add_option("--keys", load.keys, "Different keys")
+        ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
+        ->capture_default_str();
+    command->add_option("--key-bytes", load.key_bytes)
+        ->check(CLI::Range(std::size_t{8}, kv::longest_key))
+        ->capture_default_str();
+    command->add_option("--value-bytes", load.value_bytes)
+        ->check(CLI::Range(std::size_t{0}, kv::longest_value))
+        ->capture_default_str();
+    command->add_option("--get-percent", load.get_percent, "GETs of all requests; the others SET")
+        ->check(CLI::Range(0u, 100u))
+        ->capture_default_str();
+    add_wait(*command, load.client.wait);
+    command->add_flag("!--no-fill", load.fill, "Do not set every key first");
+    add_json(*command, options->json);
+    add_device_and_secret(*command, options->device, options->secret_file);
+    command->final_callback([=, &chosen] {
+        if (!options->server.empty()) {
+            refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
+        }
+        chosen = [options] { return run_kv_bench(*options); };
+    });
+}
+
+}  // namespace
+
+void add_kv(CLI::App& program, Action& chosen) {
+    auto* command = program.add_subcommand("kv", "A key-value server, and its clients");
+    command->require_subcommand(1);
+    add_serve(*command, chosen);
+    for (const Asked& one : asked) add_asked(*command, one, chosen);
+    add_bench(*command, chosen);
+}
+
+}  // namespace millrace::tools

@@ -1,0 +1,30 @@
+// What a client asks a key-value server by one command: `millrace kv get`, `set`, and so on.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "json_output.hpp"
+
+namespace millrace::tools {
+
+struct KvAskOptions {
+    std::string server = "127.0.0.1:7400";
+    std::string device{};       ///< empty: the default
+    std::string secret_file{};  ///< empty: no secret
+    std::chrono::nanoseconds timeout = std::chrono::seconds{5};
+    std::string key{};
+    std::optional<std::string> value{};  ///< set: not given, what standard input says
+    std::optional<std::uint64_t> if_version{};
+    std::optional<double> expires_seconds{};
+    bool show_version = false;
+    JsonOutput json{};  ///< stats
+};
+
+/// `word`: "get", "set", "del", "exists", "ping", "stats", "dump", "reset", "exit" or "setopt".
+/// Exit status: 0; 1 where the server's answer is not OK, which standard error names. Throws Error
+/// if there is no answer.
+int run_kv_ask(const std::string& word, const KvAskOptions& options);
+
+}  // namespace millrace::tools

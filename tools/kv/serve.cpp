@@ -1,0 +1,46 @@
+#include "kv/serve.hpp"
+
+#include <chrono>
+
+#include <fmt/format.h>
+
+#include "cat/interruption.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/admission.hpp"
+#include "output.hpp"
+
+namespace millrace::tools {
+namespace {
+
+/// How long clients have to take their last answers.
+constexpr std::chrono::seconds drain_patience{5};
+
+}  // namespace
+
+int run_kv_serve(const KvServeOptions& options) {
+    kv::ServerOptions chosen = options.server;
+    if (!options.device.empty()) {
+        chosen.messages.endpoint = connect::Endpoint::open(options.device);
+    }
+    if (!options.secret_file.empty()) {
+        chosen.messages.admission.secret = connect::read_secret_file(options.secret_file);
+    }
+    auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
+    const Interruption interruptible;
+    fmt::print("listening on {}\n", server.address().to_string());
+    print_wrapped(server.explain() + "\n", 2);
+    (void)output_arrived();
+    (void)server.serve(base::Deadline::never().cancelled_by(interruption()));
+    const base::Status closed = server.close(base::Deadline::after(drain_patience));
+    const kv::StoreStats store = server.store().stats();
+    const message::ServerStats served = server.stats();
+    fmt::print("served {} requests of {} clients; {} items, {} bytes of memory\n", served.requests,
+               served.joined, store.items, store.memory_bytes);
+    if (closed != base::Status::ok) {
+        fmt::print(stderr, "millrace kv serve: some clients did not take their last answers\n");
+    }
+    return 0;
+}
+
+}  // namespace millrace::tools

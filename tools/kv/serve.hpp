@@ -1,0 +1,20 @@
+// `millrace kv serve`: the server, until it is interrupted or a client with permission ends it.
+#pragma once
+
+#include <string>
+
+#include "millrace/kv/server.hpp"
+
+namespace millrace::tools {
+
+struct KvServeOptions {
+    std::string address = "127.0.0.1:7400";
+    std::string device{};       ///< empty: the default
+    std::string secret_file{};  ///< empty: no secret
+    kv::ServerOptions server{};
+};
+
+/// Exit status.
+int run_kv_serve(const KvServeOptions& options);
+
+}  // namespace millrace::tools
