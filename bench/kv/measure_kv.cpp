@@ -93,8 +93,11 @@ class OwnClient {
                 const std::uint64_t number = order.next();
                 make_key(number);
                 std::uint64_t id = 0;
+                const kv::RequestParts parts{.key = kv::bytes(key_)};
                 const base::Status status =
-                    client_.submit(kv::Command::get, {.key = kv::bytes(key_)}, id);
+                    client_.outstanding() == 0
+                        ? client_.submit(kv::Command::get, parts, id, base::Deadline::never())
+                        : client_.submit(kv::Command::get, parts, id);
                 if (status == base::Status::ok) {
                     sent_[id % sent_.size()] = number;
                     continue;

@@ -47,6 +47,13 @@ base::Status Client::submit(Command command, const RequestParts& parts, std::uin
                           id, {.procedure = static_cast<std::uint16_t>(command)});
 }
 
+base::Status Client::submit(Command command, const RequestParts& parts, std::uint64_t& id,
+                            const base::Deadline& deadline) {
+    if (check(command, parts) != Code::ok) return base::Status::too_large;
+    return client_.submit(size_of(parts), [&](std::span<std::byte> room) { write(parts, room); },
+                          id, deadline, {.procedure = static_cast<std::uint16_t>(command)});
+}
+
 Result Client::get(std::span<const std::byte> key, std::vector<std::byte>& value,
                    const base::Deadline& deadline) {
     return get(

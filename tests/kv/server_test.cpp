@@ -188,9 +188,11 @@ TEST_P(KvServer, TakesManyRequestsAtOnce) {
             const std::string key = "key " + std::to_string(sent % 100);
             const bool sets = sent < 100;
             std::uint64_t id = 0;
-            const base::Status status =
-                client.submit(sets ? Command::set : Command::get,
-                              {.key = bytes(key), .value = sets ? bytes(key) : bytes("")}, id);
+            const Command command = sets ? Command::set : Command::get;
+            const RequestParts parts{.key = bytes(key), .value = sets ? bytes(key) : bytes("")};
+            const base::Status status = client.outstanding() == 0
+                                            ? client.submit(command, parts, id, soon())
+                                            : client.submit(command, parts, id);
             if (status == base::Status::ok) {
                 wanted[id] = sets ? "" : key;
                 ++sent;

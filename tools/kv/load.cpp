@@ -134,8 +134,12 @@ class Worker {
         if (!get) parts.value = items_.value(key);
         std::uint64_t id = 0;
         const std::uint64_t now = base::ticks();
+        const kv::Command command = get ? kv::Command::get : kv::Command::set;
+        // With nothing on its way there is no answer to wait for, but perhaps room.
         const base::Status status =
-            client_.submit(get ? kv::Command::get : kv::Command::set, parts, id);
+            client_.outstanding() == 0
+                ? client_.submit(command, parts, id, base::Deadline::after(patience))
+                : client_.submit(command, parts, id);
         if (status == base::Status::full) return false;
         if (status != base::Status::ok) fail("a request", std::string{base::name_of(status)});
         on_their_way_[id % on_their_way_.size()] = {id, key, now, get};

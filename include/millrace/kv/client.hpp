@@ -116,6 +116,9 @@ class Client {
     /// Sends the request; its answer comes by poll() or wait(), in any order. `full`: take answers
     /// first; others as message::Client::submit; `too_large`: its key or value cannot be so.
     base::Status submit(Command command, const RequestParts& parts, std::uint64_t& id);
+    /// The same, waiting until it can be sent; answers that come meanwhile are kept.
+    base::Status submit(Command command, const RequestParts& parts, std::uint64_t& id,
+                        const base::Deadline& deadline);
     /// Hands the next answer to `take(const Answer&)`. As message::Client::poll and wait.
     template <class Take>
     base::Status poll(Take&& take) {
@@ -150,7 +153,9 @@ class Client {
                     continue;
                 }
                 std::uint64_t id = 0;
-                status = submit(Command::get, {.key = keys[next]}, id);
+                status = outstanding() == 0
+                             ? submit(Command::get, {.key = keys[next]}, id, deadline)
+                             : submit(Command::get, {.key = keys[next]}, id);
                 if (status == base::Status::ok) {
                     if (sent_.empty()) first = id;
                     sent_.push_back(next++);

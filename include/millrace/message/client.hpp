@@ -116,6 +116,26 @@ class Client {
         return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
     }
 
+    /// The same, waiting until the request can be sent: for an answer that frees a place in the
+    /// window, which is kept for poll() and wait(), or for room in the server's ring. `timed_out`,
+    /// `cancelled`: it was not sent.
+    base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
+                        const base::Deadline& deadline, const RequestOptions& options = {}) {
+        return submit(
+            request.size(),
+            [request](std::span<std::byte> room) {
+                std::copy(request.begin(), request.end(), room.begin());
+            },
+            id, deadline, options);
+    }
+    template <class Fill>
+    base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
+                        const base::Deadline& deadline, const RequestOptions& options = {}) {
+        std::span<std::byte> room;
+        const base::Status status = claim(size, room, deadline);
+        return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
+    }
+
     /// Hands the next answer to `take(const Answer&)`, whichever it is. `empty`; `closed`,
     /// `peer_lost`: nothing more comes; requests without an answer have none, see outstanding().
     /// If `take` throws, the answer stays the next. It must not use this client.
