@@ -268,10 +268,12 @@ class CuckooTable final : public Table {
     }
 
   private:
-    /// From the beginning so many as take 1/64 of the memory at most, locks included.
+    /// From the beginning so many as take 1/16 of the memory at most, locks included: lock arrays
+    /// that are outgrown are never freed. And no more than 100,000 small items want.
     static std::size_t first_slots(std::uint64_t limit) noexcept {
-        const auto buckets = std::bit_floor(limit / 64 / (bucket_bytes + lock_bytes));
-        return slots_per_bucket * std::min<std::uint64_t>(buckets, most_locks);
+        constexpr std::uint64_t most = 16384;
+        const auto buckets = std::bit_floor(limit / 16 / (bucket_bytes + lock_bytes));
+        return slots_per_bucket * std::min(buckets, most);
     }
     /// Half of the memory at most is table: then the mean item takes less than 36 bytes.
     static std::size_t most_power(std::uint64_t limit) noexcept {

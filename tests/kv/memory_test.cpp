@@ -194,6 +194,29 @@ TEST_P(StoreEviction, KeepsWhatIsUsedWhileOtherSizesPassThrough) {
     EXPECT_GT(kept, hot * 9 / 10);
 }
 
+TEST_P(StoreEviction, KeepsWhatIsUsedAmongMuchThatIsNot) {
+    Store store{options_of(GetParam(), least_memory, WhenFull::evict)};
+    constexpr int small = 24'000;
+    constexpr int apart = 16;
+    constexpr int hot = small / apart;
+    for (int i = 0; i < small; ++i) store.set(view(std::to_string(i)), sealed(1, 200));
+    ASSERT_EQ(store.stats().evicted, 0U);
+    const auto scanned = static_cast<int>(10 * least_memory / 10'000);
+    for (int i = 0; i < scanned; ++i) {
+        ASSERT_EQ(store.set(view("scan " + std::to_string(i)), sealed(1, 9000)).outcome,
+                  Outcome::ok);
+        for (int j = 0; j < 20; ++j) {
+            const std::string key = std::to_string((20 * i + j) % hot * apart);
+            store.get(view(key), [](const Entry& entry) { ASSERT_TRUE(is_whole(entry.value)); });
+        }
+    }
+    int kept = 0;
+    for (int i = 0; i < hot; ++i) kept += store.exists(view(std::to_string(i * apart))) ? 1 : 0;
+    EXPECT_GT(kept, hot * 9 / 10);
+    // Their neighbours made room.
+    EXPECT_LT(store.stats().items, std::uint64_t{small / 4});
+}
+
 TEST(StoreGrowth, FindsEverythingWhileTheTableGrows) {
     Store store{options_of(TableKind::cuckoo, std::uint64_t{64} << 20)};
     int items = 0;
