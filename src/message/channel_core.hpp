@@ -83,9 +83,8 @@ struct Facts {
     std::uint64_t secret = 0;
     /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
     std::uint64_t far_fences = 0;
-
-    static constexpr std::size_t wire_size = 64;
 };
+static_assert(sizeof(Facts) == 64);
 
 struct Channel::Core {
     /// Looks that find nothing, between two that look around; one less than a power of two.

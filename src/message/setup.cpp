@@ -12,6 +12,7 @@
 #include "channel_core.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
+#include "millrace/connect/facts.hpp"
 #include "millrace/ring/far_fence.hpp"
 #include "setup.hpp"
 
@@ -19,53 +20,7 @@ namespace millrace::message {
 
 namespace {
 
-template <class Number>
-void put(std::byte*& at, Number number) noexcept {
-    std::memcpy(at, &number, sizeof number);
-    at += sizeof number;
-}
-
-template <class Number>
-void get(const std::byte*& at, Number& number) noexcept {
-    std::memcpy(&number, at, sizeof number);
-    at += sizeof number;
-}
-
-std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
-    std::array<std::byte, Facts::wire_size> bytes;
-    std::byte* at = bytes.data();
-    put(at, facts.ring_address);
-    put(at, facts.ring_bytes);
-    put(at, facts.control_address);
-    put(at, facts.ring_rkey);
-    put(at, facts.control_rkey);
-    put(at, facts.first_position);
-    put(at, facts.max_peer_ring_bytes);
-    put(at, facts.secret);
-    put(at, facts.far_fences);
-    return bytes;
-}
-
-Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
-    if (bytes.size() != Facts::wire_size) {
-        throw base::Error{
-            base::ErrorCode::protocol, "set up a message channel", fmt::format("peer {}", peer),
-            fmt::format("it described its end in {} bytes, not {}", bytes.size(), Facts::wire_size),
-            "use the same build of millrace on both sides"};
-    }
-    Facts facts;
-    const std::byte* at = bytes.data();
-    get(at, facts.ring_address);
-    get(at, facts.ring_bytes);
-    get(at, facts.control_address);
-    get(at, facts.ring_rkey);
-    get(at, facts.control_rkey);
-    get(at, facts.first_position);
-    get(at, facts.max_peer_ring_bytes);
-    get(at, facts.secret);
-    get(at, facts.far_fences);
-    return facts;
-}
+constexpr const char* attempt = "set up a message channel";
 
 /// A channel without anything above it.
 const Service channel_service{"message channel", 3};
@@ -101,9 +56,9 @@ connect::LinkOptions link_options(const ChannelOptions& options, const Service& 
 std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& options,
                                       const base::Deadline& deadline) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options);
-    const auto mine = encode(core->facts());
-    const auto theirs = core->link.exchange(mine, deadline);
-    core->meet(decode(theirs, core->link.peer_name()));
+    const Facts mine = core->facts();
+    const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
+    core->meet(connect::facts_in<Facts>(theirs, attempt, core->link.peer_name()));
     return core;
 }
 
@@ -111,12 +66,13 @@ std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const Channel
                                                const base::Deadline& deadline) {
     auto core = std::make_unique<Channel::Core>(std::move(link), options);
     const auto theirs = core->link.hear(deadline);
-    const Facts facts = decode(theirs, core->link.peer_name());
+    const Facts facts = connect::facts_in<Facts>(theirs, attempt, core->link.peer_name());
     if (facts.ring_bytes <= options.max_peer_ring_bytes &&
         !ring::PeerMemory::behind(core->link, options.carrier, {}).stores()) {
         core->link.reserve(facts.ring_bytes);  // for the copy to send from, see meet()
     }
-    core->link.say(encode(core->facts()));
+    const Facts mine = core->facts();
+    core->link.say(connect::bytes_of(mine));
     core->meet(facts);
     return core;
 }

@@ -10,6 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/accepting.hpp"
+#include "millrace/connect/facts.hpp"
 #include "millrace/ring/far_fence.hpp"
 #include "socket_core.hpp"
 
@@ -82,51 +83,7 @@ connect::LinkOptions link_options(const SocketOptions& options) {
             .admission = options.admission};
 }
 
-template <class Number>
-void put(std::byte*& at, Number number) noexcept {
-    std::memcpy(at, &number, sizeof number);
-    at += sizeof number;
-}
-
-template <class Number>
-void get(const std::byte*& at, Number& number) noexcept {
-    std::memcpy(&number, at, sizeof number);
-    at += sizeof number;
-}
-
-std::array<std::byte, Facts::wire_size> encode(const Facts& facts) noexcept {
-    std::array<std::byte, Facts::wire_size> bytes;
-    std::byte* at = bytes.data();
-    put(at, facts.memory_address);
-    put(at, facts.ring_bytes);
-    put(at, facts.control_address);
-    put(at, facts.rkey);
-    put(at, facts.slots);
-    put(at, facts.adverts);
-    put(at, facts.mode);
-    put(at, facts.far_fences);
-    return bytes;
-}
-
-Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
-    if (bytes.size() != Facts::wire_size) {
-        throw base::Error{
-            base::ErrorCode::protocol, "set up a byte stream", fmt::format("peer {}", peer),
-            fmt::format("it described its end in {} bytes, not {}", bytes.size(), Facts::wire_size),
-            "use the same build of millrace on both sides"};
-    }
-    Facts facts;
-    const std::byte* at = bytes.data();
-    get(at, facts.memory_address);
-    get(at, facts.ring_bytes);
-    get(at, facts.control_address);
-    get(at, facts.rkey);
-    get(at, facts.slots);
-    get(at, facts.adverts);
-    get(at, facts.mode);
-    get(at, facts.far_fences);
-    return facts;
-}
+constexpr const char* attempt = "set up a byte stream";
 
 [[nodiscard]] bool possible(const Facts& facts) noexcept {
     return facts.mode <= static_cast<std::uint32_t>(Mode::indirect) &&
@@ -139,9 +96,9 @@ Facts decode(std::span<const std::byte> bytes, const std::string& peer) {
 
 Socket set_up(connect::Link link, const SocketOptions& options, const base::Deadline& deadline) {
     auto core = std::make_unique<Socket::Core>(std::move(link), options);
-    const auto mine = encode(core->facts());
-    const auto theirs = core->link.exchange(mine, deadline);
-    core->meet(decode(theirs, core->link.peer_name()));
+    const Facts mine = core->facts();
+    const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
+    core->meet(connect::facts_in<Facts>(theirs, attempt, core->link.peer_name()));
     return Socket{std::move(core)};
 }
 

@@ -60,9 +60,8 @@ struct Facts {
     std::uint32_t mode = 0;
     /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
     std::uint64_t far_fences = 0;
-
-    static constexpr std::size_t wire_size = 48;
 };
+static_assert(sizeof(Facts) == 48);
 
 struct Socket::Core {
     /// Looks that find nothing, between two that look around; one less than a power of two.
