@@ -223,6 +223,11 @@ TEST_F(Soft, TraceWritesEveryRequestAndCompletionOfBothEnds) {
     }
 }
 
+/// A port below those that the system gives to whoever asks for any.
+std::string port_of_this_test(int attempt) {
+    return std::to_string(20'000 + (getpid() * 11 + attempt * 1'117) % 12'000);
+}
+
 bool pingpong_runs() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return false;  // an unmodified program has not the sanitizer's runtime
@@ -235,7 +240,7 @@ bool pingpong_runs() {
 Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_options) {
     // The client tries until the server listens. Where another program has the port, both end.
     for (int attempt = 0; attempt < 3; ++attempt) {
-        const std::string port = std::to_string(20'000 + (getpid() * 7 + attempt * 1'117) % 20'000);
+        const std::string port = port_of_this_test(attempt);
         ChildProcess server =
             ChildProcess::start_program({"/bin/sh", "-c",
                                          "exec \"$0\" soft run --fabric \"$1\" -- ibv_rc_pingpong "
@@ -260,7 +265,7 @@ Outcome pingpong(const std::string& fabric, std::vector<std::string> trace_optio
 TEST_F(Soft, StatusShowsPooledReceivesOfAnUnmodifiedServer) {
     if (!pingpong_runs()) GTEST_SKIP() << "needs ibverbs-utils and a drop-in without sanitizers";
     // A server that waits for its client: its queue pairs are in INIT, its receives are posted.
-    const std::string port = std::to_string(20'000 + (getpid() * 11) % 20'000);
+    const std::string port = port_of_this_test(0);
     for (const std::string type : {"UD", "RC"}) {
         ChildProcess server = ChildProcess::start_program(
             {MILLRACE_COMMAND, "soft", "run", "--fabric", fabric(), "--",
