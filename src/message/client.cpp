@@ -532,7 +532,11 @@ Status Client::look(Answer& answer) {
 Status Client::look(Answer& answer, const Deadline& deadline) {
     Status status = look(answer);
     if (status != Status::empty && !state_->may_resume(status)) return status;
-    if (outstanding() == 0) return status;
+    if (outstanding() == 0) {
+        // There is no answer to wait for, but the session goes on.
+        if (status == Status::empty || !state_->resumes(deadline, status)) return status;
+        return Status::empty;
+    }
     return state_->wait_for(Status::empty, deadline, [&] { return look(answer); });
 }
 

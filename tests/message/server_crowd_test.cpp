@@ -356,6 +356,24 @@ TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
     EXPECT_EQ(running.server.stats().joined, 1U);
 }
 
+TEST_P(ServersApart, ResumeASessionThatWaitsForNothing) {
+    Running running{options(), echo};
+    Breakable breakable{running.server.address(), resuming()};
+    Client& client = breakable.client;
+    Bytes answer;
+    ASSERT_EQ(client.call(content(1, 1, 50), answer, patience()), Outcome::ok);
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+        breakable.cut();
+        const Deadline deadline = patience();
+        while (client.stats().resumed != round && !deadline.expired()) {
+            ASSERT_EQ(client.wait([](const Answer&) { FAIL() << "nobody asked"; }, deadline),
+                      Status::empty);
+        }
+        ASSERT_EQ(client.stats().resumed, round);
+        ASSERT_EQ(client.call(content(1, 2, 50), answer, patience()), Outcome::ok);
+    }
+}
+
 TEST_P(ServersApart, BringAnAnswerThatWasGivenWhileTheClientWasAway) {
     std::mutex mutex;
     std::vector<Reply> later;
