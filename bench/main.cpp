@@ -72,6 +72,17 @@ void add_link(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_link(*options); }; });
 }
 
+/// What everything that repeats a work's figures is told alike.
+template <class Options>
+void add_study(CLI::App& command, Options& options) {
+    add_json(command, options.json);
+    command.add_option("--plots", options.plots, "Draw every figure into this folder");
+    command.add_option("--repeats", options.repeats, "Runs of each point")
+        ->check(CLI::Range(1, 100))
+        ->capture_default_str();
+    command.add_flag("--quick", options.quick, "Few sizes, one short run of each");
+}
+
 void add_flow(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "flow",
@@ -90,21 +101,16 @@ void add_flow(CLI::App& parent, Action& chosen) {
     command->add_option("--mode", options->modes,
                         "Only in these modes (docs/modes.md). Else fast, and shaped as the "
                         "networks of the work: 10g or 40g, latency=1us");
-    add_json(*command, options->json);
-    command->add_option("--plots", options->plots, "Draw every figure into this folder");
-    command->add_option("--repeats", options->repeats, "Runs of each point")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
+    add_study(*command, *options);
     command->add_option("--limit", options->limit, "Seconds that a run measures at most")
         ->check(CLI::Range(0.01, 600.0))
         ->capture_default_str();
     command->add_option("--items", options->items, "Items of a run, unless the time is over first")
         ->capture_default_str();
-    command->add_flag("--quick", options->quick, "Few sizes, one short run of each");
     command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
 
-/// The options that every study has.
+/// The options of a study whose figures have their numbers from the work.
 std::shared_ptr<StudyOptions> add_study_options(CLI::App& command) {
     auto options = std::make_shared<StudyOptions>();
     command.add_option("--figure", options->figures,
@@ -112,20 +118,15 @@ std::shared_ptr<StudyOptions> add_study_options(CLI::App& command) {
     command.add_option("--mode", options->modes,
                        "Only in these modes (docs/modes.md). Else fast, and shaped as the network "
                        "of the work");
-    add_json(command, options->json);
-    command.add_option("--plots", options->plots, "Draw every figure into this folder");
-    command.add_option("--repeats", options->repeats, "Runs of each point")
-        ->check(CLI::Range(1, 100))
-        ->capture_default_str();
-    command.add_flag("--quick", options->quick, "Few sizes, one run of each");
+    add_study(command, *options);
     return options;
 }
 
 void add_verbs(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "verbs",
-        "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device:\n"
-        "transports, kinds of request, and indirect writes, beside what the work found.\n"
+        "Repeat the measurements of raw verbs in work 001, chapter 3, on the soft device: "
+        "transports, kinds of request, and indirect writes, beside what the work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
     command->callback([options, &chosen] { chosen = [options] { return run_verbs(*options); }; });
@@ -134,8 +135,8 @@ void add_verbs(CLI::App& parent, Action& chosen) {
 void add_message(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "message",
-        "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server\n"
-        "and many clients by each polling, beside sockets, and scans of mailboxes, with its\n"
+        "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server "
+        "and many clients by each polling, beside sockets, and scans of mailboxes, with its "
         "findings");
     auto options = std::make_shared<MessageOptions>();
     add_json(*command, options->json);
@@ -149,8 +150,8 @@ void add_message(CLI::App& parent, Action& chosen) {
 void add_kv(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "kv",
-        "Repeat the evaluation of work 002, chapter 4, on the soft device over RC: clients from 1\n"
-        "to 70, polling, blocking and adaptive, beside memcached and what the work found.\n"
+        "Repeat the evaluation of work 002, chapter 4, on the soft device over RC: clients from 1 "
+        "to 70, polling, blocking and adaptive, beside memcached and what the work found. "
         "Exit status 1 if a point failed");
     auto options = add_study_options(*command);
     command->callback([options, &chosen] { chosen = [options] { return run_kv(*options); }; });

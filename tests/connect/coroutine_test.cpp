@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "millrace/connect/coroutine.hpp"
 #include "millrace/connect/hub.hpp"
 #include "peers.hpp"
+#include "support/lamp.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -27,27 +27,8 @@ using base::Clock;
 using base::Deadline;
 using base::Status;
 using base::Task;
+using millrace::test::Lamp;
 using test::soon;
-
-/// Readable while it is lit.
-class Lamp {
-  public:
-    Lamp() : descriptor_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
-    Lamp(const Lamp&) = delete;
-    ~Lamp() { close(descriptor_); }
-    void light() const {
-        const std::uint64_t one = 1;
-        EXPECT_EQ(write(descriptor_, &one, sizeof one), 8);
-    }
-    void quench() const {
-        std::uint64_t count = 0;
-        (void)!read(descriptor_, &count, sizeof count);
-    }
-    [[nodiscard]] int descriptor() const { return descriptor_; }
-
-  private:
-    int descriptor_;
-};
 
 /// Says when it is destroyed.
 struct Witness {

@@ -12,12 +12,12 @@
 
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
+#include "support/lamp.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::connect {
@@ -27,27 +27,8 @@ using namespace std::chrono_literals;
 using base::Clock;
 using base::Status;
 using millrace::test::becomes_readable;
+using millrace::test::Lamp;
 using test::soon;
-
-/// Readable while it is lit.
-class Lamp {
-  public:
-    Lamp() : descriptor_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)} {}
-    Lamp(const Lamp&) = delete;
-    ~Lamp() { close(descriptor_); }
-    void light() const {
-        const std::uint64_t one = 1;
-        EXPECT_EQ(write(descriptor_, &one, sizeof one), 8);
-    }
-    void quench() const {
-        std::uint64_t count = 0;
-        (void)!read(descriptor_, &count, sizeof count);
-    }
-    [[nodiscard]] int descriptor() const { return descriptor_; }
-
-  private:
-    int descriptor_;
-};
 
 TEST(Hub, CallsForADescriptorAsLongAsItIsReadable) {
     Hub hub;
