@@ -80,17 +80,8 @@ const Contender ours{"channel", [] { return channel_round_trip<64>(20'000); }, "
 
 /// How many times as long as the other's a message's round trip takes.
 Bar message_bar(std::string name, double limit, Contender channel, Contender other) {
-    return {.group = "foundation",
-            .name = std::move(name),
-            .limit = limit,
-            .sense = Sense::at_most,
-            .unit = "x",
-            .measure = [channel, other](const RoundOptions& options) {
-                Rounds rounds{options};
-                rounds.add(channel);
-                rounds.add(other);
-                return rounds.run().ratio(channel.name, other.name);
-            }};
+    return ratio_bar("foundation", std::move(name), limit, Sense::at_most, std::move(channel),
+                     std::move(other));
 }
 
 const BarRegistration to_ideal{

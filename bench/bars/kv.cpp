@@ -15,17 +15,9 @@ const KvCase many{.outstanding = 32, .operations = 200'000};
 /// How many times as long the other takes.
 Bar faster_than(std::string name, double limit, const KvCase& chosen,
                 double (*other)(const KvCase&)) {
-    return {.group = "kv",
-            .name = std::move(name),
-            .limit = limit,
-            .sense = Sense::at_least,
-            .unit = "x",
-            .measure = [chosen, other](const RoundOptions& options) {
-                Rounds rounds{options};
-                rounds.add({"ours", [chosen] { return measure_kv(chosen); }, "ns"});
-                rounds.add({"other", [chosen, other] { return other(chosen); }, "ns"});
-                return rounds.run().ratio("other", "ours");
-            }};
+    return ratio_bar("kv", std::move(name), limit, Sense::at_least,
+                     {"other", [chosen, other] { return other(chosen); }, "ns"},
+                     {"ours", [chosen] { return measure_kv(chosen); }, "ns"});
 }
 
 const BarRegistration to_memcached{

@@ -16,16 +16,8 @@ using message::Polling;
 
 Bar ratio_of(std::string name, double limit, Sense sense, std::function<double()> ours,
              std::function<double()> other) {
-    return {.group = "messaging",
-            .name = std::move(name),
-            .limit = limit,
-            .sense = sense,
-            .measure = [ours, other](const RoundOptions& options) {
-                Rounds rounds{options};
-                rounds.add({"ours", ours});
-                rounds.add({"other", other});
-                return rounds.run().ratio("ours", "other");
-            }};
+    return ratio_bar("messaging", std::move(name), limit, sense, {"ours", std::move(ours)},
+                     {"other", std::move(other)});
 }
 
 double call(Polling polling) { return call_of_one({.polling = polling}); }

@@ -116,40 +116,23 @@ double stream_buffer_rate(std::size_t size, std::uint64_t count) {
         });
 }
 
-Bar stream_bar(std::string name, double limit, Contender ours, Contender other, bool rates) {
-    return {.group = "stream",
-            .name = std::move(name),
-            .limit = limit,
-            .sense = Sense::at_least,
-            .unit = "x",
-            .measure = [ours, other, rates](const RoundOptions& options) {
-                Rounds rounds{options};
-                rounds.add(ours);
-                rounds.add(other);
-                return rates ? rounds.run().ratio(ours.name, other.name)
-                             : rounds.run().ratio(other.name, ours.name);
-            }};
-}
-
 constexpr std::size_t large = std::size_t{1} << 20;
 
-const BarRegistration round_trip{stream_bar(
-    "spinning Unix stream socket's round trip of 8 B to a byte stream's", 5,
-    {"stream", [] { return stream_round_trip(20'000); }, "ns"},
+const Contender buffers{"stream", [] { return stream_buffer_rate(large, 2'000); }, "items/s"};
+
+const BarRegistration round_trip{ratio_bar(
+    "stream", "spinning Unix stream socket's round trip of 8 B to a byte stream's", 5,
+    Sense::at_least,
     {"socket",
      [] { return socket_round_trip(SocketKind::unix_stream, SocketWait::spinning, 8, 4'000); },
      "ns"},
-    false)};
-const BarRegistration to_tcp{stream_bar(
-    "buffers of 1 MiB over a byte stream to TCP's", 3,
-    {"stream", [] { return stream_buffer_rate(large, 2'000); }, "items/s"},
-    {"tcp", [] { return socket_item_rate(SocketKind::tcp_loopback, large, 1'000); }, "items/s"},
-    true)};
-const BarRegistration to_unix{stream_bar(
-    "buffers of 1 MiB over a byte stream to a Unix socket's", 2,
-    {"stream", [] { return stream_buffer_rate(large, 2'000); }, "items/s"},
-    {"unix", [] { return socket_item_rate(SocketKind::unix_stream, large, 1'000); }, "items/s"},
-    true)};
+    {"stream", [] { return stream_round_trip(20'000); }, "ns"})};
+const BarRegistration to_tcp{ratio_bar(
+    "stream", "buffers of 1 MiB over a byte stream to TCP's", 3, Sense::at_least, buffers,
+    {"tcp", [] { return socket_item_rate(SocketKind::tcp_loopback, large, 1'000); }, "items/s"})};
+const BarRegistration to_unix{ratio_bar(
+    "stream", "buffers of 1 MiB over a byte stream to a Unix socket's", 2, Sense::at_least, buffers,
+    {"unix", [] { return socket_item_rate(SocketKind::unix_stream, large, 1'000); }, "items/s"})};
 
 }  // namespace
 }  // namespace millrace::bench

@@ -30,6 +30,22 @@ void print_line(const std::string& line) {
 
 }  // namespace
 
+Bar ratio_bar(std::string group, std::string name, double limit, Sense sense, Contender above,
+              Contender below) {
+    return {.group = std::move(group),
+            .name = std::move(name),
+            .limit = limit,
+            .sense = sense,
+            .unit = "x",
+            .measure = [above = std::move(above),
+                        below = std::move(below)](const RoundOptions& options) {
+                Rounds rounds{options};
+                rounds.add(above);
+                rounds.add(below);
+                return rounds.run().ratio(above.name, below.name);
+            }};
+}
+
 bool holds(const Bar& bar, const Summary& measured) noexcept {
     if (measured.rounds == 0) return false;
     return bar.sense == Sense::at_most ? measured.median <= bar.limit

@@ -41,6 +41,10 @@ struct Bar {
     std::function<Summary(const RoundOptions&)> measure;
 };
 
+/// What `above` takes divided by what `below` takes, round by round.
+[[nodiscard]] Bar ratio_bar(std::string group, std::string name, double limit, Sense sense,
+                            Contender above, Contender below);
+
 /// True if the median keeps the promise.
 [[nodiscard]] bool holds(const Bar& bar, const Summary& measured) noexcept;
 
