@@ -154,6 +154,7 @@ Status Socket::close(const base::Deadline& deadline) {
         status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
     }
     if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
+    core.is_closed_here = true;
     core.end(Status::closed, {});
     core.connection->break_off();
     core.act();

@@ -276,6 +276,7 @@ struct Socket::Core {
 
     std::uint64_t empty_looks = 0;
     base::Status ended = base::Status::ok;
+    bool is_closed_here = false;  ///< close() was called
     std::string why_failed;
     bool is_stalled = false;
     SocketStats counts;  ///< by this end itself; stats() adds what its parts count

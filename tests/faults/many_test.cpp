@@ -29,20 +29,20 @@ void pass(const std::string& kind, const Setup& setup, std::uint64_t count) {
         const auto in = make_in(kind, setup, true, Deadline::after(60s));
         for (std::uint64_t i = 0; i < count; ++i) {
             bool right = false;
-            ASSERT_EQ(in->take(i, right, Deadline::after(60s)), Status::ok) << i;
-            ASSERT_TRUE(right) << i;
+            ASSERT_EQ(in->take(i, right, Deadline::after(60s)), Status::ok) << kind << ' ' << i;
+            ASSERT_TRUE(right) << kind << ' ' << i;
         }
         bool right = false;
-        EXPECT_EQ(in->take(count, right, Deadline::after(60s)), Status::closed);
+        EXPECT_EQ(in->take(count, right, Deadline::after(60s)), Status::closed) << kind;
     }};
     {
         const auto out = make_out(kind, setup, false, Deadline::after(60s));
         for (std::uint64_t i = 0; i < count; ++i) {
             const Status status = out->put(i, Deadline::after(60s));
-            EXPECT_EQ(status, Status::ok) << i;
+            EXPECT_EQ(status, Status::ok) << kind << ' ' << i;
             if (status != Status::ok) break;
         }
-        EXPECT_EQ(out->close(Deadline::after(60s)), Status::ok);
+        EXPECT_EQ(out->close(Deadline::after(60s)), Status::ok) << kind;
     }
     consumer.join();
 }

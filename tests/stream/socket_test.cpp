@@ -420,6 +420,25 @@ TEST_P(StreamModes, ClosingGivesEveryBufferBack) {
     EXPECT_EQ(pair.near->close(patience()), Status::ok);
 }
 
+TEST_P(StreamModes, AReceiveBehindTheEndCompletesAsOneBeforeIt) {
+    Pair pair{in_mode(GetParam())};
+    Buffer memory{8192};
+    ASSERT_EQ(pair.near->receive(memory.slice(), 1), Status::ok);
+    ASSERT_EQ(pair.far->close(patience()), Status::ok);
+    EXPECT_EQ(next(*pair.near, 1).status, Status::closed);
+    // Whether or not this side has learnt that the connection is over, too.
+    for (std::uint64_t id = 2; id < 10; ++id) {
+        ASSERT_EQ(pair.near->receive(memory.slice(), id), Status::ok);
+        EXPECT_EQ(next(*pair.near, id).status, Status::closed);
+        if (id != 5) continue;
+        while (pair.near->link().peer_now() == connect::PeerState::alive) {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+    EXPECT_EQ(pair.near->close(patience()), Status::ok);
+    EXPECT_EQ(pair.near->receive(memory.slice(), 10), Status::closed);
+}
+
 TEST(StreamSocket, RefusesWhatCannotBe) {
     Pair pair;
     Bytes memory(64);

@@ -134,7 +134,7 @@ struct SocketStats {
 ///   too_large         more than 1 TiB
 ///   timed_out,        (waiting)
 ///   cancelled
-///   closed            the peer closed, or this side did; receiving: and everything was received
+///   closed            this side closed; sending: or the peer did
 ///   peer_lost         it died, or the connection broke, or it spoke nonsense: see failure()
 class Socket {
   public:
@@ -154,6 +154,7 @@ class Socket {
     [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
+    /// Behind the end of the stream it completes with `closed`.
     /// No two outstanding receives should have equal ids, if they may be cancelled. Never blocks.
     [[nodiscard]] base::Status receive(Slice into, std::uint64_t id,
                                        ReceiveFlags flags = ReceiveFlags::none);
