@@ -14,6 +14,7 @@
 #include <fstream>
 #include <utility>
 
+#include "descriptor.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
 #include "transport.hpp"
@@ -22,23 +23,6 @@ namespace millrace::tools::demo {
 namespace {
 
 using base::throw_errno;
-
-class Descriptor {
-  public:
-    explicit Descriptor(int value = -1) noexcept : value_{value} {}
-    Descriptor(Descriptor&& other) noexcept : value_{std::exchange(other.value_, -1)} {}
-    Descriptor& operator=(Descriptor&& other) noexcept {
-        std::swap(value_, other.value_);
-        return *this;
-    }
-    ~Descriptor() {
-        if (value_ >= 0) ::close(value_);
-    }
-    [[nodiscard]] int get() const noexcept { return value_; }
-
-  private:
-    int value_;
-};
 
 enum class Family { unix_socket, tcp };
 

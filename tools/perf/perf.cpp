@@ -1,0 +1,118 @@
+// The arguments of `millrace perf`, see perf.hpp.
+#include "perf/perf.hpp"
+
+#include <memory>
+
+#include "millrace/connect/address.hpp"
+
+namespace millrace::tools {
+
+void add_perf(CLI::App& program, Action& chosen) {
+    auto* command = program.add_subcommand(
+        "perf", "Measure how fast bytes travel, as iperf3 does: perf -s, and perf -c ADDRESS");
+    auto server = std::make_shared<PerfServerOptions>();
+    auto client = std::make_shared<PerfClientOptions>();
+    perf::Plan& plan = client->plan;
+    auto* serves = command
+                       ->add_option("-s,--server", server->address,
+                                    "Serve, on host:port or unix:PATH (default :5201)")
+                       ->type_name("[ADDRESS]")
+                       ->expected(0, 1);
+    auto* asks = command->add_option("-c,--client", client->address, "Measure with a server")
+                     ->type_name("ADDRESS")
+                     ->excludes(serves);
+    command->add_flag("-1,--one-off", server->one_off, "The server ends behind one measurement")
+        ->needs(serves);
+    command->add_option("-t,--time", plan.seconds, "Seconds to send for")
+        ->check(CLI::Range(1u, perf::Plan::most_seconds))
+        ->capture_default_str()
+        ->needs(asks);
+    command
+        ->add_option("-n,--bytes", plan.bytes,
+                     "Send so many bytes, of all streams of a way, as in 512m; not for a time")
+        ->transform(CLI::AsSizeValue(false))
+        ->needs(asks);
+    command
+        ->add_option("-l,--length", plan.length,
+                     "Bytes of one send and of one receive, up to 64m (default 1m)")
+        ->transform(CLI::AsSizeValue(false))
+        ->needs(asks);
+    command->add_option("-P,--parallel", plan.streams, "Streams at once, a thread each")
+        ->check(CLI::Range(1u, perf::Plan::most_streams))
+        ->capture_default_str()
+        ->needs(asks);
+    command->add_option("--buffers", plan.buffers, "Sends of a stream at once, and receives")
+        ->check(CLI::Range(1u, perf::Plan::most_buffers))
+        ->capture_default_str()
+        ->needs(asks);
+    auto* reverse = command
+                        ->add_flag_callback(
+                            "-R,--reverse", [&plan] { plan.direction = perf::Direction::reverse; },
+                            "The server sends")
+                        ->needs(asks);
+    command
+        ->add_flag_callback(
+            "--bidir", [&plan] { plan.direction = perf::Direction::both; },
+            "Both send, each over streams of its own")
+        ->needs(asks)
+        ->excludes(reverse);
+    auto* mode =
+        command
+            ->add_option_function<std::string>(
+                "--mode",
+                [&plan](const std::string& word) {
+                    plan.mode = word == "direct"     ? stream::Mode::direct
+                                : word == "indirect" ? stream::Mode::indirect
+                                                     : stream::Mode::dynamic;
+                },
+                "How bytes travel: straight into the receiver's memory (direct), through a ring "
+                "(indirect), or the one or the other as it comes (dynamic, the default)")
+            ->check(CLI::IsMember({"dynamic", "direct", "indirect"}))
+            ->type_name("MODE")
+            ->needs(asks);
+    command->add_flag("--tcp", plan.tcp, "Over TCP of the kernel, for comparison")
+        ->needs(asks)
+        ->excludes(mode);
+    command
+        ->add_option_function<double>(
+            "-i,--interval",
+            [client](double seconds) {
+                client->interval = std::chrono::milliseconds{static_cast<int>(seconds * 1000)};
+            },
+            "Seconds between lines; 0: only the end (default 1)")
+        ->check(CLI::IsMember({0.0}) | CLI::Range(0.1, 3600.0))
+        ->type_name("SECONDS")
+        ->needs(asks);
+    add_json(*command, client->json)->needs(asks);
+    command->add_option("--device", client->device, "Name of the device (see millrace devices)");
+    command->add_option("--secret-file", client->secret_file,
+                        "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
+                        "nobody but its owner may read");
+    command->final_callback([=, &chosen] {
+        if (serves->count() == 0 && asks->count() == 0) {
+            throw CLI::ValidationError{"either -s or -c ADDRESS is needed",
+                                       CLI::ExitCodes::ValidationError};
+        }
+        if (serves->count() != 0) {
+            server->device = client->device;
+            server->secret_file = client->secret_file;
+            if (server->address.empty()) server->address = ":5201";
+            refuse_if_wrong([&] { (void)connect::Address::parse(server->address); });
+            chosen = [server] { return run_perf_server(*server); };
+            return;
+        }
+        if (const std::string wrong = client->plan.wrong(); !wrong.empty()) {
+            throw CLI::ValidationError{wrong, CLI::ExitCodes::ValidationError};
+        }
+        refuse_if_wrong([&] {
+            const auto address = connect::Address::parse(client->address);
+            if (client->plan.tcp && address.kind() != connect::Address::Kind::tcp) {
+                throw CLI::ValidationError{"--tcp needs a host and a port, not a Unix socket",
+                                           CLI::ExitCodes::ValidationError};
+            }
+        });
+        chosen = [client] { return run_perf_client(*client); };
+    });
+}
+
+}  // namespace millrace::tools
