@@ -19,6 +19,7 @@
 #include "message/run_message.hpp"
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
+#include "stream/run_stream.hpp"
 #include "usage.hpp"
 #include "verbs/run_verbs.hpp"
 
@@ -157,6 +158,16 @@ void add_kv(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_kv(*options); }; });
 }
 
+void add_stream(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "stream",
+        "Repeat the evaluation of byte streams in work 003 on the soft device: throughput, "
+        "processor time and what goes without a copy, near and over 48 ms, beside sockets. "
+        "Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    command->callback([options, &chosen] { chosen = [options] { return run_stream(*options); }; });
+}
+
 int run(int argc, char** argv) {
     CLI::App program{"Measure this machine, and Millrace on it"};
     program.name("millrace bench");
@@ -169,6 +180,7 @@ int run(int argc, char** argv) {
     add_verbs(program, chosen);
     add_message(program, chosen);
     add_kv(program, chosen);
+    add_stream(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));
     } catch (const CLI::ParseError& error) {

@@ -12,8 +12,8 @@
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "limits/sockets.hpp"
-#include "millrace/stream/buffer.hpp"
 #include "millrace/stream/socket.hpp"
+#include "stream/measure_stream.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -64,61 +64,14 @@ double stream_round_trip(std::uint64_t round_trips) {
         });
 }
 
-constexpr std::uint64_t places = 4;  ///< buffers of a side that are in use at a time
-
-/// Buffers of `size` bytes per second: the receiver lends four in turn and reads every one.
-double stream_buffer_rate(std::size_t size, std::uint64_t count) {
-    return run_pair(
-        {},
-        [&](Pair& pair) {
-            auto socket = accept_second(
-                pair, [](const auto& address) { return stream::Listener::listen(address); });
-            const auto deadline = patience();
-            const stream::Buffer memory{places * size};
-            const auto lend = [&](std::uint64_t number) {
-                require(socket.receive(memory.slice(number % places * size, size), number,
-                                       stream::ReceiveFlags::wait_all),
-                        "a receive");
-            };
-            for (std::uint64_t number = 0; number < places; ++number) lend(number);
-            pair.meet();
-            auto start = base::Clock::now();
-            for (std::uint64_t number = 0; number < count; ++number) {
-                if (number == count / 10) start = base::Clock::now();  // what was before warms up
-                stream::Completion done;
-                require(socket.wait(done, deadline), "a completion");
-                require_intact(done.status == base::Status::ok && done.bytes == size &&
-                                   stamped(memory.data() + number % places * size, size, number),
-                               "a buffer of a stream");
-                keep(read_all(memory.data() + number % places * size, size));
-                if (number + places < count) lend(number + places);
-            }
-            const double ns = nanoseconds_since(start);
-            pair.meet();
-            return static_cast<double>(count - count / 10) * 1e9 / ns;
-        },
-        [&](Pair& pair) {
-            auto socket = stream::connect(address_of_first(pair), {}, patience());
-            const auto deadline = patience();
-            const stream::Buffer memory{places * size};
-            pair.meet();
-            for (std::uint64_t number = 0; number < count + places; ++number) {
-                if (number >= places) {
-                    stream::Completion done;
-                    require(socket.wait(done, deadline), "a completion");
-                    require(done.status, "a send");
-                }
-                if (number >= count) continue;
-                stamp(memory.data() + number % places * size, size, number);
-                require(socket.send(memory.slice(number % places * size, size), number), "a send");
-            }
-            pair.meet();
-        });
-}
-
 constexpr std::size_t large = std::size_t{1} << 20;
 
-const Contender buffers{"stream", [] { return stream_buffer_rate(large, 2'000); }, "items/s"};
+const Contender buffers{"stream",
+                        [] {
+                            const StreamCase chosen{.bytes = large, .wait_all = true};
+                            return measure_stream(chosen).bytes_per_second / large;
+                        },
+                        "items/s"};
 
 const BarRegistration round_trip{ratio_bar(
     "stream", "spinning Unix stream socket's round trip of 8 B to a byte stream's", 5,

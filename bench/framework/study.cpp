@@ -29,7 +29,12 @@ const std::vector<std::string>& modes_of(const Study& study, const StudyOptions&
     return options.modes.empty() ? study.modes : options.modes;
 }
 
-bool wants(const StudyOptions& options, const StudyFigure& figure) {
+bool contains(const std::vector<std::string>& modes, const std::string& mode) {
+    return modes.empty() || std::find(modes.begin(), modes.end(), mode) != modes.end();
+}
+
+bool wants(const StudyOptions& options, const StudyFigure& figure, const std::string& mode) {
+    if (options.modes.empty() && !contains(figure.modes, mode)) return false;
     return options.figures.empty() || std::find(options.figures.begin(), options.figures.end(),
                                                 figure.id) != options.figures.end();
 }
@@ -68,13 +73,14 @@ std::vector<Job> plan(const Study& study, const StudyOptions& options) {
     std::vector<Job> jobs;
     for (const std::string& mode : modes_of(study, options)) {
         for (const StudyFigure& figure : study.figures) {
-            if (!wants(options, figure)) continue;
+            if (!wants(options, figure, mode)) continue;
             for (std::size_t i = 0; i < figure.xs.size(); ++i) {
                 // The ends and the middle.
                 const std::size_t last = figure.xs.size() - 1;
                 if (options.quick && i != 0 && i != last / 2 && i != last) continue;
                 for (const StudySeries& series : figure.series) {
-                    if (is_measured_at(figure, series, figure.xs[i])) {
+                    if (contains(series.modes, mode) &&
+                        is_measured_at(figure, series, figure.xs[i])) {
                         jobs.push_back({mode, &figure, &series, figure.xs[i]});
                     }
                 }
@@ -166,7 +172,7 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
     for (const std::string& mode : modes_of(study, options)) {
         const StudyView view = view_of(results, mode);
         for (const StudyFigure& figure : study.figures) {
-            if (wants(options, figure)) print_figure(figure, view, mode);
+            if (wants(options, figure, mode)) print_figure(figure, view, mode);
         }
         const auto list = judged(study, view);
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);

@@ -28,7 +28,8 @@ namespace millrace::bench {
 struct StudySeries {
     std::string label;
     std::function<double(const std::string& mode, std::size_t x)> measure;
-    std::vector<std::size_t> xs{};  ///< where it is measured; empty: all of the figure's
+    std::vector<std::size_t> xs{};     ///< where it is measured; empty: all of the figure's
+    std::vector<std::string> modes{};  ///< the only ones that it makes sense in; empty: all
 };
 
 struct StudyFigure {
@@ -38,7 +39,8 @@ struct StudyFigure {
     std::string unit;      ///< for people
     std::string over;      ///< what x is: "message size in bytes"
     std::vector<std::size_t> xs;
-    std::vector<StudySeries> series;
+    std::vector<StudySeries> series{};
+    std::vector<std::string> modes{};  ///< of the study's, unless others are asked for; empty: all
 };
 
 /// What was measured in one mode.

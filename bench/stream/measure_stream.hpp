@@ -1,0 +1,39 @@
+// Bytes through one direction of a byte stream between two processes, and round trips over one.
+// Called by the study of `millrace bench stream` and by the bars.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "millrace/stream/mode.hpp"
+
+namespace millrace::bench {
+
+struct StreamCase {
+    stream::Mode mode = stream::Mode::dynamic;
+    std::size_t bytes = std::size_t{1} << 20;  ///< of each send and each receive, 8 or more
+    std::uint32_t sends = 4;                   ///< under way at a time
+    std::uint32_t receives = 4;
+    /// Receives wait until they are full (MSG_WAITALL): then each is the send of its number.
+    bool wait_all = false;
+    std::size_t offset = 0;              ///< of buffers from their page's begin, below 4096
+    std::size_t ring_bytes = 256 << 10;  ///< a power of two
+    std::string device_mode = "fast";    ///< as MILLRACE_SOFT_MODE has it
+    double seconds = 0.1;                ///< of sending, a fifth of it to warm up
+};
+
+struct StreamFlow {
+    double bytes_per_second = 0;
+    double percent_direct = 0;
+    double cpu_seconds_per_gigabyte = 0;  ///< of both processes
+};
+
+/// The receiver reads every byte, and compares the ends of what it gets with what belongs there.
+/// Throws Error.
+[[nodiscard]] StreamFlow measure_stream(const StreamCase& chosen);
+
+/// Nanoseconds to and fro, of which each way is one send into one receive that waits for it.
+[[nodiscard]] double measure_stream_echo(const StreamCase& chosen, std::uint64_t echoes);
+
+}  // namespace millrace::bench
