@@ -64,11 +64,15 @@ class ServersApart : public testing::TestWithParam<Polling> {
 INSTANTIATE_TEST_SUITE_P(Every, ServersApart, testing::Values(Polling::flag, Polling::dense),
                          [](const auto& polling) { return std::string{name_of(polling.param)}; });
 
-/// address, whose, requests of a life, lives (0: for ever)
+/// Of a client: no more requests.
+volatile std::sig_atomic_t enough = 0;
+
+/// address, whose, requests of a life (at most: until SIGTERM), lives (0: for ever)
 MILLRACE_CHILD(message_client) {
+    std::signal(SIGTERM, [](int) { enough = 1; });
     const auto address = connect::Address::parse(arguments.at(0));
     const std::uint64_t whose = std::stoull(arguments.at(1));
-    const std::uint64_t count = std::stoull(arguments.at(2));
+    std::uint64_t count = std::stoull(arguments.at(2));
     const std::uint64_t lives = std::stoull(arguments.at(3));
     try {
         for (std::uint64_t life = 0; lives == 0 || life != lives; ++life) {
@@ -77,6 +81,8 @@ MILLRACE_CHILD(message_client) {
             std::uint64_t sent = 0;
             std::uint64_t answered = 0;
             while (answered != count) {
+                if (enough != 0) count = sent;
+                if (answered == count) break;
                 std::uint64_t id = 0;
                 while (sent != count && client.submit(content(whose, sent, 20 + sent * 31 % 400),
                                                       id) == Status::ok) {
@@ -164,7 +170,7 @@ TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
     ServerOptions chosen = options();
     chosen.max_clients = 4;
     Server server = Server::listen(unique_address(), chosen);
-    ChildProcess steady = start_client(server, 9, 200'000, 1);
+    ChildProcess steady = start_client(server, 9, 1'000'000'000, 1);
     std::minstd_rand random{11};
     const Deadline deadline = Deadline::after(100s);
     const auto serve_until = [&](auto&& is_done) {
@@ -186,6 +192,7 @@ TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
         serve_until([&] { return server.stats().clients <= 1; });
         ASSERT_FALSE(deadline.expired()) << "in round " << round;
     }
+    ASSERT_EQ(::kill(steady.pid(), SIGTERM), 0);
     serve_until([&] { return server.stats().clients == 0; });
     EXPECT_TRUE(steady.wait().success());
 }
