@@ -12,10 +12,11 @@
  * Settings: total (bytes of the stream), ring, window (receives at a time), size (of a receive),
  * cancels (how many), wait_all (receives with MSG_WAITALL. 0: none, 1: all, 2: every second), checked
  * (0: the sender believes any ADVERT, so that what a fault leads to is seen, and not that it is noticed).
+ * holds (1: the sender gives no more to the ring than fits into it when it is empty, and waits for that).
  */
 #include "common.pml"
 
-local byte total, ring, window, size, cancels, wait_all, checked;
+local byte total, ring, window, size, cancels, wait_all, checked, holds;
 hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
     fresh_is_kept;
 
@@ -46,7 +47,8 @@ proctype Sender() {
     mtype kind;
 end: /* where it waits for ever, the receiver does, too, or has everything */
     do
-    :: atomic { !ended && sent < total && (queued > 0 || written - taken < ring) ->
+    :: atomic { !ended && sent < total &&
+                (queued > 0 || (written - taken < ring && (!holds || written == taken))) ->
         most = total - sent;
         if
         :: queued > 0 -> most = (most < remaining -> most : remaining)
@@ -275,6 +277,7 @@ init {
             now.cancels = setting("MODEL_cancels", 0);
             now.checked = setting("MODEL_checked", 1);
             now.wait_all = setting("MODEL_wait_all", 0);
+            now.holds = setting("MODEL_holds", 0);
         };
         run Sender(); run Receiver()
     }

@@ -70,6 +70,8 @@ Action Connection::next(bool may_post) noexcept {
     if (credits_.control_allowed()) {
         if (sender_.owes_cancelled()) return SendMessage{stamp(sender_.take_cancelled())};
         if (receiver_.owes_cancel()) return SendMessage{stamp(receiver_.take_cancel())};
+        // Before the ACK of the last byte: a sender that waits for one finds the other there.
+        if (receiver_.may_resume()) return SendMessage{stamp(receiver_.take_advert())};
         // Behind all copies that there are to do: one ACK for all of them.
         if (receiver_.owes_acknowledgement()) {
             return SendMessage{stamp(receiver_.take_acknowledgement())};

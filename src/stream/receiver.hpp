@@ -87,6 +87,10 @@ class Receiver {
     [[nodiscard]] bool owes_cancel() const noexcept { return cancel_due_; }
     [[nodiscard]] CancelMessage take_cancel() noexcept;
     [[nodiscard]] bool may_advertise() const noexcept;
+    /// The first ADVERT behind the hold-off is due.
+    [[nodiscard]] bool may_resume() const noexcept {
+        return is_indirect(phase_) && may_advertise();
+    }
     /// Requires may_advertise().
     [[nodiscard]] AdvertMessage take_advert() noexcept;
 

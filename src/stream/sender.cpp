@@ -13,6 +13,9 @@ bool in_range(const AdvertMessage& message) noexcept {
            message.address <= std::numeric_limits<std::uint64_t>::max() - message.length;
 }
 
+/// As a power of two: of rings, until a send is held back again.
+constexpr std::uint32_t most_rings_held_from = 6;
+
 /// Beyond every stream: sums with such a number do not wrap.
 constexpr std::uint64_t beyond = std::uint64_t{1} << 63;
 
@@ -22,6 +25,7 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       transfer_bytes_{own.transfer_bytes},
       coalesced_bytes_{own.coalesced_bytes},
+      awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
       sends_{own.sends},
       adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
 
@@ -143,6 +147,10 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         return true;
     }
     if (terms_.mode == Mode::direct || coalesces()) return false;
+    if (holds_back()) {
+        is_held_ = true;
+        return false;
+    }
     if (room() == 0) return false;
     fill_indirect(transfer, message);
     return true;
@@ -151,6 +159,10 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
 void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept {
     Advert& advert = adverts_.front();
     if (is_indirect(phase_)) change_phase(last_phase_);
+    if (is_held_) {
+        is_held_ = false;
+        held_in_vain_ = 0;
+    }
     if (!advert.used) ++counts_.adverts_used;
     advert.used = true;
     promised_ -= advert.minimum();
@@ -175,6 +187,11 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
 
 void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcept {
     if (is_direct(phase_)) change_phase(next_phase(phase_));
+    if (is_held_) {
+        is_held_ = false;
+        held_in_vain_ = std::min(held_in_vain_ + 1, most_rings_held_from);
+        held_from_ = ring_written_ + (terms_.ring_bytes << held_in_vain_);
+    }
     const std::uint64_t offset = ring_written_ & (terms_.ring_bytes - 1);
     transfer.direct = false;
     transfer.address = offset;

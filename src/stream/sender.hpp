@@ -16,12 +16,20 @@
 // advertisement in q_A, transfers go to it. So nothing in q_A ever becomes stale, and q_A needs no
 // more room than the number of advertisements agreed on.
 //
+// Where the program sends faster than the receiver copies, the ring never gets empty, and so
+// nothing is ever advertised in time: one late ADVERT, and everything is copied from then on, which
+// takes twice as long. So a long send that finds the ring too full for it is held back until the
+// ring is empty. The receiver advertises then, before it acknowledges the last byte, if it has a
+// receive; the send goes there. Where it has none, the send goes to the ring; and as that cost some
+// time, the next one is held back only behind a number of whole rings, which doubles each time (to
+// 64) until an advertisement does come.
+//
 // Invariants: every phase in q_A is the same, even, and the sender's or (while it is still
 // indirect) greater; the first one's sequence is <= S_s; phase >= that of the last ADVERT that was
 // thrown away or used.
 //
 // Source: work 003, "exs_send() Matching Algorithms", "Sender Phase Increment on Discarding
-// Advertisement".
+// Advertisement"; holding back is not of the work.
 #pragma once
 
 #include <cstdint>
@@ -98,6 +106,13 @@ class Sender {
         return ring_written_ != ring_taken_ && adverts_.empty() && !shut_down_ &&
                sequence_ >= impatient_ && unsent() < coalesced_bytes_;
     }
+    /// What is unsent waits until the receiver has taken all that lies in its ring.
+    [[nodiscard]] bool holds_back() const noexcept {
+        return awaited_bytes_ != 0 && ring_written_ != ring_taken_ && adverts_.empty() &&
+               adverts_seen_ != 0 && ring_written_ >= held_from_ &&
+               (is_held_ || unsent() > room()) &&
+               sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
+    }
     /// The program sends no more.
     [[nodiscard]] bool is_shut_down() const noexcept { return shut_down_; }
     /// FIN has been sent and every send has completed.
@@ -130,6 +145,7 @@ class Sender {
     DirectionTerms terms_;
     std::uint32_t transfer_bytes_;
     std::uint32_t coalesced_bytes_;
+    std::uint64_t awaited_bytes_;
     BoundedQueue<Send> sends_;
     BoundedQueue<Advert> adverts_;
     std::size_t current_ = 0;      ///< the first of sends_ with bytes that have not been given away
@@ -144,6 +160,9 @@ class Sender {
     std::uint32_t adverts_seen_ = 0;
     std::uint64_t ring_written_ = 0;
     std::uint64_t ring_taken_ = 0;
+    std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
+    std::uint32_t held_in_vain_ = 0;
+    bool is_held_ = false;
     bool cancelled_due_ = false;
     bool shut_down_ = false;
     bool ended_ = false;  ///< FIN has been sent

@@ -36,6 +36,7 @@ Terms terms_of(const SocketOptions& options) noexcept {
     // And that of read_some.
     terms.receives = options.receives + 1;
     terms.coalesced_bytes = options.coalesced_bytes;
+    terms.awaited_bytes = options.least_awaited;
     return terms;
 }
 

@@ -426,7 +426,7 @@ void Socket::Core::note_stall(bool could_post) noexcept {
         ++counts.stalls_request;
     } else if (!connection->credits().transfer_allowed()) {
         ++counts.stalls_credit;
-    } else if (mode == Mode::direct) {
+    } else if (mode == Mode::direct || connection->sender().holds_back()) {
         ++counts.stalls_advert;
     } else {
         ++counts.stalls_room;

@@ -34,6 +34,9 @@ struct Terms {
     std::uint32_t transfer_bytes = longest_transfer;  ///< of one transfer at most
     /// So few patient bytes (Sender::send) wait while earlier ones lie in the ring; 0: none do.
     std::uint32_t coalesced_bytes = 4096;
+    /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::
+    /// holds_back); 0: none do.
+    std::uint64_t awaited_bytes = 0;
 };
 
 /// Throws base::Error (invalid_argument) that names what is out of range.

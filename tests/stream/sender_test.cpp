@@ -105,6 +105,79 @@ TEST_F(StreamSender, GathersWaitingSendsIntoOneTransfer) {
     EXPECT_EQ(made->pieces[1].length, 4U);
 }
 
+// Long sends, which wait for an empty ring: of 6 bytes and more, for a ring of 16.
+class StreamSenderThatHoldsBack : public StreamSender {
+  protected:
+    StreamSenderThatHoldsBack() {
+        Terms terms = own();
+        terms.awaited_bytes = 6;
+        sender = Sender{{Mode::dynamic, 16, 3}, terms};
+        // It has seen that the receiver advertises, and that it was too late.
+        send_indirectly(10);
+        EXPECT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    }
+    void taken(std::uint64_t bytes) {
+        ASSERT_EQ(sender.on_acknowledgement(acknowledgement(bytes)), Violation::none);
+    }
+};
+
+TEST_F(StreamSenderThatHoldsBack, ASendThatDoesNotFitUntilTheRingIsEmpty) {
+    send(8);
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.holds_back());
+    taken(6);  // now it would fit
+    EXPECT_FALSE(transfer());
+    // The receiver has a receive, and has taken all.
+    ASSERT_EQ(sender.on_advert(advert(10, 2, 1)), Violation::none);
+    taken(10);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(made->direct);
+    EXPECT_EQ(made->length, 8U);
+}
+
+TEST_F(StreamSenderThatHoldsBack, NothingThatFitsOrIsShort) {
+    send_indirectly(6);
+    taken(10);
+    send_indirectly(10);  // full
+    send(5);
+    EXPECT_FALSE(transfer());
+    EXPECT_FALSE(sender.holds_back());
+    taken(11);
+    EXPECT_TRUE(transfer());
+}
+
+TEST_F(StreamSenderThatHoldsBack, LessOftenTheLongerThatIsInVain) {
+    std::uint64_t written = 10;
+    std::uint64_t since = 0;  // bytes that went to the ring
+    std::uint64_t last_gap = 0;
+    int held = 0;
+    for (int i = 0; i < 300; ++i) {
+        send(16);
+        while (sender.unsent() != 0) {
+            if (const auto made = transfer()) {
+                ASSERT_FALSE(made->direct);
+                written += made->length;
+                since += made->length;
+                sender.written(written);
+                continue;
+            }
+            if (sender.holds_back()) {
+                EXPECT_GE(since, last_gap);
+                last_gap = std::min<std::uint64_t>(2 * since, 16 << 6);
+                since = 0;
+                ++held;
+            }
+            taken(written);
+        }
+        for (SendDone done; sender.next_done(done);) {
+        }
+    }
+    // Behind 2, 4, 8, 16, 32 and 64 rings' bytes, and every 64 of them from then on.
+    EXPECT_GE(held, 7);
+    EXPECT_LE(held, 9);
+}
+
 TEST_F(StreamSender, LetsPatientSendsWaitOnlyWhileEarlierBytesLieInTheRing) {
     ASSERT_EQ(sender.send(0, 2, true), Status::ok);
     EXPECT_TRUE(transfer());  // the ring is empty: nothing waits

@@ -185,11 +185,13 @@ class TwoEnds {
             : mode{terms.outgoing.mode},
               slots{terms.peer_slots},
               coalesced{terms.coalesced_bytes},
+              awaited{terms.awaited_bytes},
               core{terms},
               ring(terms.incoming.ring_bytes) {}
         Mode mode;            ///< of what it sends
         std::uint32_t slots;  ///< for its messages
         std::uint32_t coalesced;
+        std::uint64_t awaited;
         bool broken = false;
         bool shut_down = false;
         Connection core;
@@ -372,7 +374,7 @@ class TwoEnds {
               "stall: there are bytes to send and a receive for them");
         judge(receiver.buffered() == 0 || receiver.outstanding() == 0,
               "stall: there are bytes in the ring and a receive for them");
-        judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) ||
+        judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) || may_be_held(from) ||
                   receiver.buffered() == ends_[1 - from].ring.size(),
               "stall: there are bytes to send and room in the ring");
         judge(ends_[from].sends_done == ends_[from].sends.size() || sender.unsent() != 0,
@@ -388,6 +390,17 @@ class TwoEnds {
         const Sender& sender = at.core.sender();
         return !at.shut_down && sender.sequence() >= at.impatient &&
                sender.unsent() < at.coalesced && ends_[1 - from].core.receiver().buffered() > 0;
+    }
+
+    /// What is unsent is long, and the ring is not empty.
+    [[nodiscard]] bool may_be_held(unsigned from) const {
+        const End& at = ends_[from];
+        if (at.awaited == 0 || ends_[1 - from].core.receiver().buffered() == 0) return false;
+        for (const SendRecord& record : at.sends) {
+            if (record.begin + record.length <= at.core.sender().sequence()) continue;
+            return record.length >= at.awaited;
+        }
+        return false;
     }
 
     std::array<End, 2> ends_;

@@ -54,9 +54,12 @@ struct SocketOptions {
     /// So few bytes of sends with SendFlags::more wait for others; 0: none do.
     std::uint32_t coalesced_bytes = 4096;
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
-    std::size_t least_advertised = 4096;
+    std::size_t least_advertised = std::size_t{32} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them.
     std::size_t least_advertised_plain = std::size_t{1} << 20;
+    /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
+    /// ring waits until all of that is free, as an advertisement may come then; 0: none does.
+    std::size_t least_awaited = std::size_t{32} << 10;
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
