@@ -1,0 +1,33 @@
+// How messages of a session travel in one direction. Chosen by the client for each direction
+// (ClientOptions::requests, ClientOptions::answers); what a server allows stands in ServerOptions.
+// docs/messaging.md compares the combinations.
+// Source: work 004, sections 3 and 4 (requests and responses by WRITE and by SEND).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "millrace/base/language.hpp"
+
+namespace millrace::message {
+
+enum class Transfer : std::uint8_t {
+    write,  ///< by WRITEs, or stores, into a ring of the receiver, who looks at memory
+    send,   ///< by SENDs into receives that the receiver has posted, who polls completions
+};
+/// "write", "send".
+[[nodiscard]] std::string_view name_of(Transfer transfer) noexcept;
+/// None: it is the name of neither.
+[[nodiscard]] std::optional<Transfer> parse_transfer(std::string_view name) noexcept;
+
+/// Where requests that travel by SEND land at a server.
+enum class Receives : std::uint8_t {
+    own,     ///< in receives of each client's own: as many as it has credits for
+    shared,  ///< in one shared receive queue of the server: for clients that it trusts, as one that
+             ///< sends more than its share leaves the others without receives
+};
+/// "own", "shared".
+[[nodiscard]] std::string_view name_of(Receives receives) noexcept;
+
+}  // namespace millrace::message

@@ -1,0 +1,21 @@
+// Names of the ways that messages travel.
+#include "millrace/message/transfer.hpp"
+
+namespace millrace::message {
+
+std::string_view name_of(Transfer transfer) noexcept {
+    return transfer == Transfer::send ? "send" : "write";
+}
+
+std::optional<Transfer> parse_transfer(std::string_view name) noexcept {
+    for (const Transfer transfer : {Transfer::write, Transfer::send}) {
+        if (name == name_of(transfer)) return transfer;
+    }
+    return std::nullopt;
+}
+
+std::string_view name_of(Receives receives) noexcept {
+    return receives == Receives::shared ? "shared" : "own";
+}
+
+}  // namespace millrace::message
