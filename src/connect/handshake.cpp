@@ -88,15 +88,20 @@ void Handshake::create_queue_pair() {
     link.channel.leave_peers_to_program();  // the socket tells
     link.send_queue = context.create_completion_queue(
         entries_for(options_.max_send_requests, device.max_cqe), &link.channel);
-    link.receive_queue = context.create_completion_queue(
-        entries_for(options_.max_receive_requests, device.max_cqe), &link.channel);
+    link.given_receive_queue = options_.receive_queue;
+    if (link.given_receive_queue == nullptr) {
+        link.receive_queue = context.create_completion_queue(
+            entries_for(options_.max_receive_requests, device.max_cqe), &link.channel);
+    }
     link.queue_pair = link.endpoint->protection_domain().create_queue_pair({
         .send_queue = &link.send_queue,
-        .receive_queue = &link.receive_queue,
+        .receive_queue =
+            link.given_receive_queue != nullptr ? link.given_receive_queue : &link.receive_queue,
         .max_send_requests = options_.max_send_requests,
         .max_receive_requests = options_.max_receive_requests,
         .max_send_slices = options_.max_send_slices,
         .max_inline = options_.max_inline,
+        .shared_receives = options_.shared_receives,
     });
     link.queue_pair.initialise(port, options_.remote);
 

@@ -31,7 +31,11 @@ verbs::ProtectionDomain& Link::protection_domain() noexcept {
 }
 verbs::QueuePair& Link::queue_pair() noexcept { return state_->queue_pair; }
 verbs::CompletionQueue& Link::send_queue() noexcept { return state_->send_queue; }
-verbs::CompletionQueue& Link::receive_queue() noexcept { return state_->receive_queue; }
+verbs::CompletionQueue& Link::receive_queue() noexcept {
+    return state_->given_receive_queue != nullptr ? *state_->given_receive_queue
+                                                  : state_->receive_queue;
+}
+bool Link::has_own_receive_queue() const noexcept { return state_->given_receive_queue == nullptr; }
 verbs::CompletionChannel& Link::channel() noexcept { return state_->channel; }
 bool Link::writes_in_order() const noexcept {
     return state_->own_writes_in_order && state_->other_writes_in_order;
@@ -139,15 +143,23 @@ void Link::State::take(const char* attempted, const Given& more) {
     try {
         place.take(more);
     } catch (const Failure& failure) {
-        const std::vector<std::byte> frame =
-            encode(Refused{failure.code, failure.cause, failure.remedy});
-        unsent.insert(unsent.end(), frame.begin(), frame.end());
-        flush();
-        said_goodbye = true;
-        shutdown(socket.get(), SHUT_WR);
-        drain(socket.get());
-        throw base::Error{failure.code, attempted, peer_name, failure.cause, failure.remedy};
+        refuse(attempted, failure.code, failure.cause, failure.remedy);
     }
+}
+
+void Link::State::refuse(const char* attempted, base::ErrorCode code, const std::string& cause,
+                         const std::string& remedy) {
+    const std::vector<std::byte> frame = encode(Refused{code, cause, remedy});
+    unsent.insert(unsent.end(), frame.begin(), frame.end());
+    flush();
+    said_goodbye = true;
+    shutdown(socket.get(), SHUT_WR);
+    drain(socket.get());
+    throw base::Error{code, attempted, peer_name, cause, remedy};
+}
+
+void Link::refuse(const char* attempted, std::string cause, std::string remedy) {
+    state_->refuse(attempted, base::ErrorCode::refused, cause, remedy);
 }
 
 namespace {
@@ -263,7 +275,7 @@ void Link::say_goodbye(std::span<const std::byte> words) noexcept {
 void LinkParker::prepare() {
     // An arming that fails belongs to a broken queue, which the caller's poll reports.
     (void)link_->send_queue().arm();
-    (void)link_->receive_queue().arm();
+    if (link_->has_own_receive_queue()) (void)link_->receive_queue().arm();
     if (link_->has_second_queue()) (void)link_->second_send_queue().arm();
 }
 

@@ -24,6 +24,7 @@ struct Link::State {
     verbs::CompletionChannel channel;
     verbs::CompletionQueue send_queue;
     verbs::CompletionQueue receive_queue;
+    verbs::CompletionQueue* given_receive_queue = nullptr;  ///< in its place, see LinkOptions
     verbs::QueuePair queue_pair;
     struct SecondQueue {
         verbs::CompletionQueue completions;
@@ -58,6 +59,9 @@ struct Link::State {
     void flush() noexcept;
     /// Counts against the listener's budget. Throws Error (refused), after telling the peer.
     void take(const char* attempted, const Given& more);
+    /// Says so to the peer, and that nothing follows.
+    [[noreturn]] void refuse(const char* attempted, base::ErrorCode code, const std::string& cause,
+                             const std::string& remedy);
 };
 
 }  // namespace millrace::connect

@@ -295,7 +295,12 @@ std::string Channel::Core::explain() const {
     std::string how;
     if (core.stores) {
         how = "nothing is posted: a message is laid where the peer reads it";
-    } else if (core.in_order) {
+    } else if (core.posting == Posting::send) {
+        how = fmt::format(
+            "one SEND per message of up to {} bytes, inline up to {} bytes of frame, into the "
+            "peer's receives",
+            core.max_piece(), core.max_inline);
+    } else if (core.posting == Posting::one_write) {
         how = fmt::format(
             "one WRITE per message, inline up to {} bytes of frame: the bytes of one WRITE become "
             "visible in order",
@@ -306,12 +311,17 @@ std::string Channel::Core::explain() const {
             "bytes of one WRITE become visible in order, so the trailer travels behind the rest",
             core.max_inline);
     }
+    const std::string receives =
+        !core.incoming.has_value()
+            ? fmt::format("{} bytes of ring to receive into", core.reader.size())
+            : fmt::format("{} receives of {} bytes {}to receive into",
+                          core.options.ring_bytes / core.ways.slot_bytes, core.ways.slot_bytes,
+                          core.ways.shared != nullptr ? "of a shared queue " : "");
     return fmt::format(
-        "{}\nmessage channel: {} bytes of ring to receive into, {} to send into; messages of up to "
-        "{} bytes travel in one piece; the peer is told of {} consumed bytes at a time and can "
-        "ask\ncarrier: {}, because {}; {}",
-        core.link.explain(), core.reader.size(), core.writer.size(), core.writer.max_length(),
-        core.credit_step, core.stores ? "store" : "post", core.carrier.reason(), how);
+        "{}\nmessage channel: {}, {} to send into; messages of up to {} bytes travel in one piece; "
+        "the peer is told of {} consumed bytes at a time and can ask\ncarrier: {}, because {}; {}",
+        core.link.explain(), receives, core.writer.size(), core.max_piece(), core.credit_due,
+        core.stores ? "store" : "post", core.carrier.reason(), how);
 }
 
 }  // namespace millrace::message

@@ -43,22 +43,23 @@ base::Status Channel::Core::make_room(std::size_t size) noexcept {
 base::Status Channel::Core::find_room(std::size_t size) noexcept {
     forget_room();
     if (ended_sending != base::Status::ok) return ended_sending;
-    if (size > writer.max_length()) return base::Status::too_large;
+    if (size > max_piece()) return base::Status::too_large;
     while (true) {
         // Twice 2 requests at most for a skip and a frame, and room for the counters'.
         if (!stores && window.free() < 4) {
             if (window.reap() != base::Status::ok) return lost_or_closed();
             if (window.free() < 4) return found_full();
         }
-        if (writer.needed(size) > writer.free_bytes(reusable)) {
-            const base::Status status = look_for_room(writer.needed(size));
+        const std::uint64_t needed = peer_slot == 0 ? writer.needed(size) : peer_slot;
+        if (needed > writer.free_bytes(reusable)) {
+            const base::Status status = look_for_room(needed);
             if (status != base::Status::ok) return status;
         }
         if (!writer.must_skip(size)) break;
         const base::Status status = post(writer.skip(), counts.other_writes);
         if (status != base::Status::ok) return status;
     }
-    room = std::min(writer.free_bytes(reusable), writer.to_the_end());
+    room = peer_slot == 0 ? std::min(writer.free_bytes(reusable), writer.to_the_end()) : peer_slot;
     return base::Status::ok;
 }
 
@@ -126,7 +127,8 @@ void Channel::Core::wake_peer() noexcept {
 }
 
 base::Status Channel::Core::tell_peer() noexcept {
-    if (reader.position() - credited >= credit_step) return_credit();
+    if (incoming.has_value()) pass_slot();
+    if (reader.position() - credited >= credit_due) return_credit();
     if (bell.peer_sleeps()) wake_peer();
     return base::Status::ok;
 }
@@ -150,6 +152,7 @@ base::Status Channel::Core::send_close() noexcept {
     data_position = writer.position();
     const base::Status status = reserve(0);
     if (status != base::Status::ok) return status;
+    is_closing = true;
     const base::Status posted = post(writer.commit(0, frame_close), counts.other_writes);
     if (posted == base::Status::ok) {
         ended_sending = base::Status::closed;
@@ -217,6 +220,7 @@ void Channel::Core::rest() noexcept {
 }
 
 base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
+    if (incoming.has_value() && incoming->empty()) poll_receives();
     if (ended_receiving != base::Status::ok) return ended_receiving;
     switch (reader.look(piece)) {
         case FrameReader::Look::piece: empty_looks = 0; return base::Status::ok;
@@ -266,6 +270,8 @@ base::Status Channel::Core::look_around(Piece& piece) noexcept {
     if (!broken && link.peer() == connect::PeerState::alive) return base::Status::empty;
     const connect::PeerState peer = link.peer_now();
     // What it sent before its end has landed before we learnt of the end: look once more.
+    poll_receives();
+    if (ended_receiving != base::Status::ok) return ended_receiving;
     switch (reader.look(piece)) {
         case FrameReader::Look::piece: return base::Status::ok;
         case FrameReader::Look::nothing: break;

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "incoming.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
@@ -22,6 +23,7 @@
 #include "millrace/message/copy.hpp"
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/frame_writer.hpp"
+#include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/position.hpp"
@@ -83,8 +85,26 @@ struct Facts {
     std::uint64_t secret = 0;
     /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
     std::uint64_t far_fences = 0;
+    /// Transfer of what this end sends, and of what it receives. Who accepts says what it was asked
+    /// for, or refuses.
+    std::uint32_t sends_by = 0;
+    std::uint32_t receives_by = 0;
+    /// If it receives by SEND: bytes of a receive. Its "ring" is what its credits are worth.
+    std::uint64_t slot_bytes = 0;
 };
-static_assert(sizeof(Facts) == 64);
+static_assert(sizeof(Facts) == 80);
+
+/// How the two directions of one end go.
+struct Ways {
+    Transfer sends = Transfer::write;
+    Transfer receives = Transfer::write;
+    /// Of receives by SEND; at most a ring.
+    std::size_t slot_bytes = default_slot_bytes;
+    /// Where the completions of this end's receives come, if not in a queue of its own.
+    SharedReceives* shared = nullptr;
+
+    static constexpr std::size_t default_slot_bytes = 512;
+};
 
 struct Channel::Core {
     /// Looks that find nothing, between two that look around; one less than a power of two.
@@ -93,7 +113,8 @@ struct Channel::Core {
     class ChannelSleeper final : public ring::Sleeper {
       public:
         ChannelSleeper(Core& core)
-            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region()},
+            : Sleeper{core.link, core.window, core.page().wake_up, core.memory.region(),
+                      core.is_told_of_events() ? Events::told : Events::own_receives},
               core_{&core} {}
         /// Whoever sleeps owes nothing: the peer may wait for this room.
         void prepare() override {
@@ -108,15 +129,29 @@ struct Channel::Core {
             core_->empty_looks |= looks_between;
         }
 
+        /// What comes between the last look and the arming of the queue raises no event.
+        Rest settle() override {
+            const std::uint64_t before = core_->arrivals();
+            const Rest rest = Sleeper::settle();
+            return core_->arrivals() != before ? Rest::look : rest;
+        }
+
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
+        bool take_told() noexcept override {
+            const std::uint64_t before = core_->arrivals() + woken_so_far();
+            core_->poll_receives();
+            return core_->arrivals() + woken_so_far() != before;
+        }
+        [[nodiscard]] std::uint64_t woken_so_far() const noexcept { return Sleeper::woken(); }
         Core* core_;
     };
 
     /// Allocates what the peer must be told about.
-    Core(connect::Link connected, const ChannelOptions& chosen);
+    Core(connect::Link connected, const ChannelOptions& chosen, const Ways& chosen_ways = {});
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
+    ~Core();
 
     [[nodiscard]] Facts facts();
     /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
@@ -183,9 +218,11 @@ struct Channel::Core {
 
     base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
         base::Status status;
-        if (in_order) [[likely]] {
+        if (posting == Posting::one_write) [[likely]] {
             status = post_write(frame);
             ++counter;
+        } else if (posting == Posting::send) {
+            status = post_send(frame, counter);
         } else {
             // The trailer alone, behind the rest: see docs/message.md.
             status = post_write({frame.offset, frame.bytes - word_bytes});
@@ -197,6 +234,7 @@ struct Channel::Core {
         last_ticket = window.posted();
         return status;
     }
+    base::Status post_send(const Transmission& frame, std::uint64_t& counter) noexcept;
 
     base::Status post_write(const Transmission& range) noexcept {
         return window.post(verbs::RoutedWrite{.route = &route,
@@ -206,6 +244,11 @@ struct Channel::Core {
                                               .flags = range.bytes <= max_inline
                                                            ? verbs::SendFlags::inlined
                                                            : verbs::SendFlags::none});
+    }
+
+    /// Bytes of the longest piece.
+    [[nodiscard]] std::uint64_t max_piece() const noexcept {
+        return peer_slot == 0 ? writer.max_length() : peer_slot - 2 * word_bytes;
     }
 
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
@@ -290,6 +333,27 @@ struct Channel::Core {
     /// `ok`, as the last thing that a receiving call does.
     [[gnu::noinline]] base::Status tell_peer() noexcept;
 
+    // --- receiving by SEND
+
+    /// Events come with messages, or to all ends of a server.
+    [[nodiscard]] bool is_told_of_events() const noexcept {
+        return ways.receives == Transfer::send || ways.shared != nullptr;
+    }
+    /// Posts the receives of an end whose peer is to be told of them.
+    void post_receives();
+    void poll_receives() noexcept;
+    /// The completion of a receive. May be of a message, of an event, or a failure.
+    void take(const verbs::Completion& completion) noexcept;
+    /// Goes on behind the message that was passed: posts its receive again.
+    void pass_slot() noexcept;
+    /// The reader shall look at the next message that has come, or will.
+    void place_next() noexcept;
+    void fail_receiving(std::string why) noexcept;
+    /// Messages that have come by SEND, all in all.
+    [[nodiscard]] std::uint64_t arrivals() const noexcept {
+        return incoming.has_value() ? incoming->taken() : 0;
+    }
+
     base::Status look_around(Piece& piece) noexcept;
     base::Status end_receiving(Piece& piece) noexcept;
     void return_credit() noexcept;
@@ -309,8 +373,10 @@ struct Channel::Core {
     }
 
     // In the order in which they may go: the queue pair before the memory that its requests name.
-    ChannelOptions options;                  ///< and with it the device
-    verbs::RegisteredBuffer memory;          ///< the ring to receive into, then the ControlPage
+    ChannelOptions options;  ///< and with it the device
+    Ways ways;
+    std::size_t receive_bytes = 0;   ///< of `memory`, before the ControlPage
+    verbs::RegisteredBuffer memory;  ///< the ring, or slots, to receive into; then the ControlPage
     verbs::RegisteredBuffer send_ring;       ///< none where frames are laid in the peer's ring
     std::shared_ptr<std::byte> peer_memory;  ///< … which is mapped here then
     connect::Link link;
@@ -333,13 +399,20 @@ struct Channel::Core {
     std::uint32_t max_inline = 0;
     verbs::RemoteAddress peer_ring{};
     verbs::WriteRoute route;  ///< from the one to the other
+    enum class Posting : std::uint8_t {
+        one_write,   ///< for each frame
+        two_writes,  ///< as the bytes of one may become visible in any order
+        send,
+    };
+    Posting posting = Posting::one_write;
+    std::uint64_t peer_slot = 0;  ///< bytes of the peer's receives; 0: it has a ring
+    std::uint32_t send_ring_key = 0;
     ring::PeerMemory carrier;
     bool stores = false;       ///< frames are laid in the peer's ring
     std::uint64_t secret = 0;  ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
     base::Status ended_sending = base::Status::ok;
-    bool in_order = true;
     bool waiting_for_room = false;
     bool wants_room =
         false;  ///< the last attempt to send found none, and the descriptor is to tell
@@ -347,12 +420,18 @@ struct Channel::Core {
     bool falls_asleep = false;      ///< the wait has come to the point of sleeping
     std::uint64_t asked_ticks = 0;  ///< when the last READ of `consumed` was posted
     std::uint64_t asking_pause = base::ticks_in(std::chrono::milliseconds{20});
+    bool is_closing = false;          ///< the close frame is being posted, or was
     bool closed_by_us = false;        ///< the close frame is posted
     std::uint64_t data_position = 0;  ///< … and before it, everything up to here
 
     // Receiving.
     FrameReader reader;
-    std::uint64_t credit_step = 0;
+    std::optional<Incoming> incoming;  ///< if it receives by SEND
+    static constexpr std::uint32_t no_place = ~std::uint32_t{0};
+    std::uint32_t server_place = no_place;
+    bool is_told = false;           ///< something has come that the server has not looked at
+    std::uint64_t credit_step = 0;  ///< tell_peer() is due behind so many bytes; by SEND always
+    std::uint64_t credit_due = 0;   ///< the peer is told of so many at a time
     ring::CounterPush credit;
     std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;

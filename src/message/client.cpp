@@ -331,13 +331,19 @@ struct Client::State {
 
 void Client::State::connect(const Deadline& deadline) {
     message::check(channel_options);
+    check_slots("make a message client", options.slot_bytes);
     if (channel_options.endpoint == nullptr) {
         channel_options.endpoint = connect::Endpoint::shared();
     }
-    line.emplace(
-        set_up(connect::connect(server, link_options(channel_options, server_service), deadline),
-               channel_options, deadline),
-        options.max_answer_bytes + session_head_bytes);
+    connect::LinkOptions link = link_options(channel_options, server_service);
+    if (options.answers == Transfer::send) {
+        link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+    }
+    line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
+                        {.sends = options.requests,
+                         .receives = options.answers,
+                         .slot_bytes = options.slot_bytes}),
+                 options.max_answer_bytes + session_head_bytes);
     const Hello hello{.session = options.resumes ? session : SessionName{},
                       .window = options.window,
                       .resumes = options.resumes,
@@ -388,7 +394,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
-    is_dense = welcome.polling == Polling::dense;
+    // Requests by SEND are found otherwise.
+    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write;
     owes_hint = false;
     box = nullptr;
     if (is_dense) {
@@ -639,16 +646,19 @@ std::string Client::failure() const {
 std::string Client::explain() const {
     const State& client = *state_;
     return fmt::format(
-        "{}\nmessage client: place {} (generation {}), {} requests at a time of up to {} bytes, "
+        "{}\nrequests by {}, answers by {}, as the program chose\nmessage client: place {} "
+        "(generation {}), {} requests at a time of up to {} bytes, "
         "{}\n"
         "server's polling: {}{}",
         client.line.has_value() ? client.line->core().explain() : std::string{"not connected"},
-        client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
+        name_of(client.options.requests), name_of(client.options.answers), client.welcomed.client,
+        client.welcomed.generation, client.window, client.max_request,
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel",
         name_of(client.welcomed.polling),
-        !client.is_dense        ? ""
-        : client.box != nullptr ? ", whose byte is stored to"
+        client.options.requests == Transfer::send ? ", which completions stand in for"
+        : !client.is_dense                        ? ""
+        : client.box != nullptr                   ? ", whose byte is stored to"
                                 : ", whose byte is one more WRITE for each request");
 }
 

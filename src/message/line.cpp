@@ -67,12 +67,13 @@ base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payl
 base::Status Line::flush() noexcept {
     while (!waiting_.empty()) {
         const std::span<const std::byte> whole = waiting_.front();
-        const std::size_t at_once = core_->writer.max_length();
+        const std::size_t at_once = core_->max_piece();
         std::size_t length = whole.size() - begun_;
         std::uint8_t flags = begun_ == 0 ? frame_whole : frame_continues;
         if (whole.size() > at_once) {
             // Pieces of an eighth: the peer takes one while the next ones travel.
-            const std::size_t piece = frame_bytes(core_->writer.size() / 8) - 2 * word_bytes;
+            const std::size_t piece =
+                std::min(frame_bytes(core_->writer.size() / 8) - 2 * word_bytes, at_once);
             if (length > piece) flags |= frame_more;
             length = std::min(piece, length);
         }

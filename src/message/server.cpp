@@ -160,6 +160,7 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     if (is_nested || kernel_is_due()) look_at_kernel();
     if (replies->has_some()) [[unlikely]]
         take_replies();
+    if (shared != nullptr || !by_send.empty()) look_for_sends();
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;

@@ -25,6 +25,7 @@ constexpr std::uint32_t joining_places = 64;
 constexpr std::chrono::seconds hello_patience{5};
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::uint32_t most_clients = 65'536;
+constexpr std::uint32_t most_shared_receives = 32'768;
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
@@ -44,6 +45,13 @@ void check(const ServerOptions& options) {
     if (options.max_window == 0 || options.max_window > largest_window) {
         refuse(fmt::format("a window of {} requests", options.max_window),
                fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
+    }
+    check_slots("make a message server", options.slot_bytes);
+    if (options.receives == Receives::shared &&
+        (options.shared_receives < 16 || options.shared_receives > most_shared_receives)) {
+        refuse(fmt::format("{} receives for all clients", options.shared_receives),
+               fmt::format("they are from 16 to {}", most_shared_receives),
+               "use the default of 1024");
     }
     // Larger messages than rings are put together.
     if (options.max_request_bytes > largest_ring) {
@@ -65,11 +73,13 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 }  // namespace
 
-const Service server_service{"message server", 1};
+const Service server_service{"message server", 2};
 
-Server::State::State(connect::Listener its_listener, ServerOptions chosen, Polling polling)
+Server::State::State(std::unique_ptr<SharedReceives> its_receives, connect::Listener its_listener,
+                     ServerOptions chosen, Polling polling)
     : options{std::move(chosen)},
       channel_options{channel_options_of(options)},
+      shared{std::move(its_receives)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
       listener{std::move(its_listener)},
       mailboxes{polling, options.max_clients + joining_places,
@@ -82,6 +92,12 @@ Server::State::State(connect::Listener its_listener, ServerOptions chosen, Polli
                   "requests", "answers", "deferred", "pending", "failed", "overloaded", "repeated",
                   "kept back", "vain looks", "sleeps"}} {
     hub.add(listener.descriptor(), [this] { accept(); });
+    if (shared != nullptr) {
+        hub.add(shared->channel().descriptor(), [this] {
+            (void)shared->channel().drain();
+            look_for_sends();
+        });
+    }
     hub.every(house_period, [this] { keep_house(); });
 }
 
@@ -100,11 +116,23 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     ChannelOptions channel = channel_options_of(options);
     message::check(channel);
     options.endpoint = channel.endpoint;
-    connect::Listener listener =
-        connect::Listener::listen(address, link_options(channel, server_service));
+    connect::LinkOptions link = link_options(channel, server_service);
+    std::unique_ptr<SharedReceives> shared;
+    if (options.receives == Receives::shared) {
+        shared = std::make_unique<SharedReceives>(*channel.endpoint, options.shared_receives,
+                                                  std::min(options.slot_bytes, options.ring_bytes));
+        link.receive_queue = &shared->completions();
+        link.shared_receives = &shared->queue();
+    } else if (options.requests_by_send) {
+        link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+    }
+    connect::Listener listener = connect::Listener::listen(address, link);
     Polling polling = options.polling;
     std::string why = "it was asked to";
-    if (polling == Polling::automatic) {
+    if (polling == Polling::automatic && shared != nullptr) {
+        polling = Polling::dense;
+        why = "completions of the shared receive queue set a byte";
+    } else if (polling == Polling::automatic) {
         const bool stores =
             channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
         const std::uint32_t from = stores ? dense_from_store : dense_from_post;
@@ -112,7 +140,8 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
         why = fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
                           options.max_clients, from);
     }
-    auto state = std::make_unique<State>(std::move(listener), std::move(options), polling);
+    auto state = std::make_unique<State>(std::move(shared), std::move(listener), std::move(options),
+                                         polling);
     state->why_polling = std::move(why);
     return Server{std::move(state)};
 }
@@ -121,7 +150,11 @@ void Server::State::accept() {
     try {
         while (auto core = connect::try_accept_set_up(listener, [this](connect::Link link) {
                    // The peer's word is here already, so nothing is waited for.
-                   return set_up_accepted(std::move(link), channel_options, base::Deadline::now());
+                   return set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
+                                          {.receives_by_send = options.requests_by_send,
+                                           .sends_by_send = options.answers_by_send,
+                                           .slot_bytes = options.slot_bytes,
+                                           .shared = shared.get()});
                })) {
             add(std::move(*core));
         }
@@ -158,6 +191,13 @@ void Server::State::watch(Peer& peer) {
     peer.readiness = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
     peer.readiness->hush();
     peer.member = hub.add(peer.readiness->descriptor(), [this, &peer] { became_readable(peer); });
+    core.server_place = peer.id.place;
+    core.is_told = false;
+    if (core.incoming.has_value() && shared == nullptr && mailboxes.polling() == Polling::dense &&
+        !peer.is_by_send) {
+        peer.is_by_send = true;
+        by_send.push_back(peer.id.place);
+    }
     mailboxes.looked(peer.id.place, core.reader);
     mailboxes.remind(peer.id.place);
     activate(peer);

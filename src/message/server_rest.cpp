@@ -28,6 +28,7 @@ void Server::State::became_readable(Peer& peer) {
     core.falls_asleep = false;
     peer.readiness->hush();
     activate(peer);
+    if (!peer.is_paused) mailboxes.looked(peer.id.place, core.reader);
     mailboxes.remind(peer.id.place);
     if (core.link.peer_now() == connect::PeerState::alive) return;
     // What it sent before its end is served before it.
@@ -54,12 +55,46 @@ void Server::State::look_aside() noexcept {
     mailboxes.looked(peer.id.place, core.reader);
 }
 
-bool Server::State::has_message() const noexcept {
+void Server::State::look_for_sends() {
+    if (shared != nullptr) {
+        shared->poll();
+        for (const std::uint32_t place : shared->told()) {
+            Peer& peer = *peers[place];
+            if (!peer.line.has_value()) continue;
+            Channel::Core& core = peer.line->core();
+            core.is_told = false;
+            if (!peer.is_active) {
+                became_readable(peer);
+            } else if (!peer.is_paused) {
+                mailboxes.looked(place, core.reader);
+            }
+        }
+    }
+    for (std::size_t i = 0; i < by_send.size();) {
+        Peer& peer = *peers[by_send[i]];
+        if (!peer.line.has_value() || !peer.line->core().incoming.has_value()) [[unlikely]] {
+            peer.is_by_send = false;
+            by_send[i] = by_send.back();
+            by_send.pop_back();
+            continue;
+        }
+        if (!peer.is_paused) mailboxes.looked(by_send[i], peer.line->core().reader);
+        ++i;
+    }
+}
+
+bool Server::State::has_message() {
+    look_for_sends();
     if (mailboxes.polling() == Polling::dense) return mailboxes.next(0, in_use) != in_use;
     // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
     for (std::size_t place = 0; (place = mailboxes.next(place, in_use)) != in_use; ++place) {
         std::uint64_t header;
-        if (peers[place]->line->core().reader.front(header)) return true;
+        Channel::Core& core = peers[place]->line->core();
+        if (core.incoming.has_value() && core.incoming->empty()) {
+            core.poll_receives();
+            mailboxes.looked(place, core.reader);
+        }
+        if (core.reader.front(header)) return true;
     }
     return false;
 }
@@ -83,6 +118,7 @@ void Server::State::fall_asleep() {
         mailboxes.looked(place, core.reader);
     }
     active.resize(stay);
+    if (shared != nullptr) (void)shared->completions().arm();
 }
 
 Status Server::State::rest(const base::Deadline& deadline) {

@@ -34,6 +34,8 @@
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/server.hpp"
 #include "reply_queue.hpp"
+#include "setup.hpp"
+#include "shared_receives.hpp"
 
 namespace millrace::message {
 
@@ -54,6 +56,7 @@ struct Server::State {
         Phase phase = Phase::vacant;
         bool is_active = false;   ///< stands in `active`
         bool is_clogged = false;  ///< stands in `clogged`
+        bool is_by_send = false;  ///< stands in `by_send`
         bool is_paused = false;   ///< too many answers wait: its requests are not taken
         std::optional<Line> line;
         std::unique_ptr<connect::Readiness> readiness;
@@ -77,7 +80,8 @@ struct Server::State {
     };
     using Phase = Peer::Phase;
 
-    State(connect::Listener its_listener, ServerOptions chosen, Polling polling);
+    State(std::unique_ptr<SharedReceives> its_receives, connect::Listener its_listener,
+          ServerOptions chosen, Polling polling);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
     ~State();
@@ -104,6 +108,8 @@ struct Server::State {
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
     void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
     void take_replies();
+    /// Finds those who have written by SEND, for the scan.
+    void look_for_sends();
     void clog(Peer& peer);
     void flush_clogged();
     [[nodiscard]] Peer* find(ClientId id) noexcept {
@@ -142,7 +148,7 @@ struct Server::State {
     void look_at_kernel();
     /// At one client who is awake, for what its own messages do not tell of.
     void look_aside() noexcept;
-    [[nodiscard]] bool has_message() const noexcept;
+    [[nodiscard]] bool has_message();
     /// Tells the clients that are awake.
     void fall_asleep();
     void keep_loop(bool was_busy);
@@ -150,6 +156,7 @@ struct Server::State {
 
     ServerOptions options;
     ChannelOptions channel_options;
+    std::unique_ptr<SharedReceives> shared;  ///< if Receives::shared
     connect::Hub hub;
     connect::Listener listener;
     bool is_draining = false;
@@ -168,6 +175,7 @@ struct Server::State {
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
+    std::vector<std::uint32_t> by_send;  ///< who has receives of its own and no byte; only dense
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
 
     std::uint64_t laps = 0;

@@ -15,6 +15,7 @@
 #include "millrace/connect/facts.hpp"
 #include "millrace/ring/far_fence.hpp"
 #include "setup.hpp"
+#include "shared_receives.hpp"
 
 namespace millrace::message {
 
@@ -23,7 +24,34 @@ namespace {
 constexpr const char* attempt = "set up a message channel";
 
 /// A channel without anything above it.
-const Service channel_service{"message channel", 3};
+const Service channel_service{"message channel", 4};
+
+/// What a peer asks for, if it is allowed.
+Ways ways_for(connect::Link& link, const Facts& asked, const Allowed& allowed) {
+    const auto way = [&](std::uint32_t by, bool may_be_send, const char* what) {
+        if (by == static_cast<std::uint32_t>(Transfer::write)) return Transfer::write;
+        if (by != static_cast<std::uint32_t>(Transfer::send)) {
+            link.refuse(attempt, fmt::format("{} by way {}, which is none", what, by),
+                        "use the same build of millrace on both sides");
+        }
+        if (!may_be_send) {
+            link.refuse(attempt, fmt::format("{} by SEND are not allowed here", what),
+                        "let them go by WRITE, or let the server allow it (ServerOptions)");
+        }
+        return Transfer::send;
+    };
+    return {.sends = way(asked.receives_by, allowed.sends_by_send, "answers"),
+            .receives = way(asked.sends_by, allowed.receives_by_send, "requests"),
+            .slot_bytes = allowed.slot_bytes,
+            .shared = allowed.shared};
+}
+
+/// Receives are queued in the device, which has less place than memory has.
+constexpr std::size_t most_credits = 1024;
+[[nodiscard]] std::uint32_t credits_of(std::size_t ring_bytes, std::size_t slot_bytes) noexcept {
+    return static_cast<std::uint32_t>(
+        std::min(ring_bytes / std::min(slot_bytes, ring_bytes), most_credits));
+}
 
 }  // namespace
 
@@ -42,6 +70,16 @@ void check(const ChannelOptions& options) {
     }
 }
 
+void check_slots(const char* attempted, std::size_t slot_bytes) {
+    constexpr std::size_t largest_slot = std::size_t{64} << 10;
+    if (valid_ring(slot_bytes) && slot_bytes <= largest_slot) return;
+    throw base::Error{
+        base::ErrorCode::invalid_argument, attempted,
+        fmt::format("receives of {} bytes", slot_bytes),
+        fmt::format("their size is a power of two from {} to {}", smallest_ring, largest_slot),
+        "use the default of 512: longer messages travel in pieces"};
+}
+
 connect::LinkOptions link_options(const ChannelOptions& options, const Service& service) {
     return {.service = service.name,
             .service_version = service.version,
@@ -54,8 +92,8 @@ connect::LinkOptions link_options(const ChannelOptions& options, const Service& 
 }
 
 std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& options,
-                                      const base::Deadline& deadline) {
-    auto core = std::make_unique<Channel::Core>(std::move(link), options);
+                                      const base::Deadline& deadline, const Ways& ways) {
+    auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     const Facts mine = core->facts();
     const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
     core->meet(connect::facts_in<Facts>(theirs, attempt, core->link.peer_name()));
@@ -63,12 +101,15 @@ std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& 
 }
 
 std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const ChannelOptions& options,
-                                               const base::Deadline& deadline) {
-    auto core = std::make_unique<Channel::Core>(std::move(link), options);
-    const auto theirs = core->link.hear(deadline);
-    const Facts facts = connect::facts_in<Facts>(theirs, attempt, core->link.peer_name());
+                                               const base::Deadline& deadline,
+                                               const Allowed& allowed) {
+    const auto theirs = link.hear(deadline);
+    const Facts facts = connect::facts_in<Facts>(theirs, attempt, link.peer_name());
+    const Ways ways = ways_for(link, facts, allowed);
+    auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     if (facts.ring_bytes <= options.max_peer_ring_bytes &&
-        !ring::PeerMemory::behind(core->link, options.carrier, {}).stores()) {
+        (ways.sends == Transfer::send ||
+         !ring::PeerMemory::behind(core->link, options.carrier, {}).stores())) {
         core->link.reserve(facts.ring_bytes);  // for the copy to send from, see meet()
     }
     const Facts mine = core->facts();
@@ -77,9 +118,25 @@ std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const Channel
     return core;
 }
 
-Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
+std::uint32_t receives_for(std::size_t ring_bytes, std::size_t slot_bytes) noexcept {
+    return credits_of(ring_bytes, slot_bytes) + Incoming::beside;
+}
+
+namespace {
+/// Of an end's own memory, for what it receives.
+[[nodiscard]] std::size_t bytes_to_receive(const ChannelOptions& options, const Ways& ways) {
+    if (ways.receives == Transfer::write) return options.ring_bytes;
+    if (ways.shared != nullptr) return 0;
+    const std::size_t slot = std::min(ways.slot_bytes, options.ring_bytes);
+    return slot * receives_for(options.ring_bytes, slot);
+}
+}  // namespace
+
+Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const Ways& chosen_ways)
     : options{chosen},
-      memory{connected.allocate(chosen.ring_bytes + sizeof(ControlPage),
+      ways{chosen_ways},
+      receive_bytes{bytes_to_receive(chosen, chosen_ways)},
+      memory{connected.allocate(receive_bytes + sizeof(ControlPage),
                                 verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
@@ -87,21 +144,62 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen)
                  {"messages sent", "bytes sent", "messages received", "bytes received",
                   "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
                   "credit reads", "full", "sleeps", "events sent", "events received"}} {
-    own_page = new (memory.data() + chosen.ring_bytes) ControlPage{};
+    own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
     transmitted = reusable = checkpoint_position = chosen.first_position;
     consumed = ring::PeerPosition{chosen.first_position};
     page().credit.store(ring::PositionWord::pack(chosen.first_position));
-    in_order = link.writes_in_order();
+    if (ways.sends == Transfer::send) {
+        posting = Posting::send;
+    } else if (!link.writes_in_order()) {
+        posting = Posting::two_writes;
+    }
     max_inline = link.queue_pair().capacity().max_inline_data;
     std::random_device random;
     secret = std::uint64_t{random()} << 32 | random();
+    if (is_told_of_events()) post_receives();
+}
+
+void Channel::Core::post_receives() {
+    if (ways.receives == Transfer::send) {
+        ways.slot_bytes = std::min(ways.slot_bytes, options.ring_bytes);
+        const std::uint32_t credits = credits_of(options.ring_bytes, ways.slot_bytes);
+        options.ring_bytes = credits * ways.slot_bytes;
+        if (ways.shared != nullptr) {
+            incoming.emplace(*ways.shared, ways.shared->slots(), credits);
+        } else {
+            incoming.emplace(link.queue_pair(),
+                             Slots{.begin = memory.data(),
+                                   .slot_bytes = ways.slot_bytes,
+                                   .count = credits + Incoming::beside,
+                                   .key = memory.slice(0, ways.slot_bytes).lkey});
+            if (!incoming->post_all()) {
+                throw base::Error{base::ErrorCode::verbs, "post the receives of messages",
+                                  fmt::format("queue pair {}", link.queue_pair().number()),
+                                  "the queue pair refused a receive",
+                                  "ask for a smaller ring (ring_bytes)"};
+            }
+        }
+    }
+    if (ways.shared != nullptr) ways.shared->add(*this);
+}
+
+Channel::Core::~Core() {
+    if (ways.shared == nullptr) return;
+    // What has completed is told to who is here still; what this end holds is posted again.
+    ways.shared->poll();
+    link.queue_pair().fail();
+    ways.shared->poll();
+    ways.shared->remove(*this);
+    for (; incoming.has_value() && !incoming->empty(); incoming->pop()) {
+        (void)incoming->post(incoming->front().slot);
+    }
 }
 
 Facts Channel::Core::facts() {
     const verbs::RemoteAddress ring = memory.remote();
-    const verbs::RemoteAddress page_address = memory.remote(options.ring_bytes);
+    const verbs::RemoteAddress page_address = memory.remote(receive_bytes);
     return {.ring_address = ring.address,
             .ring_bytes = options.ring_bytes,
             .control_address = page_address.address,
@@ -110,7 +208,10 @@ Facts Channel::Core::facts() {
             .first_position = options.first_position,
             .max_peer_ring_bytes = options.max_peer_ring_bytes,
             .secret = secret,
-            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
+            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U,
+            .sends_by = static_cast<std::uint32_t>(ways.sends),
+            .receives_by = static_cast<std::uint32_t>(ways.receives),
+            .slot_bytes = incoming.has_value() ? incoming->slot_bytes() : 0};
 }
 
 void Channel::Core::meet(const Facts& peer) {
@@ -137,21 +238,36 @@ void Channel::Core::meet(const Facts& peer) {
                           "make this side's ring smaller (ring_bytes), or let the peer allow more "
                           "(max_peer_ring_bytes)"};
     }
+    if (peer.sends_by != static_cast<std::uint32_t>(ways.receives) ||
+        peer.receives_by != static_cast<std::uint32_t>(ways.sends) ||
+        (ways.sends == Transfer::send &&
+         (!valid_ring(peer.slot_bytes) || peer.slot_bytes > peer.ring_bytes))) {
+        throw base::Error{base::ErrorCode::protocol, "set up a message channel",
+                          fmt::format("peer {}", link.peer_name()),
+                          "it goes by other ways than were asked for, or by slots that cannot be",
+                          "use the same build of millrace on both sides"};
+    }
     peer_ring = {peer.ring_address, peer.ring_rkey};
     carrier = ring::PeerMemory::behind(link, options.carrier, {});
-    peer_memory = carrier.map(peer_ring, peer.ring_bytes);
+    if (ways.sends == Transfer::write) {
+        peer_memory = carrier.map(peer_ring, peer.ring_bytes);
+    } else {
+        peer_slot = peer.slot_bytes;
+    }
     stores = peer_memory != nullptr;
     std::byte* laid_at = peer_memory.get();
     if (!stores) {
         send_ring = link.allocate(peer.ring_bytes, verbs::Access::none);
         const ibv_sge whole = send_ring.slice(0, peer.ring_bytes);
         send_ring_address = whole.addr;
+        send_ring_key = whole.lkey;
         route.set(whole.lkey, peer.ring_rkey);
         laid_at = send_ring.data();
     }
     writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, options.first_position};
     reader = FrameReader{{memory.data(), options.ring_bytes}, peer.secret, peer.first_position};
     published = peer.first_position;
+    if (incoming.has_value()) place_next();
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
@@ -166,10 +282,11 @@ void Channel::Core::meet(const Facts& peer) {
                                ring::PositionWord::pack(peer.first_position)};
     credit.store_to(carrier.word(peer_page + offsetof(ControlPage, credit)));
     credited = peer.first_position;
-    credit_step = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
+    credit_due = std::max<std::uint64_t>(options.ring_bytes / 4, frame_alignment);
+    credit_step = incoming.has_value() ? 0 : credit_due;
     pull = ring::CounterPull{
         window, peer_page + offsetof(ControlPage, consumed),
-        memory.slice(options.ring_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};
+        memory.slice(receive_bytes + offsetof(ControlPage, landing), sizeof(std::uint64_t))};
     pull.load_from(carrier.word(peer_page + offsetof(ControlPage, consumed)));
 }
 

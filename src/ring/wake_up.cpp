@@ -30,11 +30,12 @@ base::Status Bell::ring() noexcept {
 }
 
 Sleeper::Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
-                 const verbs::MemoryRegion& region)
-    : connect::LinkParker{link}, link_{&link}, window_{&window} {
+                 const verbs::MemoryRegion& region, Events events)
+    : connect::LinkParker{link}, link_{&link}, window_{&window}, events_{events} {
     const auto offset =
         static_cast<std::size_t>(reinterpret_cast<std::byte*>(&own.landing.value) - region.data());
     landing_ = region.slice(offset, sizeof own.landing.value);
+    if (events == Events::told) return;
     for (unsigned i = 0; i < receives; ++i) {
         if (!post_receive()) {
             throw base::Error{base::ErrorCode::verbs, "post the receives for wake-up events",
@@ -53,7 +54,13 @@ void Sleeper::connect_to(verbs::RemoteAddress peer_page, bool far_fences) noexce
 
 bool Sleeper::post_receive() noexcept { return link_->queue_pair().post(verbs::Receive{}) == 0; }
 
+void Sleeper::rang(std::uint32_t immediate) noexcept {
+    ++woken_;
+    if (immediate == static_cast<std::uint32_t>(generation_)) standing_ = false;
+}
+
 bool Sleeper::take_events() noexcept {
+    if (events_ == Events::told) return take_told();
     const std::uint64_t before = woken_;
     std::array<verbs::Completion, receives> batch;
     while (!broken_) {
@@ -69,10 +76,7 @@ bool Sleeper::take_events() noexcept {
                 broken_ = true;
                 break;
             }
-            ++woken_;
-            if (completion.immediate() == static_cast<std::uint32_t>(generation_)) {
-                standing_ = false;
-            }
+            rang(completion.immediate());
         }
     }
     return woken_ != before;

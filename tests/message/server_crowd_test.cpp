@@ -53,30 +53,24 @@ std::size_t open_descriptors() {
     return count;
 }
 
-class ServersApart : public testing::TestWithParam<Polling> {
-  protected:
-    [[nodiscard]] static ServerOptions options() {
-        ServerOptions chosen;
-        chosen.polling = GetParam();
-        return chosen;
-    }
-};
-INSTANTIATE_TEST_SUITE_P(Every, ServersApart, testing::Values(Polling::flag, Polling::dense),
-                         [](const auto& polling) { return std::string{name_of(polling.param)}; });
+class ServersApart : public ByEveryWay {};
+INSTANTIATE_TEST_SUITE_P(Every, ServersApart, testing::ValuesIn(every_way),
+                         [](const auto& way) { return name_of(way.param); });
 
 /// Of a client: no more requests.
 volatile std::sig_atomic_t enough = 0;
 
-/// address, whose, requests of a life (at most: until SIGTERM), lives (0: for ever)
+/// address, whose, requests of a life (at most: until SIGTERM), lives (0: for ever), way
 MILLRACE_CHILD(message_client) {
     std::signal(SIGTERM, [](int) { enough = 1; });
     const auto address = connect::Address::parse(arguments.at(0));
     const std::uint64_t whose = std::stoull(arguments.at(1));
     std::uint64_t count = std::stoull(arguments.at(2));
     const std::uint64_t lives = std::stoull(arguments.at(3));
+    chosen_way() = way_named(arguments.at(4));
     try {
         for (std::uint64_t life = 0; lives == 0 || life != lives; ++life) {
-            Client client = Client::connect(address, {}, patience());
+            Client client = Client::connect(address, options_of_client(), patience());
             std::map<std::uint64_t, std::uint64_t> open;
             std::uint64_t sent = 0;
             std::uint64_t answered = 0;
@@ -116,9 +110,9 @@ MILLRACE_CHILD(message_client) {
 
 ChildProcess start_client(const Server& server, std::uint64_t whose, std::uint64_t count,
                           std::uint64_t lives) {
-    return ChildProcess::start("message_client",
-                               {server.address().to_string(), std::to_string(whose),
-                                std::to_string(count), std::to_string(lives)});
+    return ChildProcess::start(
+        "message_client", {server.address().to_string(), std::to_string(whose),
+                           std::to_string(count), std::to_string(lives), name_of(chosen_way())});
 }
 
 TEST_P(ServersApart, AnswerEachAndItsOwn) {
@@ -218,10 +212,9 @@ TEST_P(ServersApart, LeaveStoppedClientsBehindAndGoOnWithThemLater) {
     EXPECT_TRUE(stopped.wait().success());
 }
 
-/// polling, address or none; serves until it is told to end
+/// way, address or none; serves until it is told to end
 MILLRACE_CHILD(message_server) {
-    ServerOptions options;
-    options.polling = arguments.at(0) == "dense" ? Polling::dense : Polling::flag;
+    const ServerOptions options = options_of_server(way_named(arguments.at(0)));
     const auto address = arguments.size() > 1 ? connect::Address::parse(arguments.at(1))
                                               : connect::Address::parse("127.0.0.1:0");
     Running running{options,
@@ -235,8 +228,8 @@ MILLRACE_CHILD(message_server) {
     return 0;
 }
 
-ChildProcess start_server(Polling polling, std::string& address) {
-    std::vector<std::string> arguments{std::string{name_of(polling)}};
+ChildProcess start_server(const Way& way, std::string& address) {
+    std::vector<std::string> arguments{name_of(way)};
     if (!address.empty()) arguments.push_back(address);
     ChildProcess child = ChildProcess::start("message_server", arguments);
     address = child.read_line().value_or("nowhere");
@@ -250,7 +243,8 @@ TEST_P(ServersApart, EndAllCallsWhenTheyAreKilled) {
     std::vector<std::thread> callers;
     for (std::uint64_t whose = 0; whose < 4; ++whose) {
         callers.emplace_back([&, whose] {
-            Client client = Client::connect(connect::Address::parse(address), {}, patience());
+            Client client =
+                Client::connect(connect::Address::parse(address), options_of_client(), patience());
             Bytes answer;
             std::uint64_t number = 0;
             Outcome outcome = Outcome::ok;
@@ -274,7 +268,7 @@ TEST_P(ServersApart, EndAllCallsWhenTheyAreKilled) {
 TEST_P(ServersApart, ThatWereRestartedSayThatTheSessionIsLost) {
     std::string address = unique_address().to_string();
     ChildProcess child = start_server(GetParam(), address);
-    ClientOptions resuming;
+    ClientOptions resuming = options_of_client();
     resuming.resumes = true;
     Client client = Client::connect(connect::Address::parse(address), resuming, patience());
     Bytes answer;
@@ -308,7 +302,7 @@ struct Breakable {
 };
 
 ClientOptions resuming() {
-    ClientOptions options;
+    ClientOptions options = options_of_client();
     options.resumes = true;
     return options;
 }
@@ -473,9 +467,10 @@ struct Hostile {
     explicit Hostile(const Server& server) {
         ChannelOptions options;
         options.endpoint = connect::Endpoint::shared();
-        core = set_up(
-            connect::connect(server.address(), link_options(options, server_service), patience()),
-            options, patience());
+        connect::LinkOptions link = link_options(options, server_service);
+        link.max_receive_requests = receives_for(options.ring_bytes, Ways::default_slot_bytes);
+        core = set_up(connect::connect(server.address(), link, patience()), options, patience(),
+                      {.sends = chosen_way().requests, .receives = chosen_way().answers});
     }
     void send(std::span<const std::byte> message) {
         if (core->reserve(message.size()) == Status::ok) (void)core->send(message, frame_whole);
@@ -520,7 +515,7 @@ TEST_P(ServersApart, DismissWhoeverSpeaksNonsenseAndServeTheOthers) {
         [](Hostile& it) { it.send(Bytes{}); },
         [](Hostile& it) { it.send(Bytes(15, std::byte{0xff})); },
         [](Hostile& it) { it.send(Bytes(16, std::byte{0})); },
-        [](Hostile& it) { it.send(Bytes(500, std::byte{0xff})); },
+        [](Hostile& it) { it.send(Bytes(400, std::byte{0xff})); },
         [](Hostile& it) { it.send(SessionHeader{.id = 1}); },
         [](Hostile& it) { it.send({.kind = SessionKind::hello}); },
         [](Hostile& it) { it.send({.kind = SessionKind::hello}, pack(Hello{.window = 0})); },
@@ -569,7 +564,7 @@ TEST_P(ServersApart, DismissWhoeverSpeaksNonsenseAndServeTheOthers) {
 }
 
 TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
-    if (GetParam() != Polling::dense) GTEST_SKIP() << "there are no bytes to set";
+    if (GetParam().polling != Polling::dense) GTEST_SKIP() << "there are no bytes to set";
     Running running{options()};
     std::vector<Client> others;
     for (int i = 0; i < 3; ++i) others.push_back(running.connect());

@@ -26,16 +26,9 @@ using base::Deadline;
 using base::Status;
 using namespace std::chrono_literals;
 
-class Servers : public testing::TestWithParam<Polling> {
-  protected:
-    [[nodiscard]] static ServerOptions options() {
-        ServerOptions chosen;
-        chosen.polling = GetParam();
-        return chosen;
-    }
-};
-INSTANTIATE_TEST_SUITE_P(Every, Servers, testing::Values(Polling::flag, Polling::dense),
-                         [](const auto& polling) { return std::string{name_of(polling.param)}; });
+class Servers : public ByEveryWay {};
+INSTANTIATE_TEST_SUITE_P(Every, Servers, testing::ValuesIn(every_way),
+                         [](const auto& way) { return name_of(way.param); });
 
 TEST_P(Servers, AnswerACall) {
     Running running{options()};
@@ -88,7 +81,8 @@ TEST_P(Servers, AnswerWithoutCopies) {
                           answer.assign(bytes.begin(), bytes.end());
                       },
                       patience()),
-                  Outcome::ok);
+                  Outcome::ok)
+            << client.failure();
         std::reverse(answer.begin(), answer.end());
         ASSERT_EQ(answer, request);
     }
@@ -521,7 +515,7 @@ TEST_P(Servers, ServeNobodyTwiceWhileAnotherWaits) {
     std::thread crowd{[&] {
         std::vector<Client> clients;
         for (std::uint64_t i = 0; i < count; ++i) {
-            clients.push_back(Client::connect(server.address(), {}, patience()));
+            clients.push_back(Client::connect(server.address(), options_of_client(), patience()));
         }
         have_joined = true;
         while (!may_send) std::this_thread::yield();
@@ -585,7 +579,8 @@ TEST_P(Servers, DrainWhatIsUnderWayAndRefuseTheRest) {
     ASSERT_EQ(client.submit({}, refused), Status::ok);
     std::thread worker{[&] { EXPECT_EQ(later.at(0).answer(bytes_of("late")), Status::ok); }};
     std::thread stranger{[&] {
-        EXPECT_THROW((void)Client::connect(running->server.address(), {}, Deadline::after(300ms)),
+        EXPECT_THROW((void)Client::connect(running->server.address(), options_of_client(),
+                                           Deadline::after(300ms)),
                      base::Error);
     }};
     std::thread reader{[&] {
@@ -695,7 +690,7 @@ TEST_P(Servers, WorkInAHubByTheirDescriptor) {
     std::thread crowd{[&] {
         std::vector<Client> clients;
         for (int i = 0; i < 3; ++i) {
-            clients.push_back(Client::connect(address, {}, patience()));
+            clients.push_back(Client::connect(address, options_of_client(), patience()));
         }
         for (unsigned round = 0; round < 5; ++round) {
             for (unsigned i = 0; i < 3; ++i) talk(clients[i], i, 50, 100, round);
@@ -714,7 +709,7 @@ TEST_P(Servers, AreQuietInALoopBesideIdleClients) {
     const int descriptor = server.descriptor();
     std::atomic<int> step{0};
     std::thread other{[&] {
-        Client client = Client::connect(server.address(), {}, patience());
+        Client client = Client::connect(server.address(), options_of_client(), patience());
         step = 1;
         while (step < 2) std::this_thread::yield();
         Bytes answer;

@@ -1,5 +1,5 @@
-// What the tests of servers and clients share: a server in a thread of its own, content that can be
-// told from any other, addresses.
+// What the tests of servers and clients share: the ways that messages may go between them, a server
+// in a thread of its own, content that can be told from any other, addresses.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,6 +26,70 @@ using Handler = std::function<void(Request&)>;
 
 /// Generous: it only ends what has failed.
 inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
+
+/// What a server polls, and how requests and answers travel.
+struct Way {
+    Polling polling = Polling::flag;
+    Transfer requests = Transfer::write;
+    Transfer answers = Transfer::write;
+    Receives receives = Receives::own;
+};
+inline constexpr Way every_way[] = {
+    {Polling::flag},
+    {Polling::dense},
+    {Polling::flag, Transfer::send, Transfer::write},
+    {Polling::flag, Transfer::write, Transfer::send},
+    {Polling::flag, Transfer::send, Transfer::send},
+    {Polling::dense, Transfer::send, Transfer::send},
+    {Polling::flag, Transfer::send, Transfer::write, Receives::shared},
+    {Polling::dense, Transfer::send, Transfer::send, Receives::shared},
+    {Polling::dense, Transfer::write, Transfer::write, Receives::shared},
+};
+/// "flag", or "flag_send_write_shared".
+inline std::string name_of(const Way& way) {
+    std::string name{name_of(way.polling)};
+    const bool is_plain = way.requests == Transfer::write && way.answers == Transfer::write;
+    if (!is_plain || way.receives == Receives::shared) {
+        name += '_';
+        name += name_of(way.requests);
+        name += '_';
+        name += name_of(way.answers);
+    }
+    if (way.receives == Receives::shared) name += "_shared";
+    return name;
+}
+/// The one of that name.
+inline Way way_named(const std::string& name) {
+    for (const Way& way : every_way) {
+        if (name_of(way) == name) return way;
+    }
+    ADD_FAILURE() << "no way has the name " << name;
+    return {};
+}
+/// The one that clients of this test choose.
+inline Way& chosen_way() {
+    static Way way;
+    return way;
+}
+inline ServerOptions options_of_server(const Way& way) {
+    ServerOptions options;
+    options.polling = way.polling;
+    options.receives = way.receives;
+    return options;
+}
+/// `options`, and the chosen way.
+inline ClientOptions options_of_client(ClientOptions options = {}) {
+    options.requests = chosen_way().requests;
+    options.answers = chosen_way().answers;
+    return options;
+}
+
+class ByEveryWay : public testing::TestWithParam<Way> {
+  protected:
+    ByEveryWay() { chosen_way() = GetParam(); }
+    ~ByEveryWay() override { chosen_way() = {}; }
+    [[nodiscard]] static ServerOptions options() { return options_of_server(GetParam()); }
+};
 
 inline connect::Address unique_address() {
     static std::atomic<int> number{0};
@@ -80,7 +144,7 @@ class Running {
         server.adopt();
     }
     [[nodiscard]] Client connect(ClientOptions options = {}) {
-        return Client::connect(server.address(), std::move(options), patience());
+        return Client::connect(server.address(), options_of_client(std::move(options)), patience());
     }
 
     Server server;

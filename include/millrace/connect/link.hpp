@@ -80,6 +80,11 @@ struct LinkOptions {
     /// What the peer may do to memory registered in this link's domain.
     verbs::Access remote = verbs::Access::remote_write | verbs::Access::remote_read;
     std::uint8_t rnr_retry = 7;
+    /// Where receives of all links that are made with these options complete, and where they are
+    /// taken from; null: each link has queues of its own. Who gives them polls and arms them, and
+    /// keeps them for longer than the links.
+    verbs::CompletionQueue* receive_queue = nullptr;
+    verbs::SharedReceiveQueue* shared_receives = nullptr;
     /// Who is let in, and how many.
     Admission admission{};
     /// connect: what else may be the matter when nobody listens, for the error ("…").
@@ -106,9 +111,11 @@ class Link {
     [[nodiscard]] Endpoint& endpoint() noexcept;
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept;
     [[nodiscard]] verbs::QueuePair& queue_pair() noexcept;
-    /// Completions of what we send, and of what we receive. Both raise events on `channel`.
+    /// Completions of what we send, and of what we receive. Both raise events on `channel`,
+    /// unless the latter are LinkOptions::receive_queue's.
     [[nodiscard]] verbs::CompletionQueue& send_queue() noexcept;
     [[nodiscard]] verbs::CompletionQueue& receive_queue() noexcept;
+    [[nodiscard]] bool has_own_receive_queue() const noexcept;
     [[nodiscard]] verbs::CompletionChannel& channel() noexcept;
     /// Memory of this link's protection domain, for the floors above: counted against the budget of
     /// the listener that accepted it, and given back when the link goes. Throws Error: refused, and
@@ -117,6 +124,9 @@ class Link {
     /// Counts what a later allocate() will take, so that the peer is refused while it still waits
     /// for this end's word. Throws Error as that.
     void reserve(std::size_t size);
+    /// Tells the peer, which waits for this end's word, why there will be none, and ends the link:
+    /// its exchange throws the same. Throws Error (refused).
+    [[noreturn]] void refuse(const char* attempted, std::string cause, std::string remedy);
     /// True if one WRITE's bytes become visible in address order, at both ends.
     [[nodiscard]] bool writes_in_order() const noexcept;
 

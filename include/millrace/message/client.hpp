@@ -32,6 +32,7 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
 namespace millrace::message {
@@ -42,6 +43,13 @@ struct ClientOptions {
     std::size_t ring_bytes = std::size_t{16} << 10;
     /// The largest ring for requests that the server may have.
     std::size_t max_server_ring_bytes = std::size_t{64} << 20;
+    /// How requests and answers travel; the server may refuse the one or the other.
+    Transfer requests = Transfer::write;
+    Transfer answers = Transfer::write;
+    /// Bytes of a receive, if answers come by SEND: a power of two from 128 B to 64 KiB, the ring
+    /// at most, and `ring_bytes / slot_bytes` of them (1,024 at most) are what the server may have
+    /// under way. A longer answer comes in pieces, and is put together.
+    std::size_t slot_bytes = 512;
     /// Requests without an answer, 1 to 4,096; the server may allow fewer.
     std::uint32_t window = 64;
     /// Bytes of the longest answer. One that is longer than the ring is put together in memory of

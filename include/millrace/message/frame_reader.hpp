@@ -111,6 +111,27 @@ class FrameReader {
         go_on(frame_bytes(length));
     }
 
+    // --- frames that come one in each receive of `slot` bytes (a power of two)
+
+    /// The next frame will lie there, as far as is known; nothing of it is looked at but by
+    /// arriving(), until place() says that it has come.
+    void expect(const std::byte* at) noexcept { front_ = end_ = at; }
+    /// It has come, of so many bytes. False: what has come is no frame that a SEND may bring.
+    [[nodiscard]] bool place(const std::byte* at, std::uint64_t bytes) noexcept {
+        front_ = at;
+        end_ = at + bytes;
+        std::uint64_t header;
+        if (!front(header)) return false;
+        const std::uint8_t flags = header_flags(header);
+        return flags <= frame_piece_flags || flags == frame_close;
+    }
+    /// Behind release(): a frame takes its whole slot.
+    void pass_slot(std::uint64_t slot) noexcept {
+        position_ = (position_ + slot - 1) & ~(slot - 1);
+        tag_ = ring::frame_tag(position_, secret_);
+        head_ = header_word(tag_, 0);
+    }
+
   private:
     /// The line behind that of the header travels with it, if a message takes two.
     [[gnu::always_inline]] void ask_for_second_line() const noexcept {

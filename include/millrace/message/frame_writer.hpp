@@ -117,6 +117,12 @@ class FrameWriter {
         return show(length, facts, frame_bytes(length));
     }
 
+    /// Behind commit() and send(): the frame takes a whole slot (FrameReader::pass_slot).
+    void pass_slot(std::uint64_t slot) noexcept {
+        position_ = (position_ + slot - 1) & ~(slot - 1);
+        tag_ = ring::frame_tag(position_, secret_);
+    }
+
   private:
     [[nodiscard]] std::uint64_t offset() const noexcept { return position_ & (size_ - 1); }
 

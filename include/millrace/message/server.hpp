@@ -37,6 +37,7 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
 namespace millrace::message {
@@ -51,6 +52,18 @@ struct ServerOptions {
     std::size_t ring_bytes = std::size_t{16} << 10;
     /// The largest ring for answers that a client may have.
     std::size_t max_client_ring_bytes = std::size_t{1} << 20;
+    /// Whether clients may choose that requests, or answers, travel by SEND. Who may not, and asks
+    /// for it, is refused with the reason.
+    bool requests_by_send = true;
+    bool answers_by_send = true;
+    /// Where requests by SEND land. `shared`: for clients that the program trusts, see Receives.
+    Receives receives = Receives::own;
+    /// Bytes of a receive for such requests: a power of two from 128 B to 64 KiB, the ring at most.
+    /// `ring_bytes / slot_bytes` of them (1,024 at most) are what a client may have under way. A
+    /// longer request comes in pieces, and is put together.
+    std::size_t slot_bytes = 512;
+    /// Receives of all clients together, 16 to 32,768; only `shared`. Who finds none waits.
+    std::uint32_t shared_receives = 1024;
     /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
     std::uint32_t max_window = 1024;
     /// Bytes of the longest request. One client's request that is longer than its ring is put

@@ -117,12 +117,17 @@ class Sleeper : public connect::LinkParker {
   public:
     /// Receives that are kept posted for events.
     static constexpr unsigned receives = 4;
+    /// Who posts them.
+    enum class Events : std::uint8_t {
+        own_receives,  ///< the sleeper, and it alone polls the link's receive queue
+        told,          ///< whoever receives messages on the same queue pair, and tells by rang()
+    };
 
     /// Posts the receives for events, so it must be made before the peer can ring: before the
     /// exchange that tells the peer our addresses. Throws Error. `region` covers `own`. All
     /// arguments must outlive it. connect_to() must follow before the first sleep.
     Sleeper(connect::Link& link, SendWindow& window, WakeUpPage& own,
-            const verbs::MemoryRegion& region);
+            const verbs::MemoryRegion& region, Events events = Events::own_receives);
     /// `far_fences`: the peer's Bell leaves its fences to us.
     void connect_to(verbs::RemoteAddress peer_page, bool far_fences = false) noexcept;
 
@@ -140,7 +145,14 @@ class Sleeper : public connect::LinkParker {
     /// True once a receive has failed: the queue pair is broken.
     [[nodiscard]] bool broken() const noexcept { return broken_; }
 
+    /// Only by Events::told: an event came with this immediate; a receive has failed.
+    void rang(std::uint32_t immediate) noexcept;
+    void failed() noexcept { broken_ = true; }
+
   protected:
+    /// Takes the completions of receives, where they are not this class's; rang() and failed() say
+    /// what they were. True: something came.
+    virtual bool take_told() noexcept { return false; }
     /// True if `progress`, just READ from the peer, means that there is something to do which this
     /// end has not done or seen yet. It may take note of the value, if it knows that it is whole.
     [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
@@ -165,6 +177,7 @@ class Sleeper : public connect::LinkParker {
     bool fenced_ = true;             ///< nothing is owed to the peer behind the flag
     std::uint64_t flag_ticket_ = 0;  ///< of the WRITE of the flag, where it is waited for
     bool broken_ = false;
+    Events events_;
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
 };

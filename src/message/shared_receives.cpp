@@ -1,0 +1,75 @@
+// SharedReceives, see the header.
+#include "shared_receives.hpp"
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include <fmt/format.h>
+
+#include "channel_core.hpp"
+#include "millrace/base/error.hpp"
+
+namespace millrace::message {
+
+SharedReceives::SharedReceives(connect::Endpoint& endpoint, std::uint32_t slots,
+                               std::size_t slot_bytes)
+    : channel_{endpoint.context().create_completion_channel()},
+      // As many entries as the device may grant receives.
+      completions_{
+          endpoint.context().create_completion_queue(static_cast<int>(2 * slots + 1), &channel_)},
+      memory_{
+          endpoint.protection_domain().allocate(slots * slot_bytes, verbs::Access::local_write)},
+      queue_{endpoint.protection_domain().create_shared_receive_queue({.max_requests = slots})},
+      slots_{.begin = memory_.data(),
+             .slot_bytes = slot_bytes,
+             .count = slots,
+             .key = memory_.slice(0, slot_bytes).lkey} {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) {
+        if (post(slot)) continue;
+        throw base::Error{base::ErrorCode::verbs, "post the receives of a message server",
+                          fmt::format("receive {} of {}", slot, slots),
+                          "the shared receive queue refused it", "ask for fewer (shared_receives)"};
+    }
+}
+
+void SharedReceives::add(Channel::Core& core) {
+    ends_.emplace(core.link.queue_pair().number(), &core);
+    told_.reserve(ends_.size());
+    given_.reserve(ends_.size());
+}
+
+void SharedReceives::remove(Channel::Core& core) noexcept {
+    ends_.erase(core.link.queue_pair().number());
+}
+
+void SharedReceives::poll() noexcept {
+    std::array<verbs::Completion, 16> batch;
+    while (true) {
+        const int count = completions_.poll(batch);
+        if (count <= 0) return;
+        for (const verbs::Completion& completion :
+             std::span{batch}.first(static_cast<std::size_t>(count))) {
+            const auto end = ends_.find(completion.raw.qp_num);
+            if (end == ends_.end()) {
+                // Of one who has left.
+                (void)post(static_cast<std::uint32_t>(completion.id()));
+                continue;
+            }
+            Channel::Core& core = *end->second;
+            core.take(completion);
+            if (core.is_told || core.server_place == Channel::Core::no_place) continue;
+            core.is_told = true;
+            told_.push_back(core.server_place);
+        }
+        if (static_cast<std::size_t>(count) < batch.size()) return;
+    }
+}
+
+const std::vector<std::uint32_t>& SharedReceives::told() noexcept {
+    given_.clear();
+    given_.swap(told_);
+    return given_;
+}
+
+}  // namespace millrace::message
