@@ -509,6 +509,26 @@ ServerStats Server::stats() const noexcept {
     return state_->counts;
 }
 
+namespace {
+
+[[nodiscard]] std::string requests_by_send(const ServerOptions& options) {
+    if (!options.requests_by_send) return "requests by SEND are refused, as the program chose";
+    const std::size_t slot = std::min(options.slot_bytes, options.ring_bytes);
+    if (options.receives == Receives::own) {
+        return fmt::format(
+            "requests by SEND, of clients that choose it: into receives of each client's own, {} "
+            "of {} bytes",
+            receives_for(options.ring_bytes, slot), slot);
+    }
+    return fmt::format(
+        "requests by SEND, of clients that choose it: into {} receives of {} bytes that all share, "
+        "as the program trusts its clients: one that sends more than its credits leaves the others "
+        "without; completions say who has written",
+        options.shared_receives, slot);
+}
+
+}  // namespace
+
 std::string Server::explain() const {
     const State& server = *state_;
     const bool dense = server.mailboxes.polling() == Polling::dense;
@@ -516,7 +536,7 @@ std::string Server::explain() const {
         "message server at {}: {} of {} clients\npolling: {}, because {}; {}\nprotection: each "
         "client has a ring of its own, whose frames bear a secret of its connection. {}\nanswers "
         "of one client wait in up to {} bytes before its requests wait, and for {} ms before it is "
-        "dropped; {} requests may be deferred",
+        "dropped; {} requests may be deferred\n{}; answers by SEND are {}",
         server.listener.address().to_string(), server.counts.clients, server.options.max_clients,
         name_of(server.mailboxes.polling()), server.why_polling,
         dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
@@ -525,7 +545,8 @@ std::string Server::explain() const {
               : "Keys of memory are valid in the whole protection domain of the device",
         server.options.max_waiting_bytes,
         std::chrono::duration_cast<std::chrono::milliseconds>(server.options.patience).count(),
-        server.options.max_pending);
+        server.options.max_pending, requests_by_send(server.options),
+        server.options.answers_by_send ? "allowed" : "refused, as the program chose");
 }
 
 }  // namespace millrace::message
