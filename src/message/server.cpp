@@ -307,6 +307,7 @@ void Server::State::cancel(Peer& peer, std::uint64_t id) {
     peer.deferred[id & peer.mask] = 0;
     --peer.pending;
     --counts.pending;
+    if (unwanted) unwanted(peer.id, id);
     (void)answer(peer, id, Outcome::cancelled, {});
 }
 
@@ -460,6 +461,10 @@ Status Server::rest(const base::Deadline& deadline) { return state_->rest(deadli
 void Server::stop() noexcept {
     state_->stopping.store(true, std::memory_order_seq_cst);
     state_->hub.stop();
+}
+
+void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
+    state_->unwanted = std::move(call);
 }
 
 void Server::adopt() noexcept { state_->hub.adopt(); }

@@ -310,6 +310,11 @@ void Server::State::vacate(Peer& peer) noexcept {
         --counts.clients;
         ++counts.left;
     }
+    if (unwanted && peer.pending != 0) {
+        for (const std::uint64_t id : peer.deferred) {
+            if (id != 0) unwanted(peer.id, id);
+        }
+    }
     counts.pending -= peer.pending;
     peer.pending = 0;
     peer.phase = Phase::vacant;

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -167,6 +168,7 @@ struct Server::State {
     std::shared_ptr<detail::ReplyQueue> replies;
     std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
     std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
+    std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first

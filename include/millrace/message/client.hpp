@@ -183,8 +183,8 @@ class Client {
     /// resumed here, as by reconnect().
     Outcome call(std::span<const std::byte> request, std::vector<std::byte>& answer,
                  const base::Deadline& deadline, std::uint16_t procedure = 0);
-    /// Without copies: `fill` as submit(), `take(std::span<const std::byte>)` gets the answer, or
-    /// the text, in place, and only if there is one.
+    /// Without copies: `fill` as submit(), `take(std::span<const std::byte>)`, or
+    /// `take(const Answer&)`, gets the answer, or the text, in place, and only if there is one.
     template <class Fill, class Take>
     Outcome call(std::size_t size, Fill&& fill, Take&& take, const base::Deadline& deadline,
                  std::uint16_t procedure = 0) {
@@ -198,7 +198,13 @@ class Client {
         Answer answer;
         status = look_for(id, answer, deadline);
         if (status != base::Status::ok) return outcome_of(status);
-        if (answer.outcome <= Outcome::failed) take(answer.payload);
+        if (answer.outcome <= Outcome::failed) {
+            if constexpr (std::is_invocable_v<Take&, const Answer&>) {
+                take(std::as_const(answer));
+            } else {
+                take(answer.payload);
+            }
+        }
         const Outcome outcome = answer.outcome;
         pass();
         return outcome;

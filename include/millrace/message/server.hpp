@@ -270,6 +270,11 @@ class Server {
     /// Drains, and closes every channel in good order: clients see `closed`. Answers as drain().
     base::Status close(const base::Deadline& deadline);
 
+    /// Called within turn() for each deferred request whose client takes it back, or has left for
+    /// good, so that work on it can end: with the client and the request's number, Request::id. It
+    /// must not use the server, nor throw. None: nobody is told.
+    void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
+
     /// From now on it belongs to the calling thread.
     void adopt() noexcept;
     /// For a program's own loop (poll, epoll, connect::Hub …): readable means, call turn(). It
