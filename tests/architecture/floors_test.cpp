@@ -30,6 +30,7 @@ const std::map<std::string, std::set<std::string>>& may_use() {
         {"flow", {"base", "verbs", "connect", "ring", "flow"}},
         {"message", {"base", "verbs", "connect", "ring", "message"}},
         {"stream", {"base", "verbs", "connect", "ring", "stream"}},
+        {"rpc", {"base", "verbs", "connect", "ring", "message", "rpc"}},
         {"kv", {"base", "verbs", "connect", "ring", "message", "kv"}},
         {"ibverbs", {"base", "soft", "ibverbs"}},  // the drop-in beside the house
     };

@@ -1,0 +1,441 @@
+// The client's side of typed calls: procedures of an rpc::Server, over one session of
+// message::Client.
+//
+//     auto client = rpc::Client::connect<Get, Put>(address, {}, deadline);
+//     const rpc::Result<Value> value = client.call<Get>({.key = 7}, deadline);
+//
+//     client.submit<Get>({.key = 7}, [&](rpc::Result<Value> value) { … }, deadline);
+//     while (client.wait(deadline) == base::Status::ok) {}      // calls what has its answer
+//
+// Right after it has connected, a client asks the server for its table of procedures; whoever uses
+// one that is not there, or that means something else, learns so then, and not by its first call.
+// coroutine.hpp has calls for coroutines.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/message/client.hpp"
+#include "millrace/rpc/head.hpp"
+#include "millrace/rpc/procedure.hpp"
+#include "millrace/rpc/result.hpp"
+#include "millrace/rpc/table.hpp"
+
+namespace millrace::rpc {
+
+/// When Client::call makes a call once more: where nothing was done (is_safe_to_repeat), and, of a
+/// procedure that is_idempotent, where nobody knows whether something was. Within the deadline, and
+/// within a budget of the client: whatever fails, repeating adds no more than a part to the load.
+struct RetryPolicy {
+    std::uint32_t attempts = 3;    ///< of a call, the first one included; 1: never again
+    double budget_per_call = 0.1;  ///< what each call adds to the budget; a repetition takes 1
+    double largest_budget = 10;    ///< with which a client begins
+    std::chrono::nanoseconds pause = std::chrono::milliseconds{1};  ///< doubled each time
+    std::chrono::nanoseconds longest_pause = std::chrono::milliseconds{100};
+};
+
+struct ClientOptions {
+    /// Of the session beneath. `window`: calls without an answer at a time, which is this client's
+    /// own limit.
+    message::ClientOptions messages{};
+    RetryPolicy retry{};
+    /// call() connects anew where the connection has ended before it.
+    bool reconnects = true;
+};
+
+/// What may be said of a call.
+struct CallOptions {
+    std::optional<Trace> trace{};  ///< travels with it
+    Priority priority = Priority::normal;
+};
+
+struct ClientStats {
+    message::ClientStats messages{};
+    std::uint64_t repeated = 0;       ///< calls that were made once more
+    std::uint64_t out_of_budget = 0;  ///< that would have been, and were not
+    std::uint64_t timed_out = 0;      ///< of those that were submitted
+    std::uint64_t tables = 0;         ///< asked for
+    std::uint64_t reconnected = 0;
+};
+
+namespace detail {
+
+class ClientCore;
+
+/// A submitted call that has no answer yet: what is to be done with it.
+struct Record {
+    struct Type {
+        void (*take)(Record& record, const message::Answer& answer);  ///< keeps it as a result
+        void (*end)(Record& record, Code code) noexcept;              ///< the same without one
+        void (*finish)(Record& record);         ///< frees the record, then tells the caller
+        void (*drop)(Record& record) noexcept;  ///< frees the record
+    };
+    static constexpr std::size_t room = 192;
+
+    const Type* type = nullptr;  ///< null: it is free
+    std::uint64_t id = 0;
+    base::Deadline deadline = base::Deadline::never();
+    alignas(std::max_align_t) std::array<std::byte, room> storage;
+};
+
+/// The result that an answer says, whatever its outcome.
+template <class A>
+[[nodiscard]] Result<A> result_of(const message::Answer& answer) {
+    if (answer.outcome == message::Outcome::ok) [[likely]] {
+        try {
+            A value{};
+            if (read(answer.payload, value)) [[likely]]
+                return Result<A>{std::move(value)};
+        } catch (const std::exception&) {
+            // A codec that cannot read it.
+        }
+        return Result<A>{Code::bad_answer};
+    }
+    if (answer.outcome == message::Outcome::failed) return parse_error(answer.payload);
+    return code_of(answer.outcome);
+}
+
+/// A callback and the result that it is going to get.
+template <class A, class Callback>
+struct Submitted {
+    Callback callback;
+    Result<A> result{Code::dropped};
+
+    static constexpr bool is_small = sizeof(Callback) + sizeof(Result<A>) + 16 <= Record::room;
+    static void put(Record& record, Callback&& callback) {
+        if constexpr (is_small) {
+            static_assert(sizeof(Submitted) <= Record::room);
+            new (record.storage.data()) Submitted{std::move(callback)};
+        } else {
+            new (record.storage.data()) Submitted* {new Submitted{std::move(callback)}};
+        }
+        record.type = &type;
+    }
+    [[nodiscard]] static Submitted& of(Record& record) noexcept {
+        if constexpr (is_small) {
+            return *std::launder(reinterpret_cast<Submitted*>(record.storage.data()));
+        } else {
+            return **std::launder(reinterpret_cast<Submitted**>(record.storage.data()));
+        }
+    }
+    static void drop(Record& record) noexcept {
+        Submitted& submitted = of(record);
+        record.type = nullptr;
+        if constexpr (is_small) {
+            submitted.~Submitted();
+        } else {
+            delete &submitted;
+        }
+    }
+    static constexpr Record::Type type{
+        .take = [](Record& record,
+                   const message::Answer& answer) { of(record).result = result_of<A>(answer); },
+        .end = [](Record& record, Code code) noexcept { of(record).result = Result<A>{code}; },
+        .finish =
+            [](Record& record) {
+                Submitted done{std::move(of(record))};
+                drop(record);
+                std::invoke(done.callback, std::move(done.result));
+            },
+        .drop = drop,
+    };
+};
+
+/// What of a client depends on no type. Belongs to one thread, which is checked.
+class ClientCore {
+  public:
+    ClientCore(message::Client connected, ClientOptions chosen);
+    ClientCore(const ClientCore&) = delete;
+    ClientCore& operator=(const ClientCore&) = delete;
+    ~ClientCore();
+
+    void check_thread() const {
+        if (owner_ != this_thread()) [[unlikely]]
+            refuse_thread();
+    }
+    void adopt() noexcept { owner_ = this_thread(); }
+
+    // --- set-up
+
+    void use(std::size_t place, Signature signature, const base::Deadline& deadline);
+    void read_table(const base::Deadline& deadline);
+    [[nodiscard]] std::vector<ProcedureReport> ask(bool with_counts,
+                                                   const base::Deadline& deadline);
+    /// Throws Error (invalid_argument): it was not asked for.
+    [[nodiscard]] std::uint16_t number_of(std::size_t place) const {
+        if (place >= numbers_.size() || numbers_[place] == 0) [[unlikely]]
+            refuse_procedure();
+        return numbers_[place];
+    }
+
+    // --- calls
+
+    [[nodiscard]] Head head_of(const base::Deadline& deadline,
+                               const CallOptions& options) noexcept {
+        Head head{.sent_at = {}, .trace = options.trace, .priority = options.priority};
+        if (deadline.point() != base::Clock::time_point::max()) {
+            head.sent_at =
+                static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count());
+            if (clocks_parted_) [[unlikely]]
+                head.clocks_parted = std::exchange(clocks_parted_, false);
+        }
+        return head;
+    }
+    /// What is to be known of a call that did not end well, and whether it is to be made again.
+    struct Attempt {
+        std::size_t place = 0;
+        bool is_idempotent = false;
+        std::uint32_t made = 1;
+    };
+    [[nodiscard]] bool repeats(Code code, Attempt& attempt, const base::Deadline& deadline);
+    void earn() noexcept {
+        if (budget_ < options_.retry.largest_budget) budget_ += options_.retry.budget_per_call;
+    }
+    /// An error that a server said.
+    void note(Code code, const base::Deadline& deadline) noexcept;
+
+    [[nodiscard]] Record& record_of(std::uint64_t id) noexcept { return records_[id & mask_]; }
+    /// It has its type and storage.
+    void submitted(Record& record, std::uint64_t id, const base::Deadline& deadline) noexcept {
+        record.id = id;
+        record.deadline = deadline;
+        ++outstanding_;
+        if (deadline.point() < earliest_) earliest_ = deadline.point();
+        if (deadline.cancellation() != nullptr) ++cancellable_;
+    }
+    base::Status poll();
+    base::Status wait(const base::Deadline& deadline);
+    bool cancel(std::uint64_t id);
+    [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
+    /// The earliest deadline of what was submitted; max(): none. Not later than it is.
+    [[nodiscard]] base::Clock::time_point earliest() const noexcept { return earliest_; }
+    [[nodiscard]] bool has_cancellable() const noexcept { return cancellable_ != 0; }
+    /// Ends what was submitted and is over. How many.
+    std::size_t expire();
+
+    base::Status reconnect(const base::Deadline& deadline);
+    base::Status close(const base::Deadline& deadline);
+
+    [[nodiscard]] message::Client& messages() noexcept { return messages_; }
+    [[nodiscard]] const message::Client& messages() const noexcept { return messages_; }
+    [[nodiscard]] ClientStats stats() const noexcept;
+    [[nodiscard]] std::string explain() const;
+
+  private:
+    struct Used {
+        std::size_t place;
+        Signature signature;
+    };
+
+    [[nodiscard]] static const void* this_thread() noexcept {
+        static thread_local const char here = 0;
+        return &here;
+    }
+    [[noreturn]] void refuse_thread() const;
+    [[noreturn]] void refuse_procedure() const;
+    void resolve(const Used& used);
+    [[nodiscard]] bool reconnects(const base::Deadline& deadline);
+    [[nodiscard]] bool pays(const Attempt& attempt);
+    void release(const Record& record) noexcept;
+    void finish(Record& record);
+    void end(Record& record, Code code);
+    void end_all(Code code);
+    template <class Ask>
+    base::Status look(Ask&& ask);
+
+    message::Client messages_;
+    ClientOptions options_;
+    const void* owner_ = this_thread();
+    std::vector<std::uint16_t> numbers_;  ///< by place; 0: not asked for
+    std::vector<Used> used_;
+    std::vector<ProcedureReport> table_;
+    std::unique_ptr<Record[]> records_;
+    std::uint64_t mask_ = 0;
+    std::size_t outstanding_ = 0;
+    std::size_t cancellable_ = 0;
+    base::Clock::time_point earliest_ = base::Clock::time_point::max();
+    std::uint32_t polls_ = 0;
+    double budget_;
+    bool clocks_parted_ = false;
+    bool needs_table_ = false;
+    bool is_closed_ = false;
+    ClientStats counts_;
+};
+
+/// Sends a request of P; `put(Record&)` makes what waits for its answer.
+template <Procedure P, class Put>
+base::Status submit(ClientCore& core, const typename P::Request& request,
+                    const base::Deadline& deadline, const CallOptions& options, std::uint64_t& id,
+                    Put&& put) {
+    core.check_thread();
+    const std::uint16_t number = core.number_of(place_of<P>);
+    if (deadline.expired()) return base::Status::timed_out;
+    const Writer<typename P::Request> writer{request};
+    const Head head = core.head_of(deadline, options);
+    const std::size_t head_bytes = size_of(head);
+    const base::Status status = core.messages().submit(
+        head_bytes + writer.size(),
+        [&](std::span<std::byte> room) {
+            if (head_bytes != 0) write(head, room.data());
+            writer.write(room.data() + head_bytes);
+        },
+        id,
+        {.procedure = head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
+         .deadline = deadline});
+    if (status != base::Status::ok) return status;
+    Record& record = core.record_of(id);
+    put(record);
+    core.submitted(record, id, deadline);
+    return status;
+}
+
+}  // namespace detail
+
+/// One session with a server. Move-only. Belongs to the thread that made it, or to the one that
+/// called adopt() since: another one that calls gets an Error (invalid_argument).
+class Client {
+  public:
+    /// Connects, asks for the table, and finds each of the procedures in it. Throws Error as
+    /// message::Client::connect; as use(); protocol: it is no rpc server.
+    template <Procedure... P>
+    [[nodiscard]] static Client connect(const connect::Address& address, ClientOptions options,
+                                        const base::Deadline& deadline) {
+        Client client = connect_to(address, std::move(options), deadline);
+        (client.use<P>(deadline), ...);
+        return client;
+    }
+    Client(Client&&) noexcept;
+    Client& operator=(Client&&) noexcept;
+    /// What was submitted and has no answer is dropped, and its callbacks are not called.
+    ~Client();
+
+    /// Finds the procedure in the server's table, so that it can be called. Throws Error:
+    /// not_found, the server has none of that name; invalid_argument, request or response are
+    /// others there.
+    template <Procedure P>
+    void use(const base::Deadline& deadline) {
+        core_->check_thread();
+        core_->use(detail::place_of<P>, detail::signature_of<P>(), deadline);
+    }
+
+    // --- one call
+
+    /// Waits for the answer. Answers to what was submitted stay for poll() and wait() meanwhile.
+    /// A deadline that has passed: Code::late, and nothing is sent. Made again as RetryPolicy says.
+    /// Throws Error (invalid_argument): the procedure was not asked for; the thread is another one.
+    template <UnaryProcedure P>
+    [[nodiscard]] Result<Owned<typename P::Response>> call(const typename P::Request& request,
+                                                           const base::Deadline& deadline,
+                                                           const CallOptions& options = {}) {
+        using A = Owned<typename P::Response>;
+        detail::ClientCore& core = *core_;
+        core.check_thread();
+        const detail::Writer<typename P::Request> writer{request};
+        detail::ClientCore::Attempt attempt{.place = detail::place_of<P>,
+                                            .is_idempotent = detail::is_idempotent<P>()};
+        core.earn();
+        while (true) {
+            const std::uint16_t number = core.number_of(attempt.place);
+            const Head head = core.head_of(deadline, options);
+            const std::size_t head_bytes = size_of(head);
+            Result<A> result{Code::dropped};
+            bool is_sent = false;
+            const message::Outcome outcome = core.messages().call(
+                head_bytes + writer.size(),
+                [&](std::span<std::byte> room) {
+                    is_sent = true;
+                    if (head_bytes != 0) write(head, room.data());
+                    writer.write(room.data() + head_bytes);
+                },
+                [&](const message::Answer& answer) { result = detail::result_of<A>(answer); },
+                deadline, head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit));
+            if (result.ok()) [[likely]]
+                return result;
+            if (outcome > message::Outcome::failed) result = ended(outcome, is_sent);
+            core.note(result.code(), deadline);
+            if (!core.repeats(result.code(), attempt, deadline)) return result;
+        }
+    }
+
+    // --- several at a time
+
+    /// Sends the request, and calls `callback(Result<Response>)` once, from poll(), wait() or
+    /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
+    /// answer; `timed_out`: the deadline has passed; `too_large`, `closed`, `peer_lost`: it was not
+    /// sent, and `callback` is not called. Never blocks. Not made again: the callback gets the
+    /// code. Callback and Response together take at most 176 bytes, or they are allocated. Throws
+    /// as call().
+    template <UnaryProcedure P, class Callback>
+    base::Status submit(const typename P::Request& request, Callback callback,
+                        const base::Deadline& deadline, const CallOptions& options = {},
+                        std::uint64_t* id = nullptr) {
+        using Submitted = detail::Submitted<Owned<typename P::Response>, Callback>;
+        std::uint64_t number = 0;
+        const base::Status status = detail::submit<P>(
+            *core_, request, deadline, options, number,
+            [&](detail::Record& record) { Submitted::put(record, std::move(callback)); });
+        if (status == base::Status::ok && id != nullptr) *id = number;
+        return status;
+    }
+    /// Calls the callback of one answer, or of what is over by its deadline (Code::timed_out,
+    /// Code::cancelled). `ok`; `empty`; `closed`, `peer_lost`: nothing more comes, and what had no
+    /// answer was told so, unless the session resumes. Never blocks. Throws what a callback throws.
+    base::Status poll();
+    /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding, `empty` at
+    /// once. Throws Error, too, where a session that resumes has come to a server that lacks a
+    /// procedure.
+    base::Status wait(const base::Deadline& deadline);
+    /// The call is not wanted any more: its callback is destroyed and never called, and the server
+    /// is told (Reply::is_wanted). False: there is no such call without an answer.
+    bool cancel(std::uint64_t id);
+    /// What was submitted and has no answer.
+    [[nodiscard]] std::size_t outstanding() const noexcept;
+
+    // --- the session
+
+    /// Connects anew if the connection has ended, and asks for the table. As
+    /// message::Client::reconnect; throws Error as connect().
+    base::Status reconnect(const base::Deadline& deadline);
+    /// Ends the session in good order. What has no answer is told so by Code::closed.
+    base::Status close(const base::Deadline& deadline);
+    /// From now on it belongs to the calling thread.
+    void adopt() noexcept;
+    /// For a program's own loop: readable means, call poll(), until it is `empty`.
+    [[nodiscard]] int descriptor();
+
+    /// The procedures of the server and what it counted. Throws Error.
+    [[nodiscard]] std::vector<ProcedureReport> procedures(const base::Deadline& deadline);
+    [[nodiscard]] ClientStats stats() const noexcept;
+    [[nodiscard]] std::string explain() const;
+    /// Why the connection is broken. Empty while it is not.
+    [[nodiscard]] std::string failure() const;
+
+  private:
+    friend class AsyncClient;
+    [[nodiscard]] static Client connect_to(const connect::Address& address, ClientOptions options,
+                                           const base::Deadline& deadline);
+    [[nodiscard]] static Code ended(message::Outcome outcome, bool is_sent) noexcept;
+    explicit Client(std::unique_ptr<detail::ClientCore> core) noexcept;
+
+    std::unique_ptr<detail::ClientCore> core_;
+};
+
+}  // namespace millrace::rpc

@@ -1,0 +1,381 @@
+#include "millrace/rpc/client.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/wait.hpp"
+
+namespace millrace::rpc {
+
+using base::Status;
+
+namespace detail {
+
+ClientCore::ClientCore(message::Client connected, ClientOptions chosen)
+    : messages_{std::move(connected)},
+      options_{std::move(chosen)},
+      records_{std::make_unique<Record[]>(std::bit_ceil(std::size_t{options_.messages.window}))},
+      mask_{std::bit_ceil(std::size_t{options_.messages.window}) - 1},
+      budget_{options_.retry.largest_budget} {}
+
+ClientCore::~ClientCore() {
+    for (std::size_t i = 0; i <= mask_; ++i) {
+        if (records_[i].type != nullptr) records_[i].type->drop(records_[i]);
+    }
+}
+
+void ClientCore::refuse_thread() const {
+    throw base::Error{base::ErrorCode::invalid_argument, "use an rpc client", "",
+                      "it belongs to another thread", "call adopt() in the thread that uses it"};
+}
+
+void ClientCore::refuse_procedure() const {
+    throw base::Error{base::ErrorCode::invalid_argument, "call a procedure", "",
+                      "the client did not ask the server for it",
+                      "name it in connect<...>(), or call use<...>() first"};
+}
+
+// --- set-up
+
+std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadline& deadline) {
+    const auto refuse = [&](base::ErrorCode code, std::string why, std::string remedy) {
+        throw base::Error{code, "ask for the table of procedures", "an rpc server", std::move(why),
+                          std::move(remedy)};
+    };
+    // The first measure of how the two clocks differ.
+    const Head head{.sent_at =
+                        static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count())};
+    std::optional<std::vector<ProcedureReport>> table;
+    Error error;
+    const message::Outcome outcome = messages_.call(
+        size_of(head), [&](std::span<std::byte> room) { write(head, room.data()); },
+        [&](const message::Answer& answer) {
+            if (answer.outcome == message::Outcome::ok) {
+                table = parse_table(answer.payload, with_counts);
+            } else {
+                error = parse_error(answer.payload);
+            }
+        },
+        deadline,
+        static_cast<std::uint16_t>((with_counts ? report_number : table_number) | head_bit));
+    switch (outcome) {
+        case message::Outcome::ok: break;
+        case message::Outcome::failed:
+            refuse(base::ErrorCode::protocol, error.text, "is it an rpc server?");
+            break;
+        case message::Outcome::timed_out:
+            refuse(base::ErrorCode::timed_out, "the server did not answer in time",
+                   "does its thread call turn() or serve()?");
+            break;
+        default:
+            refuse(base::ErrorCode::peer_lost, std::string{name_of(outcome)},
+                   "what does the server's log say?");
+    }
+    if (!table.has_value()) {
+        refuse(base::ErrorCode::protocol, "its answer is no table",
+               "is it an rpc server, of the same build?");
+    }
+    ++counts_.tables;
+    return std::move(*table);
+}
+
+void ClientCore::read_table(const base::Deadline& deadline) {
+    table_ = ask(false, deadline);
+    needs_table_ = false;
+    for (const Used& used : used_) resolve(used);
+}
+
+void ClientCore::use(std::size_t place, Signature signature, const base::Deadline& deadline) {
+    if (place < numbers_.size() && numbers_[place] != 0) return;
+    const auto is_known = [&] {
+        return std::any_of(table_.begin(), table_.end(), [&](const ProcedureReport& one) {
+            return one.signature.name == signature.name;
+        });
+    };
+    if (!is_known()) read_table(deadline);
+    if (!is_known()) {
+        throw base::Error{
+            base::ErrorCode::not_found, "find a procedure", fmt::format("'{}'", signature.name),
+            fmt::format("the server has {} procedures, and none of that name", table_.size()),
+            "see what it has: millrace rpc list"};
+    }
+    const Used used{place, std::move(signature)};
+    resolve(used);
+    used_.push_back(used);
+}
+
+void ClientCore::resolve(const Used& used) {
+    if (numbers_.size() <= used.place) numbers_.resize(used.place + 1);
+    numbers_[used.place] = 0;
+    for (const ProcedureReport& one : table_) {
+        if (one.signature.name != used.signature.name) continue;
+        const std::string why = why_different(used.signature, one.signature);
+        if (!why.empty()) {
+            throw base::Error{base::ErrorCode::invalid_argument, "find a procedure",
+                              fmt::format("'{}'", used.signature.name), why,
+                              "build both sides from the same declaration of it"};
+        }
+        numbers_[used.place] = one.number;
+        return;
+    }
+}
+
+// --- calls made again
+
+void ClientCore::note(Code code, const base::Deadline& deadline) noexcept {
+    if (code == Code::stale_table) needs_table_ = true;
+    // Before its time: the clocks do not run as they did.
+    if (code == Code::late && !deadline.expired()) clocks_parted_ = true;
+}
+
+bool ClientCore::pays(const Attempt& attempt) {
+    if (attempt.made >= options_.retry.attempts) return false;
+    if (budget_ < 1) {
+        ++counts_.out_of_budget;
+        return false;
+    }
+    budget_ -= 1;
+    return true;
+}
+
+bool ClientCore::repeats(Code code, Attempt& attempt, const base::Deadline& deadline) {
+    const bool is_lost = code == Code::peer_lost || code == Code::closed;
+    const bool is_unknown =
+        is_lost || code == Code::session_lost || code == Code::expired || code == Code::dropped;
+    if (is_closed_ || !(is_safe_to_repeat(code) || (is_unknown && attempt.is_idempotent))) {
+        return false;
+    }
+    if (!pays(attempt)) return false;
+    const bool has_ended = code == Code::not_sent || is_lost;
+    if (has_ended && !options_.reconnects) return false;
+    // The first time anew at once, where it is the connection or the table that was wrong.
+    if (code == Code::overloaded || code == Code::draining || attempt.made > 1) {
+        const auto doubled =
+            options_.retry.pause * (std::int64_t{1} << std::min(attempt.made - 1, 20U));
+        auto pause = std::min(doubled, options_.retry.longest_pause);
+        // Clients that failed together do not come back together.
+        pause -= pause / 2 * static_cast<std::int64_t>(base::ticks() % 64) / 64;
+        base::NapParker nap;
+        const Status waited = base::wait_until([] { return false; },
+                                               deadline.no_later_than(base::Clock::now() + pause),
+                                               options_.messages.wait, nap);
+        if (waited == Status::cancelled || deadline.expired()) return false;
+    }
+    if (has_ended && !reconnects(deadline)) {
+        // Nobody is there: perhaps a little later.
+        ++attempt.made;
+        return repeats(Code::not_sent, attempt, deadline);
+    }
+    if (needs_table_) {
+        try {
+            read_table(deadline);
+        } catch (const base::Error&) {
+            return false;
+        }
+    }
+    if (numbers_[attempt.place] == 0) return false;  // the new server does not have it
+    ++attempt.made;
+    ++counts_.repeated;
+    return true;
+}
+
+bool ClientCore::reconnects(const base::Deadline& deadline) {
+    try {
+        return reconnect(deadline) == Status::ok;
+    } catch (const base::Error&) {
+        return false;
+    }
+}
+
+// --- several at a time
+
+void ClientCore::release(const Record& record) noexcept {
+    --outstanding_;
+    if (record.deadline.cancellation() != nullptr) --cancellable_;
+    if (outstanding_ == 0) earliest_ = base::Clock::time_point::max();
+}
+
+void ClientCore::finish(Record& record) {
+    release(record);
+    record.type->finish(record);
+}
+
+void ClientCore::end(Record& record, Code code) {
+    (void)messages_.cancel(record.id);
+    record.type->end(record, code);
+    finish(record);
+}
+
+void ClientCore::end_all(Code code) {
+    for (std::size_t i = 0; i <= mask_ && outstanding_ != 0; ++i) {
+        if (records_[i].type != nullptr) end(records_[i], code);
+    }
+}
+
+std::size_t ClientCore::expire() {
+    const auto now = base::Clock::now();
+    if (now < earliest_ && cancellable_ == 0) return 0;
+    std::size_t ended = 0;
+    const auto latest = base::Clock::time_point::max();
+    for (std::size_t i = 0; i <= mask_; ++i) {
+        Record& record = records_[i];
+        if (record.type == nullptr) continue;
+        if (record.deadline.cancelled()) {
+            end(record, Code::cancelled);
+            ++ended;
+        } else if (record.deadline.point() <= now) {
+            ++counts_.timed_out;
+            end(record, Code::timed_out);
+            ++ended;
+        }
+    }
+    earliest_ = latest;
+    for (std::size_t i = 0; i <= mask_; ++i) {
+        if (records_[i].type != nullptr) {
+            earliest_ = std::min(earliest_, records_[i].deadline.point());
+        }
+    }
+    return ended;
+}
+
+template <class Ask>
+Status ClientCore::look(Ask&& ask) {
+    Record* done = nullptr;
+    const Status status = ask([&](const message::Answer& answer) {
+        Record& record = record_of(answer.id);
+        if (record.type == nullptr || record.id != answer.id) return;
+        record.type->take(record, answer);
+        if (answer.outcome == message::Outcome::failed) [[unlikely]]
+            note(parse_error(answer.payload).code, record.deadline);
+        done = &record;
+    });
+    if (status == Status::ok) {
+        if (done != nullptr) finish(*done);
+    } else if ((status == Status::closed || status == Status::peer_lost) &&
+               (!options_.messages.resumes || is_closed_)) {
+        end_all(status == Status::closed ? Code::closed : Code::peer_lost);
+    }
+    return status;
+}
+
+Status ClientCore::poll() {
+    check_thread();
+    const Status status = look([&](auto&& take) { return messages_.poll(take); });
+    const bool looks_at_clock = status == Status::empty || (++polls_ & 63) == 0;
+    if (looks_at_clock && outstanding_ != 0 && expire() != 0) return Status::ok;
+    return status;
+}
+
+Status ClientCore::wait(const base::Deadline& deadline) {
+    check_thread();
+    constexpr std::chrono::milliseconds slice{50};  // in which cancellations are noticed
+    while (true) {
+        if (outstanding_ == 0) return Status::empty;
+        auto limit = deadline.no_later_than(earliest_);
+        if (cancellable_ != 0) limit = limit.no_later_than(base::Clock::now() + slice);
+        const Status status = look([&](auto&& take) { return messages_.wait(take, limit); });
+        if (needs_table_) read_table(deadline);
+        if (status != Status::timed_out) return status;
+        if (expire() != 0) return Status::ok;
+        if (deadline.expired()) return status;
+    }
+}
+
+bool ClientCore::cancel(std::uint64_t id) {
+    check_thread();
+    Record& record = record_of(id);
+    if (record.type == nullptr || record.id != id) return false;
+    (void)messages_.cancel(id);
+    release(record);
+    record.type->drop(record);
+    return true;
+}
+
+Status ClientCore::reconnect(const base::Deadline& deadline) {
+    check_thread();
+    const Status status = messages_.reconnect(deadline);
+    if (status != Status::ok) return status;
+    ++counts_.reconnected;
+    needs_table_ = true;
+    read_table(deadline);
+    return status;
+}
+
+Status ClientCore::close(const base::Deadline& deadline) {
+    check_thread();
+    is_closed_ = true;
+    const Status status = messages_.close(deadline);
+    end_all(Code::closed);
+    return status;
+}
+
+ClientStats ClientCore::stats() const noexcept {
+    ClientStats stats = counts_;
+    stats.messages = messages_.stats();
+    return stats;
+}
+
+std::string ClientCore::explain() const {
+    std::string text = fmt::format(
+        "{}\nrpc client: a call is made at most {} times, where nothing was done or the procedure "
+        "is idempotent, within a budget of {:.1f} (+{} for each call); {}",
+        messages_.explain(), options_.retry.attempts, budget_, options_.retry.budget_per_call,
+        options_.reconnects ? "a call connects anew if that is needed"
+                            : "who wants to connect anew calls reconnect()");
+    for (const Used& used : used_) {
+        text += fmt::format("\n  {} is procedure {}", used.signature.name, numbers_[used.place]);
+    }
+    return text;
+}
+
+}  // namespace detail
+
+// --- Client
+
+Client::Client(std::unique_ptr<detail::ClientCore> core) noexcept : core_{std::move(core)} {}
+Client::Client(Client&&) noexcept = default;
+Client& Client::operator=(Client&&) noexcept = default;
+Client::~Client() = default;
+
+Client Client::connect_to(const connect::Address& address, ClientOptions options,
+                          const base::Deadline& deadline) {
+    message::Client messages = message::Client::connect(address, options.messages, deadline);
+    Client client{std::make_unique<detail::ClientCore>(std::move(messages), std::move(options))};
+    client.core_->read_table(deadline);
+    return client;
+}
+
+Code Client::ended(message::Outcome outcome, bool is_sent) noexcept {
+    if (is_sent || outcome == message::Outcome::too_large ||
+        outcome == message::Outcome::cancelled) {
+        return code_of(outcome);
+    }
+    return outcome == message::Outcome::timed_out ? Code::late : Code::not_sent;
+}
+
+Status Client::poll() { return core_->poll(); }
+Status Client::wait(const base::Deadline& deadline) { return core_->wait(deadline); }
+bool Client::cancel(std::uint64_t id) { return core_->cancel(id); }
+std::size_t Client::outstanding() const noexcept { return core_->outstanding(); }
+Status Client::reconnect(const base::Deadline& deadline) { return core_->reconnect(deadline); }
+Status Client::close(const base::Deadline& deadline) { return core_->close(deadline); }
+void Client::adopt() noexcept { core_->adopt(); }
+
+int Client::descriptor() {
+    core_->check_thread();
+    return core_->messages().descriptor();
+}
+
+std::vector<ProcedureReport> Client::procedures(const base::Deadline& deadline) {
+    core_->check_thread();
+    return core_->ask(true, deadline);
+}
+
+ClientStats Client::stats() const noexcept { return core_->stats(); }
+std::string Client::explain() const { return core_->explain(); }
+std::string Client::failure() const { return core_->messages().failure(); }
+
+}  // namespace millrace::rpc

@@ -1,0 +1,127 @@
+// The state of a server of typed calls. Used by server.cpp, which answers requests, and by
+// replies.cpp, whose threads may be any.
+//
+//   ProcedureState   the server's thread, but for its Deferred
+//   ClientState      the server's thread, but for its calls
+//   Deferred, Calls  any thread; they outlive the server as long as a Reply has them
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "lateness.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/histogram.hpp"
+#include "millrace/rpc/server.hpp"
+
+namespace millrace::rpc {
+namespace detail {
+
+/// What is counted of a procedure's deferred calls.
+class Deferred {
+  public:
+    std::atomic<std::uint32_t> pending{0};
+    std::atomic<std::uint64_t> answered{0};
+    std::atomic<std::uint64_t> failed{0};
+    std::atomic<std::uint64_t> unwanted{0};
+
+    void record(std::uint64_t nanoseconds) {
+        const std::lock_guard guard{mutex_};
+        latency_.record(nanoseconds);
+    }
+    void add_to(base::Histogram& all) const {
+        const std::lock_guard guard{mutex_};
+        all.add(latency_);
+    }
+
+  private:
+    mutable std::mutex mutex_;  ///< of latency_
+    base::Histogram latency_;
+};
+
+/// The deferred calls of one client, by the numbers of its requests.
+class Calls {
+  public:
+    [[nodiscard]] std::size_t count() const {
+        const std::lock_guard guard{mutex_};
+        return pending_.size();
+    }
+    void insert(std::uint64_t id, Pending* pending) {
+        const std::lock_guard guard{mutex_};
+        pending_[id] = pending;
+    }
+    void erase(std::uint64_t id) {
+        const std::lock_guard guard{mutex_};
+        pending_.erase(id);
+    }
+    /// The client does not want it any more.
+    void give_up(std::uint64_t id);
+
+  private:
+    mutable std::mutex mutex_;  ///< of pending_
+    std::unordered_map<std::uint64_t, Pending*> pending_;
+};
+
+/// A call whose answer was deferred.
+struct Pending {
+    std::shared_ptr<Deferred> procedure;
+    std::shared_ptr<Calls> client;
+    std::uint64_t id = 0;
+    std::uint64_t began = 0;  ///< in ns
+    base::Deadline deadline = base::Deadline::never();
+    std::optional<Trace> trace{};
+    std::atomic<bool> is_unwanted{false};
+};
+
+struct ProcedureState {
+    Signature signature;
+    ProcedureOptions options;
+    std::unique_ptr<Handler> handler;
+    std::uint64_t calls = 0;
+    std::uint64_t answered = 0;
+    std::uint64_t failed = 0;
+    std::uint64_t late = 0;
+    std::uint64_t overloaded = 0;
+    base::Histogram latency;
+    std::shared_ptr<Deferred> deferred = std::make_shared<Deferred>();
+};
+
+struct ClientState {
+    std::uint32_t generation = 0;
+    bool knows_table = false;
+    Lateness lateness;
+    std::shared_ptr<Calls> calls;  ///< null: none was deferred yet
+};
+
+[[nodiscard]] inline std::uint64_t nanoseconds_now() noexcept {
+    return static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count());
+}
+
+}  // namespace detail
+
+struct Server::State {
+    State(message::Server listening, const ServerOptions& chosen);
+
+    /// The message server's handler.
+    void operator()(message::Request& request);
+    void call(message::Request& request, detail::ProcedureState& procedure,
+              detail::ClientState& client, const Head& head, std::span<const std::byte> payload);
+    void answer_own(message::Request& request, detail::ClientState& client, const Head& head);
+    [[nodiscard]] detail::ClientState& client_of(message::ClientId id);
+    [[nodiscard]] bool is_too_much(const detail::ProcedureState& procedure,
+                                   const detail::ClientState& client, Priority priority) const;
+    [[nodiscard]] std::vector<ProcedureReport> reports() const;
+
+    ServerOptions options;
+    message::Server messages;
+    std::vector<std::unique_ptr<detail::ProcedureState>> procedures;  ///< by number
+    std::vector<detail::ClientState> clients;                         ///< by place
+    ServerStats counts;
+};
+
+}  // namespace millrace::rpc

@@ -1,0 +1,147 @@
+// What the tests of typed calls share: procedures, and a server of them in a thread of its own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "millrace/message/session.hpp"
+#include "millrace/ring/carrier.hpp"
+#include "millrace/rpc/client.hpp"
+#include "millrace/rpc/server.hpp"
+
+namespace millrace::rpc {
+
+/// Generous: it only ends what has failed.
+inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
+
+inline connect::Address unique_address() {
+    static std::atomic<int> number{0};
+    return connect::Address::parse("unix:@millrace-rpc-test-" + std::to_string(getpid()) + "-" +
+                                   std::to_string(++number));
+}
+
+struct Pair {
+    std::uint64_t one = 0;
+    std::uint64_t other = 0;
+};
+struct Sum {
+    std::uint64_t sum = 0;
+    std::uint64_t who = 0;  ///< of the pair, to tell answers apart
+};
+struct Add {
+    static constexpr std::string_view name = "add";
+    using Request = Pair;
+    using Response = Sum;
+    static constexpr bool is_idempotent = true;
+};
+/// The same bytes.
+struct Echo {
+    static constexpr std::string_view name = "echo";
+    using Request = std::span<const std::byte>;
+    using Response = std::span<const std::byte>;
+};
+/// Throws, or says an error, as it is asked to.
+struct Break {
+    static constexpr std::string_view name = "break";
+    using Request = std::string_view;
+    using Response = std::string;
+};
+struct Nothing {};
+struct Ping {
+    static constexpr std::string_view name = "ping";
+    using Request = Nothing;
+    using Response = Nothing;
+};
+
+inline Sum sum_of(const Pair& pair) { return {pair.one + pair.other, pair.one}; }
+
+inline std::string break_it(std::string_view how) {
+    if (how == "throw") throw std::runtime_error{"it was asked to throw"};
+    if (how == "throw a number") throw 7;
+    if (how == "fail") {
+        throw Failure{{.number = 42, .text = "no such thing", .detail = {std::byte{1}}}};
+    }
+    return std::string{how};
+}
+
+inline void add_procedures(Server& server) {
+    server.handle<Add>(sum_of);
+    server.handle<Echo>([](std::span<const std::byte> bytes) { return bytes; });
+    server.handle<Break>(break_it);
+    server.handle<Ping>([](Nothing) { return Nothing{}; });
+}
+
+/// A server that a thread serves until it is stopped.
+class Running {
+  public:
+    explicit Running(ServerOptions options = {},
+                     const std::function<void(Server&)>& prepare = add_procedures,
+                     const connect::Address& address = unique_address())
+        : server{Server::listen(address, std::move(options))} {
+        prepare(server);
+        thread_ = std::thread{[this] {
+            server.adopt();
+            EXPECT_EQ(server.serve(base::Deadline::never()), base::Status::closed);
+        }};
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+    ~Running() { stop(); }
+    /// From here on the server is the calling thread's.
+    void stop() {
+        if (!thread_.joinable()) return;
+        server.stop();
+        thread_.join();
+        server.adopt();
+    }
+    template <Procedure... P>
+    [[nodiscard]] Client connect(ClientOptions options = {}) {
+        return Client::connect<P...>(server.address(), std::move(options), patience());
+    }
+
+    Server server;
+
+  private:
+    std::thread thread_;
+};
+
+/// How requests are found, and what carries them: every suite runs over each of both.
+using Way = std::tuple<message::Polling, ring::Carrier>;
+
+class Calls : public testing::TestWithParam<Way> {
+  protected:
+    static ServerOptions server_options() {
+        ServerOptions options;
+        options.messages.polling = std::get<0>(GetParam());
+        options.messages.carrier = std::get<1>(GetParam());
+        return options;
+    }
+    static ClientOptions client_options() {
+        ClientOptions options;
+        options.messages.carrier = std::get<1>(GetParam());
+        return options;
+    }
+};
+inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
+    return std::string{name_of(std::get<0>(each.param))} + "_" +
+           std::string{ring::name_of(std::get<1>(each.param))};
+}
+inline auto all_ways() {
+    return testing::Values(Way{message::Polling::flag, ring::Carrier::automatic},
+                           Way{message::Polling::dense, ring::Carrier::post});
+}
+
+}  // namespace millrace::rpc
