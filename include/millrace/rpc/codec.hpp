@@ -50,7 +50,7 @@ enum class Kind : std::uint8_t { plain = 1, bytes, codec };
 template <class T>
 concept HasCodec = requires(const T& value, T& into, std::span<const std::byte> bytes) {
     { Codec<T>::name } -> std::convertible_to<std::string_view>;
-    { std::ranges::data(Codec<T>::encode(value)) };
+    requires std::ranges::contiguous_range<decltype(Codec<T>::encode(value))>;
     { Codec<T>::decode(bytes, into) } -> std::same_as<bool>;
 };
 template <class T>
