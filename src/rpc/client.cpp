@@ -245,12 +245,12 @@ template <class Ask>
 Status ClientCore::look(Ask&& ask) {
     Record* done = nullptr;
     const Status status = ask([&](const message::Answer& answer) {
-        Record& record = record_of(answer.id);
-        if (record.type == nullptr || record.id != answer.id) return;
-        record.type->take(record, answer);
+        Record* const record = find(answer.id);
+        if (record == nullptr) return;
+        record->type->take(*record, answer);
         if (answer.outcome == message::Outcome::failed) [[unlikely]]
-            note(parse_error(answer.payload).code, record.deadline);
-        done = &record;
+            note(parse_error(answer.payload).code, record->deadline);
+        done = record;
     });
     if (status == Status::ok) {
         if (done != nullptr) finish(*done);
@@ -286,11 +286,11 @@ Status ClientCore::wait(const base::Deadline& deadline) {
 
 bool ClientCore::cancel(std::uint64_t id) {
     check_thread();
-    Record& record = record_of(id);
-    if (record.type == nullptr || record.id != id) return false;
+    Record* const record = find(id);
+    if (record == nullptr) return false;
     (void)messages_.cancel(id);
-    release(record);
-    record.type->drop(record);
+    release(*record);
+    record->type->drop(*record);
     return true;
 }
 

@@ -97,16 +97,19 @@ TEST_P(Calls, OfSeveralAtATimeHaveOneAnswerEachWhichIsTheirOwn) {
     for (std::uint64_t sent = 0; done < all;) {
         Status status = Status::full;
         if (sent < all) {
-            status = client.submit<Add>(
-                {sent, 5},
-                [&, number = sent](Result<Sum> sum) {
-                    ASSERT_TRUE(sum);
-                    EXPECT_EQ(sum->who, number);
-                    EXPECT_EQ(sum->sum, number + 5);
-                    ++answers[number];
-                    ++done;
-                },
-                patience());
+            // In a window that is empty there is nothing to wait for but room in the ring.
+            const auto send = [&](auto callback) {
+                return client.outstanding() == 0
+                           ? client.submit_or_wait<Add>({sent, 5}, callback, patience())
+                           : client.submit<Add>({sent, 5}, callback, patience());
+            };
+            status = send([&, number = sent](Result<Sum> sum) {
+                ASSERT_TRUE(sum);
+                EXPECT_EQ(sum->who, number);
+                EXPECT_EQ(sum->sum, number + 5);
+                ++answers[number];
+                ++done;
+            });
         }
         if (status == Status::ok) {
             ++sent;
@@ -129,10 +132,10 @@ TEST_P(Calls, MayBeMadeFromACallback) {
         ASSERT_TRUE(result);
         sum = result->sum;
         if (sum < 50) {
-            ASSERT_EQ(client.submit<Add>({sum, 1}, next, patience()), Status::ok);
+            ASSERT_EQ(client.submit_or_wait<Add>({sum, 1}, next, patience()), Status::ok);
         }
     };
-    ASSERT_EQ(client.submit<Add>({0, 1}, next, patience()), Status::ok);
+    ASSERT_EQ(client.submit_or_wait<Add>({0, 1}, next, patience()), Status::ok);
     while (client.wait(patience()) == Status::ok) {
     }
     EXPECT_EQ(sum, 50U);
@@ -143,7 +146,7 @@ TEST_P(Calls, OfBothKindsDoNotDisturbEachOther) {
     Client client = running.connect<Add>(client_options());
     int answers = 0;
     for (std::uint64_t i = 0; i < 10; ++i) {
-        ASSERT_EQ(client.submit<Add>(
+        ASSERT_EQ(client.submit_or_wait<Add>(
                       {i, i},
                       [&, i](Result<Sum> sum) {
                           ASSERT_TRUE(sum);
@@ -160,6 +163,37 @@ TEST_P(Calls, OfBothKindsDoNotDisturbEachOther) {
     while (client.wait(patience()) == Status::ok) {
     }
     EXPECT_EQ(answers, 10);
+}
+
+TEST_P(Calls, WhoseAnswersLieUnreadKeepTheirPlaceWhileOthersAreMade) {
+    Running running{server_options()};
+    ClientOptions options = client_options();
+    options.messages.window = 4;
+    Client client = running.connect<Add>(options);
+    std::vector<int> answers(5000);
+    std::uint64_t sent = 0;
+    for (std::uint64_t i = 0; i < 1000; ++i) {
+        const auto count = [&, number = sent](Result<Sum> sum) {
+            ASSERT_TRUE(sum);
+            EXPECT_EQ(sum->who, number);
+            ++answers[number];
+        };
+        const Status status = client.submit_or_wait<Add>({sent, 1}, count, patience());
+        if (status == Status::ok) {
+            ++sent;
+        } else {
+            ASSERT_EQ(status, Status::full);
+            EXPECT_EQ(client.outstanding(), 4U);
+            ASSERT_EQ(client.wait(patience()), Status::ok);
+        }
+        const Result<Sum> sum = client.call<Add>({i, 7}, patience());
+        ASSERT_TRUE(sum);
+        EXPECT_EQ(sum->sum, i + 7);
+    }
+    while (client.wait(patience()) == Status::ok) {
+    }
+    answers.resize(sent);
+    EXPECT_EQ(answers, std::vector<int>(sent, 1));
 }
 
 TEST_P(Calls, AreAnsweredLaterFromAnyThreadAndInAnyOrder) {
@@ -194,16 +228,17 @@ TEST_P(Calls, AreAnsweredLaterFromAnyThreadAndInAnyOrder) {
     Client client = running.connect<Add>(client_options());
     std::uint64_t answers = 0;
     for (std::uint64_t i = 0; i < 300; ++i) {
-        while (client.submit<Add>(
-                   {i, 1},
-                   [&, i](Result<Sum> sum) {
-                       ASSERT_TRUE(sum);
-                       EXPECT_EQ(sum->who, i);
-                       ++answers;
-                   },
-                   patience()) == Status::full) {
-            ASSERT_EQ(client.wait(patience()), Status::ok);
+        const auto count = [&, i](Result<Sum> sum) {
+            ASSERT_TRUE(sum);
+            EXPECT_EQ(sum->who, i);
+            ++answers;
+        };
+        Status status = client.submit_or_wait<Add>({i, 1}, count, patience());
+        while (status == Status::full) {
+            EXPECT_EQ(client.wait(patience()), Status::ok);
+            status = client.submit_or_wait<Add>({i, 1}, count, patience());
         }
+        EXPECT_EQ(status, Status::ok);
     }
     while (client.wait(patience()) == Status::ok) {
     }
@@ -268,7 +303,7 @@ TEST_P(Calls, BehindCloseAreRefused) {
     Running running{server_options()};
     Client client = running.connect<Add>(client_options());
     int answers = 0;
-    ASSERT_EQ(client.submit<Add>(
+    ASSERT_EQ(client.submit_or_wait<Add>(
                   {1, 2},
                   [&](Result<Sum> sum) {
                       ++answers;
@@ -279,7 +314,7 @@ TEST_P(Calls, BehindCloseAreRefused) {
     EXPECT_EQ(client.close(patience()), Status::ok);
     EXPECT_EQ(answers, 1);
     EXPECT_EQ(client.call<Add>({1, 2}, patience()).code(), Code::not_sent);
-    EXPECT_EQ(client.submit<Add>(
+    EXPECT_EQ(client.submit_or_wait<Add>(
                   {1, 2}, [](Result<Sum>) { ADD_FAILURE(); }, patience()),
               Status::closed);
 }

@@ -14,6 +14,9 @@
 // answers, but give the thread to others meanwhile. An operation whose try_ form succeeds does not
 // suspend and allocates nothing.
 //
+// Frames of tasks that have ended are kept, some of each size, for the next ones of the thread:
+// what a program does again and again it does without allocating.
+//
 // A task may be destroyed whenever it is suspended: what it waits for is taken back, and its
 // objects are destroyed as if an exception passed. docs/loops.md.
 #pragma once
@@ -21,6 +24,7 @@
 #include <chrono>
 #include <concepts>
 #include <coroutine>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -101,6 +105,10 @@ struct Promise {
     };
     [[nodiscard]] std::suspend_always initial_suspend() const noexcept { return {}; }
     [[nodiscard]] End final_suspend() const noexcept { return {}; }
+
+    /// Frames come from those of tasks that have ended in this thread (frame_pool.cpp).
+    [[nodiscard]] static void* operator new(std::size_t size);
+    static void operator delete(void* frame, std::size_t size) noexcept;
 };
 
 template <class T>

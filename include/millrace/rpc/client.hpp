@@ -78,6 +78,7 @@ struct ClientStats {
 
 namespace detail {
 
+class AsyncCore;
 class ClientCore;
 
 /// A submitted call that has no answer yet: what is to be done with it.
@@ -212,7 +213,22 @@ class ClientCore {
     /// An error that a server said.
     void note(Code code, const base::Deadline& deadline) noexcept;
 
-    [[nodiscard]] Record& record_of(std::uint64_t id) noexcept { return records_[id & mask_]; }
+    /// Null: there is none.
+    [[nodiscard]] Record* find(std::uint64_t id) noexcept {
+        for (std::uint64_t at = id, end = id + mask_; at <= end; ++at) {
+            Record& record = records_[at & mask_];
+            if (record.type != nullptr && record.id == id) [[likely]]
+                return &record;
+        }
+        return nullptr;
+    }
+    /// As many wait as there are records: answers lie unread while other calls are made.
+    [[nodiscard]] bool has_room() const noexcept { return outstanding_ <= mask_; }
+    [[nodiscard]] Record& free_record(std::uint64_t id) noexcept {
+        while (records_[id & mask_].type != nullptr) [[unlikely]]
+            ++id;
+        return records_[id & mask_];
+    }
     /// It has its type and storage.
     void submitted(Record& record, std::uint64_t id, const base::Deadline& deadline) noexcept {
         record.id = id;
@@ -280,28 +296,31 @@ class ClientCore {
     ClientStats counts_;
 };
 
-/// Sends a request of P; `put(Record&)` makes what waits for its answer.
+/// Sends a request of P; `put(Record&)` makes what waits for its answer. `waits`: for room.
 template <Procedure P, class Put>
 base::Status submit(ClientCore& core, const typename P::Request& request,
-                    const base::Deadline& deadline, const CallOptions& options, std::uint64_t& id,
-                    Put&& put) {
+                    const base::Deadline& deadline, const CallOptions& options, bool waits,
+                    std::uint64_t& id, Put&& put) {
     core.check_thread();
     const std::uint16_t number = core.number_of(place_of<P>);
     if (deadline.expired()) return base::Status::timed_out;
+    if (!core.has_room()) [[unlikely]]
+        return base::Status::full;
     const Writer<typename P::Request> writer{request};
     const Head head = core.head_of(deadline, options);
     const std::size_t head_bytes = size_of(head);
-    const base::Status status = core.messages().submit(
-        head_bytes + writer.size(),
-        [&](std::span<std::byte> room) {
-            if (head_bytes != 0) write(head, room.data());
-            writer.write(room.data() + head_bytes);
-        },
-        id,
-        {.procedure = head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
-         .deadline = deadline});
+    const auto fill = [&](std::span<std::byte> room) {
+        if (head_bytes != 0) write(head, room.data());
+        writer.write(room.data() + head_bytes);
+    };
+    const message::RequestOptions said{
+        .procedure = head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
+        .deadline = deadline};
+    const std::size_t size = head_bytes + writer.size();
+    const base::Status status = waits ? core.messages().submit(size, fill, id, deadline, said)
+                                      : core.messages().submit(size, fill, id, said);
     if (status != base::Status::ok) return status;
-    Record& record = core.record_of(id);
+    Record& record = core.free_record(id);
     put(record);
     core.submitted(record, id, deadline);
     return status;
@@ -379,21 +398,23 @@ class Client {
 
     /// Sends the request, and calls `callback(Result<Response>)` once, from poll(), wait() or
     /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
-    /// answer; `timed_out`: the deadline has passed; `too_large`, `closed`, `peer_lost`: it was not
-    /// sent, and `callback` is not called. Never blocks. Not made again: the callback gets the
-    /// code. Callback and Response together take at most 176 bytes, or they are allocated. Throws
-    /// as call().
+    /// answer, or the server's ring has no room; `timed_out`: the deadline has passed; `too_large`,
+    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Not made
+    /// again: the callback gets the code. Callback and Result<Response> together take at most 176
+    /// bytes, or they are allocated. Throws as call().
     template <UnaryProcedure P, class Callback>
     base::Status submit(const typename P::Request& request, Callback callback,
                         const base::Deadline& deadline, const CallOptions& options = {},
                         std::uint64_t* id = nullptr) {
-        using Submitted = detail::Submitted<Owned<typename P::Response>, Callback>;
-        std::uint64_t number = 0;
-        const base::Status status = detail::submit<P>(
-            *core_, request, deadline, options, number,
-            [&](detail::Record& record) { Submitted::put(record, std::move(callback)); });
-        if (status == base::Status::ok && id != nullptr) *id = number;
-        return status;
+        return submit_by<P>(request, std::move(callback), deadline, options, false, id);
+    }
+    /// The same, waiting for room until the deadline. Callbacks are called later, by poll() and
+    /// wait(). `full`: answers to as many calls as the window allows lie there already.
+    template <UnaryProcedure P, class Callback>
+    base::Status submit_or_wait(const typename P::Request& request, Callback callback,
+                                const base::Deadline& deadline, const CallOptions& options = {},
+                                std::uint64_t* id = nullptr) {
+        return submit_by<P>(request, std::move(callback), deadline, options, true, id);
     }
     /// Calls the callback of one answer, or of what is over by its deadline (Code::timed_out,
     /// Code::cancelled). `ok`; `empty`; `closed`, `peer_lost`: nothing more comes, and what had no
@@ -429,11 +450,23 @@ class Client {
     [[nodiscard]] std::string failure() const;
 
   private:
-    friend class AsyncClient;
+    friend class detail::AsyncCore;
     [[nodiscard]] static Client connect_to(const connect::Address& address, ClientOptions options,
                                            const base::Deadline& deadline);
     [[nodiscard]] static Code ended(message::Outcome outcome, bool is_sent) noexcept;
     explicit Client(std::unique_ptr<detail::ClientCore> core) noexcept;
+    template <UnaryProcedure P, class Callback>
+    base::Status submit_by(const typename P::Request& request, Callback callback,
+                           const base::Deadline& deadline, const CallOptions& options, bool waits,
+                           std::uint64_t* id) {
+        using Submitted = detail::Submitted<Owned<typename P::Response>, Callback>;
+        std::uint64_t number = 0;
+        const base::Status status = detail::submit<P>(
+            *core_, request, deadline, options, waits, number,
+            [&](detail::Record& record) { Submitted::put(record, std::move(callback)); });
+        if (status == base::Status::ok && id != nullptr) *id = number;
+        return status;
+    }
 
     std::unique_ptr<detail::ClientCore> core_;
 };

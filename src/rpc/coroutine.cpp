@@ -1,0 +1,242 @@
+// Suspended calls: who waits for an answer, for a place in the window, for a time.
+#include "millrace/rpc/coroutine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <utility>
+
+namespace millrace::rpc {
+
+using base::Status;
+
+namespace detail {
+
+class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
+  public:
+    AsyncCore(base::Executor& executor, Client client)
+        : executor_{&executor}, client_{std::move(client)} {
+        watch();
+    }
+    AsyncCore(const AsyncCore&) = delete;
+    AsyncCore& operator=(const AsyncCore&) = delete;
+    ~AsyncCore() = default;  // leave() came before
+
+    /// Takes everything back that would call this.
+    void leave() noexcept {
+        take_back(watching_);
+        take_back(alarm_);
+        while (first_ != nullptr) {
+            SuspendedCall& call = *first_;
+            unlink(call);
+            call.core_ = nullptr;
+            call.state_ = SuspendedCall::State::over;
+        }
+    }
+
+    [[nodiscard]] Client& client() noexcept { return client_; }
+    [[nodiscard]] ClientCore& core() noexcept { return *client_.core_; }
+
+    [[nodiscard]] bool begin(SuspendedCall& call) {
+        if (first_ != nullptr || !submit(call)) {
+            if (call.state_ == SuspendedCall::State::over) return false;
+            link(call);
+        }
+        set_alarm();
+        return true;
+    }
+    void cancel(SuspendedCall& call) {
+        if (call.state_ == SuspendedCall::State::queued) unlink(call);
+        if (call.state_ == SuspendedCall::State::submitted) (void)core().cancel(call.id_);
+    }
+    Status poll() {
+        const auto alive = shared_from_this();
+        const Status status = core().poll();
+        if (first_ != nullptr) submit_queued();
+        return status;
+    }
+    Status reconnect(const base::Deadline& deadline) {
+        const Status status = core().reconnect(deadline);
+        if (status == Status::ok) {
+            take_back(watching_);
+            watch();
+        }
+        return status;
+    }
+    Status close(const base::Deadline& deadline) {
+        const auto alive = shared_from_this();
+        take_back(watching_);
+        const Status status = core().close(deadline);
+        submit_queued();
+        return status;
+    }
+
+  private:
+    using Registration = std::optional<base::Executor::Id>;
+
+    void watch() {
+        watching_ = executor_->add(client_.descriptor(), [this] { readable(); });
+    }
+    void take_back(Registration& registration) noexcept {
+        if (registration.has_value()) (void)executor_->remove(*registration);
+        registration.reset();
+    }
+
+    void readable() {
+        constexpr int budget = 64;  // others have their turn
+        const auto alive = shared_from_this();
+        Status status = Status::ok;
+        for (int i = 0; i < budget && status == Status::ok; ++i) status = poll();
+        // A channel that has ended is readable for ever.
+        if (status == Status::closed || status == Status::peer_lost) take_back(watching_);
+        set_alarm();
+    }
+
+    /// False: it found no room, or it is over.
+    bool submit(SuspendedCall& call) {
+        const Status status = call.submit(core());
+        switch (status) {
+            case Status::ok: return true;
+            case Status::full: return false;
+            case Status::timed_out: call.end(Code::late); break;
+            case Status::too_large: call.end(Code::too_large); break;
+            default: call.end(Code::not_sent); break;
+        }
+        call.state_ = SuspendedCall::State::over;
+        return false;
+    }
+    void submit_queued() {
+        while (first_ != nullptr) {
+            SuspendedCall& call = *first_;
+            if (submit(call)) {
+                unlink(call);
+                call.state_ = SuspendedCall::State::submitted;
+            } else if (call.state_ == SuspendedCall::State::over) {
+                unlink(call);
+                call.run_->resume(call.frame_);
+            } else {
+                return;
+            }
+        }
+    }
+    /// Those that wait for a place, and whose time is over.
+    void expire_queued() {
+        for (SuspendedCall* call = first_; call != nullptr;) {
+            const bool is_cancelled = call->deadline_.cancelled();
+            if (is_cancelled || call->deadline_.expired()) {
+                call->end(is_cancelled ? Code::cancelled : Code::late);
+                call->state_ = SuspendedCall::State::over;
+                unlink(*call);
+                call->run_->resume(call->frame_);
+                call = first_;  // whatever that has done
+            } else {
+                call = call->behind_;
+            }
+        }
+    }
+
+    void set_alarm() {
+        constexpr std::chrono::milliseconds cancellation_slice{50};
+        constexpr std::chrono::milliseconds room_slice{1};
+        auto due = core().earliest();
+        if (core().has_cancellable()) {
+            due = std::min(due, base::Clock::now() + cancellation_slice);
+        }
+        // Nobody tells of room in the server's ring.
+        if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
+        if (due == base::Clock::time_point::max() || (alarm_.has_value() && alarm_at_ <= due)) {
+            return;
+        }
+        take_back(alarm_);
+        alarm_at_ = due;
+        alarm_ = executor_->at(due, [this] { alarmed(); });
+    }
+    void alarmed() {
+        const auto alive = shared_from_this();
+        alarm_.reset();
+        (void)core().expire();
+        expire_queued();
+        submit_queued();
+        set_alarm();
+    }
+
+    void link(SuspendedCall& call) noexcept {
+        call.state_ = SuspendedCall::State::queued;
+        call.before_ = last_;
+        call.behind_ = nullptr;
+        (last_ != nullptr ? last_->behind_ : first_) = &call;
+        last_ = &call;
+    }
+    void unlink(SuspendedCall& call) noexcept {
+        (call.before_ != nullptr ? call.before_->behind_ : first_) = call.behind_;
+        (call.behind_ != nullptr ? call.behind_->before_ : last_) = call.before_;
+    }
+
+    base::Executor* executor_;
+    Client client_;
+    Registration watching_;
+    Registration alarm_;
+    base::Clock::time_point alarm_at_{};
+    SuspendedCall* first_ = nullptr;
+    SuspendedCall* last_ = nullptr;
+};
+
+SuspendedCall& SuspendedCall::of(Record& record) noexcept {
+    return **std::launder(reinterpret_cast<SuspendedCall**>(record.storage.data()));
+}
+
+const Record::Type SuspendedCall::type{
+    .take = [](Record& record, const message::Answer& answer) { of(record).take(answer); },
+    .end = [](Record& record, Code code) noexcept { of(record).end(code); },
+    .finish =
+        [](Record& record) {
+            SuspendedCall& call = of(record);
+            record.type = nullptr;
+            call.state_ = State::over;
+            call.run_->resume(call.frame_);
+        },
+    // The client has gone, or the call is taken back.
+    .drop =
+        [](Record& record) noexcept {
+            SuspendedCall& call = of(record);
+            record.type = nullptr;
+            call.state_ = State::over;
+            call.core_ = nullptr;
+        },
+};
+
+SuspendedCall::~SuspendedCall() {
+    if (core_ != nullptr) core_->cancel(*this);
+}
+
+void SuspendedCall::put(Record& record) noexcept {
+    new (record.storage.data()) SuspendedCall* {this};
+    record.type = &type;
+    state_ = State::submitted;
+}
+
+bool SuspendedCall::begin(base::detail::Run& run, std::coroutine_handle<> frame) {
+    run_ = &run;
+    frame_ = frame;
+    return core_->begin(*this);
+}
+
+}  // namespace detail
+
+AsyncClient::AsyncClient(base::Executor& executor, Client client)
+    : core_{std::make_shared<detail::AsyncCore>(executor, std::move(client))} {}
+AsyncClient::AsyncClient(AsyncClient&&) noexcept = default;
+AsyncClient& AsyncClient::operator=(AsyncClient&& other) noexcept {
+    std::swap(core_, other.core_);
+    return *this;
+}
+AsyncClient::~AsyncClient() {
+    if (core_ != nullptr) core_->leave();
+}
+
+Status AsyncClient::poll() { return core_->poll(); }
+Status AsyncClient::reconnect(const base::Deadline& deadline) { return core_->reconnect(deadline); }
+Status AsyncClient::close(const base::Deadline& deadline) { return core_->close(deadline); }
+Client& AsyncClient::client() noexcept { return core_->client(); }
+
+}  // namespace millrace::rpc

@@ -1,0 +1,262 @@
+// Calls awaited by tasks: many at once, over by deadline, cancellation and death, destroyed while
+// they wait; and what a call allocates, of each kind.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "millrace/connect/hub.hpp"
+#include "millrace/rpc/coroutine.hpp"
+#include "rpc/serving.hpp"
+
+namespace {
+/// By the calling thread.
+thread_local std::uint64_t allocations = 0;
+
+void* allocate(std::size_t size) {
+    ++allocations;
+    void* const memory = std::malloc(size == 0 ? 1 : size);
+    if (memory == nullptr) throw std::bad_alloc{};
+    return memory;
+}
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size); }
+void* operator new[](std::size_t size) { return allocate(size); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace millrace::rpc {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+using base::Task;
+
+Task<> add_many(AsyncClient& client, std::uint64_t whose, int count, int& running,
+                connect::Hub& hub) {
+    for (int i = 0; i < count; ++i) {
+        const auto number = static_cast<std::uint64_t>(i);
+        const Result<Sum> sum = co_await client.call<Add>({whose, number}, patience());
+        EXPECT_TRUE(sum) << name_of(sum.code());
+        if (!sum) break;
+        EXPECT_EQ(sum->who, whose);
+        EXPECT_EQ(sum->sum, whose + number);
+    }
+    if (--running == 0) hub.stop();
+}
+
+TEST(AwaitedCalls, OfManyTasksHaveTheirOwnAnswersThoughTheWindowIsSmall) {
+    Running running_server;
+    ClientOptions options;
+    options.messages.window = 4;
+    connect::Hub hub;
+    AsyncClient client{hub, running_server.connect<Add>(options)};
+    int running = 20;
+    for (std::uint64_t i = 0; i < 20; ++i) base::spawn(hub, add_many(client, i, 50, running, hub));
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_EQ(running, 0);
+}
+
+/// Answers what adds to more than 0, and lets the rest lie.
+struct Lazy {
+    Lazy()
+        : running{{}, [this](Server& server) {
+                      server.handle<Add>([this](const Pair& pair, Call<Add>& call) {
+                          if (pair.one + pair.other != 0) {
+                              (void)call.answer(sum_of(pair));
+                              return;
+                          }
+                          const std::lock_guard guard{mutex};
+                          aside.push_back(call.defer());
+                      });
+                  }} {}
+    std::size_t wanted() {
+        const std::lock_guard guard{mutex};
+        std::size_t count = 0;
+        for (const Reply<Sum>& one : aside) count += one.is_wanted() ? 1 : 0;
+        return count;
+    }
+    std::mutex mutex;
+    std::vector<Reply<Sum>> aside;
+    Running running;
+};
+
+TEST(AwaitedCalls, AreOverByDeadlineAndCancellation) {
+    Lazy lazy;
+    connect::Hub hub;
+    ClientOptions options;
+    options.messages.window = 2;
+    AsyncClient client{hub, lazy.running.connect<Add>(options)};
+    base::Cancellation cancellation;
+    int over = 0;
+    const auto wait = [&](Deadline deadline, Code expected, Code other) -> Task<> {
+        const Result<Sum> sum = co_await client.call<Add>({0, 0}, deadline);
+        EXPECT_TRUE(sum.code() == expected || sum.code() == other) << name_of(sum.code());
+        if (++over == 4) hub.stop();
+    };
+    // The last two find the window full, and wait for a place.
+    base::spawn(hub, wait(Deadline::after(50ms), Code::timed_out, Code::late));
+    base::spawn(hub, wait(patience().cancelled_by(cancellation), Code::cancelled, Code::cancelled));
+    base::spawn(hub, wait(Deadline::after(40ms), Code::late, Code::timed_out));
+    base::spawn(hub, wait(patience().cancelled_by(cancellation), Code::cancelled, Code::cancelled));
+    hub.after(60ms, [&] { cancellation.request(); });
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_EQ(over, 4);
+    EXPECT_EQ(client.client().outstanding(), 0U);
+}
+
+TEST(AwaitedCalls, MayBeDestroyedWhileTheyWait) {
+    Lazy lazy;
+    connect::Hub hub;
+    ClientOptions options;
+    options.messages.window = 2;
+    AsyncClient client{hub, lazy.running.connect<Add>(options)};
+    std::vector<base::Executor::Id> tasks;
+    for (int i = 0; i < 4; ++i) {
+        tasks.push_back(base::spawn(hub, [](AsyncClient& asked) -> Task<> {
+            (void)co_await asked.call<Add>({0, 0}, patience());
+            ADD_FAILURE() << "nobody answers";
+        }(client)));
+    }
+    while (lazy.wanted() != 2) (void)hub.turn();
+    EXPECT_EQ(client.client().outstanding(), 2U);
+    for (const base::Executor::Id task : tasks) EXPECT_TRUE(hub.remove(task));
+    EXPECT_EQ(client.client().outstanding(), 0U);
+    while (lazy.wanted() != 0) (void)hub.turn();
+    // The places of the window are free again.
+    int running = 1;
+    base::spawn(hub, add_many(client, 1, 10, running, hub));
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+}
+
+TEST(AwaitedCalls, MayOutliveTheirClient) {
+    Lazy lazy;
+    connect::Hub hub;
+    ClientOptions options;
+    options.messages.window = 1;
+    auto client = std::make_unique<AsyncClient>(hub, lazy.running.connect<Add>(options));
+    for (int i = 0; i < 2; ++i) {
+        base::spawn(hub, [](AsyncClient& asked) -> Task<> {
+            (void)co_await asked.call<Add>({0, 0}, patience());
+            ADD_FAILURE() << "it stays suspended";
+        }(*client));
+    }
+    while (lazy.wanted() != 1) (void)hub.turn();
+    client.reset();
+    for (int i = 0; i < 10; ++i) (void)hub.turn();
+}
+
+TEST(AwaitedCalls, EndWhenTheServerOrTheClientCloses) {
+    for (const bool by_client : {false, true}) {
+        Lazy lazy;
+        connect::Hub hub;
+        AsyncClient client{hub, lazy.running.connect<Add>()};
+        std::optional<Code> code;
+        base::spawn(hub, [](AsyncClient& asked, std::optional<Code>& told) -> Task<> {
+            told = (co_await asked.call<Add>({0, 0}, patience())).code();
+        }(client, code));
+        while (lazy.wanted() != 1) (void)hub.turn();
+        if (by_client) {
+            EXPECT_EQ(client.close(patience()), Status::ok);
+            EXPECT_EQ(code, Code::closed);
+            continue;
+        }
+        lazy.running.stop();
+        lazy.aside.clear();  // dropped, and answered by that
+        EXPECT_EQ(lazy.running.server.close(patience()), Status::ok);
+        while (!code.has_value()) (void)hub.turn();
+        EXPECT_EQ(code, Code::dropped);
+        base::spawn(hub, [](AsyncClient& asked, connect::Hub& in) -> Task<> {
+            Code last = Code::ok;
+            while (last != Code::not_sent) {
+                last = (co_await asked.call<Add>({0, 0}, patience())).code();
+                EXPECT_TRUE(last == Code::not_sent || last == Code::closed ||
+                            last == Code::peer_lost || last == Code::draining)
+                    << name_of(last);
+            }
+            in.stop();
+        }(client, hub));
+        EXPECT_EQ(hub.run(patience()), Status::closed);
+    }
+}
+
+Task<std::uint64_t> add(AsyncClient& client, std::uint64_t number) {
+    const Result<Sum> sum = co_await client.call<Add>({number, 1}, patience());
+    co_return sum ? sum->sum : 0;
+}
+
+TEST(Allocations, OfACallAreNoneBehindTheFirstOnes) {
+    constexpr std::uint64_t warm_up = 200;
+    constexpr std::uint64_t all = 1200;
+    // The soft device looks around itself by the clock, and opens what it wakes others by when that
+    // is needed: some allocations that belong to no call.
+    constexpr std::uint64_t of_the_device = (all - warm_up) / 10;
+    std::atomic<std::uint64_t> of_server{0};
+    Running running{{}, [&](Server& server) {
+                        server.handle<Add>([&](const Pair& pair) {
+                            of_server.store(allocations, std::memory_order_relaxed);
+                            return sum_of(pair);
+                        });
+                    }};
+    connect::Hub hub;
+    AsyncClient client{hub, running.connect<Add>()};
+
+    // Awaited, in a task of its own for each call.
+    std::uint64_t awaited = 0;
+    std::uint64_t by_server = 0;
+    base::spawn(hub,
+                [](AsyncClient& asked, connect::Hub& in, std::uint64_t& count,
+                   std::uint64_t& servers, std::atomic<std::uint64_t>& now) -> Task<> {
+                    std::uint64_t before = 0;
+                    for (std::uint64_t i = 1; i <= all; ++i) {
+                        const std::uint64_t sum = co_await add(asked, i);
+                        EXPECT_EQ(sum, i + 1);
+                        if (i == warm_up) {
+                            before = allocations;
+                            servers = now;
+                        }
+                    }
+                    count = allocations - before;
+                    servers = now - servers;
+                    in.stop();
+                }(client, hub, awaited, by_server, of_server));
+    ASSERT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_LT(awaited, of_the_device);
+    EXPECT_LT(by_server, of_the_device);
+
+    std::uint64_t before = 0;
+    for (std::uint64_t i = 1; i <= all; ++i) {
+        if (i == warm_up) before = allocations;
+        const Result<Sum> sum = client.client().call<Add>({i, 1}, patience());
+        ASSERT_TRUE(sum.ok());
+    }
+    EXPECT_LT(allocations - before, of_the_device) << "one call";
+
+    std::uint64_t sum = 0;
+    for (std::uint64_t i = 1; i <= all; ++i) {
+        if (i == warm_up) before = allocations;
+        ASSERT_EQ(client.client().submit<Add>(
+                      {i, 1}, [&](const Result<Sum>& one) { sum += one->sum; }, patience()),
+                  Status::ok);
+        ASSERT_EQ(client.client().wait(patience()), Status::ok);
+    }
+    EXPECT_LT(allocations - before, of_the_device) << "by callback";
+    EXPECT_EQ(sum, all * (all + 1) / 2 + all);
+}
+
+}  // namespace
+}  // namespace millrace::rpc
