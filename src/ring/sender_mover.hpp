@@ -12,8 +12,8 @@
 // What sends is the same Transmitter as without a mover.
 #pragma once
 
+#include "millrace/base/thread_bell.hpp"
 #include "millrace/ring/detail/data_mover.hpp"
-#include "millrace/ring/detail/thread_bell.hpp"
 #include "millrace/ring/sender.hpp"
 
 #include <algorithm>
@@ -206,7 +206,7 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
     alignas(cache_line) std::atomic<std::uint64_t> transferred_;
     std::atomic<std::uint64_t> settled_;
     std::atomic<base::Status> outcome_{base::Status::ok};
-    alignas(cache_line) detail::ThreadBell progress_;
+    alignas(cache_line) base::ThreadBell progress_;
 };
 
 template <Design D>

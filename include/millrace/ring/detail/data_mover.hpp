@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "millrace/base/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/ring/detail/thread_bell.hpp"
 
 namespace millrace::ring::detail {
 
@@ -68,7 +68,7 @@ class DataMover {
     void run() noexcept;
     MovedFlow::Next pass() noexcept;
 
-    ThreadBell bell_;
+    base::ThreadBell bell_;
     std::atomic<bool> stopping_{false};
     std::atomic<std::uint32_t> pausing_{0};  ///< threads that want the mutex: the mover lets them
     std::atomic<std::uint64_t> sleeps_{0};

@@ -4,11 +4,11 @@
 #include <atomic>
 #include <thread>
 
+#include "millrace/base/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
-#include "millrace/ring/detail/thread_bell.hpp"
 #include "support/readable.hpp"
 
-namespace millrace::ring::detail {
+namespace millrace::base {
 namespace {
 
 using millrace::test::is_readable;
@@ -46,4 +46,4 @@ TEST(ThreadBell, LeavesNothingReadableBehindARingThatCameLate) {
 }
 
 }  // namespace
-}  // namespace millrace::ring::detail
+}  // namespace millrace::base

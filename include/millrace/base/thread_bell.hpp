@@ -1,5 +1,5 @@
 // Wakes a thread of this process that sleeps for what another thread publishes. Used between the
-// threads that enqueue and the data mover.
+// threads that enqueue and ring's data mover, and between a message dispatcher and its ports.
 //
 //   sleeper: announce(); look at what is published once more; sleep() unless it is there; retract()
 //   other:   publish; ring()
@@ -15,7 +15,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
-namespace millrace::ring::detail {
+namespace millrace::base {
 
 /// One thread sleeps, any thread rings. Nothing throws or allocates.
 class ThreadBell {
@@ -44,4 +44,4 @@ class ThreadBell {
     std::atomic<int> descriptor_{-1};
 };
 
-}  // namespace millrace::ring::detail
+}  // namespace millrace::base

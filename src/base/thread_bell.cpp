@@ -1,5 +1,5 @@
 // ThreadBell over the kernel's futexes, see the header.
-#include "millrace/ring/detail/thread_bell.hpp"
+#include "millrace/base/thread_bell.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,7 +14,7 @@
 #include "millrace/base/standard_streams.hpp"
 #include "millrace/base/system_calls.hpp"
 
-namespace millrace::ring::detail {
+namespace millrace::base {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t) &&
               std::atomic<std::uint32_t>::is_always_lock_free);
@@ -24,7 +24,7 @@ void ThreadBell::sleep(std::chrono::nanoseconds limit) noexcept {
     limit = std::clamp(limit, std::chrono::nanoseconds{0}, 3600 * second);
     const timespec time{.tv_sec = static_cast<time_t>(limit / second),
                         .tv_nsec = static_cast<long>((limit % second).count())};
-    base::count_system_call();
+    count_system_call();
     (void)syscall(SYS_futex, &asleep_, FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0);
 }
 
@@ -35,15 +35,15 @@ void ThreadBell::retract() noexcept {
     // Whether it was rung this time or not: who rang last time may have written since.
     std::uint64_t count = 0;
     (void)!read(descriptor, &count, sizeof count);
-    base::count_system_call();
+    count_system_call();
 }
 
 int ThreadBell::descriptor() {
     if (const int known = descriptor_.load(std::memory_order_relaxed); known >= 0) return known;
-    const int made = base::above_standard_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const int made = above_standard_streams(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (made < 0) {
-        base::throw_errno(errno, "make a descriptor for the program's loop", "an eventfd",
-                          "raise the limit of open files (ulimit -n)");
+        throw_errno(errno, "make a descriptor for the program's loop", "an eventfd",
+                    "raise the limit of open files (ulimit -n)");
     }
     descriptor_.store(made, std::memory_order_relaxed);
     return made;
@@ -58,13 +58,13 @@ ThreadBell::~ThreadBell() {
 void ThreadBell::wake() noexcept {
     // Whoever comes first does it; the sleeper is awake then, and says so itself later.
     if (asleep_.exchange(0, std::memory_order_seq_cst) == 0) return;
-    base::count_system_call();
+    count_system_call();
     if (const int descriptor = descriptor_.load(std::memory_order_relaxed); descriptor >= 0) {
         const std::uint64_t one = 1;
         (void)!write(descriptor, &one, sizeof one);
-        base::count_system_call();
+        count_system_call();
     }
     (void)syscall(SYS_futex, &asleep_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-}  // namespace millrace::ring::detail
+}  // namespace millrace::base
