@@ -44,6 +44,7 @@ base::Status Channel::Core::find_room(std::size_t size) noexcept {
     forget_room();
     if (ended_sending != base::Status::ok) return ended_sending;
     if (size > max_piece()) return base::Status::too_large;
+    if (const base::Status status = post_gathered(); status != base::Status::ok) return status;
     while (true) {
         // Twice 2 requests at most for a skip and a frame, and room for the counters'.
         if (!stores && window.free() < 4) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "incoming.hpp"
@@ -205,15 +206,46 @@ struct Channel::Core {
     [[gnu::always_inline]] base::Status post(const Transmission& frame,
                                              std::uint64_t& counter) noexcept {
         if (!stores) {
+            if (gathers) [[unlikely]]
+                return gather(frame);
             const base::Status status = post_writes(frame, counter);
             if (status != base::Status::ok) [[unlikely]]
                 return lost_or_closed();
         }
+        return show_progress();
+    }
+    [[gnu::always_inline]] base::Status show_progress() noexcept {
         const std::uint64_t progress = Progress::pack(writer.position(), reader.position());
         sent_half = progress & Progress::sent_mask;
         if (bell.publish(progress)) [[unlikely]]
             wake_peer();
         return base::Status::ok;
+    }
+
+    // Frames that are laid until end_batch() are posted then, those that lie side by side as one
+    // WRITE: their padding travels with them, and says nothing. Where frames are stored or sent, or
+    // bytes of a WRITE may land in any order, it changes nothing.
+    void begin_batch() noexcept { gathers = posting == Posting::one_write && !stores; }
+    void end_batch() noexcept {
+        (void)post_gathered();
+        gathers = false;
+    }
+    base::Status gather(const Transmission& frame) noexcept {
+        const std::uint64_t end = gathered.offset + gathered.bytes;
+        if (frame.offset - end >= frame_alignment || frame.offset < end) {
+            const base::Status status = post_gathered();
+            if (status != base::Status::ok) return status;
+        }
+        if (gathered.bytes == 0) gathered.offset = frame.offset;
+        gathered.bytes = frame.offset + frame.bytes - gathered.offset;
+        return base::Status::ok;
+    }
+    base::Status post_gathered() noexcept {
+        if (gathered.bytes == 0) return base::Status::ok;
+        if (post_writes(std::exchange(gathered, {}), counts.frame_writes) != base::Status::ok) {
+            return lost_or_closed();
+        }
+        return show_progress();
     }
 
     base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
@@ -409,6 +441,8 @@ struct Channel::Core {
     std::uint32_t send_ring_key = 0;
     ring::PeerMemory carrier;
     bool stores = false;       ///< frames are laid in the peer's ring
+    bool gathers = false;      ///< within a batch of frames that are posted
+    Transmission gathered{};   ///< … those that are laid, and not posted yet
     std::uint64_t secret = 0;  ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;

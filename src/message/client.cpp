@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "client_access.hpp"
 #include "line.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "setup.hpp"
@@ -117,6 +118,10 @@ struct Client::State {
     }
     /// Sets our byte at the server, behind what was sent.
     void hint() noexcept {
+        if (holds_hints) [[unlikely]] {
+            owes_hint = true;
+            return;
+        }
         if (box != nullptr) [[likely]] {
             base::telling_peers();
             std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(box.get())}.store(
@@ -302,6 +307,7 @@ struct Client::State {
     std::optional<Line> line;
     bool is_dense = false;
     bool owes_hint = false;
+    bool holds_hints = false;             ///< within a batch
     std::shared_ptr<std::byte> box;       ///< our byte at the server, where that is addressable
     verbs::RemoteAddress mailbox{};       ///< where it is not
     verbs::RegisteredBuffer hint_source;  ///< of a WRITE to there
@@ -581,16 +587,6 @@ std::size_t Client::outstanding() const noexcept { return state_->wanted + state
 
 std::uint32_t Client::window() const noexcept { return state_->window; }
 
-Outcome Client::outcome_of(Status status) noexcept {
-    switch (status) {
-        case Status::too_large: return Outcome::too_large;
-        case Status::cancelled: return Outcome::cancelled;
-        case Status::timed_out: return Outcome::timed_out;
-        case Status::closed: return Outcome::closed;
-        default: return Outcome::peer_lost;
-    }
-}
-
 Outcome Client::call(std::span<const std::byte> request, std::vector<std::byte>& answer,
                      const Deadline& deadline, std::uint16_t procedure) {
     return call(
@@ -660,6 +656,31 @@ std::string Client::explain() const {
         : !client.is_dense                        ? ""
         : client.box != nullptr                   ? ", whose byte is stored to"
                                 : ", whose byte is one more WRITE for each request");
+}
+
+// --- for the rest of this folder
+
+Channel::Core& detail::ClientAccess::core(Client& client) noexcept { return client.state_->core(); }
+
+bool detail::ClientAccess::window_is_full(const Client& client) noexcept {
+    return client.state_->next_id - client.state_->lowest >= client.state_->window;
+}
+
+bool detail::ClientAccess::holds_messages(const Client& client) noexcept {
+    return !client.state_->line->is_clear();
+}
+
+void detail::ClientAccess::begin_batch(Client& client) noexcept {
+    Client::State& state = *client.state_;
+    state.core().begin_batch();
+    state.holds_hints = true;
+}
+
+void detail::ClientAccess::end_batch(Client& client) noexcept {
+    Client::State& state = *client.state_;
+    state.core().end_batch();
+    state.holds_hints = false;
+    if (std::exchange(state.owes_hint, false)) state.hint();
 }
 
 }  // namespace millrace::message

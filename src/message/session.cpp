@@ -57,6 +57,16 @@ std::string_view name_of(Outcome outcome) noexcept {
     return "unknown";
 }
 
+Outcome outcome_of(base::Status status) noexcept {
+    switch (status) {
+        case base::Status::too_large: return Outcome::too_large;
+        case base::Status::cancelled: return Outcome::cancelled;
+        case base::Status::timed_out: return Outcome::timed_out;
+        case base::Status::closed: return Outcome::closed;
+        default: return Outcome::peer_lost;
+    }
+}
+
 std::string_view name_of(Polling polling) noexcept {
     switch (polling) {
         case Polling::automatic: return "automatic";

@@ -92,6 +92,21 @@ struct ClientStats {
     std::uint64_t bytes_received = 0;  ///< of payload
 };
 
+namespace detail {
+struct ClientAccess;
+
+/// How many bytes of `room` are used behind `fill(room)`, which says it, or fills all.
+template <class Fill>
+std::size_t filled(std::span<std::byte> room, Fill& fill) {
+    if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
+        fill(room);
+        return room.size();
+    } else {
+        return std::min<std::size_t>(room.size(), fill(room));
+    }
+}
+}  // namespace detail
+
 /// One session with a server. Move-only; one thread at a time.
 ///
 /// `try`-like calls (submit, poll) never block, and make no system call while the server is awake;
@@ -239,7 +254,7 @@ class Client {
     struct State;  ///< private to message/
 
   private:
-    [[nodiscard]] static Outcome outcome_of(base::Status status) noexcept;
+    friend struct detail::ClientAccess;
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
@@ -252,12 +267,7 @@ class Client {
     template <class Fill>
     base::Status fill_and_commit(std::span<std::byte> room, Fill& fill, std::uint64_t& id,
                                  const RequestOptions& options) {
-        std::size_t used = room.size();
-        if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
-            fill(room);
-        } else {
-            used = std::min<std::size_t>(used, fill(room));
-        }
+        const std::size_t used = detail::filled(room, fill);
         return commit(used, id, options);
     }
 

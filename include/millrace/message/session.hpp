@@ -28,6 +28,7 @@
 #include <string_view>
 
 #include "millrace/base/language.hpp"
+#include "millrace/base/status.hpp"
 
 namespace millrace::message {
 
@@ -50,6 +51,8 @@ enum class Outcome : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Outcome outcome) noexcept;
 /// Outcomes above are the client's own, and never travel.
 inline constexpr Outcome last_outcome_sent = Outcome::expired;
+/// How a request ends that could not be sent, or waited for, because of that.
+[[nodiscard]] Outcome outcome_of(base::Status status) noexcept;
 
 enum class SessionKind : std::uint8_t {
     hello = 1,  ///< client: the first message of a channel. Payload: Hello

@@ -1,0 +1,276 @@
+// Port: a thread's side of a dispatcher. The layout, and who writes what: port_state.hpp.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "millrace/message/dispatcher.hpp"
+#include "port_state.hpp"
+
+namespace millrace::message {
+
+using base::Deadline;
+using base::Status;
+using detail::PortState;
+
+namespace {
+
+class PortSleeper final : public base::Parker {
+  public:
+    explicit PortSleeper(base::ThreadBell& bell) noexcept : bell_{&bell} {}
+    void prepare() override { bell_->announce(); }
+    void park(std::chrono::nanoseconds limit) override { bell_->sleep(limit); }
+    void retract() override { bell_->retract(); }
+
+  private:
+    base::ThreadBell* bell_;
+};
+
+/// Waits for what `attempt()` answers, as long as that is `again`.
+template <class Attempt>
+Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt&& attempt) {
+    Status status = attempt();
+    if (status != again) return status;
+    PortSleeper sleeper{port.bell};
+    const Status waited = base::wait_until(
+        [&] {
+            status = attempt();
+            return status != again;
+        },
+        deadline, port.options.wait, sleeper);
+    return waited == Status::ok ? status : waited;
+}
+
+void free_place(PortState& port, std::uint32_t index) noexcept {
+    PortState::Place& place = port.places[index];
+    place.call = PortState::Call::none;
+    port.free.push_back(index);
+    if (place.answer.capacity() > PortState::longest_kept) place.answer = {};
+    if (place.longer.capacity() > PortState::longest_kept) place.longer = {};
+}
+
+/// Of what came too late for the dispatcher to take, nobody but this port knows.
+void end_here(PortState& port, std::uint64_t end) {
+    for (; port.submitted != end; --port.submitted) {
+        const std::uint32_t index = port.requests[(port.submitted - 1) & port.mask];
+        const PortState::Place& place = port.places[index];
+        if (place.call == PortState::Call::wanted) {
+            port.kept.push_front({place.id, Outcome::closed, {}});
+            --port.wanted;
+        }
+        free_place(port, index);
+    }
+}
+
+/// The next answer that lies in its place. `empty`; `closed`: no more will, see `kept`.
+Status look_at_places(PortState& port, Answer& answer) {
+    bool has_ended = false;
+    while (true) {
+        if (port.handed == port.answered.load(std::memory_order_seq_cst)) {
+            const std::uint64_t end = port.taken_at_end.load(std::memory_order_seq_cst);
+            if (end == PortState::not_ended) return Status::empty;
+            // What was answered before the end was published before it, too.
+            if (!std::exchange(has_ended, true)) continue;
+            end_here(port, end);
+            return Status::closed;
+        }
+        const std::uint32_t index = port.answers[port.handed & port.mask];
+        const PortState::Place& place = port.places[index];
+        if (place.call == PortState::Call::wanted) {
+            answer = {place.id, place.outcome, place.answer};
+            return Status::ok;
+        }
+        free_place(port, index);
+        ++port.handed;
+    }
+}
+
+void pass_place(PortState& port, std::uint32_t index) noexcept {
+    --port.wanted;
+    ++port.handed;
+    free_place(port, index);
+}
+
+void keep(PortState& port, const Answer& answer) {
+    const std::uint32_t index = PortState::place_of(answer.id);
+    port.kept.push_back({answer.id, answer.outcome, std::exchange(port.places[index].answer, {})});
+    pass_place(port, index);
+}
+
+Status look_at_kept(PortState& port, std::size_t index, Answer& answer) noexcept {
+    port.kept_index = index;
+    const PortState::Kept& one = port.kept[index];
+    answer = {one.id, one.outcome, one.payload};
+    return Status::ok;
+}
+
+/// Publishes to the dispatcher what was stored sequentially consistent.
+void tell(PortState& port) noexcept { port.gate->bell.ring(); }
+
+}  // namespace
+
+Port::Port(std::shared_ptr<PortState> state) noexcept : state_{std::move(state)} {}
+Port::Port(Port&&) noexcept = default;
+Port& Port::operator=(Port&& other) noexcept {
+    if (this != &other) {
+        leave();
+        state_ = std::move(other.state_);
+    }
+    return *this;
+}
+Port::~Port() { leave(); }
+
+void Port::leave() noexcept {
+    if (state_ == nullptr) return;
+    state_->has_left.store(true, std::memory_order_seq_cst);
+    tell(*state_);
+    state_.reset();
+}
+
+void Port::to(std::uint32_t server) noexcept { state_->server = server; }
+std::uint32_t Port::servers() const noexcept {
+    return static_cast<std::uint32_t>(state_->gate->ended.size());
+}
+
+Status Port::claim(std::size_t size, std::span<std::byte>& room) {
+    PortState& port = *state_;
+    if (port.gate->is_closed.load(std::memory_order_acquire)) return Status::closed;
+    const Status ended = port.gate->ended[port.server].load(std::memory_order_acquire);
+    if (ended != Status::ok) return ended;
+    // Beyond what any server takes.
+    if (size > std::size_t{1} << 31) return Status::too_large;
+    if (port.free.empty()) {
+        // What is not wanted any more, and has come, frees its place here.
+        Answer next;
+        (void)look_at_places(port, next);
+        if (port.free.empty()) return Status::full;
+    }
+    PortState::Place& place = port.places[port.free.back()];
+    place.is_long = size > port.options.request_bytes;
+    if (place.is_long) {
+        place.longer.resize(size);
+        room = place.longer;
+    } else {
+        room = {place.memory, size};
+    }
+    return Status::ok;
+}
+
+Status Port::claim(std::size_t size, std::span<std::byte>& room, const Deadline& deadline) {
+    return wait_for(*state_, Status::full, deadline, [&] {
+        Status status = claim(size, room);
+        // Answers are what makes room in a window.
+        Answer answer;
+        while (status == Status::full && look_at_places(*state_, answer) == Status::ok) {
+            keep(*state_, answer);
+            status = claim(size, room);
+        }
+        return status;
+    });
+}
+
+Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
+    PortState& port = *state_;
+    const std::uint32_t index = port.free.back();
+    port.free.pop_back();
+    PortState::Place& place = port.places[index];
+    id = place.id += largest_window;
+    place.size = static_cast<std::uint32_t>(size);
+    place.server = port.server;
+    place.procedure = options.procedure;
+    place.deadline = options.deadline;
+    place.is_cancelled.store(false, std::memory_order_relaxed);
+    place.call = PortState::Call::wanted;
+    ++port.wanted;
+    port.requests[port.submitted & port.mask] = index;
+    port.prepared.store(++port.submitted, std::memory_order_seq_cst);
+    tell(port);
+    return Status::ok;
+}
+
+Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
+                    const RequestOptions& options) {
+    std::span<std::byte> room;
+    const Status status = claim(request.size(), room);
+    if (status != Status::ok) return status;
+    if (!request.empty()) std::memcpy(room.data(), request.data(), request.size());
+    return commit(request.size(), id, options);
+}
+
+Status Port::look(Answer& answer) {
+    PortState& port = *state_;
+    if (!port.kept.empty()) return look_at_kept(port, 0, answer);
+    const Status status = look_at_places(port, answer);
+    if (status == Status::closed && !port.kept.empty()) return look_at_kept(port, 0, answer);
+    port.kept_index = PortState::in_place;
+    port.current = PortState::place_of(answer.id);
+    return status;
+}
+
+Status Port::look(Answer& answer, const Deadline& deadline) {
+    const Status status = look(answer);
+    if (status != Status::empty || outstanding() == 0) return status;
+    return wait_for(*state_, Status::empty, deadline, [&] { return look(answer); });
+}
+
+Status Port::look_for(std::uint64_t id, Answer& answer, const Deadline& deadline) {
+    PortState& port = *state_;
+    const Status status = wait_for(port, Status::empty, deadline, [&] {
+        Status found;
+        while ((found = look_at_places(port, answer)) == Status::ok && answer.id != id) {
+            keep(port, answer);
+        }
+        port.kept_index = PortState::in_place;
+        port.current = PortState::place_of(id);
+        for (std::size_t i = 0; found == Status::closed && i < port.kept.size(); ++i) {
+            if (port.kept[i].id == id) return look_at_kept(port, i, answer);
+        }
+        return found;
+    });
+    if (status != Status::ok) (void)cancel(id);
+    return status;
+}
+
+void Port::pass() noexcept {
+    PortState& port = *state_;
+    if (port.kept_index == PortState::in_place) return pass_place(port, port.current);
+    port.kept.erase(port.kept.begin() + static_cast<std::ptrdiff_t>(port.kept_index));
+}
+
+bool Port::cancel(std::uint64_t id) {
+    PortState& port = *state_;
+    const auto found = std::find_if(port.kept.begin(), port.kept.end(),
+                                    [&](const auto& one) { return one.id == id; });
+    if (found != port.kept.end()) {
+        port.kept.erase(found);
+        return true;
+    }
+    const std::uint32_t index = PortState::place_of(id);
+    if (index >= port.places.size()) return false;
+    PortState::Place& place = port.places[index];
+    if (place.id != id || place.call != PortState::Call::wanted) return false;
+    place.call = PortState::Call::unwanted;
+    --port.wanted;
+    place.is_cancelled.store(true, std::memory_order_relaxed);
+    port.cancels.fetch_add(1, std::memory_order_seq_cst);
+    tell(port);
+    return true;
+}
+
+std::size_t Port::outstanding() const noexcept { return state_->wanted + state_->kept.size(); }
+std::uint32_t Port::window() const noexcept { return state_->options.window; }
+
+Outcome Port::call(std::span<const std::byte> request, std::vector<std::byte>& answer,
+                   const Deadline& deadline, std::uint16_t procedure) {
+    return call(
+        request.size(),
+        [&](std::span<std::byte> room) {
+            if (!request.empty()) std::memcpy(room.data(), request.data(), request.size());
+        },
+        [&](std::span<const std::byte> bytes) { answer.assign(bytes.begin(), bytes.end()); },
+        deadline, procedure);
+}
+
+}  // namespace millrace::message

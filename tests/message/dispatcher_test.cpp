@@ -1,0 +1,564 @@
+// A dispatcher: the requests of many threads over one connection to each server, each answered once
+// and to its port, whoever comes, goes, sleeps or dies meanwhile.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "message/serving.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/message/dispatcher.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::message {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using test::ChildProcess;
+using test::hear;
+using test::say;
+using namespace std::chrono_literals;
+
+/// A dispatcher that a thread runs until it is stopped.
+class Dispatching {
+  public:
+    explicit Dispatching(std::vector<connect::Address> servers, DispatcherOptions options = {})
+        : dispatcher{Dispatcher::connect(servers, std::move(options), patience())}, thread_{[this] {
+              dispatcher.adopt();
+              EXPECT_EQ(dispatcher.run(Deadline::never()), Status::closed);
+          }} {}
+    explicit Dispatching(const Running& server, DispatcherOptions options = {})
+        : Dispatching{std::vector{server.server.address()}, std::move(options)} {}
+    Dispatching(const Dispatching&) = delete;
+    Dispatching& operator=(const Dispatching&) = delete;
+    ~Dispatching() { stop(); }
+    /// From here on the dispatcher is the calling thread's.
+    void stop() {
+        if (!thread_.joinable()) return;
+        dispatcher.stop();
+        thread_.join();
+        dispatcher.adopt();
+    }
+
+    Dispatcher dispatcher;
+
+  private:
+    std::thread thread_;
+};
+
+/// What a port has asked and has no answer to, each by its number and content.
+class Conversation {
+  public:
+    Conversation(Port& port, std::uint64_t whose, std::size_t most, std::uint32_t first = 0)
+        : port_{&port},
+          whose_{whose},
+          most_{most},
+          first_{first},
+          random_{static_cast<unsigned>(whose + 1)} {}
+
+    /// Until `count` more requests are answered, by servers from the first one on, each right and
+    /// once.
+    void talk(std::uint64_t count) {
+        const std::uint64_t until = answered_ + count;
+        const std::uint64_t last = sent_ + count;
+        while (answered_ != until) {
+            while (sent_ != last) {
+                port_->to(first_ +
+                          static_cast<std::uint32_t>(random_() % (port_->servers() - first_)));
+                Bytes request = content(whose_, sent_, random_() % most_);
+                std::uint64_t id = 0;
+                const Status status = port_->submit(request, id);
+                if (status == Status::full) break;
+                ASSERT_EQ(status, Status::ok);
+                ASSERT_TRUE(open_.emplace(id, std::move(request)).second);
+                ++sent_;
+                if (random_() % 8 == 0) break;
+            }
+            ASSERT_EQ(port_->outstanding(), open_.size());
+            ASSERT_EQ(port_->wait([&](const Answer& answer) { take(answer); }, patience()),
+                      Status::ok);
+            while (random_() % 4 != 0 &&
+                   port_->poll([&](const Answer& answer) { take(answer); }) == Status::ok) {
+            }
+        }
+    }
+
+  private:
+    void take(const Answer& answer) {
+        ASSERT_EQ(answer.outcome, Outcome::ok) << text_of(answer.payload);
+        const auto found = open_.find(answer.id);
+        ASSERT_NE(found, open_.end()) << "an answer to nothing, or the second: " << answer.id;
+        ASSERT_TRUE(std::ranges::equal(answer.payload, found->second));
+        open_.erase(found);
+        ++answered_;
+    }
+
+    Port* port_;
+    std::uint64_t whose_;
+    std::size_t most_;
+    std::uint32_t first_;
+    std::minstd_rand random_;
+    std::map<std::uint64_t, Bytes> open_;
+    std::uint64_t sent_ = 0;
+    std::uint64_t answered_ = 0;
+};
+
+class Dispatchers : public testing::TestWithParam<Polling> {
+  protected:
+    [[nodiscard]] static ServerOptions options() {
+        ServerOptions chosen;
+        chosen.polling = GetParam();
+        return chosen;
+    }
+};
+INSTANTIATE_TEST_SUITE_P(Every, Dispatchers, testing::Values(Polling::flag, Polling::dense),
+                         [](const auto& polling) { return std::string{name_of(polling.param)}; });
+
+TEST_P(Dispatchers, BringACallAndItsAnswer) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port();
+    Bytes answer;
+    for (std::size_t size = 0; size <= 300; ++size) {
+        const Bytes request = content(1, size, size);
+        ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, request) << size;
+    }
+    EXPECT_EQ(port.outstanding(), 0U);
+}
+
+TEST_P(Dispatchers, BringTheRequestsOfEightThreadsOverOneConnection) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 8; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port();
+            Conversation{port, whose, 300}.talk(700);
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    dispatching.stop();
+    running.stop();
+    EXPECT_EQ(running.server.stats().joined, 1U);
+    EXPECT_EQ(running.server.stats().requests, 8U * 700);
+    EXPECT_EQ(dispatching.dispatcher.stats().requests, 8U * 700);
+    EXPECT_EQ(dispatching.dispatcher.stats().answers, 8U * 700);
+    EXPECT_EQ(dispatching.dispatcher.stats().joined, 8U);
+}
+
+TEST_P(Dispatchers, BringRequestsOfAnySizeThroughTheSmallestRingsAndWindows) {
+    ServerOptions small = options();
+    small.ring_bytes = 128;
+    small.max_window = 1;
+    Running running{small};
+    DispatcherOptions chosen;
+    chosen.client.ring_bytes = 128;
+    chosen.client.window = 1;
+    Dispatching dispatching{running, chosen};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 3; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port({.window = 1, .request_bytes = 64});
+            Conversation{port, whose, 700}.talk(60);
+        });
+    }
+    for (std::thread& each : threads) each.join();
+}
+
+TEST_P(Dispatchers, BringLargeRequestsBesideSmallOnes) {
+    ServerOptions chosen = options();
+    chosen.ring_bytes = 4096;
+    Running running{chosen};
+    Dispatching dispatching{running};
+    std::thread large{[&] {
+        Port port = dispatching.dispatcher.port({.window = 2});
+        Conversation{port, 1, 300'000}.talk(20);
+    }};
+    Port port = dispatching.dispatcher.port();
+    Conversation{port, 2, 40}.talk(1000);
+    large.join();
+}
+
+TEST_P(Dispatchers, ReachSeveralServersThatPortsChoose) {
+    Running first{options()};
+    Running second{options()};
+    Running third{options()};
+    Dispatching dispatching{
+        {first.server.address(), second.server.address(), third.server.address()}};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 4; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port();
+            Conversation{port, whose, 200}.talk(600);
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    std::uint64_t all = 0;
+    for (Running* running : {&first, &second, &third}) {
+        running->stop();
+        EXPECT_EQ(running->server.stats().joined, 1U);
+        EXPECT_GT(running->server.stats().requests, 0U);
+        all += running->server.stats().requests;
+    }
+    EXPECT_EQ(all, 4U * 600);
+}
+
+TEST_P(Dispatchers, WakeForASleepingPortAndASleepingServer) {
+    ServerOptions sleepy = options();
+    sleepy.wait = base::WaitPolicy::blocking();
+    Running running{sleepy};
+    DispatcherOptions chosen;
+    chosen.client.wait = base::WaitPolicy::blocking();
+    chosen.wait = base::WaitPolicy::blocking();
+    Dispatching dispatching{running, chosen};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 3; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port({.wait = base::WaitPolicy::blocking()});
+            Bytes answer;
+            for (std::uint64_t number = 0; number < 150; ++number) {
+                const Bytes request = content(whose, number, 30);
+                ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+                ASSERT_EQ(answer, request);
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_GT(dispatching.dispatcher.stats().sleeps, 0U);
+}
+
+TEST_P(Dispatchers, HaveAnAnswerForEveryRequestOfAServerWhoseProcessDies) {
+    ChildProcess child =
+        ChildProcess::start("dispatched_server", {std::string{name_of(GetParam())}});
+    const auto address = connect::Address::parse(child.read_line().value_or(""));
+    Running living{options()};
+    Dispatching dispatching{{address, living.server.address()}};
+    std::atomic<bool> killed{false};
+    std::atomic<unsigned> busy{0};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 4; ++whose) {
+        threads.emplace_back([&, whose] {
+            Port port = dispatching.dispatcher.port();
+            std::uint64_t sent = 0;
+            std::uint64_t answered = 0;
+            bool has_ended = false;
+            const auto take = [&](const Answer& answer) {
+                // Its server may have answered before it died.
+                EXPECT_TRUE(answer.outcome == Outcome::ok || answer.outcome == Outcome::peer_lost)
+                    << name_of(answer.outcome);
+                if (++answered == 20) ++busy;
+            };
+            while (!has_ended) {
+                std::uint64_t id = 0;
+                switch (port.submit(content(whose, sent, 50), id)) {
+                    case Status::ok: ++sent; break;
+                    case Status::full: (void)port.wait(take, patience()); break;
+                    default: has_ended = true;
+                }
+                while (port.poll(take) == Status::ok) {
+                }
+            }
+            EXPECT_TRUE(killed);
+            while (port.outstanding() != 0) ASSERT_EQ(port.wait(take, patience()), Status::ok);
+            EXPECT_EQ(answered, sent);
+            // The other one is as it was.
+            Conversation{port, whose, 100, 1}.talk(100);
+        });
+    }
+    const Deadline deadline = patience();
+    while (busy != 4 && !deadline.expired()) std::this_thread::yield();
+    killed = true;
+    child.kill();
+    for (std::thread& each : threads) each.join();
+    dispatching.stop();
+    EXPECT_EQ(dispatching.dispatcher.state_of(0), Status::peer_lost);
+    EXPECT_FALSE(dispatching.dispatcher.failure(0).empty());
+    EXPECT_EQ(dispatching.dispatcher.state_of(1), Status::ok);
+}
+MILLRACE_CHILD(dispatched_server) {
+    ServerOptions chosen;
+    chosen.polling = arguments.at(0) == "dense" ? Polling::dense : Polling::flag;
+    Server server = Server::listen(unique_address(), chosen);
+    say(server.address().to_string());
+    (void)server.serve(echo, patience());
+    return 0;
+}
+
+/// Keeps what it is asked.
+struct Keeper {
+    std::mutex mutex;
+    std::vector<Reply> later;
+    std::atomic<std::size_t> kept{0};
+
+    void operator()(Request& request) {
+        const std::lock_guard guard{mutex};
+        later.push_back(request.defer());
+        ++kept;
+    }
+    void wait_for(std::size_t count) const {
+        const Deadline deadline = patience();
+        while (kept < count && !deadline.expired()) std::this_thread::yield();
+        ASSERT_GE(kept, count);
+    }
+    void answer_all() {
+        const std::lock_guard guard{mutex};
+        for (Reply& each : later) (void)each.answer(bytes_of("late"));
+        later.clear();
+    }
+};
+
+TEST_P(Dispatchers, EndWhatHasNoAnswerWhenTheyAreClosed) {
+    Keeper keeper;
+    Running running{options(), std::ref(keeper)};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port({.window = 8});
+    std::uint64_t id = 0;
+    for (int i = 0; i < 5; ++i) ASSERT_EQ(port.submit(bytes_of("x"), id), Status::ok);
+    keeper.wait_for(5);
+    dispatching.stop();
+    // Laid, and taken by nobody.
+    ASSERT_EQ(port.submit(bytes_of("y"), id), Status::ok);
+    EXPECT_EQ(dispatching.dispatcher.close(patience()), Status::ok);
+    EXPECT_EQ(port.submit(bytes_of("z"), id), Status::closed);
+    int ended = 0;
+    Status status;
+    while ((status = port.wait(
+                [&](const Answer& answer) {
+                    EXPECT_EQ(answer.outcome, Outcome::closed);
+                    ++ended;
+                },
+                patience())) == Status::ok) {
+    }
+    EXPECT_EQ(ended, 6);
+    EXPECT_EQ(status, Status::closed);
+    EXPECT_THROW((void)dispatching.dispatcher.port(), base::Error);
+}
+
+TEST_P(Dispatchers, EndWhatIsSubmittedWhileTheyClose) {
+    for (int round = 0; round < 20; ++round) {
+        Running running{options()};
+        std::optional<Dispatching> dispatching{std::in_place, running};
+        std::vector<std::thread> threads;
+        std::atomic<unsigned> begun{0};
+        for (unsigned whose = 0; whose < 3; ++whose) {
+            threads.emplace_back([&, port = dispatching->dispatcher.port(), whose]() mutable {
+                std::uint64_t sent = 0;
+                std::uint64_t answered = 0;
+                const auto take = [&](const Answer& answer) {
+                    EXPECT_TRUE(answer.outcome == Outcome::ok || answer.outcome == Outcome::closed);
+                    if (++answered == 1) ++begun;
+                };
+                while (true) {
+                    std::uint64_t id = 0;
+                    const Status status = port.submit(content(whose, sent, 20), id);
+                    if (status == Status::closed) break;
+                    ASSERT_TRUE(status == Status::ok || status == Status::full);
+                    if (status == Status::ok) ++sent;
+                    while (port.poll(take) == Status::ok) {
+                    }
+                }
+                while (port.outstanding() != 0) {
+                    ASSERT_EQ(port.wait(take, patience()), Status::ok);
+                }
+                EXPECT_EQ(answered, sent);
+            });
+        }
+        const Deadline deadline = patience();
+        while (begun != 3 && !deadline.expired()) std::this_thread::yield();
+        dispatching.reset();
+        for (std::thread& each : threads) each.join();
+    }
+}
+
+TEST_P(Dispatchers, LetPortsComeAndGoWithRequestsOnTheirWay) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 4; ++whose) {
+        threads.emplace_back([&, whose] {
+            for (std::uint64_t life = 0; life < 60; ++life) {
+                Port port = dispatching.dispatcher.port({.window = 16});
+                std::uint64_t id = 0;
+                Conversation{port, whose, 60}.talk(life % 7);
+                for (std::uint64_t left = life % 5; left != 0; --left) {
+                    ASSERT_EQ(port.submit(content(whose, life, 40), id), Status::ok);
+                }
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    Port last = dispatching.dispatcher.port();
+    Conversation{last, 9, 60}.talk(50);
+    const Deadline deadline = patience();
+    while (dispatching.dispatcher.stats().ports != 1 && !deadline.expired()) {
+        std::this_thread::yield();
+    }
+    EXPECT_EQ(dispatching.dispatcher.stats().ports, 1U);
+    EXPECT_EQ(dispatching.dispatcher.stats().joined, 4U * 60 + 1);
+}
+
+TEST_P(Dispatchers, HandOutNoAnswerToACallThatWasGivenUp) {
+    Keeper keeper;
+    Running running{options(), std::ref(keeper)};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port({.window = 4});
+    Bytes answer;
+    for (int round = 0; round < 6; ++round) {
+        // Twice as many as there are places, all in all: what is given up frees its own.
+        ASSERT_EQ(port.call(bytes_of("early"), answer, Deadline::after(1ms)), Outcome::timed_out);
+    }
+    std::uint64_t wanted = 0;
+    std::uint64_t given_up = 0;
+    ASSERT_EQ(port.submit(bytes_of("given up"), given_up, patience()), Status::ok);
+    ASSERT_EQ(port.submit(bytes_of("wanted"), wanted, patience()), Status::ok);
+    EXPECT_TRUE(port.cancel(given_up));
+    EXPECT_FALSE(port.cancel(given_up));
+    EXPECT_EQ(port.outstanding(), 1U);
+    Status status = Status::timed_out;
+    const Deadline deadline = patience();
+    while (status == Status::timed_out && !deadline.expired()) {
+        keeper.answer_all();
+        status = port.wait(
+            [&](const Answer& given) {
+                EXPECT_EQ(given.id, wanted);
+                EXPECT_EQ(given.outcome, Outcome::ok);
+                EXPECT_EQ(text_of(given.payload), "late");
+            },
+            Deadline::after(1ms));
+    }
+    EXPECT_EQ(status, Status::ok);
+    EXPECT_EQ(port.poll([](const Answer&) {}), Status::empty);
+}
+
+TEST_P(Dispatchers, KeepAnswersToOtherRequestsForTheirCalls) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port({.window = 8});
+    std::map<std::uint64_t, Bytes> open;
+    for (std::uint64_t number = 0; number < 7; ++number) {
+        std::uint64_t id = 0;
+        Bytes request = content(1, number, 30);
+        ASSERT_EQ(port.submit(request, id), Status::ok);
+        open.emplace(id, std::move(request));
+    }
+    Bytes answer;
+    ASSERT_EQ(port.call(content(2, 0, 99), answer, patience()), Outcome::ok);
+    EXPECT_EQ(answer, content(2, 0, 99));
+    EXPECT_EQ(port.outstanding(), 7U);
+    // A window that is full of answers nobody took has room for one who waits.
+    std::uint64_t id = 0;
+    for (std::uint64_t number = 0; number < 20; ++number) {
+        Bytes request = content(3, number, 20);
+        ASSERT_EQ(port.submit(request, id, patience()), Status::ok);
+        open.emplace(id, std::move(request));
+    }
+    while (!open.empty()) {
+        ASSERT_EQ(port.wait(
+                      [&](const Answer& given) {
+                          ASSERT_TRUE(open.contains(given.id));
+                          EXPECT_TRUE(std::ranges::equal(given.payload, open[given.id]));
+                          open.erase(given.id);
+                      },
+                      patience()),
+                  Status::ok);
+    }
+}
+
+TEST_P(Dispatchers, TellWhatTheServerDoesNotTake) {
+    ServerOptions chosen = options();
+    chosen.max_request_bytes = 100;
+    Running running{chosen};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port();
+    Bytes answer;
+    EXPECT_EQ(port.call(Bytes(101), answer, patience()), Outcome::too_large);
+    EXPECT_EQ(port.call(Bytes(100), answer, patience()), Outcome::ok);
+    EXPECT_EQ(port.call(Bytes(10), answer, Deadline::now()), Outcome::timed_out);
+}
+
+TEST_P(Dispatchers, HoldUpNobodyForAServerThatDoesNotAnswer) {
+    Keeper keeper;
+    Running slow{options(), std::ref(keeper)};
+    Running quick{options()};
+    DispatcherOptions chosen;
+    chosen.client.window = 2;
+    Dispatching dispatching{{slow.server.address(), quick.server.address()}, chosen};
+    Port port = dispatching.dispatcher.port({.window = 16});
+    std::uint64_t id = 0;
+    for (int i = 0; i < 8; ++i) ASSERT_EQ(port.submit(bytes_of("slow"), id), Status::ok);
+    port.to(1);
+    Bytes answer;
+    for (int i = 0; i < 50; ++i) {
+        ASSERT_EQ(port.call(bytes_of("quick"), answer, patience()), Outcome::ok);
+    }
+    int late = 0;
+    const Deadline deadline = patience();
+    while (late != 8 && !deadline.expired()) {
+        keeper.answer_all();
+        (void)port.wait([&](const Answer&) { ++late; }, Deadline::after(1ms));
+    }
+    EXPECT_EQ(late, 8);
+}
+
+TEST(Dispatcher, GivesEachPortATurn) {
+    // A server that takes one request at a time, in the order they come in.
+    std::vector<char> order;
+    ServerOptions chosen;
+    chosen.max_window = 1;
+    Running running{chosen, [&](Request& request) {
+                        order.push_back(text_of(request.payload()).at(0));
+                        (void)request.answer({});
+                    }};
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{running.server.address()}, {}, patience());
+    std::vector<Port> ports;
+    std::uint64_t id = 0;
+    for (int i = 0; i < 3; ++i) ports.push_back(dispatcher.port());
+    // The first one is much the fastest.
+    for (int i = 0; i < 30; ++i) ASSERT_EQ(ports[0].submit(bytes_of("a"), id), Status::ok);
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(ports[1].submit(bytes_of("b"), id), Status::ok);
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(ports[2].submit(bytes_of("c"), id), Status::ok);
+    const Deadline deadline = patience();
+    while (dispatcher.stats().answers != 50 && !deadline.expired()) (void)dispatcher.turn();
+    running.stop();
+    ASSERT_EQ(order.size(), 50U);
+    for (std::size_t i = 0; i < 30; i += 3) {
+        EXPECT_EQ((std::string{order.begin() + static_cast<std::ptrdiff_t>(i),
+                               order.begin() + static_cast<std::ptrdiff_t>(i + 3)}),
+                  "abc");
+    }
+}
+
+TEST(Dispatcher, SaysWhatItDoesNotTake) {
+    const auto attempt = [](std::span<const connect::Address> servers, DispatcherOptions options) {
+        return Dispatcher::connect(servers, std::move(options), patience());
+    };
+    EXPECT_THROW((void)attempt({}, {}), base::Error);
+    Running running;
+    DispatcherOptions resuming;
+    resuming.client.resumes = true;
+    EXPECT_THROW((void)attempt(std::array{running.server.address()}, resuming), base::Error);
+    Dispatcher dispatcher = attempt(std::array{running.server.address()}, {});
+    EXPECT_THROW((void)dispatcher.port({.window = 0}), base::Error);
+    EXPECT_THROW((void)dispatcher.port({.window = 4097}), base::Error);
+    EXPECT_NE(dispatcher.explain().find("share 1 connection"), std::string::npos);
+    std::thread other{
+        [&] { EXPECT_THROW((void)dispatcher.rest(Deadline::after(1ms)), base::Error); }};
+    other.join();
+}
+
+}  // namespace
+}  // namespace millrace::message
