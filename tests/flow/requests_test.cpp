@@ -19,6 +19,8 @@ namespace millrace::flow {
 namespace {
 
 using namespace test;
+using millrace::test::CountedEndpoint;
+using millrace::test::Posts;
 
 CountedEndpoint& producers() {
     static CountedEndpoint endpoint;
