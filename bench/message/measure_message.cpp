@@ -35,18 +35,22 @@ using message::Server;
 constexpr std::size_t message_bytes = 64;
 constexpr std::chrono::milliseconds longest{90'000};
 
-Server listen(Pair& pair, message::Polling polling, std::size_t clients) {
+Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
     message::ServerOptions options;
     options.polling = polling;
+    options.receives = ways.receives;
     options.max_clients = static_cast<std::uint32_t>(clients);
     Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     pair.set_value(0, server.address().port());
     pair.meet();
     return server;
 }
-std::vector<Client> connect_all(Pair& pair, std::size_t count, std::uint32_t window) {
+std::vector<Client> connect_all(Pair& pair, const Ways& ways, std::size_t count,
+                                std::uint32_t window) {
     const connect::Address address = address_of_first(pair);
     message::ClientOptions options;
+    options.requests = ways.requests;
+    options.answers = ways.answers;
     options.window = window;
     std::vector<Client> clients;
     for (std::size_t i = 0; i < count; ++i) {
@@ -194,7 +198,7 @@ double call_of_one(const CallSetting& setting) {
     return run_pair(
         {.deadline = longest},
         [&](Pair& pair) {
-            std::vector<Client> clients = connect_all(pair, count, 16);
+            std::vector<Client> clients = connect_all(pair, setting.ways, count, 16);
             Client& client = clients[count / 2];
             std::vector<std::byte> request(setting.bytes);
             std::vector<std::byte> answer(setting.bytes);
@@ -224,7 +228,7 @@ double call_of_one(const CallSetting& setting) {
             return ns;
         },
         [&](Pair& pair) {
-            Server server = listen(pair, setting.polling, count);
+            Server server = listen(pair, setting.polling, setting.ways, count);
             if (setting.zero_copy) {
                 serve_all(server, [](message::Request& request) {
                     (void)request.answer(request.payload());
@@ -246,7 +250,7 @@ Load load_of_many(const LoadSetting& setting) {
     load.per_second = run_pair(
         {.deadline = longest},
         [&](Pair& pair) {
-            std::vector<Client> clients = connect_all(pair, count, setting.window);
+            std::vector<Client> clients = connect_all(pair, setting.ways, count, setting.window);
             std::vector<std::uint64_t> served(active);
             std::vector<std::uint64_t> sent(active);
             std::array<std::byte, message_bytes> request{};
@@ -291,7 +295,7 @@ Load load_of_many(const LoadSetting& setting) {
             return rate;
         },
         [&](Pair& pair) {
-            Server server = listen(pair, setting.polling, count);
+            Server server = listen(pair, setting.polling, setting.ways, count);
             serve_all(server,
                       [](message::Request& request) { (void)request.answer(request.payload()); });
         });

@@ -7,14 +7,23 @@
 
 #include "millrace/message/mailbox_scan.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/message/transfer.hpp"
 
 namespace millrace::bench {
 
 /// Nanoseconds that one scan of so many empty mailboxes takes.
 double scan_of_empty(message::ScanKernel kernel, std::size_t count);
 
+/// How requests and answers travel.
+struct Ways {
+    message::Transfer requests = message::Transfer::write;
+    message::Transfer answers = message::Transfer::write;
+    message::Receives receives = message::Receives::own;
+};
+
 struct CallSetting {
     message::Polling polling = message::Polling::flag;
+    Ways ways{};
     std::size_t connected = 1;  ///< clients, of which one calls
     std::size_t bytes = 64;     ///< of a request and its answer
     bool zero_copy = true;      ///< at both ends
@@ -25,6 +34,7 @@ double call_of_one(const CallSetting& setting);
 
 struct LoadSetting {
     message::Polling polling = message::Polling::flag;
+    Ways ways{};
     std::size_t connected = 16;
     std::size_t active = 16;   ///< of these, driven by one thread
     std::uint32_t window = 1;  ///< requests of each without an answer

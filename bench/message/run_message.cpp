@@ -18,7 +18,7 @@ namespace {
 using message::Polling;
 
 struct Line {
-    std::string figure;  ///< of work 001
+    std::string figure;  ///< of work 001; or the number of another work
     std::string what;
     std::string unit;
     Summary measured;
@@ -202,6 +202,46 @@ void load_by_window(Report& report, bool quick) {
                          .median)});
 }
 
+/// Work 004, figures 3 to 6: which verbs carry requests and answers.
+void ways_of_messages(Report& report, bool quick) {
+    using message::Receives;
+    using message::Transfer;
+    struct Named {
+        std::string name;
+        Polling polling;
+        Ways ways;
+    };
+    const std::vector<Named> every_way{
+        {"write/write", Polling::flag, {}},
+        {"write/send", Polling::flag, {Transfer::write, Transfer::send}},
+        {"send/write", Polling::flag, {Transfer::send, Transfer::write}},
+        {"send/send", Polling::flag, {Transfer::send, Transfer::send}},
+        {"send/write, shared receives",
+         Polling::dense,
+         {Transfer::send, Transfer::write, Receives::shared}},
+        {"send/send, shared receives",
+         Polling::dense,
+         {Transfer::send, Transfer::send, Receives::shared}}};
+    std::vector<std::pair<std::string, std::function<double()>>> calls;
+    std::vector<std::pair<std::string, std::function<double()>>> loads;
+    for (const Named& way : every_way) {
+        calls.emplace_back(
+            fmt::format("call of 64 B, one client, {}", way.name),
+            [polling = way.polling, ways = way.ways, count = quick ? 4'000U : 20'000U] {
+                return call_of_one({.polling = polling, .ways = ways, .calls = count});
+            });
+        loads.emplace_back(
+            fmt::format("16 clients, 16 requests each, {}", way.name),
+            [polling = way.polling, ways = way.ways, count = quick ? 60'000U : 400'000U] {
+                return load_of_many(
+                           {.polling = polling, .ways = ways, .window = 16, .requests = count})
+                    .per_second;
+            });
+    }
+    (void)report.compare("004", "ns", std::move(calls));
+    (void)report.compare("004", "1/s", std::move(loads));
+}
+
 void zero_copy(Report& report, bool quick) {
     const std::uint64_t calls = quick ? 4'000 : 20'000;
     for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
@@ -229,6 +269,7 @@ int run_message(const MessageOptions& options) {
     polling_by_clients(report, options.quick);
     load_by_clients(report, options.quick);
     load_by_window(report, options.quick);
+    ways_of_messages(report, options.quick);
     zero_copy(report, options.quick);
     if (options.json.wanted()) {
         nlohmann::json lines = nlohmann::json::array();
