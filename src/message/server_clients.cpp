@@ -310,10 +310,11 @@ void Server::State::vacate(Peer& peer) noexcept {
         --counts.clients;
         ++counts.left;
     }
-    if (unwanted && peer.pending != 0) {
+    if (unwanted) {
         for (const std::uint64_t id : peer.deferred) {
             if (id != 0) unwanted(peer.id, id);
         }
+        unwanted(peer.id, 0);
     }
     counts.pending -= peer.pending;
     peer.pending = 0;

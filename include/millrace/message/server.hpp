@@ -271,8 +271,9 @@ class Server {
     base::Status close(const base::Deadline& deadline);
 
     /// Called within turn() for each deferred request whose client takes it back, or has left for
-    /// good, so that work on it can end: with the client and the request's number, Request::id. It
-    /// must not use the server, nor throw. None: nobody is told.
+    /// good, so that work on it can end: with the client and the request's number, Request::id;
+    /// behind these of a client that has left, once with 0. It must not use the server, nor throw.
+    /// None: nobody is told.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
 
     /// From now on it belongs to the calling thread.
