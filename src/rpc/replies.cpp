@@ -1,5 +1,6 @@
 // Calls that are answered later: what is known of them, and who is told of their end.
 #include "server_state.hpp"
+#include "stream_state.hpp"
 
 namespace millrace::rpc::detail {
 
@@ -39,6 +40,16 @@ message::Reply CallCore::defer(std::shared_ptr<Pending>& pending) {
     return request_->defer();
 }
 
+std::shared_ptr<StreamState> CallCore::open() {
+    const std::uint64_t id = request_->id();
+    std::shared_ptr<Pending> pending;
+    message::Reply reply = defer(pending);
+    auto stream = std::make_shared<StreamState>(std::move(pending), id, std::move(reply),
+                                                procedure_->options.max_parts);
+    client_->streams[id] = stream;
+    return stream;
+}
+
 ReplyCore& ReplyCore::operator=(ReplyCore&& other) noexcept {
     std::swap(pending_, other.pending_);
     std::swap(reply_, other.reply_);
@@ -76,7 +87,10 @@ Status ReplyCore::fail(const Error& error) {
 }
 
 void ReplyCore::settle(bool answered) noexcept {
-    const std::shared_ptr<Pending> pending = std::exchange(pending_, nullptr);
+    detail::settle(std::exchange(pending_, nullptr), answered);
+}
+
+void settle(std::shared_ptr<Pending> pending, bool answered) noexcept {
     if (pending == nullptr) return;
     pending->client->erase(pending->id);
     Deferred& counts = *pending->procedure;

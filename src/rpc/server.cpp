@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "server_state.hpp"
+#include "stream_state.hpp"
 
 namespace millrace::rpc {
 
@@ -30,10 +31,14 @@ Server::State::State(message::Server listening, const ServerOptions& chosen)
     : options{chosen}, messages{std::move(listening)} {
     messages.on_unwanted([this](message::ClientId id, std::uint64_t request) {
         if (id.place >= clients.size()) return;
-        const ClientState& client = clients[id.place];
-        if (client.generation == id.generation && client.calls != nullptr) {
-            client.calls->give_up(request);
-        }
+        ClientState& client = clients[id.place];
+        if (client.generation != id.generation) return;
+        if (request != 0 && client.calls != nullptr) client.calls->give_up(request);
+        std::erase_if(client.streams, [&](const auto& one) {
+            if (request != 0) return one.second->give_up(request);
+            one.second->give_up();
+            return true;
+        });
     });
 }
 
@@ -47,7 +52,7 @@ void Server::State::operator()(message::Request& request) {
     }
     ClientState& client = client_of(request.client());
     if (number < first_number) [[unlikely]]
-        return answer_own(request, client, head);
+        return answer_own(request, client, head, payload);
     // Its numbers are those of another server, if it did not ask this one.
     if (!client.knows_table) [[unlikely]] {
         ++counts.stale;
@@ -117,9 +122,36 @@ bool Server::State::is_too_much(const ProcedureState& procedure, const ClientSta
            exceeds(client.calls->count(), options.max_pending_of_client);
 }
 
+/// A reader of a stream asks for a part, or wants no more.
+void Server::State::pull(message::Request& request, ClientState& client,
+                         std::span<const std::byte> payload) {
+    std::array<std::uint64_t, 2> asked{};
+    if (payload.size() != sizeof asked) {
+        ++counts.malformed;
+        return fail(request, Code::malformed, "the request for a part cannot be read");
+    }
+    std::memcpy(asked.data(), payload.data(), sizeof asked);
+    const auto found = client.streams.find(asked[0]);
+    if (found == client.streams.end()) {  // it was over before this was asked
+        const std::array<std::uint64_t, 1> end{detail::word_of_end};
+        (void)request.answer(std::as_bytes(std::span{end}));
+        return;
+    }
+    const std::shared_ptr<detail::StreamState> stream = found->second;
+    if (asked[1] != 0) {
+        stream->give_up();
+        client.streams.erase(found);
+        (void)request.answer({});
+    } else if (stream->pull(request)) {
+        client.streams.erase(found);
+    }
+}
+
 /// The procedures that every server has.
-void Server::State::answer_own(message::Request& request, ClientState& client, const Head& head) {
+void Server::State::answer_own(message::Request& request, ClientState& client, const Head& head,
+                               std::span<const std::byte> payload) {
     const auto number = request.procedure() & ~head_bit;
+    if (number == pull_number) return pull(request, client, payload);
     if (number == table_number || number == report_number) {
         if (number == table_number) {
             client.knows_table = true;
@@ -140,6 +172,7 @@ ClientState& Server::State::client_of(message::ClientId id) {
         clients.resize(id.place + 1);
     ClientState& client = clients[id.place];
     if (client.generation != id.generation) [[unlikely]] {
+        for (auto& [opened, stream] : client.streams) stream->give_up();
         client = ClientState{};
         client.generation = id.generation;
     }

@@ -78,6 +78,9 @@ struct Pending {
     std::atomic<bool> is_unwanted{false};
 };
 
+/// Its answer is given, or never will be.
+void settle(std::shared_ptr<Pending> pending, bool answered) noexcept;
+
 struct ProcedureState {
     Signature signature;
     ProcedureOptions options;
@@ -96,6 +99,8 @@ struct ClientState {
     bool knows_table = false;
     Lateness lateness;
     std::shared_ptr<Calls> calls;  ///< null: none was deferred yet
+    /// By the number of the request that opened it.
+    std::unordered_map<std::uint64_t, std::shared_ptr<StreamState>> streams;
 };
 
 [[nodiscard]] inline std::uint64_t nanoseconds_now() noexcept {
@@ -111,7 +116,10 @@ struct Server::State {
     void operator()(message::Request& request);
     void call(message::Request& request, detail::ProcedureState& procedure,
               detail::ClientState& client, const Head& head, std::span<const std::byte> payload);
-    void answer_own(message::Request& request, detail::ClientState& client, const Head& head);
+    void pull(message::Request& request, detail::ClientState& client,
+              std::span<const std::byte> payload);
+    void answer_own(message::Request& request, detail::ClientState& client, const Head& head,
+                    std::span<const std::byte> payload);
     [[nodiscard]] detail::ClientState& client_of(message::ClientId id);
     [[nodiscard]] bool is_too_much(const detail::ProcedureState& procedure,
                                    const detail::ClientState& client, Priority priority) const;

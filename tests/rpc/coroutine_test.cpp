@@ -3,11 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -17,26 +15,8 @@
 
 #include "millrace/connect/hub.hpp"
 #include "millrace/rpc/coroutine.hpp"
+#include "rpc/allocations.hpp"
 #include "rpc/serving.hpp"
-
-namespace {
-/// By the calling thread.
-thread_local std::uint64_t allocations = 0;
-
-void* allocate(std::size_t size) {
-    ++allocations;
-    void* const memory = std::malloc(size == 0 ? 1 : size);
-    if (memory == nullptr) throw std::bad_alloc{};
-    return memory;
-}
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void* operator new[](std::size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace millrace::rpc {
 namespace {
@@ -208,7 +188,7 @@ TEST(Allocations, OfACallAreNoneBehindTheFirstOnes) {
     std::atomic<std::uint64_t> of_server{0};
     Running running{{}, [&](Server& server) {
                         server.handle<Add>([&](const Pair& pair) {
-                            of_server.store(allocations, std::memory_order_relaxed);
+                            of_server.store(allocations(), std::memory_order_relaxed);
                             return sum_of(pair);
                         });
                     }};
@@ -226,11 +206,11 @@ TEST(Allocations, OfACallAreNoneBehindTheFirstOnes) {
                         const std::uint64_t sum = co_await add(asked, i);
                         EXPECT_EQ(sum, i + 1);
                         if (i == warm_up) {
-                            before = allocations;
+                            before = allocations();
                             servers = now;
                         }
                     }
-                    count = allocations - before;
+                    count = allocations() - before;
                     servers = now - servers;
                     in.stop();
                 }(client, hub, awaited, by_server, of_server));
@@ -240,21 +220,21 @@ TEST(Allocations, OfACallAreNoneBehindTheFirstOnes) {
 
     std::uint64_t before = 0;
     for (std::uint64_t i = 1; i <= all; ++i) {
-        if (i == warm_up) before = allocations;
+        if (i == warm_up) before = allocations();
         const Result<Sum> sum = client.client().call<Add>({i, 1}, patience());
         ASSERT_TRUE(sum.ok());
     }
-    EXPECT_LT(allocations - before, of_the_device) << "one call";
+    EXPECT_LT(allocations() - before, of_the_device) << "one call";
 
     std::uint64_t sum = 0;
     for (std::uint64_t i = 1; i <= all; ++i) {
-        if (i == warm_up) before = allocations;
+        if (i == warm_up) before = allocations();
         ASSERT_EQ(client.client().submit<Add>(
                       {i, 1}, [&](const Result<Sum>& one) { sum += one->sum; }, patience()),
                   Status::ok);
         ASSERT_EQ(client.client().wait(patience()), Status::ok);
     }
-    EXPECT_LT(allocations - before, of_the_device) << "by callback";
+    EXPECT_LT(allocations() - before, of_the_device) << "by callback";
     EXPECT_EQ(sum, all * (all + 1) / 2 + all);
 }
 

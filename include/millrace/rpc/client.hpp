@@ -37,6 +37,7 @@
 #include "millrace/rpc/head.hpp"
 #include "millrace/rpc/procedure.hpp"
 #include "millrace/rpc/result.hpp"
+#include "millrace/rpc/stream.hpp"
 #include "millrace/rpc/table.hpp"
 
 namespace millrace::rpc {
@@ -296,11 +297,11 @@ class ClientCore {
     ClientStats counts_;
 };
 
-/// Sends a request of P; `put(Record&)` makes what waits for its answer. `waits`: for room.
-template <Procedure P, class Put>
-base::Status submit(ClientCore& core, const typename P::Request& request,
-                    const base::Deadline& deadline, const CallOptions& options, bool waits,
-                    std::uint64_t& id, Put&& put) {
+/// Sends a request of P, for whose answer there is a free record. `waits`: for room.
+template <Procedure P>
+base::Status send(ClientCore& core, const typename P::Request& request,
+                  const base::Deadline& deadline, const CallOptions& options, bool waits,
+                  std::uint64_t& id) {
     core.check_thread();
     const std::uint16_t number = core.number_of(place_of<P>);
     if (deadline.expired()) return base::Status::timed_out;
@@ -317,8 +318,16 @@ base::Status submit(ClientCore& core, const typename P::Request& request,
         .procedure = head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
         .deadline = deadline};
     const std::size_t size = head_bytes + writer.size();
-    const base::Status status = waits ? core.messages().submit(size, fill, id, deadline, said)
-                                      : core.messages().submit(size, fill, id, said);
+    return waits ? core.messages().submit(size, fill, id, deadline, said)
+                 : core.messages().submit(size, fill, id, said);
+}
+
+/// The same, where `put(Record&)` makes what waits for the answer.
+template <Procedure P, class Put>
+base::Status submit(ClientCore& core, const typename P::Request& request,
+                    const base::Deadline& deadline, const CallOptions& options, bool waits,
+                    std::uint64_t& id, Put&& put) {
+    const base::Status status = send<P>(core, request, deadline, options, waits, id);
     if (status != base::Status::ok) return status;
     Record& record = core.free_record(id);
     put(record);
@@ -429,6 +438,28 @@ class Client {
     bool cancel(std::uint64_t id);
     /// What was submitted and has no answer.
     [[nodiscard]] std::size_t outstanding() const noexcept;
+
+    // --- streams
+
+    /// Calls a procedure that answers by a stream, which may last until the deadline. The reader
+    /// asks for so many parts `ahead` of what was read, each of which takes a place in the window.
+    /// A call that cannot be sent gives a reader that says so. Throws as call().
+    template <StreamProcedure P>
+    [[nodiscard]] StreamReader<P> open(const typename P::Request& request,
+                                       const base::Deadline& deadline, std::uint32_t ahead = 8,
+                                       const CallOptions& options = {}) {
+        auto reader = std::make_unique<detail::ReaderCore>(*core_, deadline, ahead);
+        std::uint64_t id = 0;
+        const base::Status status = detail::send<P>(*core_, request, deadline, options, true, id);
+        if (status == base::Status::ok) {
+            reader->opened(id);
+        } else {
+            reader->fail(status == base::Status::timed_out   ? Code::late
+                         : status == base::Status::too_large ? Code::too_large
+                                                             : Code::not_sent);
+        }
+        return StreamReader<P>{std::move(reader)};
+    }
 
     // --- the session
 

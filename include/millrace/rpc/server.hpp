@@ -40,6 +40,7 @@
 #include "millrace/rpc/head.hpp"
 #include "millrace/rpc/procedure.hpp"
 #include "millrace/rpc/result.hpp"
+#include "millrace/rpc/stream.hpp"
 #include "millrace/rpc/table.hpp"
 
 namespace millrace::rpc {
@@ -55,6 +56,8 @@ struct ProcedureOptions {
     /// Deferred calls of this procedure at a time; one more is `overloaded`, and one of
     /// Priority::low beyond the half. 0: as many as ServerOptions allow.
     std::uint32_t max_pending = 0;
+    /// Parts of one stream that wait for its reader. What a sink writes beyond is `full`.
+    std::uint32_t max_parts = 64;
 };
 
 /// Counted since the server was made, beside what message::ServerStats count.
@@ -109,6 +112,8 @@ class CallCore {
     /// The request's Reply, and what is known of the call; a Reply that is not due, if it is
     /// answered or deferred already.
     [[nodiscard]] message::Reply defer(std::shared_ptr<Pending>& pending);
+    /// It is answered by a stream.
+    [[nodiscard]] std::shared_ptr<StreamState> open();
 
   private:
     message::Request* request_;
@@ -297,6 +302,25 @@ class UnaryHandler final : public Handler {
     Function function_;
 };
 
+template <StreamProcedure P, class Function>
+class StreamHandler final : public Handler {
+  public:
+    using Request = typename P::Request;
+    static_assert(std::is_invocable_v<Function&, Request&&, Sink<typename P::Part>>,
+                  "a handler of a stream takes the request and an rpc::Sink<Part>");
+
+    explicit StreamHandler(Function function) : function_{std::move(function)} {}
+    [[nodiscard]] bool call(CallCore& core, std::span<const std::byte> payload) override {
+        Request request{};
+        if (!reads(payload, request)) return false;
+        std::invoke(function_, std::move(request), Sink<typename P::Part>{core.open()});
+        return true;
+    }
+
+  private:
+    Function function_;
+};
+
 }  // namespace detail
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as message::Server,
@@ -318,6 +342,13 @@ class Server {
     void handle(Function function, const ProcedureOptions& options = {}) {
         add(detail::signature_of<P>(),
             std::make_unique<detail::UnaryHandler<P, Function>>(std::move(function)), options);
+    }
+
+    /// The same of a procedure that answers by a stream: `function(Request, Sink<Part>)`.
+    template <StreamProcedure P, class Function>
+    void handle(Function function, const ProcedureOptions& options = {}) {
+        add(detail::signature_of<P>(),
+            std::make_unique<detail::StreamHandler<P, Function>>(std::move(function)), options);
     }
 
     /// As those of message::Server.

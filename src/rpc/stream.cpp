@@ -1,0 +1,285 @@
+// Both ends of streams.
+#include "millrace/rpc/stream.hpp"
+
+#include <array>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "millrace/base/wait.hpp"
+#include "millrace/rpc/client.hpp"
+#include "stream_state.hpp"
+
+namespace millrace::rpc::detail {
+
+using base::Status;
+
+namespace {
+
+constexpr std::array<std::byte, 8> end_word{std::byte{word_of_end}};
+
+std::string_view text_of(std::span<const std::byte> bytes) noexcept {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+// --- the server's end
+
+bool StreamState::pull(message::Request& request) {
+    const std::lock_guard guard{mutex_};
+    if (!parts_.empty()) {
+        (void)request.answer(parts_.front());
+        parts_.pop_front();
+        return false;
+    }
+    if (!has_ended_) {
+        const std::uint64_t id = request.id();
+        asking_.push_back({id, request.defer()});
+        return false;
+    }
+    if (error_.has_value()) {
+        ErrorRoom room;
+        (void)request.fail(text_of(rpc::write(*error_, room)));
+    } else {
+        (void)request.answer(end_word);
+    }
+    return true;
+}
+
+bool StreamState::give_up(std::uint64_t id) {
+    const std::lock_guard guard{mutex_};
+    for (const Asking& one : asking_) {
+        if (one.id != id) continue;
+        give_up_locked();
+        return true;
+    }
+    return false;
+}
+
+void StreamState::give_up() {
+    const std::lock_guard guard{mutex_};
+    give_up_locked();
+}
+
+void StreamState::give_up_locked() {
+    if (pending_ != nullptr && is_wanted_) {
+        pending_->procedure->unwanted.fetch_add(1, std::memory_order_relaxed);
+    }
+    is_wanted_ = false;
+    asking_.clear();
+    parts_.clear();
+}
+
+Status StreamState::write(std::vector<std::byte>& part) {
+    const std::lock_guard guard{mutex_};
+    if (has_ended_ || !is_wanted_) return Status::closed;
+    if (asking_.empty()) {
+        if (parts_.size() >= most_) return Status::full;
+        parts_.push_back(std::move(part));
+        return Status::ok;
+    }
+    const Status status = asking_.front().reply.answer(part);
+    asking_.pop_front();
+    return status;
+}
+
+Status StreamState::end(std::optional<Error> error) {
+    const std::lock_guard guard{mutex_};
+    if (has_ended_) return Status::closed;
+    has_ended_ = true;
+    settle(!error.has_value());
+    error_ = std::move(error);
+    if (!asking_.empty() && error_.has_value()) {
+        ErrorRoom room;
+        (void)asking_.front().reply.fail(text_of(rpc::write(*error_, room)));
+        asking_.pop_front();
+    }
+    // Whoever asked ahead hears that there is no more.
+    for (Asking& one : asking_) (void)one.reply.answer(end_word);
+    asking_.clear();
+    return is_wanted_ ? Status::ok : Status::closed;
+}
+
+void StreamState::settle(bool answered) {
+    detail::settle(std::exchange(pending_, nullptr), answered);
+}
+
+SinkCore& SinkCore::operator=(SinkCore&& other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+}
+
+SinkCore::~SinkCore() {
+    if (state_ != nullptr) (void)state_->end(Error{.text = "the stream was let go of"});
+}
+
+Status SinkCore::write(std::vector<std::byte> part) {
+    return state_ != nullptr ? state_->write(part) : Status::closed;
+}
+
+Status SinkCore::write(std::vector<std::byte> part, const base::Deadline& deadline) {
+    if (state_ == nullptr) return Status::closed;
+    Status status = Status::full;
+    base::NapParker nap;
+    const Status waited = base::wait_until(
+        [&] {
+            status = state_->write(part);
+            return status != Status::full;
+        },
+        deadline, base::WaitPolicy{}, nap);
+    return waited == Status::ok ? status : waited;
+}
+
+Status SinkCore::finish() {
+    const auto state = std::exchange(state_, nullptr);
+    return state != nullptr ? state->end(std::nullopt) : Status::closed;
+}
+
+Status SinkCore::fail(const Error& error) {
+    const auto state = std::exchange(state_, nullptr);
+    return state != nullptr ? state->end(error) : Status::closed;
+}
+
+bool SinkCore::is_wanted() const noexcept { return state_ != nullptr && state_->is_wanted(); }
+
+// --- the client's end
+
+/// A request for a part. Its record holds a pointer to it: it stays where it is.
+struct ReaderCore::Pull {
+    std::uint64_t id = 0;
+    bool is_over = false;
+    Code code = Code::ok;
+    Error error{};
+    std::vector<std::byte> payload{};
+
+    static Pull& of(Record& record) noexcept {
+        return **std::launder(reinterpret_cast<Pull**>(record.storage.data()));
+    }
+    void put(Record& record) noexcept {
+        new (record.storage.data()) Pull* {this};
+        record.type = &type;
+    }
+    static void leave(Record& record) noexcept {
+        of(record).is_over = true;
+        record.type = nullptr;
+    }
+    static const Record::Type type;
+};
+
+const Record::Type ReaderCore::Pull::type{
+    .take =
+        [](Record& record, const message::Answer& answer) {
+            Pull& pull = of(record);
+            if (answer.outcome == message::Outcome::ok) {
+                pull.payload.assign(answer.payload.begin(), answer.payload.end());
+            } else if (answer.outcome == message::Outcome::failed) {
+                pull.error = parse_error(answer.payload);
+                pull.code = pull.error.code;
+            } else {
+                pull.code = code_of(answer.outcome);
+            }
+        },
+    .end = [](Record& record, Code code) noexcept { of(record).code = code; },
+    .finish = [](Record& record) { leave(record); },
+    .drop = leave,
+};
+
+struct ReaderCore::State {
+    ClientCore& client;
+    base::Deadline deadline;
+    std::uint32_t ahead;
+    std::uint64_t id = 0;  ///< of the call
+    bool is_over = false;
+    std::deque<Pull> pulls{};       ///< in the order of their parts
+    std::vector<std::byte> part{};  ///< the one that next() gave
+
+    Status send(std::uint64_t word, std::uint64_t& number, bool waits) {
+        const std::array<std::uint64_t, 2> asks{id, word};
+        const auto bytes = std::as_bytes(std::span{asks});
+        const message::RequestOptions said{.procedure = pull_number};
+        return waits ? client.messages().submit(bytes, number, deadline, said)
+                     : client.messages().submit(bytes, number, said);
+    }
+    /// Asks for parts ahead, as many as there is room for.
+    Status ask() {
+        while (pulls.size() < ahead && client.has_room()) {
+            std::uint64_t number = 0;
+            const Status status = send(0, number, pulls.empty());
+            if (status == Status::full) return Status::ok;
+            if (status != Status::ok) return pulls.empty() ? status : Status::ok;
+            wait_for(number);
+        }
+        return Status::ok;
+    }
+    void wait_for(std::uint64_t number) {
+        Pull& pull = pulls.emplace_back();
+        pull.id = number;
+        Record& record = client.free_record(number);
+        pull.put(record);
+        client.submitted(record, number, deadline);
+    }
+};
+
+ReaderCore::ReaderCore(ClientCore& client, const base::Deadline& deadline, std::uint32_t ahead)
+    : state_{new State{.client = client, .deadline = deadline, .ahead = ahead == 0 ? 1 : ahead}} {}
+
+ReaderCore::~ReaderCore() {
+    State& state = *state_;
+    // The server hears of it even where nothing is asked for.
+    if (!state.is_over) {
+        std::uint64_t number = 0;
+        (void)state.send(1, number, false);
+    }
+    for (Pull& pull : state.pulls) {
+        if (!pull.is_over) (void)state.client.cancel(pull.id);
+    }
+}
+
+void ReaderCore::opened(std::uint64_t id) {
+    state_->id = id;
+    state_->wait_for(id);
+    (void)state_->ask();
+}
+
+void ReaderCore::fail(Code code) {
+    state_->is_over = true;
+    error_ = {.code = code, .text = std::string{name_of(code)}};
+}
+
+Status ReaderCore::next(std::span<const std::byte>& part, const base::Deadline& deadline) {
+    State& state = *state_;
+    if (state.is_over) return error_.code == Code::ok ? Status::closed : Status::peer_lost;
+    while (!state.pulls.front().is_over) {
+        const Status status = state.client.wait(deadline);
+        if (status == Status::timed_out || status == Status::cancelled) return status;
+        if (status == Status::ok || state.pulls.front().is_over) continue;
+        // A session that could not be resumed.
+        fail(status == Status::closed ? Code::closed : Code::peer_lost);
+        return Status::peer_lost;
+    }
+    Pull pull = std::move(state.pulls.front());
+    state.pulls.pop_front();
+    std::uint64_t word = 0;
+    if (pull.code == Code::ok && pull.payload.size() >= sizeof word) {
+        std::memcpy(&word, pull.payload.data(), sizeof word);
+    }
+    if (pull.code == Code::ok && word == word_of_end) {
+        state.is_over = true;
+        return Status::closed;
+    }
+    if (pull.code != Code::ok || word != 1) {
+        fail(pull.code == Code::ok ? Code::bad_answer : pull.code);
+        if (!pull.error.text.empty()) error_ = std::move(pull.error);
+        return Status::peer_lost;
+    }
+    state.part = std::move(pull.payload);
+    part = std::span{state.part}.subspan(sizeof word);
+    if (state.ask() != Status::ok && state.pulls.empty()) {
+        // The part is good; whoever asks for the next one hears of it.
+        fail(Code::not_sent);
+    }
+    return Status::ok;
+}
+
+}  // namespace millrace::rpc::detail

@@ -1,0 +1,213 @@
+// Answers as streams: every part once and in order, whoever is faster; ends of all kinds.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "rpc/serving.hpp"
+#include "support/child_process.hpp"
+
+namespace millrace::rpc {
+namespace {
+
+using namespace std::chrono_literals;
+using base::Deadline;
+using base::Status;
+
+struct Range {
+    std::uint64_t from = 0;
+    std::uint64_t count = 0;
+};
+struct Count {
+    static constexpr std::string_view name = "count";
+    using Request = Range;
+    using Part = Pair;  ///< which range, which number
+};
+
+/// Writes the numbers of a range in a thread of its own.
+class Counting {
+  public:
+    Counting() = default;
+    Counting(const Counting&) = delete;
+    Counting& operator=(const Counting&) = delete;
+    ~Counting() {
+        for (std::thread& one : threads_) one.join();
+    }
+    void operator()(const Range& range, Sink<Pair> sink) {
+        threads_.emplace_back([range, sink = std::move(sink)]() mutable {
+            for (std::uint64_t i = 0; i < range.count; ++i) {
+                if (sink.write({range.from, i}, patience()) != Status::ok) return;
+            }
+            EXPECT_EQ(sink.finish(), Status::ok);
+            EXPECT_EQ(sink.write({}), Status::closed);
+        });
+    }
+
+  private:
+    std::vector<std::thread> threads_;
+};
+
+class Streams : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, Streams, all_ways(), name_of_way);
+
+TEST_P(Streams, BringEveryPartOnceAndInOrder) {
+    Counting counting;
+    ServerOptions options;
+    options.messages.polling = std::get<0>(GetParam());
+    options.messages.carrier = std::get<1>(GetParam());
+    Running running{options, [&](Server& server) {
+                        server.handle<Count>(std::ref(counting), {.max_parts = 4});
+                        server.handle<Add>(sum_of);
+                    }};
+    ClientOptions client_options;
+    client_options.messages.carrier = std::get<1>(GetParam());
+    Client client = running.connect<Count, Add>(client_options);
+    for (const std::uint64_t count : {0U, 1U, 8U, 500U}) {
+        auto one = client.open<Count>({1, count}, patience());
+        auto other = client.open<Count>({2, count}, patience(), 3);
+        for (std::uint64_t i = 0; i < count; ++i) {
+            Pair part;
+            ASSERT_EQ(one.next(part, patience()), Status::ok) << name_of(one.error().code);
+            EXPECT_EQ(part.one, 1U);
+            EXPECT_EQ(part.other, i);
+            ASSERT_EQ(other.next(part, patience()), Status::ok) << name_of(other.error().code);
+            EXPECT_EQ(part.one, 2U);
+            EXPECT_EQ(part.other, i);
+            if (i % 50 == 0) {
+                EXPECT_TRUE(client.call<Add>({i, i}, patience()).ok());
+            }
+        }
+        Pair part;
+        EXPECT_EQ(one.next(part, patience()), Status::closed);
+        EXPECT_EQ(one.next(part, patience()), Status::closed);
+        EXPECT_EQ(other.next(part, patience()), Status::closed);
+        EXPECT_EQ(one.error().code, Code::ok);
+    }
+    running.stop();
+    EXPECT_EQ(running.server.procedures().at(0).answered, 8U);
+    EXPECT_EQ(running.server.procedures().at(0).pending, 0U);
+}
+
+/// A sink that the test writes to.
+struct Held {
+    Held()
+        : running{{}, [this](Server& server) {
+                      server.handle<Count>(
+                          [this](const Range&, Sink<Pair> given) {
+                              const std::lock_guard guard{mutex};
+                              sink.emplace(std::move(given));
+                          },
+                          {.max_parts = 2});
+                      server.handle<Add>(sum_of);
+                  }} {}
+    Sink<Pair> take() {
+        while (true) {
+            const std::lock_guard guard{mutex};
+            if (sink.has_value()) {
+                Sink<Pair> taken = std::move(*sink);
+                sink.reset();
+                return taken;
+            }
+        }
+    }
+    std::mutex mutex;
+    std::optional<Sink<Pair>> sink;
+    Running running;
+};
+
+/// Until a sink's answer is `expected`.
+bool comes_to(Sink<Pair>& sink, Status expected) {
+    for (const auto deadline = patience(); !deadline.expired(); std::this_thread::yield()) {
+        if (sink.write({}) == expected) return true;
+    }
+    return false;
+}
+
+TEST(StreamEnds, ByAnErrorAreToldBehindTheParts) {
+    Held held;
+    Client client = held.running.connect<Count>();
+    auto reader = client.open<Count>({}, patience());
+    {
+        Sink<Pair> sink = held.take();
+        EXPECT_EQ(sink.write({1, 2}), Status::ok);
+        EXPECT_EQ(sink.fail({.number = 5, .text = "no more"}), Status::ok);
+    }
+    Pair part;
+    ASSERT_EQ(reader.next(part, patience()), Status::ok);
+    EXPECT_EQ(part.other, 2U);
+    ASSERT_EQ(reader.next(part, patience()), Status::peer_lost);
+    EXPECT_EQ(reader.error().code, Code::failed);
+    EXPECT_EQ(reader.error().number, 5U);
+    EXPECT_EQ(reader.error().text, "no more");
+
+    auto next = client.open<Count>({}, patience());
+    { const Sink<Pair> sink = held.take(); }
+    ASSERT_EQ(next.next(part, patience()), Status::peer_lost);
+    EXPECT_EQ(next.error().text, "the stream was let go of");
+}
+
+TEST(StreamEnds, ByTheReaderReachTheWriter) {
+    Held held;
+    Client client = held.running.connect<Count, Add>();
+    std::optional<StreamReader<Count>> reader{client.open<Count>({}, patience(), 2)};
+    Sink<Pair> sink = held.take();
+    EXPECT_TRUE(sink.is_wanted());
+    ASSERT_TRUE(comes_to(sink, Status::full)) << "a reader who does not read holds the writer up";
+    Pair part;
+    ASSERT_EQ(reader->next(part, patience()), Status::ok);
+    reader.reset();
+    ASSERT_TRUE(comes_to(sink, Status::closed));
+    EXPECT_FALSE(sink.is_wanted());
+    EXPECT_EQ(client.outstanding(), 0U);
+    EXPECT_TRUE(client.call<Add>({1, 1}, patience()).ok());
+}
+
+TEST(StreamEnds, ByDeadlineLeaveTheStreamOrEndIt) {
+    Held held;
+    Client client = held.running.connect<Count>();
+    auto reader = client.open<Count>({}, patience());
+    Sink<Pair> sink = held.take();
+    Pair part;
+    EXPECT_EQ(reader.next(part, Deadline::after(2ms)), Status::timed_out);
+    EXPECT_EQ(sink.write({3, 4}), Status::ok);
+    ASSERT_EQ(reader.next(part, patience()), Status::ok) << "it goes on";
+    EXPECT_EQ(part.one, 3U);
+    EXPECT_EQ(sink.finish(), Status::ok);
+    EXPECT_EQ(reader.next(part, patience()), Status::closed);
+
+    auto late = client.open<Count>({}, Deadline::now());
+    EXPECT_EQ(late.next(part, patience()), Status::peer_lost);
+    EXPECT_EQ(late.error().code, Code::late);
+}
+
+MILLRACE_CHILD(rpc_reader) {
+    Client client = Client::connect<Count>(connect::Address::parse(arguments[0]), {}, patience());
+    auto reader = client.open<Count>({}, patience(), 2);
+    Pair part;
+    if (reader.next(part, patience()) != Status::ok) return 1;
+    test::say("read");
+    (void)test::hear();
+    return 0;
+}
+
+TEST(StreamEnds, ByDeathOfTheReaderReachTheWriter) {
+    Held held;
+    test::ChildProcess child =
+        test::ChildProcess::start("rpc_reader", {held.running.server.address().to_string()});
+    Sink<Pair> sink = held.take();
+    EXPECT_EQ(sink.write({}), Status::ok);
+    ASSERT_EQ(child.read_line(), "read");
+    child.kill_and_wait();
+    ASSERT_TRUE(comes_to(sink, Status::closed));
+}
+
+}  // namespace
+}  // namespace millrace::rpc
