@@ -25,7 +25,7 @@ void refuses(const std::vector<std::string>& arguments, Words... words) {
 
 TEST(Usage, AnUnknownCommandIsNamedWithThoseThereAre) {
     refuses({"frobnicate"}, "'frobnicate'", "of millrace;",
-            "demo, devices, doctor, cat, perf, kv, soft");
+            "demo, devices, doctor, cat, perf, kv, rpc, soft");
     refuses({"frobnicate", "--loudly"}, "no command 'frobnicate'");
     refuses({"soft", "frobnicate"}, "'frobnicate'", "of millrace soft;", "run, trace, status");
     refuses({"bench", "frobnicate"}, "'frobnicate'", "of millrace bench;", "bars, limits");
