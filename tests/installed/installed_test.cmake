@@ -61,6 +61,9 @@ run(sh -c "\"$1\" \"$3\" 4 & \"$2\" \"$3\" one two & \"$2\" \"$3\" three four &&
   ${WORK}/examples/message_server ${WORK}/examples/message_client unix:${WORK}/words)
 expect("ONE\nTWO\n")
 expect("THREE\nFOUR\n")
+run(sh -c "\"$1\" \"$3\" 2 & \"$2\" \"$3\" 1 100 && ! \"$2\" \"$3\" 1 2000000 2>&1 && wait $!" sh
+  ${WORK}/examples/rpc_server ${WORK}/examples/rpc_client unix:${WORK}/primes)
+expect("25 primes, the largest is 97\nthat takes too long\n")
 foreach(loop epoll_loop coroutine_loop)
   run(sh -c "\"$1\" \"$3\" 0 & \"$2\" \"$3\" - && wait $!" sh
     ${WORK}/examples/${loop} ${WORK}/examples/pipeline unix:${WORK}/numbers)
