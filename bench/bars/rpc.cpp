@@ -1,0 +1,157 @@
+// Bars of typed calls: to the same calls without types, to the ideal hand-over; what a coroutine
+// takes beside a callback.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "framework/bars.hpp"
+#include "framework/meeting.hpp"
+#include "framework/pair.hpp"
+#include "framework/payload.hpp"
+#include "framework/statistics.hpp"
+#include "framework/windows.hpp"
+#include "limits/hand_over.hpp"
+#include "message/measure_message.hpp"
+#include "millrace/connect/hub.hpp"
+#include "millrace/rpc/coroutine.hpp"
+#include "millrace/rpc/server.hpp"
+
+namespace millrace::bench {
+namespace {
+
+using base::Status;
+
+struct Block {
+    std::byte bytes[64]{};
+};
+struct Echo {
+    static constexpr std::string_view name = "echo";
+    using Request = Block;
+    using Response = Block;
+};
+
+constexpr std::uint64_t calls = 20'000;
+constexpr std::chrono::milliseconds longest{90'000};
+
+[[nodiscard]] Block block_of(std::uint64_t number) {
+    Block block;
+    stamp(block.bytes, sizeof block.bytes, number);
+    return block;
+}
+void check(const rpc::Result<Block>& answer, std::uint64_t number) {
+    require(answer.ok(), "a call");
+    keep(read_all(answer->bytes, sizeof answer->bytes));
+    require_intact(stamped(answer->bytes, sizeof answer->bytes, number), "a call");
+}
+
+/// What `measure` finds of a client whose server echoes blocks.
+double with_client(const std::function<double(rpc::Client)>& measure) {
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            return measure(rpc::Client::connect<Echo>(
+                address_of_first(pair), {}, base::Deadline::after(std::chrono::seconds{20})));
+        },
+        [&](Pair& pair) {
+            auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0));
+            server.handle<Echo>([](const Block& block) { return block; });
+            pair.set_value(0, server.address().port());
+            pair.meet();
+            const auto deadline = base::Deadline::after(longest);
+            while (server.stats().messages.joined == 0 || server.stats().messages.clients != 0) {
+                require(server.serve(base::Deadline::after(std::chrono::milliseconds{20})) ==
+                                Status::timed_out &&
+                            !deadline.expired(),
+                        "serving");
+            }
+        });
+}
+
+double typed_call() {
+    return with_client([](rpc::Client client) {
+        return median_step(Windows{calls}, [&](std::uint64_t number) {
+            check(client.call<Echo>(block_of(number), base::Deadline::never()), number);
+        });
+    });
+}
+
+double by_callback() {
+    return with_client([](rpc::Client client) {
+        return median_step(Windows{calls}, [&](std::uint64_t number) {
+            bool is_done = false;
+            require(client.submit<Echo>(
+                        block_of(number),
+                        [&](const rpc::Result<Block>& answer) {
+                            check(answer, number);
+                            is_done = true;
+                        },
+                        base::Deadline::never()),
+                    "a call");
+            while (!is_done) {
+                const Status status = client.poll();
+                require(status == Status::ok || status == Status::empty, "an answer");
+            }
+        });
+    });
+}
+
+double by_coroutine() {
+    return with_client([](rpc::Client connected) {
+        connect::Hub hub;
+        rpc::AsyncClient client{hub, std::move(connected)};
+        double time = 0;
+        const auto measure = [&]() -> base::Task<> {
+            // The windows of median_step, which awaits nothing.
+            const Windows windows{calls};
+            std::uint64_t number = 0;
+            std::vector<double> times(Windows::count);
+            while (number < windows.warm_up) {
+                ++number;
+                check(co_await client.call<Echo>(block_of(number), base::Deadline::never()),
+                      number);
+            }
+            for (double& one : times) {
+                const auto start = base::Clock::now();
+                for (std::uint64_t i = 0; i < windows.window; ++i) {
+                    ++number;
+                    check(co_await client.call<Echo>(block_of(number), base::Deadline::never()),
+                          number);
+                }
+                one = nanoseconds_since(start) / static_cast<double>(windows.window);
+            }
+            time = quantile(std::move(times), 0.5);
+        };
+        base::spawn(hub, measure());
+        (void)hub.turn();
+        while (time == 0) {
+            const Status status = client.poll();
+            require(status == Status::ok || status == Status::empty, "an answer");
+        }
+        return time;
+    });
+}
+
+const BarRegistration to_raw{ratio_bar("rpc", "typed call of 64 B to the call of a message", 1.1,
+                                       Sense::at_most, {"typed", typed_call, "ns"},
+                                       {"message", [] { return call_of_one({}); }, "ns"})};
+const BarRegistration to_ideal{ratio_bar(
+    "rpc", "typed call of 64 B to the ideal hand-over", 1.6, Sense::at_most,
+    {"typed", typed_call, "ns"}, {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
+const BarRegistration coroutine{
+    {.group = "rpc",
+     .name = "coroutine call of 64 B above the callback form",
+     .limit = 100,
+     .sense = Sense::at_most,
+     .unit = "ns",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"difference", [] { return by_coroutine() - by_callback(); }, "ns"});
+         return rounds.run().summary("difference");
+     }}};
+
+}  // namespace
+}  // namespace millrace::bench
