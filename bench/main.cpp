@@ -19,6 +19,7 @@
 #include "message/run_message.hpp"
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
+#include "rpc/run_rpc.hpp"
 #include "stream/run_stream.hpp"
 #include "usage.hpp"
 #include "verbs/run_verbs.hpp"
@@ -158,6 +159,16 @@ void add_kv(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_kv(*options); }; });
 }
 
+void add_rpc(CLI::App& parent, Action& chosen) {
+    auto* command = parent.add_subcommand(
+        "rpc",
+        "Repeat the measurements of request and response in work 004 on the soft device: one to "
+        "one, N to one, N to M, own connections and dispatchers, empty mailboxes, with what the "
+        "work found. Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
+    command->callback([options, &chosen] { chosen = [options] { return run_rpc(*options); }; });
+}
+
 void add_stream(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "stream",
@@ -180,6 +191,7 @@ int run(int argc, char** argv) {
     add_verbs(program, chosen);
     add_message(program, chosen);
     add_kv(program, chosen);
+    add_rpc(program, chosen);
     add_stream(program, chosen);
     try {
         program.parse(tools::words_of(argc, argv));

@@ -8,6 +8,7 @@
 #include "framework/bars.hpp"
 #include "limits/hand_over.hpp"
 #include "message/measure_message.hpp"
+#include "rpc/measure_rpc.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -46,6 +47,25 @@ const BarRegistration sockets{ratio_of(
 const BarRegistration sockets_one_by_one{ratio_of(
     "requests a second of 16 clients, one each, to Unix sockets with epoll", 8, Sense::at_least,
     [] { return load_of_many({}).per_second; }, [] { return load_over_sockets(16, 1, 50'000); })};
+double threads_on_a_core(std::size_t per_dispatcher) {
+    return measure_rpc(
+               {.requesters = 8, .window = 16, .threads = true, .per_dispatcher = per_dispatcher})
+        .per_second;
+}
+const BarRegistration dispatcher{ratio_of(
+    "dispatcher of 8 threads on one core, 16 requests each, to own connections, requests a second",
+    0.7, Sense::at_least, [] { return threads_on_a_core(8); },
+    [] { return threads_on_a_core(0); })};
+double of_ninety(std::size_t idle_percent) {
+    return measure_rpc({.response_bytes = 4096,
+                        .requesters = 90,
+                        .idle_percent = idle_percent,
+                        .polling = Polling::dense})
+        .per_second;
+}
+const BarRegistration empty{ratio_of(
+    "90 mailboxes of which 90 % are empty to none, dense, responses of 4 KiB a second", 0.8,
+    Sense::at_least, [] { return of_ninety(90); }, [] { return of_ninety(0); })};
 const BarRegistration fairness{{.group = "messaging",
                                 .name = "least served of 64 clients at full load to their mean",
                                 .limit = 0.8,

@@ -1,13 +1,13 @@
 #include "run_kv.hpp"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "framework/study_runs.hpp"
 #include "measure_crowd.hpp"
 
 namespace millrace::bench {
@@ -16,41 +16,12 @@ namespace {
 /// Clients of a figure; the work had 1 to 70, and 32 processors for them.
 const std::vector<std::size_t> crowds{1, 2, 4, 8, 16, 32, 48, 60, 70};
 
-/// Every run tells all quantities: the first figure that asks for one measures it, and the others
-/// take from the same runs.
-class Runs {
-  public:
-    using Measure = std::function<CrowdResult(const std::string& mode, unsigned clients)>;
-    explicit Runs(Measure measure) : measure_{std::move(measure)} {}
-
-    /// Run number `index` with so many clients.
-    const CrowdResult& at(const std::string& mode, std::size_t clients, std::size_t index) {
-        auto& runs = runs_[{mode, clients}];
-        while (runs.size() <= index) {
-            runs.push_back(measure_(mode, static_cast<unsigned>(clients)));
-        }
-        return runs[index];
-    }
-
-  private:
-    Measure measure_;
-    std::map<std::pair<std::string, std::size_t>, std::vector<CrowdResult>> runs_;
-};
-
-StudySeries curve(std::string label, const std::shared_ptr<Runs>& runs,
-                  double CrowdResult::*quantity) {
-    auto asked = std::make_shared<std::map<std::pair<std::string, std::size_t>, std::size_t>>();
-    return {std::move(label),
-            [runs, quantity, asked](const std::string& mode, std::size_t clients) {
-                const std::size_t index = (*asked)[{mode, clients}]++;
-                return runs->at(mode, clients, index).*quantity;
-            }};
-}
+using Runs = StudyRuns<CrowdResult>;
 
 std::shared_ptr<Runs> runs_with(base::WaitPolicy wait) {
-    return std::make_shared<Runs>([wait](const std::string& mode, unsigned clients) {
+    return std::make_shared<Runs>([wait](const std::string& mode, std::size_t clients) {
         CrowdCase chosen;
-        chosen.clients = clients;
+        chosen.clients = static_cast<unsigned>(clients);
         chosen.mode = mode;
         chosen.wait = wait;
         return measure_crowd(chosen);
@@ -98,9 +69,9 @@ Study kv_study() {
     const auto polling = runs_with(base::WaitPolicy::polling());
     const auto blocking = runs_with(base::WaitPolicy::blocking());
     const auto adaptive = runs_with({});
-    const auto memcached = std::make_shared<Runs>([](const std::string& mode, unsigned clients) {
+    const auto memcached = std::make_shared<Runs>([](const std::string& mode, std::size_t clients) {
         CrowdCase chosen;
-        chosen.clients = clients;
+        chosen.clients = static_cast<unsigned>(clients);
         chosen.mode = mode;
         return measure_memcached_crowd(chosen);
     });
@@ -113,9 +84,10 @@ Study kv_study() {
                          "clients",
                          crowds,
                          {}};
-        made.series = {curve("RC, polling", polling, value), curve("RC, blocking", blocking, value),
-                       curve("RC, adaptive", adaptive, value)};
-        if (with_memcached) made.series.push_back(curve("memcached", memcached, value));
+        made.series = {curve_of("RC, polling", polling, value),
+                       curve_of("RC, blocking", blocking, value),
+                       curve_of("RC, adaptive", adaptive, value)};
+        if (with_memcached) made.series.push_back(curve_of("memcached", memcached, value));
         return made;
     };
     Study study;

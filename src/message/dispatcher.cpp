@@ -19,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "client_access.hpp"
+#include "millrace/base/yielding.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "port_state.hpp"
@@ -122,6 +123,8 @@ struct Dispatcher::State {
     // --- taking from ports
 
     std::size_t turn() {
+        // Whoever dispatches polls; when to yield is for rest() to say.
+        const base::WaitsByPolicy here;
         if (gate->has_arriving.load(std::memory_order_acquire)) let_in();
         std::size_t done = 0;
         for (auto port = ports.begin(); port != ports.end();) {
@@ -375,7 +378,13 @@ struct Dispatcher::State {
         // Told once, by the socket: the next look finds it.
         (void)core.link.peer_now();
     }
+    void check_thread() const {
+        if (hub.is_current()) return;
+        throw base::Error{base::ErrorCode::invalid_argument, "wait for a message dispatcher", "",
+                          "it belongs to another thread", "call adopt() in this one first"};
+    }
     Status rest(const Deadline& deadline) {
+        check_thread();
         class Sleeper final : public base::Parker {
           public:
             explicit Sleeper(State& dispatcher) : dispatcher_{&dispatcher} {}

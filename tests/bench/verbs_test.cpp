@@ -7,6 +7,7 @@
 #include "framework/study.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
+#include "rpc/run_rpc.hpp"
 #include "verbs/measure_echo.hpp"
 #include "verbs/run_verbs.hpp"
 
@@ -136,8 +137,7 @@ TEST(Study, RefusesWhatItHasNot) {
     EXPECT_THROW((void)run_study(known_study(), {.repeats = 0}), base::Error);
 }
 
-TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
-    const Study& study = verbs_study();
+void expect_that_every_finding_is_judged(const Study& study) {
     StudyResults results;
     for (const StudyFigure& figure : study.figures) {
         for (const StudySeries& series : figure.series) {
@@ -149,6 +149,12 @@ TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
     EXPECT_EQ(document_of(study, {.modes = {"fast"}}, results)["findings"].size(),
               study.findings.size())
         << "a finding asks for a curve that no figure has";
+}
+TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(verbs_study());
+}
+TEST(RpcStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(rpc_study());
 }
 
 }  // namespace

@@ -1,0 +1,250 @@
+#include "run_rpc.hpp"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "framework/study_runs.hpp"
+#include "measure_rpc.hpp"
+
+namespace millrace::bench {
+namespace {
+
+/// The work's network: InfiniBand EDR, here with a round trip of 2 us.
+constexpr const char* network = "shaped:100g,latency=1us";
+constexpr double any = 1e300;
+/// As the work: threads of a host, which share a dispatcher there.
+constexpr std::size_t threads_of_host = 8;
+/// The work had 90, and responders on 3 hosts.
+constexpr std::size_t requesters_of_many = 24;
+
+using Runs = StudyRuns<RpcResult>;
+
+/// Measures `chosen` with x in one of its fields.
+std::shared_ptr<Runs> over(std::size_t RpcCase::*field, RpcCase chosen) {
+    return std::make_shared<Runs>([field, chosen](const std::string& mode, std::size_t x) {
+        RpcCase at = chosen;
+        at.mode = mode;
+        at.*field = x;
+        return measure_rpc(at);
+    });
+}
+
+struct Curve {
+    std::string label;
+    std::shared_ptr<Runs> runs;
+    std::vector<std::size_t> xs{};
+};
+
+/// A figure of one quantity of the runs.
+StudyFigure figure(std::string id, std::string title, std::string quantity, std::string unit,
+                   std::string over_what, std::vector<std::size_t> xs, double RpcResult::*value,
+                   const std::vector<Curve>& curves) {
+    StudyFigure made{std::move(id),
+                     std::move(title),
+                     std::move(quantity),
+                     std::move(unit),
+                     std::move(over_what),
+                     std::move(xs),
+                     {}};
+    for (const Curve& each : curves) {
+        made.series.push_back(curve_of(each.label, each.runs, value, each.xs));
+    }
+    return made;
+}
+StudyFigure bandwidths(std::string id, std::string title, std::string over_what,
+                       std::vector<std::size_t> xs, const std::vector<Curve>& curves) {
+    return figure(std::move(id), std::move(title), "megabytes_per_second", "MB/s",
+                  std::move(over_what), std::move(xs), &RpcResult::megabytes_per_second, curves);
+}
+
+const std::vector<std::size_t> sizes{64, 256, 1024, 4096, 16384, 262'144, 4'194'304};
+const std::vector<std::size_t> crowds{1, 8, 16, 24, 32, 40};
+const std::vector<std::size_t> shared_crowds{8, 16, 24, 32, 40};
+const std::vector<std::size_t> responders{2, 4, 6};
+const std::vector<std::size_t> idle{0, 20, 40, 60, 70, 80, 90, 95};
+
+std::vector<StudyFigure> figures() {
+    constexpr auto requesters = &RpcCase::requesters;
+    constexpr auto to_many = &RpcCase::responders;
+    const std::string write_write = "WriteWrite";
+    const auto of_size = [&](std::size_t bytes, const char* rest = "") {
+        return fmt::format("{}, {} B{}", write_write, bytes, rest);
+    };
+
+    const std::vector<Curve> one_to_one{{write_write, over(&RpcCase::response_bytes, {})}};
+    std::vector<Curve> own;
+    std::vector<Curve> shared;
+    std::vector<Curve> own_to_many;
+    std::vector<Curve> shared_to_many;
+    for (const std::size_t bytes : {64U, 1024U, 4096U, 16384U}) {
+        RpcCase chosen{.response_bytes = bytes};
+        RpcCase many{.response_bytes = bytes, .requesters = requesters_of_many};
+        own.push_back({of_size(bytes), over(requesters, chosen)});
+        own_to_many.push_back({of_size(bytes), over(to_many, many)});
+        chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
+        shared.push_back({of_size(bytes), over(requesters, chosen)});
+        if (bytes >= 4096) shared_to_many.push_back({of_size(bytes), over(to_many, many)});
+    }
+    // More threads than cores.
+    for (const std::size_t bytes : {64U, 4096U}) {
+        RpcCase chosen{.response_bytes = bytes, .threads = true};
+        RpcCase many{.response_bytes = bytes, .requesters = requesters_of_many, .threads = true};
+        own.push_back({of_size(bytes, ", threads"), over(requesters, chosen)});
+        own_to_many.push_back({of_size(bytes, ", threads"), over(to_many, many)});
+        chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
+        shared.push_back({of_size(bytes, ", threads"), over(requesters, chosen)});
+        if (bytes == 4096) {
+            shared_to_many.push_back({of_size(bytes, ", threads"), over(to_many, many)});
+        }
+    }
+    const auto named = [](const std::vector<Curve>& curves, const std::string& label,
+                          std::string as) {
+        for (const Curve& each : curves) {
+            if (each.label == label) return Curve{std::move(as), each.runs};
+        }
+        return Curve{};
+    };
+    const auto own_and_shared = [&](const std::string& label) {
+        Curve dispatched = named(shared, label, label + ", dispatcher");
+        dispatched.xs = shared_crowds;
+        return std::vector<Curve>{named(own, label, label + ", own"), std::move(dispatched)};
+    };
+    std::vector<Curve> latencies = own_and_shared(of_size(64));
+    for (Curve& each : own_and_shared(of_size(4096))) latencies.push_back(std::move(each));
+
+    const RpcCase ninety{.response_bytes = 4096, .requesters = 90};
+    RpcCase ninety_dense = ninety;
+    ninety_dense.polling = message::Polling::dense;
+    RpcCase small = ninety;
+    small.response_bytes = 64;
+    RpcCase small_dense = ninety_dense;
+    small_dense.response_bytes = 64;
+
+    return {
+        bandwidths("3a", "One to one", "response in bytes", sizes, one_to_one),
+        figure("3b", "One to one: median latency", "median_us", "us", "response in bytes", sizes,
+               &RpcResult::median_us, one_to_one),
+        figure("3b, p99", "One to one: 99th percentile of latency", "p99_us", "us",
+               "response in bytes", sizes, &RpcResult::p99_us, one_to_one),
+        figure("4a", "Requester's busy cycles for each byte", "cycles_per_byte", "cycles per byte",
+               "response in bytes", {64, 256, 1024, 4096, 16384},
+               &RpcResult::requester_cycles_per_byte, one_to_one),
+        figure("4b", "Responder's busy cycles for each byte", "cycles_per_byte", "cycles per byte",
+               "response in bytes", {64, 256, 1024, 4096, 16384},
+               &RpcResult::responder_cycles_per_byte, one_to_one),
+        bandwidths("5", "N to one, own connections", "requesters", crowds, own),
+        figure("5, median", "N to one: median latency", "median_us", "us", "requesters", crowds,
+               &RpcResult::median_us, latencies),
+        figure("5, p99", "N to one: 99th percentile of latency", "p99_us", "us", "requesters",
+               crowds, &RpcResult::p99_us, latencies),
+        bandwidths("6", "N to one, a dispatcher for each 8", "requesters", shared_crowds, shared),
+        figure("7", "Responder's busy cycles for each response of 4 KiB", "cycles_per_message",
+               "cycles per response", "requesters", crowds,
+               &RpcResult::responder_cycles_per_message, own_and_shared(of_size(4096))),
+        bandwidths("8", "24 to M, own connections", "responders", responders, own_to_many),
+        figure("table 2", "24 to M: mailboxes that are empty when looked at", "empty_percent",
+               "percent", "responders", responders, &RpcResult::empty_percent,
+               {named(own_to_many, of_size(4096), write_write + ", own"),
+                named(shared_to_many, of_size(4096), write_write + ", dispatcher")}),
+        bandwidths("9a", "Many mailboxes, all in use", "requesters", {16, 40, 90},
+                   {{"WriteWrite, 4096 B", over(requesters, ninety)},
+                    {"WriteWrite, 4096 B, dense", over(requesters, ninety_dense)}}),
+        bandwidths("9b", "90 to one, of whom some do not ask", "percent that do not ask", idle,
+                   {{"WriteWrite, 4096 B", over(&RpcCase::idle_percent, ninety)},
+                    {"WriteWrite, 4096 B, dense", over(&RpcCase::idle_percent, ninety_dense)},
+                    {"WriteWrite, 64 B", over(&RpcCase::idle_percent, small)},
+                    {"WriteWrite, 64 B, dense", over(&RpcCase::idle_percent, small_dense)}}),
+        bandwidths("10", "24 to M, a dispatcher for each 8", "responders", responders,
+                   shared_to_many),
+    };
+}
+
+using Judge = std::function<std::optional<StudyVerdict>(const StudyView&)>;
+
+StudyVerdict within(double ratio, double low, double high) {
+    return {ratio >= low && ratio <= high, fmt::format("{:.2f}", ratio)};
+}
+/// What a curve has at one x to what it has at another.
+Judge along(std::string id, std::string label, std::size_t x, std::size_t to, double low,
+            double high) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto one = view.get(id, label, x);
+        const auto other = view.get(id, label, to);
+        if (!one || !other) return std::nullopt;
+        return within(*one / *other, low, high);
+    };
+}
+/// What a curve of one figure has to what that of another one has, at the same x.
+Judge across(std::string id, std::string other_id, std::string label, std::size_t x, double low,
+             double high) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto one = view.get(id, label, x);
+        const auto other = view.get(other_id, label, x);
+        if (!one || !other) return std::nullopt;
+        return within(*one / *other, low, high);
+    };
+}
+
+std::vector<StudyFinding> findings() {
+    const std::string small = "WriteWrite, 64 B";
+    const std::string page = "WriteWrite, 4096 B";
+    const std::string large = "WriteWrite, 16384 B";
+    return {
+        {"5", "3b", "Responses of 64 B and of 256 B take about as long",
+         "median latency of 256 B to that of 64 B between 0.8 and 1.4",
+         along("3b", "WriteWrite", 256, 64, 0.8, 1.4)},
+        {"5", "4b", "Cycles for each byte fall with the response, at the responder",
+         "16 KiB to 64 B at most 0.1", along("4b", "WriteWrite", 16384, 64, 0, 0.1)},
+        {"5", "4a", "... and at the requester", "16 KiB to 64 B at most 0.1",
+         along("4a", "WriteWrite", 16384, 64, 0, 0.1)},
+        {"6", "5", "Beyond 16 requesters the bandwidth stays: 64 B",
+         "40 to 16 requesters between 0.8 and 1.25", along("5", small, 40, 16, 0.8, 1.25)},
+        {"6", "5", "... 4 KiB", "40 to 16 requesters between 0.8 and 1.25",
+         along("5", page, 40, 16, 0.8, 1.25)},
+        {"6", "6", "A dispatcher has the same bandwidth with 40 requesters of 4 KiB",
+         "to own connections between 0.9 and 1.1", across("6", "5", page, 40, 0.9, 1.1)},
+        {"6", "6", "... and less with fewer, for the hand-over: 16 requesters",
+         "to own connections below 0.95", across("6", "5", page, 16, 0, 0.95)},
+        {"6", "7", "The responder's cycles for a message fall from 8 requesters to 40",
+         "40 to 8 requesters at most 0.9", along("7", "WriteWrite, 4096 B, own", 40, 8, 0, 0.9)},
+        {"7", "8", "Small responses gain by more responders",
+         "64 B, 6 to 2 responders at least 1.2", along("8", small, 6, 2, 1.2, any)},
+        {"7", "table 2", "More responders find more mailboxes empty",
+         "own connections, 6 to 2 responders at least 1.05",
+         along("table 2", "WriteWrite, own", 6, 2, 1.05, any)},
+        {"7", "9a", "90 mailboxes cost nothing, as long as all are in use",
+         "90 to 16 requesters at least 0.9", along("9a", page, 90, 16, 0.9, any)},
+        {"7", "9b", "Up to 70 % empty mailboxes the bandwidth is stable",
+         "70 % to none at least 0.85", along("9b", page, 70, 0, 0.85, any)},
+        {"7", "9b", "With 90 % it has lost more than half", "90 % to none at most 0.5",
+         along("9b", page, 90, 0, 0, 0.5)},
+        {"8", "9b", "One byte for each requester, side by side, mends that",
+         "dense to flag, 64 B, 90 % and more, above 1.02",
+         ratio_between("9b", "WriteWrite, 64 B, dense", small, 1.02, any, 90)},
+        {"7", "10", "To many responders, a dispatcher is behind own connections: 4 KiB",
+         "with 4 responders below 1", across("10", "8", page, 4, 0, 1)},
+        {"7", "10", "... and equal for 16 KiB", "with 4 responders between 0.85 and 1.15",
+         across("10", "8", large, 4, 0.85, 1.15)},
+    };
+}
+
+}  // namespace
+
+Study rpc_study() {
+    return {.name = "rpc",
+            .work = "work 004,",
+            .modes = {"fast", network},
+            .seconds_per_point = 0.3,
+            .figures = figures(),
+            .findings = findings()};
+}
+
+int run_rpc(const StudyOptions& options) { return run_study(rpc_study(), options); }
+
+}  // namespace millrace::bench

@@ -1,0 +1,76 @@
+// The study of requests and responses: every deployment of it answers each request right, and the
+// study is complete. How fast is not asked here.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "framework/study.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/placement.hpp"
+#include "rpc/measure_rpc.hpp"
+#include "rpc/run_rpc.hpp"
+
+namespace millrace::bench {
+namespace {
+
+class Rpc : public testing::TestWithParam<const char*> {
+  protected:
+    void SetUp() override {
+        if (base::available_cores().size() < 2) GTEST_SKIP() << "pairs need two cores";
+    }
+    /// A wrong response throws.
+    static void expect_measured(RpcCase chosen) {
+        chosen.mode = GetParam();
+        chosen.duration = std::chrono::milliseconds{10};
+        RpcResult result;
+        ASSERT_NO_THROW(result = measure_rpc(chosen));
+        EXPECT_GT(result.median_us, 0);
+        EXPECT_GE(result.p99_us, result.median_us);
+        EXPECT_GT(result.per_second, 0);
+        EXPECT_GE(result.empty_percent, 0);
+        EXPECT_LE(result.empty_percent, 100);
+    }
+};
+
+TEST_P(Rpc, IsMeasuredOneToOneInEverySize) {
+    for (const std::size_t bytes : {64U, 4096U, 4'194'304U}) {
+        expect_measured({.response_bytes = bytes});
+    }
+}
+
+TEST_P(Rpc, IsMeasuredFromManyToOneAndToMany) {
+    for (const bool threads : {false, true}) {
+        for (const std::size_t per_dispatcher : {0U, 2U}) {
+            for (const std::size_t responders : {1U, 3U}) {
+                expect_measured({.response_bytes = 1024,
+                                 .requesters = 5,
+                                 .responders = responders,
+                                 .threads = threads,
+                                 .per_dispatcher = per_dispatcher});
+            }
+        }
+    }
+}
+
+TEST_P(Rpc, IsMeasuredWithEmptyMailboxes) {
+    for (const auto polling : {message::Polling::flag, message::Polling::dense}) {
+        expect_measured({.requesters = 10, .idle_percent = 80, .polling = polling});
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, Rpc, testing::Values("fast", "shaped:100g,latency=1us"),
+                         [](const auto& each) {
+                             const std::string mode = each.param;
+                             return mode.substr(0, mode.find(':'));
+                         });
+
+TEST(RpcCase, IsRefusedWhereItMeansNothing) {
+    EXPECT_THROW((void)measure_rpc({.response_bytes = 8}), base::Error);
+    EXPECT_THROW((void)measure_rpc({.requesters = 0}), base::Error);
+    EXPECT_THROW((void)measure_rpc({.responders = 0}), base::Error);
+    EXPECT_THROW((void)measure_rpc({.idle_percent = 100}), base::Error);
+    EXPECT_THROW((void)measure_rpc({.threads = true, .idle_percent = 50}), base::Error);
+}
+
+}  // namespace
+}  // namespace millrace::bench
