@@ -112,8 +112,17 @@ class Windows {
 };
 
 std::size_t items_of(const RpcCase& chosen) { return region_bytes / chosen.response_bytes; }
+/// Of a receive for answers by SEND: a whole response with its head and frame, if that may be.
+std::size_t slot_for(const RpcCase& chosen) {
+    return std::clamp(std::bit_ceil(chosen.response_bytes + 64), std::size_t{128},
+                      std::size_t{64} << 10);
+}
+/// For all the responses that may be on their way over a connection, up to 16 of 16 KiB.
 std::size_t ring_for(const RpcCase& chosen) {
-    return std::max(std::size_t{16} << 10, std::bit_ceil(chosen.response_bytes * 3));
+    const std::size_t on_their_way =
+        std::clamp(chosen.per_dispatcher * chosen.window, std::size_t{2}, std::size_t{16});
+    const std::size_t room = std::max(slot_for(chosen), std::bit_ceil(chosen.response_bytes + 64));
+    return std::max(std::size_t{16} << 10, room * std::bit_ceil(on_their_way));
 }
 std::size_t dispatchers_of(const RpcCase& chosen) {
     return (chosen.requesters + chosen.per_dispatcher - 1) / chosen.per_dispatcher;
@@ -140,6 +149,7 @@ void respond(Pair& pair, const RpcCase& chosen) {
     options.polling = chosen.polling;
     options.max_clients = static_cast<std::uint32_t>(connections_of(chosen));
     options.max_client_ring_bytes = ring_for(chosen);
+    if (chosen.requests == message::Transfer::send) options.receives = message::Receives::shared;
     std::vector<message::Server> servers;
     Board& board = *pair.shared_at<Board>(0);
     for (std::size_t i = 0; i < chosen.responders; ++i) {
@@ -205,7 +215,8 @@ struct Requester {
     void ask(const RpcCase& chosen) {
         const auto request = choose(chosen);
         std::uint64_t id = 0;
-        require(use([&](auto& way) { return way.submit(request, id); }), "a request");
+        // On a link the send queue may be full of what is not complete yet.
+        require(use([&](auto& way) { return way.submit(request, id, patience()); }), "a request");
     }
     void check(const message::Answer& answer, const RpcCase& chosen) const {
         require(answer.outcome == message::Outcome::ok, "a request");
@@ -231,7 +242,8 @@ struct Requester {
         std::array<Asked, 64> asked{};
         for (std::size_t i = 0; i < chosen.window; ++i) {
             const auto request = choose(chosen);
-            require(use([&](auto& way) { return way.submit(request, asked[i].id); }), "a request");
+            require(use([&](auto& way) { return way.submit(request, asked[i].id, patience()); }),
+                    "a request");
             asked[i].item = item;
             asked[i].begin = begin;
         }
@@ -258,6 +270,9 @@ class Requesters {
         const Board& board = *pair.shared_at<Board>(0);
         message::ClientOptions options;
         options.ring_bytes = ring_for(chosen);
+        options.requests = chosen.requests;
+        options.answers = chosen.answers;
+        options.slot_bytes = slot_for(chosen);
         if (chosen.threads) options.wait = shared_core;
         std::vector<connect::Address> addresses;
         for (std::size_t i = 0; i < chosen.responders; ++i) {
@@ -266,9 +281,6 @@ class Requesters {
         }
         all_.resize(chosen.requesters);
         if (chosen.per_dispatcher != 0) {
-            // Answers to all its ports lie in one ring.
-            options.ring_bytes *= std::bit_ceil(std::min<std::size_t>(chosen.per_dispatcher, 4));
-            options.ring_bytes = std::min(options.ring_bytes, ring_for(chosen));
             for (std::size_t i = 0; i < dispatchers_of(chosen); ++i) {
                 dispatchers_.push_back(
                     Dispatcher::connect(addresses, {options, options.wait}, patience()));

@@ -7,11 +7,14 @@
 #include <string>
 
 #include "millrace/message/session.hpp"
+#include "millrace/message/transfer.hpp"
 
 namespace millrace::bench {
 
 struct RpcCase {
-    std::string mode = "fast";        ///< as MILLRACE_SOFT_MODE has it
+    std::string mode = "fast";                              ///< as MILLRACE_SOFT_MODE has it
+    message::Transfer requests = message::Transfer::write;  ///< `send`: to a shared receive queue
+    message::Transfer answers = message::Transfer::write;
     std::size_t response_bytes = 64;  ///< at least 16; a request has 64
     std::size_t requesters = 1;
     std::size_t window = 1;      ///< requests that each has on its way; of threads

@@ -35,6 +35,18 @@ std::shared_ptr<Runs> over(std::size_t RpcCase::*field, RpcCase chosen) {
     });
 }
 
+struct Combination {
+    std::string name;
+    message::Transfer requests;
+    message::Transfer answers;
+};
+const std::vector<Combination> combinations{
+    {"WriteWrite", message::Transfer::write, message::Transfer::write},
+    {"SendWrite", message::Transfer::send, message::Transfer::write},
+    {"WriteSend", message::Transfer::write, message::Transfer::send},
+    {"SendSend", message::Transfer::send, message::Transfer::send},
+};
+
 struct Curve {
     std::string label;
     std::shared_ptr<Runs> runs;
@@ -72,36 +84,38 @@ const std::vector<std::size_t> idle{0, 20, 40, 60, 70, 80, 90, 95};
 std::vector<StudyFigure> figures() {
     constexpr auto requesters = &RpcCase::requesters;
     constexpr auto to_many = &RpcCase::responders;
-    const std::string write_write = "WriteWrite";
-    const auto of_size = [&](std::size_t bytes, const char* rest = "") {
-        return fmt::format("{}, {} B{}", write_write, bytes, rest);
+    const auto of_size = [](std::string label, std::size_t bytes, const char* rest = "") {
+        return fmt::format("{}, {} B{}", label, bytes, rest);
     };
 
-    const std::vector<Curve> one_to_one{{write_write, over(&RpcCase::response_bytes, {})}};
+    std::vector<Curve> one_to_one;
     std::vector<Curve> own;
     std::vector<Curve> shared;
     std::vector<Curve> own_to_many;
     std::vector<Curve> shared_to_many;
-    for (const std::size_t bytes : {64U, 1024U, 4096U, 16384U}) {
-        RpcCase chosen{.response_bytes = bytes};
-        RpcCase many{.response_bytes = bytes, .requesters = requesters_of_many};
-        own.push_back({of_size(bytes), over(requesters, chosen)});
-        own_to_many.push_back({of_size(bytes), over(to_many, many)});
+    std::vector<Curve> ninety_in_use;
+    const auto add = [&](const std::string& label, RpcCase chosen) {
+        RpcCase many = chosen;
+        many.requesters = requesters_of_many;
+        own.push_back({label, over(requesters, chosen)});
+        own_to_many.push_back({label, over(to_many, many)});
         chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
-        shared.push_back({of_size(bytes), over(requesters, chosen)});
-        if (bytes >= 4096) shared_to_many.push_back({of_size(bytes), over(to_many, many)});
+        shared.push_back({label, over(requesters, chosen)});
+        if (chosen.response_bytes >= 4096) shared_to_many.push_back({label, over(to_many, many)});
+    };
+    for (const auto& [name, requests, answers] : combinations) {
+        RpcCase chosen{.requests = requests, .answers = answers};
+        one_to_one.push_back({name, over(&RpcCase::response_bytes, chosen)});
+        for (const std::size_t bytes : {64U, 4096U}) {
+            chosen.response_bytes = bytes;
+            add(of_size(name, bytes), chosen);
+        }
+        ninety_in_use.push_back({name, over(requesters, chosen)});
     }
+    add(of_size("WriteWrite", 16384), {.response_bytes = 16384});
     // More threads than cores.
     for (const std::size_t bytes : {64U, 4096U}) {
-        RpcCase chosen{.response_bytes = bytes, .threads = true};
-        RpcCase many{.response_bytes = bytes, .requesters = requesters_of_many, .threads = true};
-        own.push_back({of_size(bytes, ", threads"), over(requesters, chosen)});
-        own_to_many.push_back({of_size(bytes, ", threads"), over(to_many, many)});
-        chosen.per_dispatcher = many.per_dispatcher = threads_of_host;
-        shared.push_back({of_size(bytes, ", threads"), over(requesters, chosen)});
-        if (bytes == 4096) {
-            shared_to_many.push_back({of_size(bytes, ", threads"), over(to_many, many)});
-        }
+        add(of_size("WriteWrite", bytes, ", threads"), {.response_bytes = bytes, .threads = true});
     }
     const auto named = [](const std::vector<Curve>& curves, const std::string& label,
                           std::string as) {
@@ -115,9 +129,20 @@ std::vector<StudyFigure> figures() {
         dispatched.xs = shared_crowds;
         return std::vector<Curve>{named(own, label, label + ", own"), std::move(dispatched)};
     };
-    std::vector<Curve> latencies = own_and_shared(of_size(64));
-    for (Curve& each : own_and_shared(of_size(4096))) latencies.push_back(std::move(each));
+    std::vector<Curve> latencies = own_and_shared(of_size("WriteWrite", 64));
+    for (Curve& each : own_and_shared(of_size("WriteWrite", 4096))) {
+        latencies.push_back(std::move(each));
+    }
+    std::vector<Curve> cycles;
+    for (const auto& each : combinations) {
+        cycles.push_back(named(own, of_size(each.name, 4096), each.name));
+    }
+    cycles.push_back(named(shared, of_size("WriteWrite", 4096), "WriteWrite, dispatcher"));
+    cycles.back().xs = shared_crowds;
 
+    ninety_in_use.push_back(
+        {"WriteWrite, dense",
+         over(requesters, {.response_bytes = 4096, .polling = message::Polling::dense})});
     const RpcCase ninety{.response_bytes = 4096, .requesters = 90};
     RpcCase ninety_dense = ninety;
     ninety_dense.polling = message::Polling::dense;
@@ -146,15 +171,13 @@ std::vector<StudyFigure> figures() {
         bandwidths("6", "N to one, a dispatcher for each 8", "requesters", shared_crowds, shared),
         figure("7", "Responder's busy cycles for each response of 4 KiB", "cycles_per_message",
                "cycles per response", "requesters", crowds,
-               &RpcResult::responder_cycles_per_message, own_and_shared(of_size(4096))),
+               &RpcResult::responder_cycles_per_message, cycles),
         bandwidths("8", "24 to M, own connections", "responders", responders, own_to_many),
         figure("table 2", "24 to M: mailboxes that are empty when looked at", "empty_percent",
                "percent", "responders", responders, &RpcResult::empty_percent,
-               {named(own_to_many, of_size(4096), write_write + ", own"),
-                named(shared_to_many, of_size(4096), write_write + ", dispatcher")}),
-        bandwidths("9a", "Many mailboxes, all in use", "requesters", {16, 40, 90},
-                   {{"WriteWrite, 4096 B", over(requesters, ninety)},
-                    {"WriteWrite, 4096 B, dense", over(requesters, ninety_dense)}}),
+               {named(own_to_many, of_size("WriteWrite", 4096), "WriteWrite, own"),
+                named(shared_to_many, of_size("WriteWrite", 4096), "WriteWrite, dispatcher")}),
+        bandwidths("9a", "Many mailboxes, all in use", "requesters", {16, 40, 90}, ninety_in_use),
         bandwidths("9b", "90 to one, of whom some do not ask", "percent that do not ask", idle,
                    {{"WriteWrite, 4096 B", over(&RpcCase::idle_percent, ninety)},
                     {"WriteWrite, 4096 B, dense", over(&RpcCase::idle_percent, ninety_dense)},
@@ -196,6 +219,28 @@ std::vector<StudyFinding> findings() {
     const std::string page = "WriteWrite, 4096 B";
     const std::string large = "WriteWrite, 16384 B";
     return {
+        {"5", "3a", "Responses by WRITE outperform those by SEND: of WRITE requests",
+         "median ratio of WriteWrite to WriteSend up to 16 KiB at least 1.05",
+         ratio_between("3a", "WriteWrite", "WriteSend", 1.05, any, 0, 16384)},
+        {"5", "3a", "... of SEND requests",
+         "median ratio of SendWrite to SendSend up to 16 KiB at least 1.05",
+         ratio_between("3a", "SendWrite", "SendSend", 1.05, any, 0, 16384)},
+        {"5", "3a", "From the worst, SendSend, to the best, WriteWrite, it is some 40 %",
+         "median ratio up to 256 B between 1.2 and 2",
+         ratio_between("3a", "WriteWrite", "SendSend", 1.2, 2, 0, 256)},
+        {"5", "3a", "With 4 MiB the gap closes", "the same between 0.85 and 1.15",
+         ratio_between("3a", "WriteWrite", "SendSend", 0.85, 1.15, 4'194'304)},
+        {"6", "5", "With many requesters WriteSend outperforms SendWrite: 64 B",
+         "40 requesters, above 1.05",
+         ratio_between("5", "WriteSend, 64 B", "SendWrite, 64 B", 1.05, any, 40)},
+        {"6", "5", "... and WriteWrite is more than twice SendSend",
+         "64 B, 16 requesters and more, at least 1.8",
+         ratio_between("5", small, "SendSend, 64 B", 1.8, any, 16)},
+        {"6", "7", "What a SEND costs the responder is not amortized",
+         "SendSend, 40 to 8 requesters at least 0.95", along("7", "SendSend", 40, 8, 0.95, any)},
+        {"7", "8", "With few requesters for each responder SendWrite outperforms WriteSend",
+         "4 KiB, 6 responders, above 1.05",
+         ratio_between("8", "SendWrite, 4096 B", "WriteSend, 4096 B", 1.05, any, 6)},
         {"5", "3b", "Responses of 64 B and of 256 B take about as long",
          "median latency of 256 B to that of 64 B between 0.8 and 1.4",
          along("3b", "WriteWrite", 256, 64, 0.8, 1.4)},
@@ -212,14 +257,14 @@ std::vector<StudyFinding> findings() {
         {"6", "6", "... and less with fewer, for the hand-over: 16 requesters",
          "to own connections below 0.95", across("6", "5", page, 16, 0, 0.95)},
         {"6", "7", "The responder's cycles for a message fall from 8 requesters to 40",
-         "40 to 8 requesters at most 0.9", along("7", "WriteWrite, 4096 B, own", 40, 8, 0, 0.9)},
+         "40 to 8 requesters at most 0.9", along("7", "WriteWrite", 40, 8, 0, 0.9)},
         {"7", "8", "Small responses gain by more responders",
          "64 B, 6 to 2 responders at least 1.2", along("8", small, 6, 2, 1.2, any)},
         {"7", "table 2", "More responders find more mailboxes empty",
          "own connections, 6 to 2 responders at least 1.05",
          along("table 2", "WriteWrite, own", 6, 2, 1.05, any)},
         {"7", "9a", "90 mailboxes cost nothing, as long as all are in use",
-         "90 to 16 requesters at least 0.9", along("9a", page, 90, 16, 0.9, any)},
+         "90 to 16 requesters at least 0.9", along("9a", "WriteWrite", 90, 16, 0.9, any)},
         {"7", "9b", "Up to 70 % empty mailboxes the bandwidth is stable",
          "70 % to none at least 0.85", along("9b", page, 70, 0, 0.85, any)},
         {"7", "9b", "With 90 % it has lost more than half", "90 % to none at most 0.5",

@@ -38,6 +38,20 @@ TEST_P(Rpc, IsMeasuredOneToOneInEverySize) {
     }
 }
 
+TEST_P(Rpc, IsMeasuredByEveryCombination) {
+    for (const auto requests : {message::Transfer::write, message::Transfer::send}) {
+        for (const auto answers : {message::Transfer::write, message::Transfer::send}) {
+            for (const std::size_t per_dispatcher : {0U, 3U}) {
+                expect_measured({.requests = requests,
+                                 .answers = answers,
+                                 .response_bytes = 4096,
+                                 .requesters = 3,
+                                 .per_dispatcher = per_dispatcher});
+            }
+        }
+    }
+}
+
 TEST_P(Rpc, IsMeasuredFromManyToOneAndToMany) {
     for (const bool threads : {false, true}) {
         for (const std::size_t per_dispatcher : {0U, 2U}) {
