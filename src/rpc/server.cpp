@@ -1,7 +1,9 @@
 #include "millrace/rpc/server.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -68,12 +70,12 @@ void Server::State::operator()(message::Request& request) {
 
 void Server::State::call(message::Request& request, ProcedureState& procedure, ClientState& client,
                          const Head& head, std::span<const std::byte> payload) {
-    const std::uint64_t began = detail::nanoseconds_now();
+    const std::uint64_t began = base::ticks();
     ++procedure.calls;
     base::Deadline deadline = request.deadline();
     if (head.sent_at.has_value()) {
         if (head.clocks_parted) client.lateness.forget();
-        const std::uint64_t age = client.lateness.age(*head.sent_at, began);
+        const std::uint64_t age = client.lateness.age(*head.sent_at, detail::nanoseconds_now());
         if (deadline.point() != base::Clock::time_point::max()) {
             const auto left = static_cast<std::uint64_t>(deadline.remaining().count());
             if (age >= left) [[unlikely]] {
@@ -105,7 +107,7 @@ void Server::State::call(message::Request& request, ProcedureState& procedure, C
     }
     if (core.end() == CallCore::End::deferred) return;
     ++(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
-    procedure.latency.record(detail::nanoseconds_now() - began);
+    procedure.latency.record(detail::ticks_since(began));
 }
 
 bool Server::State::is_too_much(const ProcedureState& procedure, const ClientState& client,
@@ -180,6 +182,11 @@ ClientState& Server::State::client_of(message::ClientId id) {
 }
 
 std::vector<ProcedureReport> Server::State::reports() const {
+    constexpr std::chrono::milliseconds unit{1};
+    const double nanoseconds = 1e6 / static_cast<double>(base::ticks_in(unit));
+    const auto time = [nanoseconds](std::uint64_t ticks) {
+        return static_cast<std::uint64_t>(static_cast<double>(ticks) * nanoseconds);
+    };
     std::vector<ProcedureReport> reports;
     for (const auto& one : procedures) {
         const detail::Deferred& deferred = *one->deferred;
@@ -195,11 +202,11 @@ std::vector<ProcedureReport> Server::State::reports() const {
             .overloaded = one->overloaded,
             .unwanted = deferred.unwanted.load(std::memory_order_relaxed),
             .pending = deferred.pending.load(std::memory_order_relaxed),
-            .latency_p50 = latency->quantile(0.5),
-            .latency_p90 = latency->quantile(0.9),
-            .latency_p99 = latency->quantile(0.99),
-            .latency_p999 = latency->quantile(0.999),
-            .latency_most = latency->most(),
+            .latency_p50 = time(latency->quantile(0.5)),
+            .latency_p90 = time(latency->quantile(0.9)),
+            .latency_p99 = time(latency->quantile(0.99)),
+            .latency_p999 = time(latency->quantile(0.999)),
+            .latency_most = time(latency->most()),
         });
     }
     return reports;

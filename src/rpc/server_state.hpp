@@ -30,9 +30,9 @@ class Deferred {
     std::atomic<std::uint64_t> failed{0};
     std::atomic<std::uint64_t> unwanted{0};
 
-    void record(std::uint64_t nanoseconds) {
+    void record(std::uint64_t ticks) {
         const std::lock_guard guard{mutex_};
-        latency_.record(nanoseconds);
+        latency_.record(ticks);
     }
     void add_to(base::Histogram& all) const {
         const std::lock_guard guard{mutex_};
@@ -72,7 +72,7 @@ struct Pending {
     std::shared_ptr<Deferred> procedure;
     std::shared_ptr<Calls> client;
     std::uint64_t id = 0;
-    std::uint64_t began = 0;  ///< in ns
+    std::uint64_t began = 0;  ///< base::ticks()
     base::Deadline deadline = base::Deadline::never();
     std::optional<Trace> trace{};
     std::atomic<bool> is_unwanted{false};
@@ -90,7 +90,7 @@ struct ProcedureState {
     std::uint64_t failed = 0;
     std::uint64_t late = 0;
     std::uint64_t overloaded = 0;
-    base::Histogram latency;
+    base::Histogram latency;  ///< in ticks, as that of `deferred`
     std::shared_ptr<Deferred> deferred = std::make_shared<Deferred>();
 };
 
@@ -103,6 +103,11 @@ struct ClientState {
     std::unordered_map<std::uint64_t, std::shared_ptr<StreamState>> streams;
 };
 
+/// The counters of two cores may differ by a little.
+[[nodiscard]] inline std::uint64_t ticks_since(std::uint64_t began) noexcept {
+    const auto ticks = static_cast<std::int64_t>(base::ticks() - began);
+    return ticks > 0 ? static_cast<std::uint64_t>(ticks) : 0;
+}
 [[nodiscard]] inline std::uint64_t nanoseconds_now() noexcept {
     return static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count());
 }

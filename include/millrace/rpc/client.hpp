@@ -100,19 +100,20 @@ struct Record {
 
 /// The result that an answer says, whatever its outcome.
 template <class A>
-[[nodiscard]] Result<A> result_of(const message::Answer& answer) {
+void read_result(const message::Answer& answer, Result<A>& into) {
     if (answer.outcome == message::Outcome::ok) [[likely]] {
         try {
-            A value{};
-            if (read(answer.payload, value)) [[likely]]
-                return Result<A>{std::move(value)};
+            if (read(answer.payload, into.emplace())) [[likely]]
+                return;
         } catch (const std::exception&) {
             // A codec that cannot read it.
         }
-        return Result<A>{Code::bad_answer};
+        into = Result<A>{Code::bad_answer};
+    } else if (answer.outcome == message::Outcome::failed) {
+        into = Result<A>{parse_error(answer.payload)};
+    } else {
+        into = Result<A>{code_of(answer.outcome)};
     }
-    if (answer.outcome == message::Outcome::failed) return parse_error(answer.payload);
-    return code_of(answer.outcome);
 }
 
 /// A callback and the result that it is going to get.
@@ -149,7 +150,7 @@ struct Submitted {
     }
     static constexpr Record::Type type{
         .take = [](Record& record,
-                   const message::Answer& answer) { of(record).result = result_of<A>(answer); },
+                   const message::Answer& answer) { read_result(answer, of(record).result); },
         .end = [](Record& record, Code code) noexcept { of(record).result = Result<A>{code}; },
         .finish =
             [](Record& record) {
@@ -393,7 +394,7 @@ class Client {
                     if (head_bytes != 0) write(head, room.data());
                     writer.write(room.data() + head_bytes);
                 },
-                [&](const message::Answer& answer) { result = detail::result_of<A>(answer); },
+                [&](const message::Answer& answer) { detail::read_result(answer, result); },
                 deadline, head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit));
             if (result.ok()) [[likely]]
                 return result;

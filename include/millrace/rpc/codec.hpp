@@ -96,6 +96,20 @@ template <class T>
     }
 }
 
+/// It lies in memory as it travels, and is not made of more than that.
+template <class T>
+inline constexpr bool lies_as_bytes =
+    Bytes<T> || (Plain<T> && !std::is_empty_v<T> && std::has_unique_object_representations_v<T>);
+template <class T>
+    requires lies_as_bytes<T>
+[[nodiscard]] std::span<const std::byte> bytes_of(const T& value) noexcept {
+    if constexpr (Bytes<T>) {
+        return std::as_bytes(std::span{value});
+    } else {
+        return std::as_bytes(std::span{std::addressof(value), 1});
+    }
+}
+
 /// A value as bytes: what it needs, and writing it there.
 template <Carried T>
 class Writer {

@@ -15,6 +15,7 @@
 // those that have ended (base/coroutine.hpp).
 #pragma once
 
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <cstdint>
@@ -92,7 +93,7 @@ class CallAwaiter final : SuspendedCall {
         return detail::submit<P>(client, request_, deadline(), options_, false, id_,
                                  [this](Record& record) { put(record); });
     }
-    void take(const message::Answer& answer) override { result_ = result_of<A>(answer); }
+    void take(const message::Answer& answer) override { read_result(answer, result_); }
     void end(Code code) noexcept override { result_ = Result<A>{code}; }
 
     typename P::Request request_;

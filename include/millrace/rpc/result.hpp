@@ -105,6 +105,12 @@ class [[nodiscard]] Result {
         if (!ok()) throw Failure{error()};
         return *std::move(value_);
     }
+    /// It becomes a T that is made anew, for whoever reads it in place.
+    T& emplace() {
+        code_ = Code::ok;
+        said_.reset();
+        return value_.emplace();
+    }
     [[nodiscard]] Error error() const {
         if (said_ != nullptr) return *said_;
         return {.code = code_, .text = std::string{name_of(code_)}};

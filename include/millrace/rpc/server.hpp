@@ -99,12 +99,14 @@ class CallCore {
     template <class Fill>
     base::Status answer(std::size_t size, Fill&& fill) {
         if (end_ != End::none) return base::Status::closed;
-        const base::Status status = request_->answer(size, std::forward<Fill>(fill));
-        end_ = status == base::Status::ok ? End::answered : End::failed;
-        return status;
+        return ended(request_->answer(size, std::forward<Fill>(fill)));
     }
     template <Carried T>
     base::Status answer(const T& value) {
+        if constexpr (lies_as_bytes<T>) {
+            if (end_ != End::none) return base::Status::closed;
+            return ended(request_->answer(bytes_of(value)));
+        }
         const Writer<T> writer{value};
         return answer(writer.size(), [&](std::span<std::byte> room) { writer.write(room.data()); });
     }
@@ -116,6 +118,11 @@ class CallCore {
     [[nodiscard]] std::shared_ptr<StreamState> open();
 
   private:
+    base::Status ended(base::Status status) noexcept {
+        end_ = status == base::Status::ok ? End::answered : End::failed;
+        return status;
+    }
+
     message::Request* request_;
     ProcedureState* procedure_;
     ClientState* client_;
