@@ -84,7 +84,7 @@ static_assert(name_of_type<app::Happening> == "org.example.happening/2");
 
 TEST(ItemName, IsTheSameHoweverACompilerSpellsIt) {
     const auto name = [](std::string_view spelled) {
-        const detail::TypeName made = detail::normalised(spelled);
+        const base::detail::TypeName made = base::detail::normalised(spelled);
         return std::string{made.text.data(), made.size};
     };
     // What GCC writes, and what Clang does.
@@ -111,7 +111,7 @@ TEST(ItemName, IsTheSameHoweverACompilerSpellsIt) {
 
 TEST(ItemName, LongerThanItsPlaceIsCutAndStillOne) {
     const std::string spelled(5'000, 'x');
-    EXPECT_EQ(detail::normalised(spelled).size, detail::TypeName{}.text.size());
+    EXPECT_EQ(base::detail::normalised(spelled).size, base::detail::TypeName{}.text.size());
 }
 
 MILLRACE_CHILD(flow_named_producer) {
