@@ -2,6 +2,7 @@
 #include "opened_device.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,9 +35,15 @@ struct Directory {
     std::map<FileName, std::weak_ptr<OpenedDevice>> devices;
 };
 
-/// Never destroyed: a program may close its devices after that.
+/// Never destroyed: a program may close its devices after that. Its mutex, under which nothing is
+/// locked and which is taken under no other, is held over fork: a child opens devices, too.
 [[nodiscard]] Directory& directory() {
-    static Directory& instance = *new Directory;
+    static Directory& instance = *[] {
+        auto* const made = new Directory;
+        pthread_atfork([] { directory().mutex.lock(); }, [] { directory().mutex.unlock(); },
+                       [] { directory().mutex.unlock(); });
+        return made;
+    }();
     return instance;
 }
 

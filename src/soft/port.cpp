@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <array>
@@ -132,6 +133,9 @@ class GidTable {
         return places_;
     }
 
+    void lock() { mutex_.lock(); }
+    void unlock() { mutex_.unlock(); }
+
     [[nodiscard]] static std::size_t find(const Addresses& in, const ibv_gid& gid) noexcept {
         std::size_t at = 0;
         while (at < in.count && !equal(in.all[at].gid, gid)) ++at;
@@ -153,9 +157,13 @@ class GidTable {
     Addresses places_;
 };
 
-/// Never destroyed: a program may ask after that.
+/// Never destroyed: a program may ask after that. Held over fork, as a child asks, too.
 [[nodiscard]] GidTable& table() noexcept {
-    static GidTable& instance = *new GidTable;
+    static GidTable& instance = *[] {
+        auto* const made = new GidTable;
+        pthread_atfork([] { table().lock(); }, [] { table().unlock(); }, [] { table().unlock(); });
+        return made;
+    }();
     return instance;
 }
 

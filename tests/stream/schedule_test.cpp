@@ -44,8 +44,8 @@ Terms random_terms(Random& random) {
     Terms terms;
     terms.outgoing = random_direction(random);
     terms.incoming = random_direction(random);
-    terms.own_slots = fewest_slots + random.below(6);
-    terms.peer_slots = fewest_slots + random.below(6);
+    terms.own_slots = fewest_slots + (random.chance(2) ? 0 : random.below(6));
+    terms.peer_slots = fewest_slots + (random.chance(2) ? 0 : random.below(6));
     terms.sends = 1 + random.below(6);
     terms.receives = 1 + random.below(6);
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;

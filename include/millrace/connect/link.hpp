@@ -48,7 +48,9 @@ class Endpoint {
     /// The default device's, which everything in this process shares that names none: opened for
     /// the first, closed behind the last. Another one where the environment chooses otherwise by
     /// now (MILLRACE_DEVICE, the soft device's fabric or mode). Its keys are valid for all who
-    /// share it. Throws Error. Any thread.
+    /// share it. Throws Error. Any thread. A process that forks while others of its threads may be
+    /// the first to use Millrace should have called this before: a child cannot finish what a
+    /// thread that it does not have was making.
     [[nodiscard]] static std::shared_ptr<Endpoint> shared();
     /// Another one on the same open device, with a protection domain of its own: keys of the one
     /// mean nothing to queue pairs of the other. Throws Error (resource_exhausted).
