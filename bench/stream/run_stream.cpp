@@ -67,38 +67,34 @@ const std::vector<std::size_t> sizes{4 << 10, 16 << 10, 64 << 10, 256 << 10,
 /// Half as many sends as receives: advertisements are there in time.
 constexpr StreamCase ahead{.sends = 4, .receives = 8};
 
-StudyFigure throughput() {
-    StudyFigure shown{.id = "throughput",
-                      .title = "Half as many sends as receives",
-                      .quantity = "gigabits_per_second",
-                      .unit = "Gb/s",
+/// A curve for each mode, over sizes.
+StudyFigure of_modes(std::string id, std::string title, Value value) {
+    const bool is_rate = value == Value::gigabits;
+    StudyFigure shown{.id = std::move(id),
+                      .title = std::move(title),
+                      .quantity = is_rate ? "gigabits_per_second" : "cpu_seconds_per_gigabyte",
+                      .unit = is_rate ? "Gb/s" : "CPU seconds per GB",
                       .over = "bytes of a send and a receive",
                       .xs = sizes,
                       .modes = {"fast", network}};
     for (const stream::Mode mode : modes) {
         StreamCase chosen = ahead;
         chosen.mode = mode;
-        shown.series.push_back(curve(std::string{name_of(mode)}, chosen, Value::gigabits, by_size));
+        shown.series.push_back(curve(std::string{name_of(mode)}, chosen, value, by_size));
     }
+    return shown;
+}
+
+StudyFigure throughput() {
+    StudyFigure shown = of_modes("throughput", "Half as many sends as receives", Value::gigabits);
     shown.series.push_back(socket_curve(SocketKind::tcp_loopback));
     shown.series.push_back(socket_curve(SocketKind::unix_stream));
     return shown;
 }
 
 StudyFigure processor() {
-    StudyFigure shown{.id = "cpu",
-                      .title = "Processor time of both ends, half as many sends as receives",
-                      .quantity = "cpu_seconds_per_gigabyte",
-                      .unit = "CPU seconds per GB",
-                      .over = "bytes of a send and a receive",
-                      .xs = sizes,
-                      .modes = {"fast", network}};
-    for (const stream::Mode mode : modes) {
-        StreamCase chosen = ahead;
-        chosen.mode = mode;
-        shown.series.push_back(curve(std::string{name_of(mode)}, chosen, Value::cpu, by_size));
-    }
-    return shown;
+    return of_modes("cpu", "Processor time of both ends, half as many sends as receives",
+                    Value::cpu);
 }
 
 StudyFigure over_sends(std::string id, std::string title, Value value) {

@@ -118,8 +118,8 @@ class Running {
     std::thread thread_;
 };
 
-/// How requests are found, and what carries them: every suite runs over each of both.
-using Way = std::tuple<message::Polling, ring::Carrier>;
+/// How requests are found, what carries them, and how both directions travel.
+using Way = std::tuple<message::Polling, ring::Carrier, message::Transfer>;
 
 class Calls : public testing::TestWithParam<Way> {
   protected:
@@ -132,16 +132,20 @@ class Calls : public testing::TestWithParam<Way> {
     static ClientOptions client_options() {
         ClientOptions options;
         options.messages.carrier = std::get<1>(GetParam());
+        options.messages.requests = options.messages.answers = std::get<2>(GetParam());
         return options;
     }
 };
 inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
     return std::string{name_of(std::get<0>(each.param))} + "_" +
-           std::string{ring::name_of(std::get<1>(each.param))};
+           std::string{ring::name_of(std::get<1>(each.param))} +
+           (std::get<2>(each.param) == message::Transfer::send ? "_send" : "");
 }
 inline auto all_ways() {
-    return testing::Values(Way{message::Polling::flag, ring::Carrier::automatic},
-                           Way{message::Polling::dense, ring::Carrier::post});
+    using message::Polling, message::Transfer, ring::Carrier;
+    return testing::Values(Way{Polling::flag, Carrier::automatic, Transfer::write},
+                           Way{Polling::dense, Carrier::post, Transfer::write},
+                           Way{Polling::flag, Carrier::automatic, Transfer::send});
 }
 
 }  // namespace millrace::rpc
