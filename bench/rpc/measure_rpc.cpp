@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "framework/environment_scope.hpp"
-#include "framework/link_mover.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
@@ -162,7 +161,6 @@ void respond(Pair& pair, const RpcCase& chosen) {
     double answered = 0;
     CyclesOfWindows cycles;
     std::uint32_t before = Board::setting_up;
-    LinkMover move_link{chosen.mode};
     for (std::uint32_t round = 1; before != Board::over; ++round) {
         const std::uint32_t phase = board.phase.load(std::memory_order_relaxed);
         if (phase != before) {
@@ -180,7 +178,6 @@ void respond(Pair& pair, const RpcCase& chosen) {
             answered += static_cast<double>(requests);
             ++rounds;
         }
-        move_link();
         if (round % 1024 == 0) pair.check(round);
     }
     board.cycles = cycles.median();
@@ -335,9 +332,7 @@ class Requesters {
         for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
         std::size_t next = asking % order.size();  // whose turn comes when one has its answer
         for (std::size_t i = 0; i < asking; ++i) all_[order[i]].ask(chosen_);
-        LinkMover move_link{chosen_.mode};
         const auto lap = [&] {
-            move_link();
             for (Dispatcher& each : dispatchers_) (void)each.turn();
             for (std::size_t i = 0; i < asking; ++i) {
                 const std::uint64_t looks = base::ticks();

@@ -217,9 +217,8 @@ Judge across(std::string id, std::string other_id, std::string label, std::size_
 std::vector<StudyFinding> findings() {
     // On a link, where no SEND is.
     const std::string engine =
-        "a look at memory makes no verbs call, so the modelled link is moved by the device's "
-        "engine "
-        "thread alone, which shares a core with who looks";
+        "a look at memory makes no verbs call, so that the modelled link is moved by the device's "
+        "engine thread, which shares a core with who looks (likely, not proven)";
     const std::string small = "WriteWrite, 64 B";
     const std::string page = "WriteWrite, 4096 B";
     const std::string large = "WriteWrite, 16384 B";
