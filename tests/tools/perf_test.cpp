@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -147,6 +149,36 @@ TEST_F(Perf, TheClientOfAKilledServerEnds) {
     ASSERT_TRUE(server_->read_line().has_value());
     server_->kill();
     EXPECT_TRUE(client.wait().exited_with(1));
+}
+
+TEST_F(Perf, WaitsForNoStoppedServerForEver) {
+    serve();
+    Words command{MILLRACE_COMMAND};
+    const Words words = asking({"-t", "300"});
+    command.insert(command.end(), words.begin(), words.end());
+    ChildProcess first = ChildProcess::start_program(command);
+    ASSERT_TRUE(server_->read_line().has_value());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.read_line().has_value());  // bytes are moving
+    ASSERT_TRUE(server_->stop());
+    EXPECT_TRUE(first.wait(std::chrono::minutes{2}).exited_with(1));
+    server_->resume();
+}
+
+TEST_F(Perf, AStoppedClientHoldsUpNobodyForEver) {
+    serve();
+    Words command{MILLRACE_COMMAND};
+    const Words words = asking({"-t", "300"});
+    command.insert(command.end(), words.begin(), words.end());
+    ChildProcess first = ChildProcess::start_program(command);
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(first.read_line().has_value());  // bytes are moving
+    ASSERT_TRUE(first.stop());
+    CommandOutcome second = ask({"-n", "1m"});
+    for (int i = 0; i < 200 && !second.exit.success(); ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{300});
+        second = ask({"-n", "1m"});
+    }
+    EXPECT_TRUE(second.exit.success()) << second.text;
+    first.resume();
 }
 
 TEST_F(Perf, OtherProgramsAreLeftAlone) {

@@ -36,6 +36,7 @@ void watch(Run& run, Report& report, std::chrono::milliseconds interval) {
             throw base::Error{base::ErrorCode::cancelled, "measure", "streams",
                               "interrupted by a signal", ""};
         }
+        run.require_progress();
         if (base::Clock::now() < next) continue;
         report.interval(bytes(), run.seconds());
         next += interval;

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -98,6 +99,20 @@ void Run::run(std::uint32_t number) noexcept {
 bool Run::wait(base::Clock::time_point until) {
     std::unique_lock lock{mutex_};
     return ended_.wait_until(lock, until, [this] { return running_ == 0; });
+}
+
+void Run::require_progress() {
+    std::uint64_t moved = 0;
+    for (const auto& lane : lanes_) moved += lane->bytes();
+    const auto now = base::Clock::now();
+    if (moved != moved_) {
+        moved_ = moved;
+        moved_at_ = now;
+    } else if (now - std::max(moved_at_, started_) > patience) {
+        throw base::Error{base::ErrorCode::timed_out, "measure", "streams",
+                          "nothing has moved for 10 s",
+                          "look whether the other end is stopped, or the network is gone"};
+    }
 }
 
 const Counts& Run::counts() {

@@ -57,6 +57,9 @@ class Run {
     void start();
     /// True: all lanes have ended. Waits for that at most until `until`.
     bool wait(base::Clock::time_point until);
+    /// While it runs, now and then. Throws Error (timed_out): nothing has moved for `patience`, as
+    /// where the other end is stopped.
+    void require_progress();
     /// Behind wait() that answered true: what was counted; throws what a lane threw.
     [[nodiscard]] const Counts& counts();
     /// Gives it up, and waits for the lanes' threads.
@@ -80,7 +83,9 @@ class Run {
     std::vector<std::unique_ptr<Lane>> lanes_;
     std::size_t present_ = 0;
     base::Clock::time_point started_{};
-    CpuShare cpu_before_{};  ///< seconds
+    CpuShare cpu_before_{};               ///< seconds
+    std::uint64_t moved_ = 0;             ///< bytes of all lanes, when they were looked at ...
+    base::Clock::time_point moved_at_{};  ///< ... and had changed
 
     std::mutex mutex_;
     std::condition_variable ended_;

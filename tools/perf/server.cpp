@@ -241,7 +241,7 @@ class Server {
                 }
                 return;
             }
-            if (!test.run->wait(base::Clock::now())) return;
+            if (!test.run->wait(base::Clock::now())) return test.run->require_progress();
             const Counts& mine = test.run->counts();
             say(test.control, mine.to_json(), soon());
             (void)hear(test.control, soon());
