@@ -32,6 +32,15 @@ inline CLI::Option* add_json(CLI::App& command, JsonOutput& json) {
         ->expected(0, 1);
 }
 
+/// `--device` and `--secret-file`, of whoever talks to another end.
+inline void add_device_and_secret(CLI::App& command, std::string& device,
+                                  std::string& secret_file) {
+    command.add_option("--device", device, "Name of the device (see millrace devices)");
+    command.add_option("--secret-file", secret_file,
+                       "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
+                       "nobody but its owner may read");
+}
+
 /// For use while arguments are parsed: an Error that `look` throws is one of usage.
 template <class Look>
 void refuse_if_wrong(Look&& look) {

@@ -42,13 +42,6 @@ void add_wait(CLI::App& command, base::WaitPolicy& policy) {
         });
 }
 
-void add_device_and_secret(CLI::App& command, std::string& device, std::string& secret_file) {
-    command.add_option("--device", device, "Name of the device (see millrace devices)");
-    command.add_option("--secret-file", secret_file,
-                       "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
-                       "nobody but its owner may read");
-}
-
 void add_serve(CLI::App& parent, Action& chosen) {
     auto* command = parent.add_subcommand(
         "serve", "Serve a store that lies in memory, until SIGINT, SIGTERM or a permitted EXIT");

@@ -27,10 +27,7 @@ void add_list(CLI::App& parent, Action& chosen) {
             "Seconds to wait for the server and its answer; default: 5")
         ->check(CLI::Range(0.001, 1e6));
     add_json(*command, options->json);
-    command->add_option("--device", options->device, "Name of the device (see millrace devices)");
-    command->add_option("--secret-file", options->secret_file,
-                        "The secret, if the server asks for one: 16 to 1024 bytes, in a file that "
-                        "nobody but its owner may read");
+    add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
         chosen = [options] { return run_rpc_list(*options); };

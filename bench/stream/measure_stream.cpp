@@ -1,12 +1,11 @@
 #include "stream/measure_stream.hpp"
 
-#include <sys/resource.h>
-
 #include <bit>
 #include <cstring>
 #include <optional>
 #include <vector>
 
+#include "cpu_time.hpp"
 #include "framework/environment_scope.hpp"
 #include "framework/meeting.hpp"
 #include "framework/pair.hpp"
@@ -22,15 +21,6 @@ using base::Status;
 
 /// Values that the sides leave for each other.
 enum Left : int { sender_cpu, sender_direct };
-
-double cpu_seconds() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 stream::SocketOptions options_of(const StreamCase& chosen) {
     stream::SocketOptions options;
@@ -145,7 +135,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     }
     auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
     pair.meet();
-    const double cpu = cpu_seconds();
+    const double cpu = tools::cpu_time().all();
     const auto deadline = patience();
     const auto over =
         base::Clock::now() + std::chrono::nanoseconds{static_cast<long>(chosen.seconds * 1e9)};
@@ -166,7 +156,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     }
     socket.shut_down();
     pair.set_value(sender_direct, std::bit_cast<std::uint64_t>(socket.stats().percent_direct()));
-    pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(cpu_seconds() - cpu));
+    pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(tools::cpu_time().all() - cpu));
     pair.meet();
 }
 
@@ -178,11 +168,12 @@ StreamFlow measure_stream(const StreamCase& chosen) {
     flow.bytes_per_second = run_pair(
         {},
         [&](Pair& pair) {
-            const double cpu = cpu_seconds();
+            const double cpu = tools::cpu_time().all();
             const auto start = base::Clock::now();
             const double rate = receive_all(pair, chosen);
             const double seconds = nanoseconds_since(start) / 1e9;
-            const double all = cpu_seconds() - cpu + std::bit_cast<double>(pair.value(sender_cpu));
+            const double all =
+                tools::cpu_time().all() - cpu + std::bit_cast<double>(pair.value(sender_cpu));
             flow.percent_direct = std::bit_cast<double>(pair.value(sender_direct));
             flow.cpu_seconds_per_gigabyte = all / seconds / (rate / 1e9);
             return rate;

@@ -19,14 +19,13 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/stream/socket.hpp"
+#include "stream_options.hpp"
 
 namespace millrace::tools {
 
 namespace {
 
 constexpr std::chrono::seconds connect_patience{10};
-constexpr stream::Mode modes[] = {stream::Mode::dynamic, stream::Mode::direct,
-                                  stream::Mode::indirect};
 
 /// While one sender's stream is received: tells every other who connects that it comes too late,
 /// at once, on a thread that sleeps until then. The receiving thread may be held up by its output.
@@ -130,22 +129,8 @@ void add_cat(CLI::App& program, Action& chosen) {
             "Seconds to wait for the other side (default: a sender waits 10 for its listener, a "
             "listener as long as it takes)")
         ->check(CLI::Range(1u, 31'536'000u));
-    command->add_option("--secret-file", options->secret_file,
-                        "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
-                        "nobody but its owner may read");
-    command
-        ->add_option_function<std::string>(
-            "--mode",
-            [options](const std::string& name) {
-                for (const stream::Mode mode : modes) {
-                    if (name == stream::name_of(mode)) options->mode = mode;
-                }
-            },
-            "How bytes travel: straight into the receiver's memory (direct), through a ring "
-            "(indirect), or the one or the other as it comes (dynamic, the default)")
-        ->check(CLI::IsMember({"dynamic", "direct", "indirect"}))
-        ->type_name("MODE");
-    command->add_option("--device", options->device, "Name of the device (see millrace devices)");
+    add_stream_mode(*command, options->mode);
+    add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         options->listen = words->size() == 2;
         if (!options->listen && words->front() == "listen") {

@@ -3,7 +3,6 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 
 #include <fmt/format.h>
 
+#include "cpu_time.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -73,15 +73,6 @@ class SharedPage {
     Shared* shared_;
 };
 
-double cpu_seconds() {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& t) {
-        return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-    };
-    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 std::uint64_t digest_step(std::uint64_t digest, const RecordHeader& header) {
     return (digest ^ header.hash) * 0x9e3779b97f4a7c15u + header.sequence + header.length;
 }
@@ -94,7 +85,7 @@ void produce(const Transport& transport, const RecordSet& set, const RunOptions&
     const auto sender = transport.connect(transport_options);
     std::uint64_t sequence = 0;
     const Effort effort_before = sender->effort();
-    const double cpu_before = cpu_seconds();
+    const double cpu_before = cpu_time().all();
     report.mark_ns = now_ns();
     for (const Record& record : set.records) {
         const RecordHeader header{sequence++, record.hash, 0, record.length, record.file};
@@ -104,7 +95,7 @@ void produce(const Transport& transport, const RecordSet& set, const RunOptions&
     }
     report.items = sequence;
     sender->flush();
-    report.cpu_seconds = cpu_seconds() - cpu_before;
+    report.cpu_seconds = cpu_time().all() - cpu_before;
     const Effort effort = sender->effort();
     report.effort = {effort.work_requests - effort_before.work_requests,
                      effort.system_calls - effort_before.system_calls};
@@ -149,7 +140,7 @@ void consume(const Transport& transport, const RecordSet& set, const RunOptions&
         if (header.length != content.size()) fail("its length is wrong");
         if (header.hash != hash_of(content)) fail("its content is not what was sent");
         if (sequence == 0) {
-            cpu_before = cpu_seconds();
+            cpu_before = cpu_time().all();
             effort_before = receiver.effort();
         }
         ++sequence;
@@ -163,7 +154,7 @@ void consume(const Transport& transport, const RecordSet& set, const RunOptions&
             }
             if (sequence == expected) {
                 report.mark_ns = now_ns();
-                report.cpu_seconds = cpu_seconds() - cpu_before;
+                report.cpu_seconds = cpu_time().all() - cpu_before;
                 const Effort effort = receiver.effort();
                 report.effort = {effort.work_requests - effort_before.work_requests,
                                  effort.system_calls - effort_before.system_calls};

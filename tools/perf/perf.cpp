@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "millrace/connect/address.hpp"
+#include "stream_options.hpp"
 
 namespace millrace::tools {
 
@@ -56,20 +57,7 @@ void add_perf(CLI::App& program, Action& chosen) {
             "Both send, each over streams of its own")
         ->needs(asks)
         ->excludes(reverse);
-    auto* mode =
-        command
-            ->add_option_function<std::string>(
-                "--mode",
-                [&plan](const std::string& word) {
-                    plan.mode = word == "direct"     ? stream::Mode::direct
-                                : word == "indirect" ? stream::Mode::indirect
-                                                     : stream::Mode::dynamic;
-                },
-                "How bytes travel: straight into the receiver's memory (direct), through a ring "
-                "(indirect), or the one or the other as it comes (dynamic, the default)")
-            ->check(CLI::IsMember({"dynamic", "direct", "indirect"}))
-            ->type_name("MODE")
-            ->needs(asks);
+    auto* mode = add_stream_mode(*command, plan.mode)->needs(asks);
     command->add_flag("--tcp", plan.tcp, "Over TCP of the kernel, for comparison")
         ->needs(asks)
         ->excludes(mode);
@@ -84,10 +72,7 @@ void add_perf(CLI::App& program, Action& chosen) {
         ->type_name("SECONDS")
         ->needs(asks);
     add_json(*command, client->json)->needs(asks);
-    command->add_option("--device", client->device, "Name of the device (see millrace devices)");
-    command->add_option("--secret-file", client->secret_file,
-                        "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
-                        "nobody but its owner may read");
+    add_device_and_secret(*command, client->device, client->secret_file);
     command->final_callback([=, &chosen] {
         if (serves->count() == 0 && asks->count() == 0) {
             throw CLI::ValidationError{"either -s or -c ADDRESS is needed",

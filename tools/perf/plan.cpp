@@ -7,6 +7,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
+#include "stream_options.hpp"
 
 namespace millrace::tools::perf {
 
@@ -18,8 +19,6 @@ namespace {
 
 constexpr std::uint32_t most_text = 1 << 20;
 
-constexpr stream::Mode modes[] = {stream::Mode::dynamic, stream::Mode::direct,
-                                  stream::Mode::indirect};
 constexpr const char* directions[] = {"forward", "reverse", "both"};
 
 [[noreturn]] void fail(const stream::Socket& control, Status status, const char* attempted) {
@@ -92,20 +91,16 @@ std::optional<Plan> Plan::parse(const nlohmann::json& document) {
         document.at("length").get_to(plan.length);
         document.at("buffers").get_to(plan.buffers);
         const auto direction = document.at("direction").get<std::string>();
-        const auto mode = document.at("mode").get<std::string>();
+        const auto mode = stream_mode(document.at("mode").get<std::string>());
         bool known = false;
         for (int at = 0; at < 3; ++at) {
             if (direction != directions[at]) continue;
             plan.direction = static_cast<Direction>(at);
             known = true;
         }
-        if (!known) return std::nullopt;
-        for (const stream::Mode one : modes) {
-            if (mode != stream::name_of(one)) continue;
-            plan.mode = one;
-            return plan;
-        }
-        return std::nullopt;
+        if (!known || !mode) return std::nullopt;
+        plan.mode = *mode;
+        return plan;
     } catch (const nlohmann::json::exception&) {
         return std::nullopt;
     }

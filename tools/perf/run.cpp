@@ -1,7 +1,5 @@
 #include "perf/run.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -10,19 +8,6 @@
 #include "millrace/base/signals.hpp"
 
 namespace millrace::tools::perf {
-namespace {
-
-/// Of this process until now, in seconds.
-CpuShare cpu_seconds() noexcept {
-    rusage usage{};
-    ::getrusage(RUSAGE_SELF, &usage);
-    const auto seconds = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-    };
-    return {seconds(usage.ru_utime), seconds(usage.ru_stime)};
-}
-
-}  // namespace
 
 nlohmann::json Counts::to_json() const {
     auto all = nlohmann::json::array();
@@ -63,7 +48,7 @@ bool Run::add(std::uint32_t number, std::unique_ptr<Lane> lane) {
 }
 
 void Run::start() {
-    cpu_before_ = cpu_seconds();
+    cpu_before_ = cpu_time();
     started_ = base::Clock::now();
     running_ = lanes_.size();
     const base::SignalsBlocked blocked;  // they are the main thread's
@@ -88,7 +73,7 @@ void Run::run(std::uint32_t number) noexcept {
         stop_.request();  // what the others would measure is not what was asked for
     }
     if (--running_ == 0) {
-        const CpuShare now = cpu_seconds();
+        const CpuTime now = cpu_time();
         const double seconds = seconds_since(started_);
         counts_.cpu = {100 * (now.user - cpu_before_.user) / seconds,
                        100 * (now.system - cpu_before_.system) / seconds};
