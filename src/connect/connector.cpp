@@ -124,7 +124,9 @@ Link connect(const Address& address, LinkOptions options, const base::Deadline& 
                           "port 0 only means something to a listener",
                           "use the port that the listener reports");
     }
-    if (options.endpoint == nullptr) options.endpoint = Endpoint::shared();
+    if (options.endpoint == nullptr && options.transport != Transport::tcp) {
+        options.endpoint = Endpoint::shared();
+    }
     const auto start = base::Clock::now();
     Descriptor socket = reach(address, deadline, options.if_nobody_listens);
     prepare_connected(socket.get());

@@ -33,12 +33,36 @@ std::string addressing(const Hello& hello, int gid_index) {
 
 std::string Link::explain() const {
     const State& link = *state_;
+    const char* const liveness = link.local.kind() == Address::Kind::tcp
+                                     ? "the handshake's TCP connection, kept alive"
+                                     : "the handshake's Unix socket";
+    const char* const admission =
+        link.own.has_secret ? "  admission    by a secret that both ends have proved to know\n"
+                            : "";
+    if (link.transport == Transport::tcp) {
+        return fmt::format("link to {}, service '{}' version {}, over {}\n{}", link.peer_name,
+                           link.own.service, link.own.service_version, liveness, admission);
+    }
+    if (link.transport == Transport::ud) {
+        return fmt::format(
+            "link to {}, service '{}' version {}, over verbs (UD)\n"
+            "  device       {}, port {}, addressed {}\n"
+            "  peer         {}, queue pair {:#x}; ours {:#x}, {}\n"
+            "  MTU          {} bytes: the smaller of {} here and {} there\n"
+            "  liveness     {}\n{}",
+            link.peer_name, link.own.service, link.own.service_version, link.endpoint->describe(),
+            link.endpoint->port(), addressing(link.own, link.path.gid_index), link.other.device,
+            link.other.queue_pair.number, link.own.queue_pair.number,
+            link.given_datagrams != nullptr ? "which all its links share" : "of this link alone",
+            bytes_of(link.path.mtu), bytes_of(link.own.mtu), bytes_of(link.other.mtu), liveness,
+            admission);
+    }
     const char* order =
         writes_in_order()
             ? "yes: the last byte of a WRITE may be polled"
             : "no: one end's device does not promise it, so marks travel in a WRITE of their own";
     std::string text = fmt::format(
-        "link to {}, service '{}' version {}, over verbs (RC)\n"
+        "link to {}, service '{}' version {}, over verbs ({})\n"
         "  device       {}, port {}, addressed {}\n"
         "  peer         {}, queue pair {:#x}; ours {:#x}\n"
         "  MTU          {} bytes: the smaller of {} here and {} there\n"
@@ -48,7 +72,8 @@ std::string Link::explain() const {
         "  in order     {} (here {}, there {})\n"
         "  capabilities {}; the peer: {}\n"
         "  liveness     {}; looked at by the clock every 50 ms while nothing arrives\n",
-        link.peer_name, link.own.service, link.own.service_version, link.endpoint->describe(),
+        link.peer_name, link.own.service, link.own.service_version,
+        link.transport == Transport::rc ? "RC" : "UC", link.endpoint->describe(),
         link.endpoint->port(), addressing(link.own, link.path.gid_index), link.other.device,
         link.other.queue_pair.number, link.own.queue_pair.number, bytes_of(link.path.mtu),
         bytes_of(link.own.mtu), bytes_of(link.other.mtu), link.own.max_send_requests,
@@ -59,11 +84,8 @@ std::string Link::explain() const {
         link.path.rnr_retry == 7 ? std::string{"for ever"}
                                  : fmt::format("{} times", link.path.rnr_retry),
         order, link.own_writes_in_order ? "yes" : "no", link.other_writes_in_order ? "yes" : "no",
-        names_of(link.own.capabilities), names_of(link.other.capabilities),
-        link.local.kind() == Address::Kind::tcp ? "the handshake's TCP connection, kept alive"
-                                                : "the handshake's Unix socket");
-    if (link.own.has_secret)
-        text += "  admission    by a secret that both ends have proved to know\n";
+        names_of(link.own.capabilities), names_of(link.other.capabilities), liveness);
+    text += admission;
     if (link.own.soft) text += fmt::format("  soft device  {}\n", link.own.fabric);
     return text;
 }

@@ -20,12 +20,12 @@
 namespace millrace::connect {
 namespace {
 
-std::uint32_t random_packet_sequence() noexcept {
+std::uint32_t random_number() noexcept {
     std::uint32_t value = 0;
     if (getrandom(&value, sizeof value, GRND_NONBLOCK) != static_cast<ssize_t>(sizeof value)) {
         value = static_cast<std::uint32_t>(base::ticks());
     }
-    return value & 0xffffff;
+    return value;
 }
 
 std::string_view name_of(bool ethernet) noexcept { return ethernet ? "Ethernet" : "InfiniBand"; }
@@ -46,6 +46,8 @@ void validate(const LinkOptions& options) {
         cause = fmt::format("a service name has 1 to {} printable bytes", max_name);
     } else if (options.max_send_requests == 0) {
         cause = "a link needs at least one send request";
+    } else if (options.accepted.empty()) {
+        cause = "a listener takes at least one transport";
     }
     if (!cause.empty()) {
         throw base::Error(base::ErrorCode::invalid_argument, "prepare a link",
@@ -65,6 +67,7 @@ Handshake::Handshake(Role role, Descriptor socket, const LinkOptions& options,
     state_->peer_name = std::move(peer_name);
     state_->look_interval = base::ticks_in(std::chrono::milliseconds{50});
     if (role_ == Role::connecting) {
+        state_->transport = options_.transport;
         create_queue_pair();
         const std::vector<std::byte> hello = encode(state_->own);
         say(hello);
@@ -76,24 +79,41 @@ short Handshake::events() const noexcept {
     return static_cast<short>(unsent_.empty() || !peer_hears_ ? POLLIN : POLLIN | POLLOUT);
 }
 
-void Handshake::create_queue_pair() {
+void Handshake::create_queues() {
     Link::State& link = *state_;
     verbs::Context& context = link.endpoint->context();
-    const std::uint8_t port = link.endpoint->port();
-    const int gid_index = link.endpoint->gid_index();
-    const ibv_device_attr device = context.attributes();
-    const ibv_port_attr port_facts = context.port(port);
-
+    const int most = context.attributes().max_cqe;
     link.channel = context.create_completion_channel();
     link.channel.leave_peers_to_program();  // the socket tells
-    link.send_queue = context.create_completion_queue(
-        entries_for(options_.max_send_requests, device.max_cqe), &link.channel);
+    link.send_queue = context.create_completion_queue(entries_for(options_.max_send_requests, most),
+                                                      &link.channel);
     link.given_receive_queue = options_.receive_queue;
     if (link.given_receive_queue == nullptr) {
         link.receive_queue = context.create_completion_queue(
-            entries_for(options_.max_receive_requests, device.max_cqe), &link.channel);
+            entries_for(options_.max_receive_requests, most), &link.channel);
     }
-    link.queue_pair = link.endpoint->protection_domain().create_queue_pair({
+}
+
+void Handshake::create_queue_pair() {
+    Link::State& link = *state_;
+    Hello& own = link.own;
+    own.transport = link.transport;
+    own.service = options_.service;
+    own.service_version = options_.service_version;
+    own.process = static_cast<std::uint32_t>(getpid());
+    own.host = printable(host_name(), max_name);
+    own.has_secret = has_secret();
+    // The accepting side's is the challenge.
+    if (own.has_secret && role_ == Role::connecting) own.nonce = random_nonce();
+    if (link.transport == Transport::tcp) return;
+    if (link.transport == Transport::ud) {
+        create_datagrams();
+        return describe_device();
+    }
+    create_queues();
+    const bool reliable = link.transport == Transport::rc;
+    verbs::QueuePairOptions wanted{
+        .type = reliable ? IBV_QPT_RC : IBV_QPT_UC,
         .send_queue = &link.send_queue,
         .receive_queue =
             link.given_receive_queue != nullptr ? link.given_receive_queue : &link.receive_queue,
@@ -101,40 +121,75 @@ void Handshake::create_queue_pair() {
         .max_receive_requests = options_.max_receive_requests,
         .max_send_slices = options_.max_send_slices,
         .max_inline = options_.max_inline,
-        .shared_receives = options_.shared_receives,
-    });
-    link.queue_pair.initialise(port, options_.remote);
+    };
+    // Only RC and UD take receives from a shared queue.
+    if (reliable) wanted.shared_receives = options_.shared_receives;
+    link.queue_pair = link.endpoint->protection_domain().create_queue_pair(wanted);
+    // Who may lose requests answers no READ.
+    const verbs::Access remote =
+        reliable ? options_.remote : options_.remote & verbs::Access::remote_write;
+    link.queue_pair.initialise(link.endpoint->port(), remote);
+    own.queue_pair.number = link.queue_pair.number();
+    own.max_send_requests = link.queue_pair.capacity().max_send_wr;
+    own.max_receive_requests = link.queue_pair.capacity().max_recv_wr;
+    own.max_inline = link.queue_pair.capacity().max_inline_data;
+    describe_device();
+}
 
+void Handshake::create_datagrams() {
+    Link::State& link = *state_;
     Hello& own = link.own;
+    if (role_ == Role::accepting) {
+        link.given_datagrams = options_.datagrams.queue_pair;
+        own.datagram_key = options_.datagrams.key;
+    } else {
+        create_queues();
+        // Keys with the highest bit are privileged: a request may not name one.
+        own.datagram_key = random_number() & 0x7fffffff;
+        link.own_datagrams = link.endpoint->protection_domain().create_datagram_queue_pair({
+            .send_queue = &link.send_queue,
+            .receive_queue = link.given_receive_queue != nullptr ? link.given_receive_queue
+                                                                 : &link.receive_queue,
+            .max_send_requests = options_.max_send_requests,
+            .max_receive_requests = options_.max_receive_requests,
+            .max_send_slices = options_.max_send_slices,
+            .max_inline = options_.max_inline,
+        });
+        link.own_datagrams.start(link.endpoint->port(), own.datagram_key);
+    }
+    const verbs::DatagramQueuePair& pair =
+        link.given_datagrams != nullptr ? *link.given_datagrams : link.own_datagrams;
+    own.queue_pair.number = pair.number();
+    own.max_send_requests = pair.capacity().max_send_wr;
+    own.max_receive_requests = pair.capacity().max_recv_wr;
+    own.max_inline = pair.capacity().max_inline_data;
+}
+
+void Handshake::describe_device() {
+    const Link::State& link = *state_;
+    verbs::Context& context = link.endpoint->context();
+    const int gid_index = link.endpoint->gid_index();
+    const ibv_device_attr device = context.attributes();
+    const ibv_port_attr port_facts = context.port(link.endpoint->port());
+    Hello& own = state_->own;
     own.capabilities = capability_write_with_immediate;
     if (device.atomic_cap != IBV_ATOMIC_NONE) own.capabilities |= capability_atomics;
     if ((device.device_cap_flags & (IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) != 0) {
         own.capabilities |= capability_memory_windows;
     }
-    own.service = options_.service;
-    own.service_version = options_.service_version;
-    own.queue_pair.number = link.queue_pair.number();
-    own.queue_pair.packet_sequence = random_packet_sequence();
+    own.queue_pair.packet_sequence = random_number() & 0xffffff;
     own.queue_pair.lid = port_facts.lid;
     if (gid_index >= 0) {
         own.queue_pair.has_gid = true;
-        own.queue_pair.gid = context.gid(port, gid_index);
+        own.queue_pair.gid = context.gid(link.endpoint->port(), gid_index);
     }
     own.mtu = port_facts.active_mtu;
     own.ethernet = port_facts.link_layer == IBV_LINK_LAYER_ETHERNET;
     own.soft = context.is_soft();
     own.max_reads = static_cast<std::uint8_t>(
         std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16));
-    own.max_send_requests = link.queue_pair.capacity().max_send_wr;
-    own.max_receive_requests = link.queue_pair.capacity().max_recv_wr;
-    own.max_inline = link.queue_pair.capacity().max_inline_data;
-    own.process = static_cast<std::uint32_t>(getpid());
     own.device = std::string{context.name()};
-    own.host = printable(host_name(), max_name);
     if (own.soft) own.fabric = printable(soft_fabric(), 512);
-    own.has_secret = has_secret();
-    // The accepting side's is the challenge.
-    if (own.has_secret && role_ == Role::connecting) own.nonce = random_nonce();
 }
 
 // Neither end goes on without the secret because the other has none.
@@ -172,6 +227,33 @@ void Handshake::check_peer() const {
             fmt::format("it has version {} of the service '{}', this end {}",
                         options_.service_version, options_.service, other.service_version)};
     }
+    check_transport();
+    if (state_->transport != Transport::tcp) check_device();
+}
+
+// The accepting side goes by what the connecting one has chosen, or refuses.
+void Handshake::check_transport() const {
+    const Transport chosen = state_->transport;
+    if (role_ == Role::accepting && !options_.accepted.has(chosen)) {
+        const std::string taken = options_.accepted.to_string();
+        const auto remedy = "ask for one that is taken there, or let the listening end take it";
+        throw Failure{
+            base::ErrorCode::refused,
+            fmt::format("the peer asks for transport {}, this end takes {}", name_of(chosen),
+                        taken),
+            remedy,
+            fmt::format("this end asks for transport {}, it takes {}", name_of(chosen), taken)};
+    }
+    if (state_->other.transport != chosen) {
+        throw Failure{base::ErrorCode::protocol,
+                      fmt::format("the peer answers by transport {}, this end asked for {}",
+                                  name_of(state_->other.transport), name_of(chosen)),
+                      "the peer is broken"};
+    }
+}
+
+void Handshake::check_device() const {
+    const Hello& other = state_->other;
     const verbs::Context& context = state_->endpoint->context();
     const bool soft = context.is_soft();
     if (other.soft != soft) {
@@ -217,6 +299,7 @@ void Handshake::check_peer() const {
 
 void Handshake::connect_queue_pair() {
     Link::State& link = *state_;
+    if (link.transport == Transport::tcp) return;
     link.path.port = link.endpoint->port();
     link.path.gid_index = link.endpoint->gid_index();
     link.path.mtu = std::min(link.own.mtu, link.other.mtu);
@@ -228,6 +311,11 @@ void Handshake::connect_queue_pair() {
                       "this end addresses by GID and the peer has none to offer",
                       "choose a GID index at both ends, or at neither",
                       "it addresses by GID and this end has none to offer"};
+    }
+    if (link.transport == Transport::ud) {
+        link.way = link.endpoint->protection_domain().create_address_handle(link.other.queue_pair,
+                                                                            link.path);
+        return;
     }
     link.queue_pair.connect(link.other.queue_pair, link.own.queue_pair.packet_sequence, link.path);
     link.own_writes_in_order = link.queue_pair.writes_in_order();
@@ -290,9 +378,13 @@ void Handshake::hear_hello(const Frame& frame) {
 
 void Handshake::admit() {
     Link::State& link = *state_;
+    link.transport = link.other.transport;
     check_peer();
-    link.place.take({.clients = 1, .queue_pairs = 1});
-    if (options_.admission.own_domains) link.endpoint = link.endpoint->with_own_domain();
+    const bool has_queue_pair = link.transport == Transport::rc || link.transport == Transport::uc;
+    link.place.take({.clients = 1, .queue_pairs = has_queue_pair ? 1U : 0U});
+    // Datagrams reach no memory but the listener's receives, and sockets none at all.
+    if (options_.admission.own_domains && has_queue_pair)
+        link.endpoint = link.endpoint->with_own_domain();
     create_queue_pair();
     const std::vector<std::byte> hello = encode(link.own);
     say(hello);

@@ -1,8 +1,8 @@
 // The handshake as a state machine that never blocks, so that a listener can hold many at once:
 // whoever drives it polls the socket for `events()` and then calls `step()`.
 //
-//   connecting side   creates its queue pair, says Hello → hears Hello, connects it, says Ready
-//                     → hears Ready: done
+//   connecting side   creates its queue pair (where the transport that it wants has one), says
+//                     Hello → hears Hello, connects it, says Ready → hears Ready: done
 //   accepting side    hears Hello, creates and connects its queue pair, says Hello and Ready
 //                     → hears Ready: done
 // and with a secret (proof.hpp tells what a proof is made of)
@@ -60,8 +60,13 @@ class Handshake {
     enum class Stage { hello, proof, ready, done };
 
     void create_queue_pair();
+    void create_queues();
+    void create_datagrams();
+    void describe_device();
+    void check_transport() const;
     void check_secrets() const;
     void check_peer() const;
+    void check_device() const;
     void connect_queue_pair();
     void say(const std::vector<std::byte>& frame);
     void say_ready();

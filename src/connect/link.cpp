@@ -29,6 +29,18 @@ Endpoint& Link::endpoint() noexcept { return *state_->endpoint; }
 verbs::ProtectionDomain& Link::protection_domain() noexcept {
     return state_->endpoint->protection_domain();
 }
+Transport Link::transport() const noexcept { return state_->transport; }
+verbs::DatagramQueuePair& Link::datagrams() noexcept {
+    return state_->given_datagrams != nullptr ? *state_->given_datagrams : state_->own_datagrams;
+}
+verbs::DatagramDestination Link::destination() const noexcept {
+    return {.way = &state_->way,
+            .queue_pair = state_->other.queue_pair.number,
+            .key = state_->other.datagram_key};
+}
+std::uint32_t Link::peer_queue_pair() const noexcept { return state_->other.queue_pair.number; }
+std::size_t Link::mtu() const noexcept { return std::size_t{128} << state_->path.mtu; }
+std::vector<std::byte> Link::take_over_socket() { return state_->inbox.take_rest(); }
 verbs::QueuePair& Link::queue_pair() noexcept { return state_->queue_pair; }
 verbs::CompletionQueue& Link::send_queue() noexcept { return state_->send_queue; }
 verbs::CompletionQueue& Link::receive_queue() noexcept {

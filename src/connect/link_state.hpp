@@ -25,13 +25,17 @@ struct Link::State {
     verbs::CompletionQueue send_queue;
     verbs::CompletionQueue receive_queue;
     verbs::CompletionQueue* given_receive_queue = nullptr;  ///< in its place, see LinkOptions
-    verbs::QueuePair queue_pair;
+    verbs::AddressHandle way;                               ///< ud: to the peer's port
+    verbs::QueuePair queue_pair;                            ///< rc, uc
+    verbs::DatagramQueuePair own_datagrams;                 ///< ud, of the connecting end
+    verbs::DatagramQueuePair* given_datagrams = nullptr;    ///< … of the accepting end
     struct SecondQueue {
         verbs::CompletionQueue completions;
         verbs::QueuePair pair;
     };
     std::optional<SecondQueue> second;
 
+    Transport transport = Transport::rc;
     Address local;
     std::string peer_name;
     Hello own;

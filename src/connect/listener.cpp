@@ -141,7 +141,16 @@ Listener::~Listener() = default;
 Listener Listener::listen(const Address& address, LinkOptions options) {
     validate(options);
     auto state = std::make_unique<State>();
-    state->endpoint = options.endpoint != nullptr ? options.endpoint : Endpoint::shared();
+    state->endpoint = options.endpoint;
+    if (options.accepted.has_rdma() && state->endpoint == nullptr) {
+        state->endpoint = Endpoint::shared();
+    }
+    if (options.accepted.has(Transport::ud) && options.datagrams.queue_pair == nullptr) {
+        throw base::Error{base::ErrorCode::invalid_argument, "listen", address.to_string(),
+                          "transport ud is to be taken, and there is no queue pair for it",
+                          "make one (ProtectionDomain::create_datagram_queue_pair) and give it as "
+                          "LinkOptions::datagrams"};
+    }
     state->ledger = std::make_shared<Ledger>(options.admission.budget);
     state->options = std::move(options);
     state->listening = listen_on(address);

@@ -145,6 +145,8 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.text(hello.fabric, max_fabric);
     writer.integer(hello.has_secret ? 1 : 0, 1);
     writer.raw(hello.nonce);
+    writer.integer(static_cast<std::uint8_t>(hello.transport), 1);
+    writer.integer(hello.datagram_key, 4);
     const auto body = writer.take();
     return encode_frame(FrameType::hello, body);
 }
@@ -202,6 +204,10 @@ Hello decode_hello(std::span<const std::byte> body) {
     hello.fabric = reader.text(max_fabric);
     hello.has_secret = reader.integer<std::uint8_t>() != 0;
     hello.nonce = reader.array<sizeof(Nonce)>();
+    const auto transport = reader.integer<std::uint8_t>();
+    if (transport > static_cast<std::uint8_t>(Transport::tcp)) reader.malformed();
+    hello.transport = static_cast<Transport>(transport);
+    hello.datagram_key = reader.integer<std::uint32_t>();
     // 24 bits on the wire of every RDMA network.
     if (hello.queue_pair.number > 0xffffff || hello.queue_pair.packet_sequence > 0xffffff) {
         reader.malformed();

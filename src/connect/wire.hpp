@@ -17,15 +17,17 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "millrace/connect/transport.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 #include "printable.hpp"
 
 namespace millrace::connect {
 
-inline constexpr std::uint16_t protocol_version = 2;
+inline constexpr std::uint16_t protocol_version = 3;
 inline constexpr std::size_t header_bytes = 12;
 inline constexpr std::size_t max_handshake_body = 4096;
 inline constexpr std::size_t max_link_body = 64 * 1024;
@@ -86,6 +88,10 @@ struct Hello {
     /// Has a secret, and so talks to peers with it only.
     bool has_secret = false;
     Nonce nonce{};  ///< with a secret; else zeros
+    /// As whoever connects has chosen; whoever accepts says the same. By `tcp` nothing that is said
+    /// of the device means anything.
+    Transport transport = Transport::rc;
+    std::uint32_t datagram_key = 0;  ///< by `ud`: the Q_Key that datagrams to this end need
 };
 
 /// The queue pair is connected, or will be as soon as the proof has been looked at.
@@ -139,6 +145,8 @@ class FrameBuffer {
     /// The next whole frame. Throws Failure: not this protocol, another version, a body longer
     /// than `max_body`.
     [[nodiscard]] std::optional<Frame> next(std::size_t max_body);
+    /// What has come and was not taken by next(), and no more by it.
+    [[nodiscard]] std::vector<std::byte> take_rest() noexcept { return std::move(bytes_); }
     /// How many bytes came in all.
     [[nodiscard]] std::uint64_t received() const noexcept { return received_; }
     /// The errno value that ended it; 0 for a plain end of file.

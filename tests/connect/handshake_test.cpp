@@ -140,13 +140,13 @@ TEST(Connect, NamesTheVersionOfAnotherRelease) {
     auto served = std::async(std::launch::async, [&] {
         const Stranger client = stranger.accept();
         std::vector<std::byte> hello = encode(Hello{.service = "link"});
-        hello[4] = std::byte{3};
+        hello[4] = std::byte{4};
         client.say(hello);
         (void)client.hear_all();
     });
     const base::Error error = error_of([&] { (void)connect(address, {}, soon()); });
     EXPECT_EQ(error.code(), ErrorCode::version_mismatch);
-    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 3, this build speaks 2"));
+    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 4, this build speaks 3"));
 }
 
 TEST(Connect, TimesOutOnAStoppedListener) {
@@ -328,10 +328,10 @@ TEST(Accept, NamesBothVersionsToBothEnds) {
     const base::Error error = error_of([&] { (void)listener.accept_one(soon()); });
     EXPECT_EQ(error.code(), ErrorCode::version_mismatch);
     const std::string told = other.hear_all();
-    EXPECT_THAT(told, HasSubstr("it speaks protocol version 2, this build speaks 9"));
-    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 9, this build speaks 2"));
+    EXPECT_THAT(told, HasSubstr("it speaks protocol version 3, this build speaks 9"));
+    EXPECT_THAT(error.what(), HasSubstr("the peer speaks protocol version 9, this build speaks 3"));
     EXPECT_EQ(told.substr(0, 4), "MLRC");
-    EXPECT_EQ(told[4], 2) << "the header tells our version";
+    EXPECT_EQ(told[4], 3) << "the header tells our version";
 }
 
 TEST(Accept, RefusesMessagesOutOfTurn) {

@@ -45,7 +45,8 @@ inline std::future<Link> accept_in_background(Listener& listener) {
 
 /// Two ends of one link in this process.
 struct Pair {
-    explicit Pair(LinkOptions options = {}) : listener{Listener::listen(fresh_address(), options)} {
+    explicit Pair(LinkOptions options = {}, const Address& where = fresh_address())
+        : listener{Listener::listen(where, options)} {
         auto accepted = accept_in_background(listener);
         a.emplace(connect(listener.address(), options, soon()));
         b.emplace(accepted.get());

@@ -68,6 +68,8 @@ Hello sample() {
     hello.fabric = "fabric 'default'";
     hello.has_secret = true;
     hello.nonce.fill(std::byte{0x5a});
+    hello.transport = Transport::ud;
+    hello.datagram_key = 0x11223344;
     return hello;
 }
 
@@ -113,13 +115,15 @@ TEST(Wire, CarriesAHelloUnchanged) {
     EXPECT_EQ(got.fabric, sent.fabric);
     EXPECT_EQ(got.has_secret, sent.has_secret);
     EXPECT_EQ(got.nonce, sent.nonce);
+    EXPECT_EQ(got.transport, sent.transport);
+    EXPECT_EQ(got.datagram_key, sent.datagram_key);
     EXPECT_FALSE(wire.buffer.next(max_handshake_body)) << "nothing is left";
 }
 
 TEST(Wire, HasTheByteOrderItsDrawingSays) {
     const std::vector<std::byte> frame = encode(Ready{.writes_in_order = true});
     const std::vector<std::byte> expected{
-        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{2},
+        std::byte{'M'}, std::byte{'L'}, std::byte{'R'}, std::byte{'C'}, std::byte{3},
         std::byte{0},   std::byte{2},   std::byte{0},   std::byte{2},   std::byte{0},
         std::byte{0},   std::byte{0},   std::byte{1},   std::byte{0}};
     EXPECT_EQ(frame, expected);
@@ -222,10 +226,10 @@ TEST(Wire, SurvivesRandomBodies) {
 
 TEST(Wire, NamesBothVersions) {
     std::vector<std::byte> frame = encode(sample());
-    frame[4] = std::byte{3};
+    frame[4] = std::byte{4};
     Wire wire;
     wire.put(frame);
-    EXPECT_EQ(failure_of(wire.buffer), "the peer speaks protocol version 3, this build speaks 2");
+    EXPECT_EQ(failure_of(wire.buffer), "the peer speaks protocol version 4, this build speaks 3");
 }
 
 TEST(Wire, RecognisesWhatOtherServicesSay) {

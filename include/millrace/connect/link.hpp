@@ -1,5 +1,6 @@
 // A link: one connected RC queue pair, what belongs to it, and a socket that tells whether the
-// peer lives. Every abstraction of floor 5 begins as a link.
+// peer lives. Every abstraction of floor 5 begins as a link. What does without RC may ask for
+// another transport (transport.hpp): UC, datagrams, or the socket itself.
 //
 // The handshake (over TCP or a Unix socket, which stays open as liveness signal):
 //   both send   Hello { magic, protocol version, header size, capabilities, service name and
@@ -28,7 +29,9 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
+#include "millrace/connect/transport.hpp"
 #include "millrace/verbs/completion_queue.hpp"
+#include "millrace/verbs/datagram.hpp"
 #include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/queue_pair.hpp"
@@ -70,6 +73,13 @@ class Endpoint {
     int gid_index_;
 };
 
+/// The queue pair by which a listener's end talks to all who chose Transport::ud. Its queues are
+/// for who made it to poll; it outlives the links.
+struct DatagramService {
+    verbs::DatagramQueuePair* queue_pair = nullptr;
+    std::uint32_t key = 0;  ///< its Q_Key
+};
+
 struct LinkOptions {
     /// Who talks: both ends must say the same, or the handshake is refused by name.
     std::string service = "link";
@@ -87,6 +97,12 @@ struct LinkOptions {
     /// keeps them for longer than the links.
     verbs::CompletionQueue* receive_queue = nullptr;
     verbs::SharedReceiveQueue* shared_receives = nullptr;
+    /// How connect() goes about it.
+    Transport transport = Transport::rc;
+    /// What a listener takes. `datagrams` is required with `ud`. Where none is RDMA's, the listener
+    /// opens no device.
+    Transports accepted = Transport::rc;
+    DatagramService datagrams{};
     /// Who is let in, and how many.
     Admission admission{};
     /// connect: what else may be the matter when nobody listens, for the error ("…").
@@ -110,11 +126,27 @@ class Link {
     /// Closes. Without a goodbye before it, the peer reports the link as lost.
     ~Link();
 
+    [[nodiscard]] Transport transport() const noexcept;
+    /// Not of `tcp`, nor protection_domain().
     [[nodiscard]] Endpoint& endpoint() noexcept;
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept;
+    /// Of `rc` and `uc`.
     [[nodiscard]] verbs::QueuePair& queue_pair() noexcept;
+    /// Of `ud`: a queue pair of this link, or the listener's LinkOptions::datagrams; how requests
+    /// reach the peer, as long as the link lives; and the number that its datagrams come from.
+    [[nodiscard]] verbs::DatagramQueuePair& datagrams() noexcept;
+    [[nodiscard]] verbs::DatagramDestination destination() const noexcept;
+    [[nodiscard]] std::uint32_t peer_queue_pair() const noexcept;
+    /// Bytes that one packet carries, by `uc` and `ud` all of what one request may send at once
+    /// without being the more easily lost.
+    [[nodiscard]] std::size_t mtu() const noexcept;
+    /// Of `tcp`, once everything is exchanged: from now on the caller reads and writes socket(),
+    /// which does not block, and the link does no more than own it; peer() and what speaks to the
+    /// peer are not to be called again. Returns what had come already.
+    [[nodiscard]] std::vector<std::byte> take_over_socket();
     /// Completions of what we send, and of what we receive. Both raise events on `channel`,
-    /// unless the latter are LinkOptions::receive_queue's.
+    /// unless the latter are LinkOptions::receive_queue's. Not of `tcp`, nor of `ud` at the
+    /// listener's end.
     [[nodiscard]] verbs::CompletionQueue& send_queue() noexcept;
     [[nodiscard]] verbs::CompletionQueue& receive_queue() noexcept;
     [[nodiscard]] bool has_own_receive_queue() const noexcept;
@@ -167,7 +199,8 @@ class Link {
     [[nodiscard]] PeerState peer_now() noexcept;
     /// Readable when the peer said something or died: for poll and epoll.
     [[nodiscard]] int socket() const noexcept;
-    /// What wakes who sleeps on the link: the channel's descriptor and the socket.
+    /// What wakes who sleeps on the link: the channel's descriptor and the socket. Only where there
+    /// is a channel.
     [[nodiscard]] std::array<int, 2> news() const noexcept;
 
     [[nodiscard]] const Address& local() const noexcept;

@@ -33,6 +33,9 @@ enum class Access : unsigned {
 [[nodiscard]] constexpr Access operator|(Access a, Access b) noexcept {
     return static_cast<Access>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
+[[nodiscard]] constexpr Access operator&(Access a, Access b) noexcept {
+    return static_cast<Access>(static_cast<unsigned>(a) & static_cast<unsigned>(b));
+}
 
 /// An address in the peer's memory, as its owner published it.
 struct RemoteAddress {
