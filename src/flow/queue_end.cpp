@@ -73,6 +73,8 @@ ring::RingOptions ring_options(const Options& options, const ItemFacts& item) {
             .completions = options.completions,
             .own_transfer_queue = options.own_transfer_queue,
             .carrier = options.carrier,
+            .label = options.label,
+            .peer_labels = options.peer_labels,
             .initial_position = options.initial_position};
 }
 

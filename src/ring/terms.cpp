@@ -44,7 +44,7 @@ struct Proposal {
     std::uint32_t receive_pool;
     std::uint32_t batch;  // 0: not asked for
     std::uint32_t own_transfer_queue;
-    std::uint32_t zero;
+    std::uint32_t label;
     std::uint64_t item_name_hash;
     char item_name[shown_name];  // zeros behind it
 };
@@ -264,7 +264,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .receive_pool = options.receive_pool,
                   .batch = options.batch.value_or(0),
                   .own_transfer_queue = options.own_transfer_queue ? 1U : 0U,
-                  .zero = 0,
+                  .label = options.label,
                   .item_name_hash = 0,
                   .item_name = {}};
     name_items(mine, options.item_name);
@@ -296,9 +296,16 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                           fmt::format("it begins at position {}, no multiple of 8", theirs.initial),
                           "use the same version of the library at both ends"};
     }
+    if (options.peer_labels != 0 && theirs.label >= options.peer_labels) {
+        const std::string cause =
+            fmt::format("the other end's label is {}, and this end takes those below {}",
+                        theirs.label, options.peer_labels);
+        link.refuse("agree on a ring", cause, "correct Options::label of the other end");
+    }
     const Proposal& producer = role == Role::producer ? mine : theirs;
 
     Terms terms;
+    terms.peer_label = theirs.label;
     terms.slot_bytes = slot_bytes(options, design);
     std::uint64_t capacity = std::min(mine.capacity, theirs.capacity);
     if (capacity == 0) capacity = std::max(mine.capacity, theirs.capacity);

@@ -22,14 +22,6 @@
 
 namespace millrace::flow {
 
-namespace detail {
-
-/// An item where it lies.
-template <class T>
-using Seen = std::conditional_t<std::is_same_v<T, Bytes>, std::span<const std::byte>, const T*>;
-
-}  // namespace detail
-
 /// A Consumer<T, D> of any D; see there for what the calls do. Move-only.
 template <class T>
 class AnyConsumer {
@@ -73,6 +65,8 @@ class AnyConsumer {
     };
 
   public:
+    using Seen = detail::Seen<T>;
+
     [[nodiscard]] static AnyConsumer connect(ring::Design design, std::string_view address,
                                              Options options, const base::Deadline& deadline);
     [[nodiscard]] static AnyConsumer listen(ring::Design design, std::string_view address,

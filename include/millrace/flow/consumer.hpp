@@ -46,6 +46,16 @@ class ConsumerEnd {
     /// Options::wait.spin behind the last item: then an `empty` asks the producer for a wake-up.
     /// Lives as long as this end. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor() { return receiver_->descriptor(options_.wait.spin); }
+    /// What an empty try_ call does beside looking for an item: returns credit, looks after the
+    /// producer. `empty`, `closed`, `peer_lost`. It never falls asleep, whoever asked for a
+    /// descriptor: for programs that look at many ends, and sleep by other means.
+    base::Status look_around() noexcept { return receiver_->look_around(); }
+    /// The producer, for messages; what it was given as Options::label; why it is lost, else empty.
+    [[nodiscard]] const std::string& peer() const noexcept { return receiver_->link().peer_name(); }
+    [[nodiscard]] std::uint32_t peer_label() const noexcept {
+        return receiver_->terms().peer_label;
+    }
+    [[nodiscard]] std::string failure() const { return receiver_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }
     [[nodiscard]] ConsumerStats stats() {
@@ -130,6 +140,12 @@ class Consumer : public detail::ConsumerEnd<D>, public detail::Factories<Consume
         ring::slot_bytes_of(sizeof(T), alignof(T), ring::has_marks(D));
 
   public:
+    /// What peek() gives.
+    using Seen = const T*;
+
+    /// A try_ call would find one. Nothing else is done, for programs that look at many ends.
+    [[nodiscard]] bool has_item() noexcept { return this->receiver_->has_slot(slot); }
+
     base::Status try_dequeue(T& item) noexcept {
         auto& receiver = *this->receiver_;
         if (!receiver.has_slot(slot)) return this->nothing();
@@ -195,9 +211,19 @@ class Consumer<Bytes, D> : public detail::ConsumerEnd<D>,
     using Base = detail::ConsumerEnd<D>;
 
   public:
+    /// What peek() gives.
+    using Seen = std::span<const std::byte>;
+
     /// The longest item.
     [[nodiscard]] std::uint64_t max_size() const noexcept {
         return this->receiver_->terms().max_frame();
+    }
+
+    /// A try_ call would find one. Nothing else is done, for programs that look at many ends.
+    [[nodiscard]] bool has_item() noexcept {
+        bool found;
+        (void)this->receiver_->front_frame(found);
+        return found;
     }
 
     /// Copies the next item into `into` and tells its size. `too_large`: `size` bytes would be

@@ -48,6 +48,11 @@ struct Options {
     /// What carries items of push1 data: stores, where the peer's memory is addressable, or
     /// requests. See ring/carrier.hpp and docs/flow.md; explain() says which and why.
     ring::Carrier carrier = ring::Carrier::automatic;
+    /// Told to the other end, to which it means what the two have agreed on: see FanIn and
+    /// PriorityProducer.
+    std::uint32_t label = 0;
+    /// The other end's label must be below, or it is refused. 0: it may be any.
+    std::uint32_t peer_labels = 0;
     /// Producer: for tests of wrapping counters, see ring::RingOptions.
     std::uint64_t initial_position = 0;
 };

@@ -35,5 +35,8 @@ using Given = std::conditional_t<std::is_same_v<T, Bytes>, std::span<const std::
 /// And where it is copied out.
 template <class T>
 using Taken = std::conditional_t<std::is_same_v<T, Bytes>, std::vector<std::byte>, T>;
+/// And where it lies.
+template <class T>
+using Seen = std::conditional_t<std::is_same_v<T, Bytes>, std::span<const std::byte>, const T*>;
 
 }  // namespace millrace::flow::detail

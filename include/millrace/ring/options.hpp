@@ -50,6 +50,10 @@ struct RingOptions {
     /// without a mover lays its items where the consumer reads them, so the two rings are one and
     /// hold half as much. Each end chooses for itself.
     Carrier carrier = Carrier::automatic;
+    /// Told to the other end, to which it means what the two have agreed on.
+    std::uint32_t label = 0;
+    /// The other end's label must be below, or the two do not come together. 0: it may be any.
+    std::uint32_t peer_labels = 0;
     /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
     /// counters.
     std::uint64_t initial_position = 0;

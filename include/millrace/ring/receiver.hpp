@@ -175,6 +175,15 @@ class Receiver {
         return look();
     }
 
+    /// Whether an item is in front. Nothing else is done.
+    [[nodiscard]] bool has_front() noexcept;
+    /// As idle(), but never falls asleep: for who looks at many, and sleeps elsewhere.
+    base::Status look_around() noexcept {
+        if (has_front()) return base::Status::empty;
+        looked_ = base::ticks();
+        return look();
+    }
+
     // ---- beside it
 
     /// Sleeps between looks while `ready` says false.
@@ -266,8 +275,6 @@ class Receiver {
         return join_ != nullptr ? join_->parker() : *sleeper_;
     }
     [[gnu::cold]] base::Status rest() noexcept;
-    /// Whether an item is in front.
-    [[nodiscard]] bool has_front() noexcept;
     [[gnu::noinline]] void return_credit() noexcept;
 
     // Hot.

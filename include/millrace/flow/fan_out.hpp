@@ -1,0 +1,268 @@
+// One producer, many consumers (work 000, section 3.4: a 1-N flow structure), each of which gets a
+// part of the items.
+//
+//     auto parts = flow::FanOut<Item>::connect({"unix:/run/a", "unix:/run/b"}, {}, deadline);
+//     parts.enqueue(item, deadline);                  // to whoever's turn it is
+//     parts.enqueue_keyed(item.key, item, deadline);  // always to the same one for a key
+//
+// Several FanOuts and several FanIns make an M-N structure, a shuffle: each of M producers has a
+// FanOut to the N consumers, each of which has a FanIn, and partition_of() says the same to all.
+//
+//     P ──┬─▶ C      consumer:  auto mine = flow::FanIn<Row>::listen(my_address, {.expected = M});
+//     P ──┼─▶ C      producer:  auto rows = flow::FanOut<Row>::connect(addresses, {}, deadline);
+//     P ──┴─▶ C                 rows.enqueue_keyed(row.key, row, deadline);
+//
+// Every consumer has a queue of its own: a slow or dead one holds up only what has to go to it. To
+// give each consumer every item, see replicate.hpp. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/connect/hub.hpp"
+#include "millrace/flow/door.hpp"
+#include "millrace/flow/options.hpp"
+#include "millrace/flow/producer.hpp"
+#include "millrace/flow/with_design.hpp"
+#include "millrace/ring/design.hpp"
+
+namespace millrace::flow {
+
+/// Which of `parts` (1 or more) a key belongs to: the same in every process and release, and about
+/// as many keys in each, however they are numbered.
+[[nodiscard]] constexpr std::size_t partition_of(std::uint64_t key, std::size_t parts) noexcept {
+    // The finaliser of MurmurHash3, then the high part of a product: no division.
+    key = (key ^ key >> 33) * 0xff51afd7ed558ccd;
+    key = (key ^ key >> 33) * 0xc4ceb9fe1a85ec53;
+    key ^= key >> 33;
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::size_t>(Wide{key} * parts >> 64);
+}
+
+/// Whom an item goes to that names nobody.
+enum class Routing : std::uint8_t {
+    in_turn,          ///< the next one, and it is waited for: all get equally many
+    whoever_has_room  ///< the next one that has room: who is faster gets more
+};
+
+struct FanOutOptions {
+    /// Of each consumer's queue, and of this end's waits.
+    Options queue{};
+    Routing routing = Routing::whoever_has_room;
+};
+
+namespace detail {
+
+/// Waits until one of several ends that were `full` may have room. Used by FanOut. Any thread, one
+/// at a time.
+class RoomWaiter {
+  public:
+    explicit RoomWaiter(base::WaitPolicy policy);
+    /// From now on `descriptor` is watched; and no more.
+    [[nodiscard]] connect::Hub::Id watch(int descriptor) {
+        hub_.adopt();
+        return hub_.add(descriptor, [] {});
+    }
+    void forget(connect::Hub::Id id) {
+        hub_.adopt();
+        hub_.remove(id);
+    }
+    /// Waits until `ready()`.
+    template <class Ready>
+    base::Status wait(Ready&& ready, const base::Deadline& deadline) {
+        class Sleeper final : public base::Parker {
+          public:
+            explicit Sleeper(RoomWaiter& waiter) noexcept : waiter_{&waiter} {}
+            void prepare() override {}
+            void park(std::chrono::nanoseconds limit) override { waiter_->rest(limit); }
+            void retract() override {}
+
+          private:
+            RoomWaiter* waiter_;
+        };
+        Sleeper sleeper{*this};
+        return base::wait_until(std::forward<Ready>(ready), deadline, policy_, sleeper);
+    }
+
+  private:
+    void rest(std::chrono::nanoseconds limit);
+
+    base::WaitPolicy policy_;
+    connect::Hub hub_;
+};
+
+[[noreturn]] void no_consumers();
+
+}  // namespace detail
+
+/// Move-only. `T`: an item type, or Bytes.
+template <class T, ring::Design D = ring::design_2>
+class FanOut {
+  public:
+    using Item = detail::Given<T>;
+
+    /// Connects to consumers (Consumer or FanIn) that listen, in this order. Throws Error as
+    /// Producer::connect; invalid_argument: no address.
+    [[nodiscard]] static FanOut connect(std::span<const connect::Address> addresses,
+                                        FanOutOptions options, const base::Deadline& deadline) {
+        if (addresses.empty()) detail::no_consumers();
+        FanOut made{std::move(options)};
+        for (const connect::Address& address : addresses) {
+            made.state_->ends.emplace_back(Producer<T, D>::connect(
+                address, detail::without_spin(made.state_->options.queue), deadline));
+        }
+        return made;
+    }
+    [[nodiscard]] static FanOut connect(std::initializer_list<std::string_view> addresses,
+                                        FanOutOptions options, const base::Deadline& deadline) {
+        std::vector<connect::Address> parsed;
+        for (const std::string_view address : addresses) {
+            parsed.push_back(connect::Address::parse(address));
+        }
+        return connect(parsed, std::move(options), deadline);
+    }
+
+    /// Consumers, dead ones included.
+    [[nodiscard]] std::size_t size() const noexcept { return state_->ends.size(); }
+    /// The queue to one of them: its stats(), explain(), peer() and failure(), claim and commit.
+    [[nodiscard]] Producer<T, D>& to(std::size_t consumer) noexcept {
+        return state_->ends[consumer].producer;
+    }
+    /// The last item was sent to this one.
+    [[nodiscard]] std::size_t last() const noexcept { return state_->cursor; }
+
+    /// To whom FanOutOptions::routing says; consumers that are gone are passed over. `full`: there
+    /// is no room now; `closed`, `peer_lost`: nobody is left, as the last one said.
+    base::Status try_enqueue(Item item) { return state_->route(item); }
+    /// The same, waiting for room. Also `timed_out`, `cancelled`.
+    base::Status enqueue(Item item, const base::Deadline& deadline) {
+        State& state = *state_;
+        base::Status status = state.route(item);
+        if (status != base::Status::full) [[likely]]
+            return status;
+        if (state.options.routing == Routing::in_turn) {
+            return enqueue_to(state.turn_of, item, deadline);
+        }
+        state.watch_all();
+        const base::Status waited = state.waiter.wait(
+            [&] {
+                status = state.route(item);
+                return status != base::Status::full;
+            },
+            deadline);
+        return waited == base::Status::ok ? status : waited;
+    }
+    /// To one of them. As Producer's calls of that name.
+    base::Status try_enqueue_to(std::size_t consumer, Item item) {
+        const base::Status status = to(consumer).try_enqueue(item);
+        if (status == base::Status::ok) state_->cursor = consumer;
+        return status;
+    }
+    base::Status enqueue_to(std::size_t consumer, Item item, const base::Deadline& deadline) {
+        const base::Status status = to(consumer).enqueue(item, deadline);
+        if (status == base::Status::ok) state_->cursor = consumer;
+        return status;
+    }
+    /// To the one that `key` belongs to, see partition_of(). If that is gone, so are its items:
+    /// `closed`, `peer_lost`, and what becomes of that part is for the program to say.
+    base::Status try_enqueue_keyed(std::uint64_t key, Item item) {
+        return try_enqueue_to(partition_of(key, size()), item);
+    }
+    base::Status enqueue_keyed(std::uint64_t key, Item item, const base::Deadline& deadline) {
+        return enqueue_to(partition_of(key, size()), item, deadline);
+    }
+
+    /// As Producer::flush and close, for all consumers that are there: the first answer that is not
+    /// `ok` of any, behind all were tried.
+    base::Status flush(const base::Deadline& deadline) {
+        return state_->each([&](auto& end) { return end.flush(deadline); });
+    }
+    base::Status close(const base::Deadline& deadline) {
+        return state_->each([&](auto& end) { return end.close(deadline); });
+    }
+
+  private:
+    struct End {
+        explicit End(Producer<T, D> made) : producer{std::move(made)} {}
+        Producer<T, D> producer;
+        std::optional<connect::Hub::Id> watched{};
+        bool is_gone = false;  ///< its consumer is, or it was closed
+    };
+    struct State {
+        explicit State(FanOutOptions chosen)
+            : options{std::move(chosen)}, waiter{options.queue.wait} {}
+
+        base::Status route(Item item) {
+            const std::size_t count = ends.size();
+            bool is_full = false;
+            for (std::size_t i = 0; i != count; ++i) {
+                std::size_t at = cursor + 1 + i;
+                if (at >= count) at -= count;
+                if (ends[at].is_gone) [[unlikely]]
+                    continue;
+                const base::Status status = ends[at].producer.try_enqueue(item);
+                if (status == base::Status::ok) [[likely]] {
+                    cursor = at;
+                    return status;
+                }
+                if (status == base::Status::full) {
+                    is_full = true;
+                    turn_of = at;
+                    if (options.routing == Routing::in_turn) return status;
+                } else if (status == base::Status::too_large) {
+                    return status;
+                } else {
+                    leave(ends[at]);
+                    why_last = status;
+                }
+            }
+            return is_full ? base::Status::full : why_last;
+        }
+        void leave(End& end) {
+            end.is_gone = true;
+            if (end.watched.has_value()) waiter.forget(*end.watched);
+            end.watched.reset();
+        }
+        void watch_all() {
+            for (End& end : ends) {
+                if (end.is_gone || end.watched.has_value()) continue;
+                end.watched = waiter.watch(end.producer.descriptor());
+            }
+        }
+        template <class Call>
+        base::Status each(Call&& call) {
+            base::Status first = base::Status::ok;
+            for (End& end : ends) {
+                if (end.is_gone) continue;
+                const base::Status status = call(end.producer);
+                if (first == base::Status::ok) first = status;
+            }
+            return first;
+        }
+
+        FanOutOptions options;
+        detail::RoomWaiter waiter;
+        std::vector<End> ends;
+        std::size_t cursor = static_cast<std::size_t>(-1);  ///< who was served last
+        std::size_t turn_of = 0;                            ///< whose turn it is, and who is full
+        base::Status why_last = base::Status::closed;       ///< why the last one left
+    };
+
+    explicit FanOut(FanOutOptions options) : state_{std::make_unique<State>(std::move(options))} {}
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::flow

@@ -1,0 +1,316 @@
+// One producer, many consumers, each of which gets every item (work 000, section 3.4: multi-casting
+// information services, log replication).
+//
+//     auto log = flow::Replicator<Entry>::connect({"host-a:7000", "host-b:7000"}, {}, deadline);
+//     log.enqueue(entry, deadline);
+//     log.flush(deadline);            // it lies in the memory of all of them
+//
+//     auto news = flow::Replicator<Quote>::listen(":7000", {.lagging = flow::Lagging::leave});
+//     news.enqueue(quote, deadline);  // to all who have connected a Consumer by now
+//
+// An item goes to all or to nobody: what one consumer sees of the sequence, from when it joined to
+// when it left, all others who are there see, too. Each has a queue of its own; one that lags holds
+// up all, or leaves. One thread at a time.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/flow/door.hpp"
+#include "millrace/flow/options.hpp"
+#include "millrace/flow/producer.hpp"
+#include "millrace/flow/with_design.hpp"
+#include "millrace/ring/design.hpp"
+
+namespace millrace::flow {
+
+/// What becomes of a consumer whose ring is full.
+enum class Lagging : std::uint8_t {
+    holds_up,  ///< all wait for it: `full`
+    leaves     ///< it is waited for until ReplicatorOptions::patience is over, then dropped
+};
+
+struct ReplicatorOptions {
+    /// Of each consumer's queue, and of this end's waits.
+    Options queue{};
+    Lagging lagging = Lagging::holds_up;
+    std::chrono::nanoseconds patience = std::chrono::milliseconds{100};
+    /// With fewer consumers than that, nothing is sent: `peer_lost`. Not given: 1 for connect(), 0
+    /// for listen(), where items that nobody waits for are nobody's.
+    std::optional<std::uint32_t> quorum{};
+    /// listen(): consumers at a time.
+    std::uint32_t max_consumers = 1024;
+};
+
+/// A consumer of a Replicator.
+struct Replica {
+    std::uint64_t number = 0;  ///< 1, 2, 3 … as they have joined
+    std::uint32_t label = 0;   ///< its Options::label
+    std::string peer{};
+    std::uint64_t from = 0;  ///< items that were sent before it joined
+};
+
+struct ReplicatorStats {
+    std::uint64_t consumers = 0;  ///< now
+    std::uint64_t joined = 0;
+    std::uint64_t left = 0;     ///< closed, or died
+    std::uint64_t dropped = 0;  ///< of these, because they lagged
+    std::uint64_t items = 0;    ///< that were sent, to however many
+    std::uint64_t full = 0;     ///< tries that found a ring full
+};
+
+/// Move-only. `T`: an item type, or Bytes.
+template <class T, ring::Design D = ring::design_2>
+class Replicator {
+  public:
+    using Item = detail::Given<T>;
+    using Watcher = std::function<void(const Replica& replica, base::Status how)>;
+
+    /// Connects to consumers (Consumer or FanIn) that listen. Throws Error as Producer::connect.
+    [[nodiscard]] static Replicator connect(std::span<const connect::Address> addresses,
+                                            ReplicatorOptions options,
+                                            const base::Deadline& deadline) {
+        if (!options.quorum.has_value()) options.quorum = 1;
+        auto state = std::make_unique<State>(std::move(options));
+        for (const connect::Address& address : addresses) {
+            state->join(Producer<T, D>::connect(address, detail::without_spin(state->options.queue),
+                                                deadline));
+        }
+        return Replicator{std::move(state)};
+    }
+    [[nodiscard]] static Replicator connect(std::initializer_list<std::string_view> addresses,
+                                            ReplicatorOptions options,
+                                            const base::Deadline& deadline) {
+        std::vector<connect::Address> parsed;
+        for (const std::string_view address : addresses) {
+            parsed.push_back(connect::Address::parse(address));
+        }
+        return connect(parsed, std::move(options), deadline);
+    }
+    /// Consumers connect to it, and leave, at any time. Throws Error (invalid_argument; permission,
+    /// system: the address is in use …).
+    [[nodiscard]] static Replicator listen(const connect::Address& address,
+                                           ReplicatorOptions options = {}) {
+        return Replicator{std::make_unique<State>(address, std::move(options))};
+    }
+    [[nodiscard]] static Replicator listen(std::string_view address,
+                                           ReplicatorOptions options = {}) {
+        return listen(connect::Address::parse(address), std::move(options));
+    }
+    /// Of one that listens.
+    [[nodiscard]] const connect::Address& address() const noexcept {
+        return state_->door.listener().address();
+    }
+
+    /// `ok`: it is on its way to all; `full`: one of them has no room, and nobody got it;
+    /// `peer_lost`: there are fewer than the quorum; `too_large` (Bytes only); `closed`: by this
+    /// end.
+    base::Status try_enqueue(Item item) {
+        State& state = *state_;
+        if ((++state.calls & 63) == 0) [[unlikely]]
+            state.keep_house();
+        return state.send(item);
+    }
+    /// The same, waiting for room. Also `timed_out`, `cancelled`.
+    base::Status enqueue(Item item, const base::Deadline& deadline) {
+        State& state = *state_;
+        while (true) {
+            const base::Status status = try_enqueue(item);
+            if (status != base::Status::full) [[likely]]
+                return status;
+            // The one that is full is the one to be waited for.
+            const base::Status waited = state.wait_for_room(deadline);
+            if (waited != base::Status::ok) return waited;
+        }
+    }
+
+    /// Until every item is in the ring of every consumer. As Producer::flush: the first answer that
+    /// is not `ok`; a consumer that is gone meanwhile is none of it.
+    base::Status flush(const base::Deadline& deadline) {
+        return state_->each([&](auto& end) { return end.flush(deadline); });
+    }
+    /// Flushes, and says goodbye to all.
+    base::Status close(const base::Deadline& deadline) {
+        state_->is_closed = true;
+        state_->door.stop_accepting();
+        return state_->each([&](auto& end) { return end.close(deadline); });
+    }
+    /// Lets in who waits outside, and looks after those who are in. Calls that send do it now and
+    /// then; a producer that pauses may want to. Never blocks. How many consumers there are.
+    std::size_t look_around() {
+        state_->keep_house(true);
+        return state_->replicas.size();
+    }
+    [[nodiscard]] std::size_t consumers() const noexcept { return state_->replicas.size(); }
+    /// Called within calls of this end for each consumer that has joined (`ok`), has left
+    /// (`closed`, `peer_lost`), or was dropped as it lagged (`full`). It must not use this end.
+    void on_change(Watcher watcher) { state_->watcher = std::move(watcher); }
+    /// From now on it belongs to the calling thread.
+    void adopt() noexcept { state_->door.hub().adopt(); }
+    [[nodiscard]] ReplicatorStats stats() const noexcept { return state_->counts; }
+
+  private:
+    struct Member {
+        Member(Producer<T, D> end, Replica its_facts)
+            : producer{std::move(end)}, facts{std::move(its_facts)} {}
+        Producer<T, D> producer;
+        Replica facts;
+        std::optional<base::Clock::time_point> full_since{};
+        std::conditional_t<std::is_same_v<T, Bytes>, std::span<std::byte>, T*> place{};
+    };
+
+    struct State {
+        explicit State(ReplicatorOptions chosen)
+            : options{std::move(chosen)}, quorum{options.quorum.value_or(0)} {}
+        State(const connect::Address& address, ReplicatorOptions chosen)
+            : options{std::move(chosen)},
+              door{address, detail::without_spin(options.queue), options.max_consumers},
+              quorum{options.quorum.value_or(0)} {}
+
+        base::Status send(Item item) {
+            if (is_closed) return base::Status::closed;
+            // First there must be room for it everywhere. A claim that is not used is no harm, and
+            // each is a call in which a queue moves on, be another one full or not.
+            bool has_room = true;
+            for (std::size_t i = 0; i < replicas.size();) {
+                Member& member = *replicas[i];
+                const base::Status status = claim(member, item);
+                if (status == base::Status::ok) [[likely]] {
+                    member.full_since.reset();
+                } else if (status == base::Status::too_large) {
+                    return status;
+                } else if (status != base::Status::full || is_late(member)) {
+                    leave(i, status);
+                    continue;
+                } else if (std::exchange(has_room, false)) {
+                    ++counts.full;
+                    fullest = i;
+                    if constexpr (std::is_same_v<T, Bytes>) awaited_bytes = item.size();
+                }
+                ++i;
+            }
+            if (!has_room) return base::Status::full;
+            if (replicas.size() < quorum) return base::Status::peer_lost;
+            for (std::size_t i = 0; i < replicas.size();) {
+                const base::Status status = commit(*replicas[i], item);
+                if (status == base::Status::ok) [[likely]] {
+                    ++i;
+                } else {
+                    leave(i, status);
+                }
+            }
+            ++counts.items;
+            return base::Status::ok;
+        }
+        static base::Status claim(Member& member, Item item) noexcept {
+            if constexpr (std::is_same_v<T, Bytes>) {
+                return member.producer.claim(item.size(), member.place);
+            } else {
+                return member.producer.claim(member.place);
+            }
+        }
+        static base::Status commit(Member& member, Item item) noexcept {
+            if constexpr (std::is_same_v<T, Bytes>) {
+                if (!item.empty()) std::memcpy(member.place.data(), item.data(), item.size());
+            } else {
+                std::memcpy(member.place, &item, sizeof(T));
+            }
+            return member.producer.commit();
+        }
+        bool is_late(Member& member) {
+            if (options.lagging == Lagging::holds_up) return false;
+            const auto now = base::Clock::now();
+            if (!member.full_since.has_value()) member.full_since = now;
+            return now - *member.full_since >= options.patience;
+        }
+        base::Status wait_for_room(const base::Deadline& deadline) {
+            Member& member = *replicas[fullest];
+            base::Deadline until = deadline;
+            if (options.lagging == Lagging::leaves) {
+                until = deadline.no_later_than(*member.full_since + options.patience);
+            }
+            base::Status status = base::Status::ok;
+            if constexpr (std::is_same_v<T, Bytes>) {
+                status = member.producer.claim(awaited_bytes, member.place, until);
+            } else {
+                status = member.producer.claim(member.place, until);
+            }
+            // Whatever else it is, the next try finds out.
+            const bool is_over = status == base::Status::cancelled ||
+                                 (status == base::Status::timed_out && deadline.expired());
+            return is_over ? status : base::Status::ok;
+        }
+
+        void join(Producer<T, D> producer) {
+            ++counts.joined;
+            ++counts.consumers;
+            Replica facts{counts.joined, producer.peer_label(), producer.peer(), counts.items};
+            replicas.push_back(std::make_unique<Member>(std::move(producer), std::move(facts)));
+            if (watcher) watcher(replicas.back()->facts, base::Status::ok);
+        }
+        void leave(std::size_t at, base::Status how) {
+            const std::unique_ptr<Member> member = std::move(replicas[at]);
+            replicas.erase(replicas.begin() + static_cast<std::ptrdiff_t>(at));
+            --counts.consumers;
+            ++counts.left;
+            if (how == base::Status::full) ++counts.dropped;
+            if (watcher) watcher(member->facts, how);
+        }
+        void keep_house(bool now = false) {
+            if (!door.has_listener() || is_closed || (!now && !door.is_due())) return;
+            if (!door.look()) return;
+            while (std::optional<Producer<T, D>> producer =
+                       Producer<T, D>::try_accept(door.listener())) {
+                join(std::move(*producer));
+            }
+        }
+        template <class Call>
+        base::Status each(Call&& call) {
+            base::Status first = base::Status::ok;
+            for (std::size_t i = 0; i < replicas.size();) {
+                const base::Status status = call(replicas[i]->producer);
+                if (status == base::Status::closed || status == base::Status::peer_lost) {
+                    leave(i, status);
+                    continue;
+                }
+                if (first == base::Status::ok) first = status;
+                ++i;
+            }
+            return first == base::Status::ok && replicas.size() < quorum ? base::Status::peer_lost
+                                                                         : first;
+        }
+
+        ReplicatorOptions options;
+        detail::Door door{};
+        std::size_t quorum;
+        std::vector<std::unique_ptr<Member>> replicas;
+        std::size_t fullest = 0;        ///< who had no room
+        std::size_t awaited_bytes = 0;  ///< … for so many
+        Watcher watcher{};
+        std::uint64_t calls = 0;
+        bool is_closed = false;
+        ReplicatorStats counts;
+    };
+
+    explicit Replicator(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::flow
