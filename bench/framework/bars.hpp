@@ -65,8 +65,8 @@ struct BarOptions {
 };
 
 /// The groups that bars may belong to, in the order of the work.
-inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow",  "messaging",
-                                                  "rpc",        "kv",   "stream"};
+inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "structures",
+                                                  "messaging",  "rpc",  "kv",   "stream"};
 
 /// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.
 /// Where standard error is a terminal, it shows what is being measured.
