@@ -18,6 +18,7 @@
 #include "line.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "setup.hpp"
+#include "wires.hpp"
 
 namespace millrace::message {
 
@@ -254,14 +255,7 @@ struct Client::State {
 
     template <class Ready>
     Status wait(const Deadline& deadline, Ready&& ready) {
-        if (ready()) return Status::ok;
-        Channel::Core& its = core();
-        its.end_rest();
-        const connect::HeldReadiness held{its.readiness};
-        const Status status = base::wait_until(ready, deadline, options.wait, *its.sleeper);
-        its.waiting_for_room = false;
-        its.falls_asleep = false;
-        return status;
+        return line->wait(ready, deadline, options.wait);
     }
     /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
     /// resumed meanwhile.
@@ -271,7 +265,9 @@ struct Client::State {
             Status status = attempt();
             if (status == again) {
                 const Status waited = wait(deadline, [&] {
-                    core().waiting_for_room = again == Status::full || !line->is_clear();
+                    if (!line->is_wire()) {
+                        core().waiting_for_room = again == Status::full || !line->is_clear();
+                    }
                     status = attempt();
                     return status != again;
                 });
@@ -336,20 +332,26 @@ struct Client::State {
 };
 
 void Client::State::connect(const Deadline& deadline) {
+    check_transport(options);
     message::check(channel_options);
     check_slots("make a message client", options.slot_bytes);
-    if (channel_options.endpoint == nullptr) {
+    if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
         channel_options.endpoint = connect::Endpoint::shared();
     }
     connect::LinkOptions link = link_options(channel_options, server_service);
-    if (options.answers == Transfer::send) {
-        link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+    link.transport = options.transport;
+    if (is_by_wire(options.transport)) {
+        line.emplace(connect_wire(server, link, options, deadline));
+    } else {
+        if (options.answers == Transfer::send) {
+            link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+        }
+        line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
+                            {.sends = options.requests,
+                             .receives = options.answers,
+                             .slot_bytes = options.slot_bytes}),
+                     options.max_answer_bytes + session_head_bytes);
     }
-    line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
-                        {.sends = options.requests,
-                         .receives = options.answers,
-                         .slot_bytes = options.slot_bytes}),
-                 options.max_answer_bytes + session_head_bytes);
     const Hello hello{.session = options.resumes ? session : SessionName{},
                       .window = options.window,
                       .resumes = options.resumes,
@@ -400,8 +402,13 @@ void Client::State::take_welcome(const Welcome& welcome) {
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
+    if (line->is_wire()) {
+        max_request =
+            std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
+    }
     // Requests by SEND are found otherwise.
-    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write;
+    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
+               !line->is_wire();
     owes_hint = false;
     box = nullptr;
     if (is_dense) {
@@ -510,8 +517,8 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
 Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadline& deadline) {
     return state_->wait_for(Status::full, deadline, [&] {
         const Status status = claim(size, room);
-        // Answers are what makes room in a window.
-        if (status == Status::full) {
+        // Answers are what makes room in a window; and what came before the end is behind none.
+        if (status == Status::full || status == Status::closed || status == Status::peer_lost) {
             while (state_->keep_one()) {
             }
             if (state_->ended != Status::ok) return state_->ended;
@@ -605,10 +612,7 @@ Status Client::close(const Deadline& deadline) {
     client.is_closed = true;
     if (client.ended != Status::ok) return client.ended;
     client.ended = Status::closed;
-    client.line->core().end_rest();
-    Channel channel{client.line->take_core()};
-    const Status status = channel.close(deadline);
-    client.why_failed = channel.failure();
+    const Status status = client.line->close(deadline, client.why_failed);
     client.line.reset();
     return status;
 }
@@ -618,17 +622,12 @@ connect::Link& Client::link() {
         throw base::Error{base::ErrorCode::closed, "look at the connection of a message client",
                           state_->server.to_string(), "it is not connected", "reconnect() first"};
     }
-    return state_->core().link;
+    return state_->line->link();
 }
 
 int Client::descriptor() {
     (void)link();
-    Channel::Core& core = state_->core();
-    if (core.readiness == nullptr) {
-        core.readiness =
-            std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
-    }
-    return core.readiness->descriptor();
+    return state_->line->descriptor(state_->options.wait);
 }
 
 ClientStats Client::stats() const noexcept { return state_->counts; }
@@ -636,26 +635,34 @@ ClientStats Client::stats() const noexcept { return state_->counts; }
 std::string Client::failure() const {
     const State& client = *state_;
     if (!client.why_failed.empty() || !client.line.has_value()) return client.why_failed;
-    return client.line->core().why_failed;
+    return client.line->failure();
 }
 
 std::string Client::explain() const {
     const State& client = *state_;
-    return fmt::format(
-        "{}\nrequests by {}, answers by {}, as the program chose\nmessage client: place {} "
-        "(generation {}), {} requests at a time of up to {} bytes, "
-        "{}\n"
-        "server's polling: {}{}",
-        client.line.has_value() ? client.line->core().explain() : std::string{"not connected"},
-        name_of(client.options.requests), name_of(client.options.answers), client.welcomed.client,
-        client.welcomed.generation, client.window, client.max_request,
+    const bool is_by_rc = !is_by_wire(client.options.transport);
+    std::string text = fmt::format(
+        "{}\n", client.line.has_value() ? client.line->explain() : std::string{"not connected"});
+    if (is_by_rc) {
+        text += fmt::format("requests by {}, answers by {}, as the program chose\n",
+                            name_of(client.options.requests), name_of(client.options.answers));
+    } else {
+        text += fmt::format("requests and answers by {}, as the program chose\n",
+                            name_of(client.options.transport));
+    }
+    text += fmt::format(
+        "message client: place {} (generation {}), {} requests at a time of up to {} bytes, {}",
+        client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
         client.options.resumes ? "in a session that outlives its channel"
-                               : "in a session that ends with its channel",
-        name_of(client.welcomed.polling),
-        client.options.requests == Transfer::send ? ", which completions stand in for"
-        : !client.is_dense                        ? ""
-        : client.box != nullptr                   ? ", whose byte is stored to"
-                                : ", whose byte is one more WRITE for each request");
+                               : "in a session that ends with its channel");
+    if (!is_by_rc) return text;
+    text +=
+        fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
+                    client.options.requests == Transfer::send ? ", which completions stand in for"
+                    : !client.is_dense                        ? ""
+                    : client.box != nullptr                   ? ", whose byte is stored to"
+                                            : ", whose byte is one more WRITE for each request");
+    return text;
 }
 
 // --- for the rest of this folder

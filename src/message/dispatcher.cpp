@@ -485,6 +485,12 @@ Dispatcher Dispatcher::connect(std::span<const connect::Address> servers, Dispat
                "its thread would have to wait for one server while the others' ports wait for it",
                "use a Client of its own for a session that resumes");
     }
+    if (options.client.transport != connect::Transport::rc) {
+        refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
+               fmt::format("transport {}", name_of(options.client.transport)),
+               "its thread sleeps by what rings announce, and lays many requests in one",
+               "use rc, or a Client of its own for each thread");
+    }
     std::vector<Client> clients;
     clients.reserve(servers.size());
     for (const connect::Address& each : servers) {

@@ -1,11 +1,84 @@
-// The rarer paths of a line: messages in pieces, and those that wait for room.
+// The rarer paths of a line: messages in pieces, those that wait for room, and all by wire.
 #include "line.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
 namespace millrace::message {
+
+base::Status Line::look_otherwise(std::span<const std::byte>& message) {
+    if (!is_wire()) {
+        message = assembled_;
+        return base::Status::ok;
+    }
+    end_rest();
+    const base::Status status = wire_->look(message);
+    if (status == base::Status::ok) ++wire_activity_;
+    if (wire_readiness_ == nullptr) return status;
+    if (status != base::Status::empty) {
+        wire_readiness_->wake();
+    } else if (!wire_readiness_->stays_awake(wire_activity_)) {
+        rest();
+    }
+    return status;
+}
+
+void Line::rest() noexcept {
+    const base::Clock::time_point due = wire_->due();
+    wire_readiness_->rest(
+        wire_->parker(),
+        [this] {
+            std::span<const std::byte> message;
+            return wire_->look(message) != base::Status::empty;
+        },
+        due == base::Clock::time_point::max()
+            ? connect::Readiness::until_woken
+            : std::max<std::chrono::nanoseconds>(due - base::Clock::now(),
+                                                 std::chrono::nanoseconds{1}));
+}
+
+void Line::end_rest() noexcept {
+    if (!is_wire()) {
+        core_->end_rest();
+    } else if (wire_readiness_ != nullptr) {
+        wire_readiness_->end(wire_->parker());
+    }
+}
+
+int Line::descriptor(const base::WaitPolicy& policy) {
+    std::unique_ptr<connect::Readiness>& its = readiness();
+    if (its == nullptr) {
+        if (is_wire()) {
+            its = std::make_unique<connect::Readiness>(wire_->news(), policy.spin);
+        } else {
+            its = std::make_unique<connect::Readiness>(core_->link.news(), policy.spin);
+        }
+    }
+    return its->descriptor();
+}
+
+void Line::answer_goodbye() noexcept {
+    if (is_wire()) {
+        wire_->answer_goodbye();
+    } else if (core_->ended_receiving == base::Status::closed) {
+        core_->say_goodbye();
+    }
+}
+
+base::Status Line::close(const base::Deadline& deadline, std::string& why_failed) {
+    end_rest();
+    if (is_wire()) {
+        const base::Status status = wire_->close(deadline);
+        why_failed = wire_->failure();
+        return status;
+    }
+    Channel channel{std::move(core_)};
+    const base::Status status = channel.close(deadline);
+    why_failed = channel.failure();
+    return status;
+}
 
 base::Status Line::put_together(Piece piece, std::span<const std::byte>& message) {
     taken_ = nothing;
@@ -29,7 +102,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
             if (piece.first) assembled_.assign(piece.payload.begin(), piece.payload.end());
             assembled_.resize(std::min(assembled_.size(), session_head_bytes));
             core_->release(size, piece.last);
-            whole_ = true;
+            receives_otherwise_ = true;
             message = assembled_;
             return base::Status::too_large;
         }
@@ -37,7 +110,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
         core_->release(size, piece.last);
         if (piece.last && assembling_) {
             assembling_ = false;
-            whole_ = true;
+            receives_otherwise_ = true;
             message = assembled_;
             return base::Status::ok;
         }
@@ -47,24 +120,51 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
     return base::Status::empty;
 }
 
-void Line::pass_assembled() noexcept {
-    whole_ = false;
+void Line::pass_otherwise() noexcept {
+    if (is_wire()) return wire_->pass();
+    receives_otherwise_ = false;
     assembled_.clear();
     // One large message does not cost its memory for ever.
     if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};
 }
 
+base::Status Line::claim_otherwise(std::size_t size, std::span<std::byte>& place) {
+    return is_wire() ? wire_->claim(size, place) : base::Status::full;
+}
+
+base::Status Line::commit_otherwise(std::size_t size) noexcept {
+    // What was claimed before others had to wait goes before them.
+    if (!is_wire()) return core_->commit(size, frame_whole);
+    ++wire_activity_;
+    return wire_->commit(size);
+}
+
+base::Status Line::try_send_otherwise(const SessionHead& head, std::span<const std::byte> payload) {
+    std::span<std::byte> place;
+    const base::Status status = claim_otherwise(sizeof head + payload.size(), place);
+    if (status != base::Status::ok) return status;
+    std::memcpy(place.data(), &head, sizeof head);
+    if (!payload.empty()) std::memcpy(place.data() + sizeof head, payload.data(), payload.size());
+    return commit_otherwise(sizeof head + payload.size());
+}
+
 base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payload) {
+    if (is_wire()) {
+        ++wire_activity_;
+        return wire_->send(head, payload);
+    }
     std::vector<std::byte> message(sizeof head + payload.size());
     std::memcpy(message.data(), &head, sizeof head);
     if (!payload.empty()) std::memcpy(message.data() + sizeof head, payload.data(), payload.size());
     waiting_bytes_ += message.size();
     waiting_.push_back(std::move(message));
+    sends_otherwise_ = true;
     const base::Status status = flush();
     return status == base::Status::full ? base::Status::ok : status;
 }
 
 base::Status Line::flush() noexcept {
+    if (is_wire()) return wire_->flush();
     while (!waiting_.empty()) {
         const std::span<const std::byte> whole = waiting_.front();
         const std::size_t at_once = core_->max_piece();
@@ -89,6 +189,7 @@ base::Status Line::flush() noexcept {
             begun_ = 0;
         }
     }
+    sends_otherwise_ = false;
     return base::Status::ok;
 }
 

@@ -1,6 +1,10 @@
-// A line: one end of a session's channel. Whole messages of any size in both directions, and
-// nothing waits: what finds no room in the peer's ring is kept here until flush() finds some, and a
-// message in pieces is put together here, piece by piece. Used by the server and the client.
+// A line: one end of a session's connection. Whole messages of any size in both directions, and
+// nothing waits: what finds no room is kept until flush() finds some. Over rings (channel_core.hpp)
+// a message in pieces is put together here, piece by piece, and what waits is kept here; a wire
+// (wire.hpp) does both by itself. Used by the server and the client.
+//
+// Rings are what is fast: their path is inlined, and asks one flag, that of its own rare cases,
+// which a wire has set for good.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +12,16 @@
 #include <deque>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "channel_core.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/connect/readiness.hpp"
 #include "millrace/message/session.hpp"
+#include "wire.hpp"
 
 namespace millrace::message {
 
@@ -22,11 +31,15 @@ class Line {
     /// `max_message_bytes`: the longest that is put together, its head included.
     Line(std::unique_ptr<Channel::Core> core, std::size_t max_message_bytes) noexcept
         : core_{std::move(core)}, max_message_bytes_{max_message_bytes} {}
+    explicit Line(std::unique_ptr<Wire> wire) noexcept
+        : receives_otherwise_{true}, sends_otherwise_{true}, wire_{std::move(wire)} {}
 
+    [[nodiscard]] bool is_wire() const noexcept { return wire_ != nullptr; }
+    /// Only of rings.
     [[nodiscard]] Channel::Core& core() noexcept { return *core_; }
     [[nodiscard]] const Channel::Core& core() const noexcept { return *core_; }
-    /// Ends the line, whose channel goes on.
-    [[nodiscard]] std::unique_ptr<Channel::Core> take_core() noexcept { return std::move(core_); }
+    /// Only of a wire.
+    [[nodiscard]] Wire& wire() noexcept { return *wire_; }
 
     // --- receiving
 
@@ -34,10 +47,8 @@ class Line {
     /// allowed has begun; `message` is what its first piece brought, until pass(), and the rest
     /// will be passed over. Others as Channel::try_receive.
     [[gnu::always_inline]] base::Status look(std::span<const std::byte>& message) {
-        if (whole_) [[unlikely]] {
-            message = assembled_;
-            return base::Status::ok;
-        }
+        if (receives_otherwise_) [[unlikely]]
+            return look_otherwise(message);
         Piece piece;
         const base::Status status = core_->look(piece);
         if (status != base::Status::ok) return status;
@@ -52,27 +63,31 @@ class Line {
         if (in_place()) [[likely]] {
             core_->release(taken_, true);
         } else {
-            pass_assembled();
+            pass_otherwise();
         }
     }
 
     // --- sending
 
-    /// Room for a message of `size` bytes where the peer will read it, its head included; to be
-    /// filled and committed. Not ok: it cannot be laid there (now), or the channel has ended.
-    [[gnu::always_inline]] base::Status claim(std::size_t size,
-                                              std::span<std::byte>& place) noexcept {
-        if (!waiting_.empty()) [[unlikely]]
-            return base::Status::full;
+    /// Room for a message of `size` bytes where the peer will read it, or where it is sent from,
+    /// its head included; to be filled and committed. Not ok: it cannot be laid there (now), or the
+    /// connection has ended.
+    [[gnu::always_inline]] base::Status claim(std::size_t size, std::span<std::byte>& place) {
+        if (sends_otherwise_) [[unlikely]]
+            return claim_otherwise(size, place);
         return core_->claim(size, place);
     }
-    base::Status commit(std::size_t size) noexcept { return core_->commit(size, frame_whole); }
+    base::Status commit(std::size_t size) noexcept {
+        if (sends_otherwise_) [[unlikely]]
+            return commit_otherwise(size);
+        return core_->commit(size, frame_whole);
+    }
 
     /// Sends a copy, if there is room and nothing waits. Answers as Channel::try_send.
     [[gnu::always_inline]] base::Status try_send(const SessionHead& head,
-                                                 std::span<const std::byte> payload) noexcept {
-        if (!waiting_.empty()) [[unlikely]]
-            return base::Status::full;
+                                                 std::span<const std::byte> payload) {
+        if (sends_otherwise_) [[unlikely]]
+            return try_send_otherwise(head, payload);
         const base::Status status = core_->reserve(sizeof head + payload.size());
         if (status != base::Status::ok) [[unlikely]]
             return status;
@@ -88,11 +103,58 @@ class Line {
     /// Sends what is kept as far as there is room. `ok`: nothing is left; `full`; `closed`;
     /// `peer_lost`.
     base::Status flush() noexcept;
-    [[nodiscard]] bool is_clear() const noexcept { return waiting_.empty(); }
+    [[nodiscard]] bool is_clear() const noexcept {
+        return !sends_otherwise_ || (is_wire() && wire_->waiting_bytes() == 0);
+    }
     /// Of messages that are kept.
-    [[nodiscard]] std::size_t waiting_bytes() const noexcept { return waiting_bytes_; }
-    /// Bytes of messages that were given to flush(), all in all.
-    [[nodiscard]] std::uint64_t flushed_bytes() const noexcept { return flushed_bytes_; }
+    [[nodiscard]] std::size_t waiting_bytes() const noexcept {
+        return is_wire() ? wire_->waiting_bytes() : waiting_bytes_;
+    }
+    /// Bytes of messages that were kept and are no more, all in all.
+    [[nodiscard]] std::uint64_t flushed_bytes() const noexcept {
+        return is_wire() ? wire_->flushed_bytes() : flushed_bytes_;
+    }
+
+    // --- waiting, of a client
+
+    /// Waits until `ready()`, which looks or flushes, has found something.
+    template <class Ready>
+    base::Status wait(Ready&& ready, const base::Deadline& deadline,
+                      const base::WaitPolicy& policy) {
+        if (ready()) return base::Status::ok;
+        end_rest();
+        const connect::HeldReadiness held{readiness()};
+        const base::Status status = base::wait_until(ready, deadline, policy, parker());
+        if (core_ != nullptr) {
+            core_->waiting_for_room = false;
+            core_->falls_asleep = false;
+        }
+        return status;
+    }
+    /// As Client::descriptor.
+    [[nodiscard]] int descriptor(const base::WaitPolicy& policy);
+
+    // --- the conversation
+
+    /// The peer has closed, and who does waits to hear that all was read.
+    void answer_goodbye() noexcept;
+    /// Its first half, that does not wait.
+    void begin_close() noexcept {
+        if (is_wire()) {
+            wire_->begin_close();
+        } else {
+            (void)core_->send_close();
+        }
+    }
+    /// As Channel::close. Ends the line.
+    base::Status close(const base::Deadline& deadline, std::string& why_failed);
+    [[nodiscard]] connect::Link& link() noexcept { return is_wire() ? wire_->link() : core_->link; }
+    [[nodiscard]] std::string failure() const {
+        return is_wire() ? wire_->failure() : core_->why_failed;
+    }
+    [[nodiscard]] std::string explain() const {
+        return is_wire() ? wire_->explain() : core_->explain();
+    }
 
   private:
     static constexpr std::size_t nothing = ~std::size_t{0};
@@ -100,23 +162,41 @@ class Line {
     static constexpr int pieces_of_a_look = 8;
 
     [[nodiscard]] bool in_place() const noexcept { return taken_ != nothing; }
+    [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
     [[gnu::noinline]] base::Status put_together(Piece piece, std::span<const std::byte>& message);
-    [[gnu::noinline]] void pass_assembled() noexcept;
+    [[gnu::noinline]] void pass_otherwise() noexcept;
+    [[gnu::noinline]] base::Status claim_otherwise(std::size_t size, std::span<std::byte>& place);
+    [[gnu::noinline]] base::Status commit_otherwise(std::size_t size) noexcept;
+    [[gnu::noinline]] base::Status try_send_otherwise(const SessionHead& head,
+                                                      std::span<const std::byte> payload);
     [[gnu::noinline]] base::Status keep(const SessionHead& head,
                                         std::span<const std::byte> payload);
+    void end_rest() noexcept;
+    void rest() noexcept;
+    [[nodiscard]] std::unique_ptr<connect::Readiness>& readiness() noexcept {
+        return is_wire() ? wire_readiness_ : core_->readiness;
+    }
+    [[nodiscard]] base::StandingParker& parker() noexcept {
+        return is_wire() ? wire_->parker() : *core_->sleeper;
+    }
 
     std::unique_ptr<Channel::Core> core_;
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
-    std::size_t max_message_bytes_;
+    std::size_t max_message_bytes_ = 0;
+    bool receives_otherwise_ = false;  ///< `assembled_` is handed out until pass(), or it is a wire
+    bool sends_otherwise_ = false;     ///< some messages wait, or it is a wire
 
     std::vector<std::byte> assembled_;
     bool assembling_ = false;
-    bool whole_ = false;  ///< `assembled_` is handed out until pass()
 
     std::deque<std::vector<std::byte>> waiting_;
     std::size_t begun_ = 0;  ///< bytes of the first one that were sent
     std::size_t waiting_bytes_ = 0;
     std::uint64_t flushed_bytes_ = 0;
+
+    std::unique_ptr<Wire> wire_;
+    std::unique_ptr<connect::Readiness> wire_readiness_;  ///< if a descriptor was asked for
+    std::uint64_t wire_activity_ = 0;                     ///< messages, both ways
 };
 
 }  // namespace millrace::message

@@ -39,11 +39,18 @@ namespace millrace::message {
 /// One thread: the server's.
 class Mailboxes {
   public:
-    /// Places are numbered from 0. `dense`: registered in `domain`. Throws Error.
-    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain& domain)
+    /// Places are numbered from 0. `dense`: registered in `domain`, or, if there is none, for the
+    /// server alone. Throws Error.
+    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain* domain)
         : polling_{polling}, scan_{scan_by(best_scan_kernel())} {
         if (polling == Polling::dense) {
-            memory_ = domain.allocate(places, verbs::Access::remote_write);
+            if (domain != nullptr) {
+                memory_ = domain->allocate(places, verbs::Access::remote_write);
+                boxes_ = memory_.data();
+            } else {
+                own_.resize(places);
+                boxes_ = own_.data();
+            }
         } else {
             awaited_.resize(places, nobody);
         }
@@ -54,7 +61,7 @@ class Mailboxes {
     /// The first place in [from, to) whose client seems to have written; `to` if there is none.
     [[nodiscard, gnu::always_inline]] std::size_t next(std::size_t from,
                                                        std::size_t to) const noexcept {
-        if (polling_ == Polling::dense) return scan_(memory_.data(), from, to);
+        if (polling_ == Polling::dense) return scan_(boxes_, from, to);
         while (from < to && !awaited_[from].arriving()) ++from;
         return from < to ? from : to;
     }
@@ -76,6 +83,14 @@ class Mailboxes {
     void remind(std::size_t place) noexcept {
         if (polling_ == Polling::dense) box(place).store(1, std::memory_order_relaxed);
     }
+    /// next() shall give this place, of a client without a ring, until leave_out() or looked().
+    void tell(std::size_t place) noexcept {
+        if (polling_ != Polling::dense) {
+            awaited_[place] = told;
+        } else {
+            remind(place);
+        }
+    }
     /// Nobody's place, or of nobody who is served now. By bytes it may be found still.
     void leave_out(std::size_t place) noexcept {
         if (polling_ != Polling::dense) awaited_[place] = nobody;
@@ -90,15 +105,18 @@ class Mailboxes {
     alignas(8) static constexpr std::byte never[8]{};
     /// Zeroes are no header of this tag.
     static constexpr FrameReader::Awaited nobody{never, ~std::uint64_t{0}};
+    /// … but of this one they are.
+    static constexpr FrameReader::Awaited told{never, 0};
 
     [[nodiscard]] std::atomic_ref<std::uint8_t> box(std::size_t place) noexcept {
-        return std::atomic_ref<std::uint8_t>{
-            *reinterpret_cast<std::uint8_t*>(memory_.data() + place)};
+        return std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(boxes_ + place)};
     }
 
     Polling polling_;
     Scan scan_;
     verbs::RegisteredBuffer memory_;               ///< dense
+    std::vector<std::byte> own_{};                 ///< … in its place, where there is no device
+    std::byte* boxes_ = nullptr;                   ///< … the one or the other
     std::vector<FrameReader::Awaited> awaited_{};  ///< flag
 };
 

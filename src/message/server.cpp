@@ -161,6 +161,8 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     if (replies->has_some()) [[unlikely]]
         take_replies();
     if (shared != nullptr || !by_send.empty()) look_for_sends();
+    if (by_wire != 0 && wires_are_due()) [[unlikely]]
+        look_for_wires();
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;
@@ -190,7 +192,8 @@ std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
     // By a byte, places may be found of clients who have left, or who are not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
-    activate(peer);
+    if (!peer.line->is_wire()) [[likely]]
+        activate(peer);
     std::span<const std::byte> message;
     std::size_t requests = 0;
     const Status status = peer.line->look(message);
@@ -203,7 +206,7 @@ std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
             peer.line->pass();
             break;
         }
-        case Status::empty: ++counts.vain_looks; break;
+        case Status::empty: counts.vain_looks += peer.line->is_wire() ? 0 : 1; break;
         case Status::too_large: {
             SessionHeader header;
             std::span<const std::byte> payload;
@@ -222,8 +225,35 @@ std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
     }
     if (peer.is_paused) [[unlikely]]
         return requests;
-    mailboxes.looked(peer.id.place, peer.line->core().reader);
+    looked(peer);
     return requests;
+}
+
+void Server::State::looked_at_wire(Peer& peer) {
+    if (peer.line->wire().has_more()) {
+        wires_have_more = true;
+        return tell(peer);
+    }
+    mailboxes.leave_out(peer.id.place);
+    // What it has to be told goes together, now that there is nothing more to answer.
+    if (peer.line->flush() == Status::full) clog(peer);
+}
+
+bool Server::State::wires_are_due() noexcept {
+    if (is_nested) return false;  // the hub has looked
+    const bool has_work = std::exchange(wires_have_more, false);
+    if (!has_work && (wires_are_busy || by_ring == 0)) return true;
+    return base::ticks() - wires_looked_at >= wires_every;
+}
+
+void Server::State::look_for_wires() {
+    told.clear();
+    for (const auto& host : wires.all) host->look(told);
+    for (const std::uint32_t place : told) {
+        if (peers[place]->line.has_value()) tell(*peers[place]);
+    }
+    wires_are_busy = !told.empty();
+    wires_looked_at = base::ticks();
 }
 
 bool Server::State::take(Peer& peer, std::span<const std::byte> message, detail::HandlerRef handler,
@@ -364,12 +394,14 @@ void Server::State::take_replies() {
         --peer->pending;
         --counts.pending;
         (void)answer(*peer, one.id, one.outcome, one.payload);
+        // What is said to it goes when it is looked at.
+        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
     }
     given.clear();
 }
 
 void Server::State::clog(Peer& peer) {
-    activate(peer);
+    if (!peer.line->is_wire()) activate(peer);
     if (!peer.is_clogged) {
         peer.is_clogged = true;
         ++counts.kept_back;
@@ -402,8 +434,12 @@ void Server::State::flush_clogged() {
         if (is_there && peer.is_paused &&
             peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
             peer.is_paused = false;
-            mailboxes.looked(peer.id.place, peer.line->core().reader);
-            mailboxes.remind(peer.id.place);
+            if (peer.line->is_wire()) {
+                tell(peer);
+            } else {
+                mailboxes.looked(peer.id.place, peer.line->core().reader);
+                mailboxes.remind(peer.id.place);
+            }
         }
         if (status == Status::full) {
             ++i;
@@ -486,15 +522,13 @@ Status Server::close(const base::Deadline& deadline) {
     const Status status = drain(deadline);
     State& server = *state_;
     for (const auto& peer : server.peers) {
-        if (peer->line.has_value()) (void)peer->line->core().send_close();
+        if (peer->line.has_value()) peer->line->begin_close();
     }
     for (const auto& peer : server.peers) {
         if (peer->line.has_value()) {
-            peer->readiness.reset();
-            server.hub.remove(peer->member);
-            server.mailboxes.leave_out(peer->id.place);
-            Channel channel{peer->line->take_core()};
-            (void)channel.close(deadline);
+            server.unwatch(*peer);
+            std::string why;
+            (void)peer->line->close(deadline, why);
             peer->line.reset();
         }
         if (peer->phase != State::Phase::vacant) server.part(*peer, true);
@@ -536,22 +570,35 @@ namespace {
 
 std::string Server::explain() const {
     const State& server = *state_;
+    const bool by_rc = server.options.transports.has(connect::Transport::rc);
     const bool dense = server.mailboxes.polling() == Polling::dense;
-    return fmt::format(
-        "message server at {}: {} of {} clients\npolling: {}, because {}; {}\nprotection: each "
-        "client has a ring of its own, whose frames bear a secret of its connection. {}\nanswers "
-        "of one client wait in up to {} bytes before its requests wait, and for {} ms before it is "
-        "dropped; {} requests may be deferred\n{}; answers by SEND are {}",
+    std::string text = fmt::format(
+        "message server at {}: {} of {} clients, by {}\npolling: {}, because {}; {}\n",
         server.listener.address().to_string(), server.counts.clients, server.options.max_clients,
-        name_of(server.mailboxes.polling()), server.why_polling,
+        server.options.transports.to_string(), name_of(server.mailboxes.polling()),
+        server.why_polling,
         dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
-              : std::string{"the place of each client's next message"},
-        dense ? "All can write the array of bytes, which are hints: a foreign one costs a look"
-              : "Keys of memory are valid in the whole protection domain of the device",
+              : std::string{"the place of each client's next message"});
+    for (const auto& host : server.wires.all) text += host->explain() + '\n';
+    if (by_rc) {
+        text += fmt::format(
+            "protection: each client has a ring of its own, whose frames bear a secret of its "
+            "connection. {}\n",
+            dense ? "All can write the array of bytes, which are hints: a foreign one costs a look"
+                  : "Keys of memory are valid in the whole protection domain of the device");
+    }
+    text += fmt::format(
+        "answers of one client wait in up to {} bytes before its requests wait, and for {} ms "
+        "before it is dropped; {} requests may be deferred",
         server.options.max_waiting_bytes,
         std::chrono::duration_cast<std::chrono::milliseconds>(server.options.patience).count(),
-        server.options.max_pending, requests_by_send(server.options),
-        server.options.answers_by_send ? "allowed" : "refused, as the program chose");
+        server.options.max_pending);
+    if (by_rc) {
+        text += fmt::format(
+            "\n{}; answers by SEND are {}", requests_by_send(server.options),
+            server.options.answers_by_send ? "allowed" : "refused, as the program chose");
+    }
+    return text;
 }
 
 }  // namespace millrace::message

@@ -25,6 +25,8 @@ constexpr std::uint32_t joining_places = 64;
 constexpr std::chrono::seconds hello_patience{5};
 constexpr std::chrono::milliseconds house_period{500};
 constexpr std::uint32_t most_clients = 65'536;
+/// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
+constexpr std::chrono::microseconds look_at_wires_every{5};
 constexpr std::uint32_t most_shared_receives = 32'768;
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
@@ -65,7 +67,10 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
     chosen.ring_bytes = options.ring_bytes;
     chosen.max_peer_ring_bytes = options.max_client_ring_bytes;
     chosen.wait = options.wait;
-    chosen.endpoint = options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
+    if (options.transports.has_rdma()) {
+        chosen.endpoint =
+            options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
+    }
     chosen.carrier = options.carrier;
     chosen.admission = options.admission;
     return chosen;
@@ -75,16 +80,19 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 const Service server_service{"message server", 2};
 
-Server::State::State(std::unique_ptr<SharedReceives> its_receives, connect::Listener its_listener,
-                     ServerOptions chosen, Polling polling)
+Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
+                     connect::Listener its_listener, ServerOptions chosen, Polling polling)
     : options{std::move(chosen)},
       channel_options{channel_options_of(options)},
       shared{std::move(its_receives)},
+      wires{std::move(its_wires)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
       listener{std::move(its_listener)},
       mailboxes{polling, options.max_clients + joining_places,
-                channel_options.endpoint->protection_domain()},
+                channel_options.endpoint != nullptr ? &channel_options.endpoint->protection_domain()
+                                                    : nullptr},
       replies{std::make_shared<detail::ReplyQueue>(hub)},
+      wires_every{base::ticks_in(look_at_wires_every)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
       statistics{"message server",
@@ -98,6 +106,9 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, connect::List
             look_for_sends();
         });
     }
+    for (const auto& host : wires.all) {
+        hub.add(host->descriptor(), [this] { look_for_wires(); });
+    }
     hub.every(house_period, [this] { keep_house(); });
 }
 
@@ -105,18 +116,20 @@ Server::State::~State() {
     replies->end();
     for (const auto& peer : peers) {
         if (!peer->line.has_value()) continue;
-        hub.remove(peer->member);
-        peer->readiness.reset();
+        unwatch(*peer);
         peer->line.reset();
     }
 }
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     check(options);
+    check_transports(options);
     ChannelOptions channel = channel_options_of(options);
     message::check(channel);
     options.endpoint = channel.endpoint;
     connect::LinkOptions link = link_options(channel, server_service);
+    link.accepted = options.transports;
+    WireHosts wires{options, link};
     std::unique_ptr<SharedReceives> shared;
     if (options.receives == Receives::shared) {
         shared = std::make_unique<SharedReceives>(*channel.endpoint, options.shared_receives,
@@ -132,6 +145,9 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
     if (polling == Polling::automatic && shared != nullptr) {
         polling = Polling::dense;
         why = "completions of the shared receive queue set a byte";
+    } else if (polling == Polling::automatic && !options.transports.has(connect::Transport::rc)) {
+        polling = Polling::dense;
+        why = "nobody writes into its memory: it sets the bytes of those of whom it is told";
     } else if (polling == Polling::automatic) {
         const bool stores =
             channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
@@ -140,30 +156,33 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
         why = fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
                           options.max_clients, from);
     }
-    auto state = std::make_unique<State>(std::move(shared), std::move(listener), std::move(options),
-                                         polling);
+    auto state = std::make_unique<State>(std::move(shared), std::move(wires), std::move(listener),
+                                         std::move(options), polling);
     state->why_polling = std::move(why);
     return Server{std::move(state)};
 }
 
 void Server::State::accept() {
     try {
-        while (auto core = connect::try_accept_set_up(listener, [this](connect::Link link) {
+        while (auto line = connect::try_accept_set_up(listener, [this](connect::Link link) {
+                   if (is_by_wire(link.transport())) return Line{wires.meet(std::move(link))};
                    // The peer's word is here already, so nothing is waited for.
-                   return set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
-                                          {.receives_by_send = options.requests_by_send,
-                                           .sends_by_send = options.answers_by_send,
-                                           .slot_bytes = options.slot_bytes,
-                                           .shared = shared.get()});
+                   return Line{
+                       set_up_accepted(std::move(link), channel_options, base::Deadline::now(),
+                                       {.receives_by_send = options.requests_by_send,
+                                        .sends_by_send = options.answers_by_send,
+                                        .slot_bytes = options.slot_bytes,
+                                        .shared = shared.get()}),
+                       options.max_request_bytes + session_head_bytes};
                })) {
-            add(std::move(*core));
+            add(std::move(*line));
         }
     } catch (const base::Error& error) {
         base::log(base::LogLevel::warn, "message", "{}", error.what());
     }
 }
 
-void Server::State::add(std::unique_ptr<Channel::Core> core) {
+void Server::State::add(Line line) {
     std::uint32_t place;
     if (!free_places.empty()) {
         std::pop_heap(free_places.begin(), free_places.end(), lowest_first);
@@ -174,7 +193,7 @@ void Server::State::add(std::unique_ptr<Channel::Core> core) {
         peers.push_back(std::make_unique<Peer>(place));
     } else {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
-                  core->link.peer_name());
+                  line.link().peer_name());
         return;
     }
     in_use = std::max<std::size_t>(in_use, place + 1);
@@ -182,11 +201,17 @@ void Server::State::add(std::unique_ptr<Channel::Core> core) {
     peer.phase = Phase::joining;
     peer.since = base::Clock::now();
     peer.max_answer = 0;
-    peer.line.emplace(std::move(core), options.max_request_bytes + session_head_bytes);
+    peer.line.emplace(std::move(line));
     watch(peer);
 }
 
 void Server::State::watch(Peer& peer) {
+    if (peer.line->is_wire()) {
+        ++by_wire;
+        peer.line->wire().server_place = peer.id.place;
+        return tell(peer);
+    }
+    ++by_ring;
     Channel::Core& core = peer.line->core();
     peer.readiness = std::make_unique<connect::Readiness>(core.link.news(), options.wait.spin);
     peer.readiness->hush();
@@ -203,6 +228,25 @@ void Server::State::watch(Peer& peer) {
     activate(peer);
 }
 
+void Server::State::unwatch(Peer& peer) noexcept {
+    mailboxes.leave_out(peer.id.place);
+    if (peer.line->is_wire()) {
+        --by_wire;
+        peer.line->wire().server_place = Wire::no_place;
+        return;
+    }
+    --by_ring;
+    hub.remove(peer.member);
+    peer.readiness.reset();
+}
+
+namespace {
+[[nodiscard]] std::uint64_t longest_answer(const Server::State::Peer& peer, const Hello& hello) {
+    if (!peer.line->is_wire()) return hello.max_answer;
+    return std::min<std::uint64_t>(hello.max_answer, Wire::largest_message - session_head_bytes);
+}
+}  // namespace
+
 void Server::State::join(Peer& peer, const Hello& hello) {
     if (is_draining) return refuse(peer, "the server is about to stop");
     const auto known =
@@ -213,15 +257,14 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         Peer& former = *peers[known->second];
         if (former.line.has_value()) part(former, false);
         peer.line->pass();
+        unwatch(peer);
         former.line.emplace(std::move(*peer.line));
-        hub.remove(peer.member);
-        peer.readiness.reset();
         peer.line.reset();
         vacate(peer);
         former.phase = Phase::joined;
         --counts.away;
         former.since = base::Clock::now();
-        former.max_answer = hello.max_answer;
+        former.max_answer = longest_answer(former, hello);
         watch(former);
         ++counts.resumed;
         welcome(former, true);
@@ -241,7 +284,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.mask = room - 1;
     peer.taken = hello.next_id - 1;
     peer.acknowledged = hello.next_id;
-    peer.max_answer = hello.max_answer;
+    peer.max_answer = longest_answer(peer, hello);
     peer.deferred.assign(room, 0);
     if (peer.resumes) peer.kept.resize(room);
     ++counts.clients;
@@ -255,7 +298,7 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .client = peer.id.place,
                  .generation = peer.id.generation,
                  .window = peer.window,
-                 .polling = mailboxes.polling(),
+                 .polling = peer.line->is_wire() ? Polling::flag : mailboxes.polling(),
                  .max_request = options.max_request_bytes};
     if (word.polling == Polling::dense) {
         const verbs::RemoteAddress box = mailboxes.address(peer.id.place);
@@ -268,7 +311,7 @@ void Server::State::welcome(Peer& peer, bool resumed) {
 
 void Server::State::refuse(Peer& peer, std::string why) {
     ++counts.refused;
-    base::log(base::LogLevel::info, "message", "refused {}: {}", peer.line->core().link.peer_name(),
+    base::log(base::LogLevel::info, "message", "refused {}: {}", peer.line->link().peer_name(),
               why);
     peer.phase = Phase::refused;
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::refused}),
@@ -278,12 +321,8 @@ void Server::State::refuse(Peer& peer, std::string why) {
 
 void Server::State::part(Peer& peer, bool for_good) noexcept {
     if (peer.line.has_value()) {
-        hub.remove(peer.member);
-        mailboxes.leave_out(peer.id.place);
-        // Who closes waits to hear that all was read.
-        Channel::Core& core = peer.line->core();
-        if (core.ended_receiving == Status::closed) core.say_goodbye();
-        peer.readiness.reset();
+        peer.line->answer_goodbye();
+        unwatch(peer);
         peer.line.reset();
     }
     peer.is_paused = false;
@@ -298,7 +337,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
 
 void Server::State::misbehaved(Peer& peer, std::string_view how) noexcept {
     ++counts.misbehaved;
-    base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->core().link.peer_name(),
+    base::log(base::LogLevel::warn, "message", "dropped {}: {}", peer.line->link().peer_name(),
               how);
     part(peer, true);
 }

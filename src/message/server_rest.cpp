@@ -43,7 +43,7 @@ void Server::State::look_aside() noexcept {
     if (active.empty()) return;
     if (++aside >= active.size()) aside = 0;
     Peer& peer = *peers[active[aside]];
-    if (!peer.line.has_value() || peer.is_paused) return;
+    if (!peer.line.has_value() || peer.is_paused || peer.line->is_wire()) return;
     Channel::Core& core = peer.line->core();
     Piece piece;
     switch (core.find_piece(piece, true)) {
@@ -60,7 +60,7 @@ void Server::State::look_for_sends() {
         shared->poll();
         for (const std::uint32_t place : shared->told()) {
             Peer& peer = *peers[place];
-            if (!peer.line.has_value()) continue;
+            if (!peer.line.has_value() || peer.line->is_wire()) continue;
             Channel::Core& core = peer.line->core();
             core.is_told = false;
             if (!peer.is_active) {
@@ -72,7 +72,8 @@ void Server::State::look_for_sends() {
     }
     for (std::size_t i = 0; i < by_send.size();) {
         Peer& peer = *peers[by_send[i]];
-        if (!peer.line.has_value() || !peer.line->core().incoming.has_value()) [[unlikely]] {
+        if (!peer.line.has_value() || peer.line->is_wire() ||
+            !peer.line->core().incoming.has_value()) [[unlikely]] {
             peer.is_by_send = false;
             by_send[i] = by_send.back();
             by_send.pop_back();
@@ -85,10 +86,14 @@ void Server::State::look_for_sends() {
 
 bool Server::State::has_message() {
     look_for_sends();
+    if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
+        look_for_wires();
+    }
     if (mailboxes.polling() == Polling::dense) return mailboxes.next(0, in_use) != in_use;
     // A frame of which a part has landed is none: its client rings, or it is looked at by a nap.
     for (std::size_t place = 0; (place = mailboxes.next(place, in_use)) != in_use; ++place) {
         std::uint64_t header;
+        if (peers[place]->line->is_wire()) return true;
         Channel::Core& core = peers[place]->line->core();
         if (core.incoming.has_value() && core.incoming->empty()) {
             core.poll_receives();
@@ -103,13 +108,14 @@ void Server::State::fall_asleep() {
     std::size_t stay = 0;
     for (const std::uint32_t place : active) {
         Peer& peer = *peers[place];
-        if (peer.line.has_value() && (peer.is_paused || !peer.line->is_clear())) {
+        const bool is_ring = peer.line.has_value() && !peer.line->is_wire();
+        if (is_ring && (peer.is_paused || !peer.line->is_clear())) {
             // Its room is asked for, and its messages, if any, are not to be told of.
             active[stay++] = place;
             continue;
         }
         peer.is_active = false;
-        if (!peer.line.has_value()) continue;
+        if (!is_ring) continue;
         Channel::Core& core = peer.line->core();
         core.wants_room = false;
         core.readiness = std::move(peer.readiness);
@@ -119,6 +125,9 @@ void Server::State::fall_asleep() {
     }
     active.resize(stay);
     if (shared != nullptr) (void)shared->completions().arm();
+    for (const auto& host : wires.all) host->rest();
+    // Behind it comes a look.
+    wires_looked_at = base::ticks() - wires_every;
 }
 
 Status Server::State::rest(const base::Deadline& deadline) {

@@ -14,6 +14,10 @@
 //   awake     it does not ring; it is in `active`, and falls asleep when the server does
 //
 // So every channel is looked at, or rings: who is not in `active` sleeps.
+//
+// A client by wire (wire.hpp) has no ring to look at, nor anybody who rings. The hosts of all wires
+// tell who may have written, and such a place is found by the same scan as the others, until a look
+// has found nothing more. It is never in `active`.
 #pragma once
 
 #include <atomic>
@@ -37,6 +41,7 @@
 #include "reply_queue.hpp"
 #include "setup.hpp"
 #include "shared_receives.hpp"
+#include "wires.hpp"
 
 namespace millrace::message {
 
@@ -81,8 +86,8 @@ struct Server::State {
     };
     using Phase = Peer::Phase;
 
-    State(std::unique_ptr<SharedReceives> its_receives, connect::Listener its_listener,
-          ServerOptions chosen, Polling polling);
+    State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
+          connect::Listener its_listener, ServerOptions chosen, Polling polling);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
     ~State();
@@ -109,6 +114,22 @@ struct Server::State {
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
     void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
     void take_replies();
+    /// Finds those by wire who may have written, for the scan.
+    void look_for_wires();
+    [[nodiscard]] bool wires_are_due() noexcept;
+    /// The scan shall find it. Only of a client by wire.
+    void tell(const Peer& peer) noexcept {
+        if (!peer.is_paused) mailboxes.tell(peer.id.place);
+    }
+    /// Behind a look: where the next message of this client is awaited.
+    void looked(Peer& peer) {
+        if (peer.line->is_wire()) [[unlikely]] {
+            looked_at_wire(peer);
+        } else {
+            mailboxes.looked(peer.id.place, peer.line->core().reader);
+        }
+    }
+    [[gnu::noinline]] void looked_at_wire(Peer& peer);
     /// Finds those who have written by SEND, for the scan.
     void look_for_sends();
     void clog(Peer& peer);
@@ -121,8 +142,9 @@ struct Server::State {
     // --- joining and leaving
 
     void accept();
-    void add(std::unique_ptr<Channel::Core> core);
+    void add(Line line);
     void watch(Peer& peer);
+    void unwatch(Peer& peer) noexcept;
     /// Behind its hello. Its channel may be another client's then, who came back.
     void join(Peer& peer, const Hello& hello);
     void welcome(Peer& peer, bool resumed);
@@ -158,6 +180,7 @@ struct Server::State {
     ServerOptions options;
     ChannelOptions channel_options;
     std::unique_ptr<SharedReceives> shared;  ///< if Receives::shared
+    WireHosts wires;
     connect::Hub hub;
     connect::Listener listener;
     bool is_draining = false;
@@ -179,6 +202,13 @@ struct Server::State {
     std::vector<std::uint32_t> clogged;
     std::vector<std::uint32_t> by_send;  ///< who has receives of its own and no byte; only dense
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
+    std::vector<std::uint32_t> told;                            ///< memory of look_for_wires
+    std::size_t by_wire = 0;                                    ///< clients
+    std::size_t by_ring = 0;
+    bool wires_are_busy = false;   ///< the last look for them has found some
+    bool wires_have_more = false;  ///< … of whom some have more, by now
+    std::uint64_t wires_looked_at = 0;
+    std::uint64_t wires_every;  ///< beside clients by ring
 
     std::uint64_t laps = 0;
     bool must_look = true;

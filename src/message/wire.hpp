@@ -5,13 +5,19 @@
 // Messages arrive whole, in order and once each, or the wire has ended: what that takes (cutting
 // into packets, acknowledging, sending again) is the wire's own affair.
 //
+// A client's wire waits for itself (parker, news). Those of a server are heard of all at once: the
+// WireHost of their kind made them, and tells the places of those to whom something may have come.
+// wires.hpp makes both.
+//
 // Work 002 compares these ways for a store; work 004, section 2, has the transports.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
@@ -30,6 +36,9 @@ class Wire {
     Wire& operator=(const Wire&) = delete;
     virtual ~Wire() = default;
 
+    /// Bytes of a message, its head included, beyond which none is sent.
+    static constexpr std::size_t largest_message = 0xffff'0000;
+
     // --- receiving
 
     /// Takes what the network has for us, if no message is here yet. `ok`: the next message is
@@ -38,50 +47,81 @@ class Wire {
     /// comes.
     virtual base::Status look(std::span<const std::byte>& message) = 0;
     virtual void pass() noexcept = 0;
-    /// A look would find a message, or the end, without asking the network.
+    /// A look may find something although nobody tells of it (any more): a message or the end, or
+    /// bytes that the network has still.
     [[nodiscard]] virtual bool has_more() const noexcept = 0;
 
     // --- sending
 
     /// Room for a message of `size` bytes, its head included, in the memory that it is sent from;
-    /// to be filled and committed before any other call. `too_large`: only send() takes it;
-    /// `full`: there is no room now, or older ones wait; `closed`, `peer_lost`.
-    virtual base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept = 0;
+    /// to be filled and committed. Asked once more before that, it is the same place, whose content
+    /// stays. `too_large`: only send() takes it; `full`: there is no room now, or older ones wait;
+    /// `closed`, `peer_lost`.
+    virtual base::Status claim(std::size_t size, std::span<std::byte>& place) = 0;
     virtual base::Status commit(std::size_t size) noexcept = 0;
-    /// Takes a copy of a message of any size, and sends what it can of it. The rest waits here.
-    /// `ok`, `closed`, `peer_lost`.
+    /// Takes a copy of a message of at most `largest_message` bytes, and sends what it can of it.
+    /// The rest waits here. `ok`, `closed`, `peer_lost`.
     virtual base::Status send(const SessionHead& head, std::span<const std::byte> payload) = 0;
-    /// Sends of what waits as much as it can. `ok`: nothing is left; `full`, `closed`, `peer_lost`.
+    /// Sends of what is here as much as it can. `ok`: nothing is left; `full`, `closed`,
+    /// `peer_lost`.
     virtual base::Status flush() noexcept = 0;
-    /// Bytes of messages that wait here because the network, or the peer, takes no more of them.
+    /// Bytes of messages that wait here because the network, or the peer, takes no more of them;
+    /// not those that flush() was not asked to send yet.
     [[nodiscard]] virtual std::size_t waiting_bytes() const noexcept = 0;
     /// Bytes that did not have to wait any longer, all in all: it grows while the peer takes some.
     [[nodiscard]] virtual std::uint64_t flushed_bytes() const noexcept = 0;
 
-    // --- waiting
+    // --- waiting, of a client
 
-    /// For base::wait_until: sleeps until something may have come, or room.
-    [[nodiscard]] virtual base::Parker& parker() noexcept = 0;
-    /// Readable means: call look(), or flush() if something waits. Once rest() was called, and
-    /// until then at any time. Lives as long as the wire. -1: whoever made it tells by other means
-    /// (a server, for all its clients).
-    [[nodiscard]] virtual int descriptor() const noexcept = 0;
-    /// The owner is about to sleep on descriptor(), unless something has come: true.
-    virtual bool rest() noexcept = 0;
+    /// Sleeps until something may have come, or room, or it is due.
+    [[nodiscard]] virtual base::StandingParker& parker() noexcept = 0;
+    /// What becomes readable when the parker's events come: a look is to be had. As long as the
+    /// wire lives. Throws Error (resource_exhausted).
+    [[nodiscard]] virtual std::span<const int> news() = 0;
     /// When it has to be looked at even if nothing comes (what was sent may have been lost);
     /// time_point::max(): never.
     [[nodiscard]] virtual base::Clock::time_point due() const noexcept = 0;
 
     // --- the conversation
 
-    /// Tells the peer that nothing more comes and that all was read.
-    virtual void say_goodbye() noexcept = 0;
-    /// Sends what waits, says goodbye, and waits until the peer has taken all. As Channel::close.
+    /// If the peer has said goodbye: tells it that all was read, and that nothing more comes.
+    virtual void answer_goodbye() noexcept = 0;
+    /// Says goodbye, without waiting: for who has many to close. Only close() comes behind it.
+    virtual void begin_close() noexcept = 0;
+    /// Sends what waits, says goodbye, and waits until the peer's host has taken all. As
+    /// Channel::close.
     virtual base::Status close(const base::Deadline& deadline) = 0;
 
     [[nodiscard]] virtual connect::Link& link() noexcept = 0;
     /// Why it has ended; empty while it has not.
     [[nodiscard]] virtual std::string failure() const = 0;
+    /// What it is, in a line or more.
+    [[nodiscard]] virtual std::string explain() const = 0;
+
+    static constexpr std::uint32_t no_place = ~std::uint32_t{0};
+    /// What a server's WireHost tells when something may have come; no_place: nothing is told.
+    std::uint32_t server_place = no_place;
+};
+
+/// A server's end of all wires of one kind: makes them, and hears the network for them. One thread.
+class WireHost {
+  public:
+    WireHost() = default;
+    WireHost(const WireHost&) = delete;
+    WireHost& operator=(const WireHost&) = delete;
+    /// Behind all of its wires.
+    virtual ~WireHost() = default;
+
+    /// Of a peer that was accepted and has said its word. Does not wait. Throws Error as
+    /// Link::exchange; protocol, refused.
+    [[nodiscard]] virtual std::unique_ptr<Wire> meet(connect::Link link) = 0;
+    /// Appends the places of wires to which something may have come since the last time; some of
+    /// them several times. Never blocks.
+    virtual void look(std::vector<std::uint32_t>& places) = 0;
+    /// Readable: look() may find some. Once rest() was called, and until then at any time.
+    [[nodiscard]] virtual int descriptor() const noexcept = 0;
+    /// The server is about to sleep on descriptor(), behind one more look().
+    virtual void rest() noexcept = 0;
     /// What it is, in a line.
     [[nodiscard]] virtual std::string explain() const = 0;
 };

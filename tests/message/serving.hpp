@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -33,8 +35,12 @@ struct Way {
     Transfer requests = Transfer::write;
     Transfer answers = Transfer::write;
     Receives receives = Receives::own;
+    connect::Transport transport = connect::Transport::rc;
+    connect::Address::Kind meets = connect::Address::Kind::unix_socket;  ///< over such an address
+    [[nodiscard]] bool has_rings() const noexcept { return transport == connect::Transport::rc; }
 };
-inline constexpr Way every_way[] = {
+/// Those by rings.
+inline constexpr Way every_ring_way[] = {
     {Polling::flag},
     {Polling::dense},
     {Polling::flag, Transfer::send, Transfer::write},
@@ -45,9 +51,29 @@ inline constexpr Way every_way[] = {
     {Polling::dense, Transfer::send, Transfer::send, Receives::shared},
     {Polling::dense, Transfer::write, Transfer::write, Receives::shared},
 };
-/// "flag", or "flag_send_write_shared".
+/// Those by a transport without rings.
+inline constexpr Way every_wire_way[] = {
+    {.polling = Polling::dense, .transport = connect::Transport::tcp},
+    {.polling = Polling::flag, .transport = connect::Transport::tcp},
+    {.polling = Polling::dense,
+     .transport = connect::Transport::tcp,
+     .meets = connect::Address::Kind::tcp},
+};
+inline constexpr auto every_way = [] {
+    std::array<Way, std::size(every_ring_way) + std::size(every_wire_way)> all{};
+    std::copy(std::begin(every_wire_way), std::end(every_wire_way),
+              std::copy(std::begin(every_ring_way), std::end(every_ring_way), all.begin()));
+    return all;
+}();
+/// "flag", or "flag_send_write_shared", or "dense_tcp_unix".
 inline std::string name_of(const Way& way) {
     std::string name{name_of(way.polling)};
+    if (!way.has_rings()) {
+        name += '_';
+        name += name_of(way.transport);
+        if (way.meets == connect::Address::Kind::unix_socket) name += "_unix";
+        return name;
+    }
     const bool is_plain = way.requests == Transfer::write && way.answers == Transfer::write;
     if (!is_plain || way.receives == Receives::shared) {
         name += '_';
@@ -75,12 +101,14 @@ inline ServerOptions options_of_server(const Way& way) {
     ServerOptions options;
     options.polling = way.polling;
     options.receives = way.receives;
+    options.transports = way.transport;
     return options;
 }
 /// `options`, and the chosen way.
 inline ClientOptions options_of_client(ClientOptions options = {}) {
     options.requests = chosen_way().requests;
     options.answers = chosen_way().answers;
+    options.transport = chosen_way().transport;
     return options;
 }
 
@@ -91,7 +119,11 @@ class ByEveryWay : public testing::TestWithParam<Way> {
     [[nodiscard]] static ServerOptions options() { return options_of_server(GetParam()); }
 };
 
+/// For a server of the chosen way.
 inline connect::Address unique_address() {
+    if (chosen_way().meets == connect::Address::Kind::tcp) {
+        return connect::Address::parse("127.0.0.1:0");
+    }
     static std::atomic<int> number{0};
     return connect::Address::parse("unix:@millrace-server-test-" + std::to_string(getpid()) + "-" +
                                    std::to_string(++number));

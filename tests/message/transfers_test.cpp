@@ -23,7 +23,7 @@ using base::Deadline;
 using base::Status;
 
 class Transfers : public ByEveryWay {};
-INSTANTIATE_TEST_SUITE_P(Every, Transfers, testing::ValuesIn(every_way),
+INSTANTIATE_TEST_SUITE_P(Every, Transfers, testing::ValuesIn(every_ring_way),
                          [](const auto& way) { return name_of(way.param); });
 
 /// A client, while this thread serves.

@@ -31,6 +31,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/connect/transport.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -43,6 +44,10 @@ struct ClientOptions {
     std::size_t ring_bytes = std::size_t{16} << 10;
     /// The largest ring for requests that the server may have.
     std::size_t max_server_ring_bytes = std::size_t{64} << 20;
+    /// What carries both; the server may refuse it. `tcp`: the socket, over TCP or a Unix one, and
+    /// no device; options of rings, receives, carriers and devices mean nothing then, and asking
+    /// for SEND or for a carrier is refused (invalid_argument).
+    connect::Transport transport = connect::Transport::rc;
     /// How requests and answers travel; the server may refuse the one or the other.
     Transfer requests = Transfer::write;
     Transfer answers = Transfer::write;
@@ -247,8 +252,8 @@ class Client {
     [[nodiscard]] std::string explain() const;
     /// Why the channel is broken, or why the server refused. Empty while neither is so.
     [[nodiscard]] std::string failure() const;
-    /// The connection beneath, until the next reconnect(): peer's name, its socket. Throws Error
-    /// (closed): there is none.
+    /// The connection beneath, until the next reconnect(): peer's name, its socket. What there is
+    /// of it depends on the transport. Throws Error (closed): there is none.
     [[nodiscard]] connect::Link& link();
 
     struct State;  ///< private to message/

@@ -36,6 +36,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/connect/transport.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -48,6 +49,8 @@ struct ServerOptions {
     /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
     /// One more is refused, with the reason.
     std::uint32_t max_clients = 1024;
+    /// What clients may come by. Where no RDMA is among them, no device is opened.
+    connect::Transports transports = connect::Transport::rc;
     /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
     std::size_t ring_bytes = std::size_t{16} << 10;
     /// The largest ring for answers that a client may have.

@@ -1,0 +1,140 @@
+// A wire over a stream socket, TCP or a Unix one: the socket on which the two ends met goes on as
+// the one that carries the messages (connect::Transport::tcp). No device is needed.
+//
+// What a system call costs is what counts here, so each is made to carry as much as there is:
+//
+//   receiving  one recv takes what has come, up to 64 KiB; messages are handed out from there, in
+//              place, and the next recv comes when none of them is left
+//   answers    of a server are laid side by side, and sent when nothing more is to be read from
+//   that
+//              client, or when they are 64 KiB: one send answers what came by one
+//   requests   of a client are sent at once; but while answers that have come wait to be taken, its
+//              requests wait for each other: who has fallen behind sends them by one, as soon as it
+//              finds no more answers
+//
+// A server does not ask each socket whether it has something: an edge-triggered epoll tells it once
+// for each time that something comes (SocketHost), and a recv that does not fill its memory has
+// taken all. So a request of a client that has one outstanding costs its server an epoll, a recv
+// and a send, and an idle client nothing.
+//
+// Goodbye is a frame (socket_framing.hpp). End of file without it is the peer's death.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/base/clock.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/connect/socket_watch.hpp"
+#include "socket_framing.hpp"
+#include "wire.hpp"
+
+namespace millrace::message {
+
+class SocketWire final : public Wire {
+  public:
+    /// `watch`: of its server, which is told when something comes; null: it is a client's, and asks
+    /// the socket whenever it is looked at. Throws Error (resource_exhausted).
+    SocketWire(connect::Link link, std::size_t max_message_bytes, connect::SocketWatch* watch);
+    ~SocketWire() override;
+
+    base::Status look(std::span<const std::byte>& message) override;
+    void pass() noexcept override { inbox_.pass(); }
+    [[nodiscard]] bool has_more() const noexcept override;
+
+    base::Status claim(std::size_t size, std::span<std::byte>& place) override;
+    base::Status commit(std::size_t size) noexcept override;
+    base::Status send(const SessionHead& head, std::span<const std::byte> payload) override;
+    base::Status flush() noexcept override;
+    [[nodiscard]] std::size_t waiting_bytes() const noexcept override {
+        return is_blocked_ ? outbox_.pending().size() : 0;
+    }
+    [[nodiscard]] std::uint64_t flushed_bytes() const noexcept override { return sent_bytes_; }
+
+    [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
+    [[nodiscard]] std::span<const int> news() override;
+    [[nodiscard]] base::Clock::time_point due() const noexcept override {
+        return base::Clock::time_point::max();
+    }
+
+    void answer_goodbye() noexcept override;
+    void begin_close() noexcept override;
+    base::Status close(const base::Deadline& deadline) override;
+
+    [[nodiscard]] connect::Link& link() noexcept override { return link_; }
+    [[nodiscard]] std::string failure() const override { return why_failed_; }
+    [[nodiscard]] std::string explain() const override;
+
+    /// The watch has told of it.
+    void told(const connect::SocketWatch::Told& what) noexcept;
+
+  private:
+    class Parker final : public base::StandingParker {
+      public:
+        explicit Parker(SocketWire& wire) noexcept : wire_{&wire} {}
+        void prepare() override {}
+        void park(std::chrono::nanoseconds limit) override;
+        Rest settle() override { return Rest::sleep; }
+        void woken(Rest /*from*/) override {}
+        void retract() override {}
+
+      private:
+        SocketWire* wire_;
+    };
+
+    /// One gulp. False: nothing was there, or it has ended.
+    bool receive();
+    /// Passes over whatever messages there are. True: the peer has ended.
+    bool has_ended();
+    void set_blocked(bool is_blocked) noexcept;
+    void end(base::Status how, std::string why) noexcept;
+    /// The peer's kernel has everything, or the peer has said that it read everything.
+    [[nodiscard]] bool is_delivered() noexcept;
+    [[nodiscard]] bool peer_had_all() const noexcept;
+
+    connect::Link link_;
+    int socket_;
+    connect::SocketWatch* watch_;
+    SocketInbox inbox_;
+    SocketOutbox outbox_;
+    bool may_read_ = true;     ///< only of a server: the socket may have something
+    bool is_ending_ = false;   ///< only of a server: it has, be it the end
+    bool is_blocked_ = false;  ///< the socket has no room
+    bool is_broken_ = false;   ///< … and never will
+    std::uint64_t sent_bytes_ = 0;
+    std::optional<std::uint64_t> read_by_peer_;  ///< what its goodbye says
+    bool said_goodbye_ = false;
+    base::Status ended_ = base::Status::ok;
+    std::string why_failed_;
+    Parker parker_{*this};
+    std::unique_ptr<connect::SocketNews> news_;
+    int news_descriptor_ = -1;
+};
+
+/// All sockets of a server.
+class SocketHost final : public WireHost {
+  public:
+    /// Throws Error (resource_exhausted).
+    explicit SocketHost(std::size_t max_message_bytes) : max_message_bytes_{max_message_bytes} {}
+
+    [[nodiscard]] std::unique_ptr<Wire> meet(connect::Link link) override;
+    void look(std::vector<std::uint32_t>& places) override;
+    [[nodiscard]] int descriptor() const noexcept override { return watch_.descriptor(); }
+    void rest() noexcept override {}
+    [[nodiscard]] std::string explain() const override;
+
+  private:
+    std::size_t max_message_bytes_;
+    connect::SocketWatch watch_;
+};
+
+/// A client's. Throws Error as connect::connect.
+[[nodiscard]] std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
+                                                        const connect::LinkOptions& link,
+                                                        std::size_t max_message_bytes,
+                                                        const base::Deadline& deadline);
+
+}  // namespace millrace::message
