@@ -6,9 +6,11 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "json_output.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/connect/transport.hpp"
 
 namespace millrace::tools {
 
@@ -39,6 +41,44 @@ inline void add_device_and_secret(CLI::App& command, std::string& device,
     command.add_option("--secret-file", secret_file,
                        "Talk only to who has the same secret: 16 to 1024 bytes, in a file that "
                        "nobody but its owner may read");
+}
+
+/// The names of every transport.
+inline CLI::IsMember is_transport() {
+    std::vector<std::string> names;
+    for (const connect::Transport one : {connect::Transport::rc, connect::Transport::uc,
+                                         connect::Transport::ud, connect::Transport::tcp}) {
+        names.emplace_back(name_of(one));
+    }
+    return CLI::IsMember{names};
+}
+/// `--transport`, of whoever connects.
+inline void add_transport(CLI::App& command, connect::Transport& transport) {
+    command
+        .add_option_function<std::string>(
+            "--transport",
+            [&transport](const std::string& name) {
+                transport = connect::parse_transport(name).value_or(transport);
+            },
+            "What carries requests and answers: rc (default), or tcp, which takes no device")
+        ->check(is_transport())
+        ->type_name("WORD");
+}
+/// The same of whoever listens, who may take several.
+inline void add_transports(CLI::App& command, connect::Transports& transports) {
+    command
+        .add_option_function<std::vector<std::string>>(
+            "--transport",
+            [&transports](const std::vector<std::string>& names) {
+                transports = {};
+                for (const std::string& name : names) {
+                    transports.add(connect::parse_transport(name).value());
+                }
+            },
+            "What clients may come by, as in rc,tcp; default: rc")
+        ->delimiter(',')
+        ->check(is_transport())
+        ->type_name("WORDS");
 }
 
 /// For use while arguments are parsed: an Error that `look` throws is one of usage.

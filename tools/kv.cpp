@@ -84,6 +84,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
                      "What clients may ask for that concerns all: dump, reset, exit")
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>{"dump", "reset", "exit"}));
+    add_transports(*command, options->server.messages.transports);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });
@@ -151,6 +152,7 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
             },
             "Seconds to wait for the server and its answer; default: 5")
         ->check(CLI::Range(0.001, 1e6));
+    add_transport(*command, options->transport);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
@@ -196,6 +198,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->capture_default_str();
     add_wait(*command, load.client.wait);
     command->add_flag("!--no-fill", load.fill, "Do not set every key first");
+    add_transport(*command, load.client.transport);
     add_json(*command, options->json);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {

@@ -1,6 +1,6 @@
-// The checker on histories that are and are not linearizable; then histories of the store, recorded
-// by threads on one key. What one thread does to other keys makes chains, eviction and the table's
-// growth take part.
+// The checker on histories that are and are not linearizable; then histories of the store, and of a
+// server's clients, recorded by threads on one key. What one thread does to other keys makes
+// chains, eviction and the table's growth take part.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,6 +12,8 @@
 #include <thread>
 
 #include "linearizability.hpp"
+#include "millrace/kv/client.hpp"
+#include "millrace/kv/server.hpp"
 #include "stores.hpp"
 
 namespace millrace::kv {
@@ -71,10 +73,11 @@ INSTANTIATE_TEST_SUITE_P(Tables, StoreHistory,
                                                  "thesis_collisions"}),
                          [](const auto& of) { return std::string{of.param.name}; });
 
-/// One thread's calls on the key, drawn at random.
+/// One thread's calls on the key, drawn at random. `Store`: an Engine, or what has its calls.
+template <class Store>
 class Caller {
   public:
-    Caller(Engine& engine, std::atomic<std::uint64_t>& clock, unsigned seed)
+    Caller(Store& engine, std::atomic<std::uint64_t>& clock, unsigned seed)
         : engine_{engine}, clock_{clock}, random_{seed}, next_value_{seed << 20} {}
 
     void call() {
@@ -127,7 +130,7 @@ class Caller {
         if (call.done) seen_[version_ = result.version] = call.value;
     }
 
-    Engine& engine_;
+    Store& engine_;
     std::atomic<std::uint64_t>& clock_;
     std::mt19937 random_;
     std::uint64_t next_value_;
@@ -135,6 +138,25 @@ class Caller {
     std::map<Version, std::uint64_t> seen_;
     std::vector<Call> calls_;
 };
+
+/// What they call at the same time, `calls` times each.
+template <class Store>
+std::vector<Call> history_of(std::vector<Caller<Store>>& callers, int calls) {
+    std::barrier start{static_cast<std::ptrdiff_t>(callers.size())};
+    std::vector<std::thread> threads;
+    for (Caller<Store>& caller : callers) {
+        threads.emplace_back([&] {
+            start.arrive_and_wait();
+            for (int i = 0; i < calls; ++i) caller.call();
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<Call> history;
+    for (const Caller<Store>& caller : callers) {
+        history.insert(history.end(), caller.calls().begin(), caller.calls().end());
+    }
+    return history;
+}
 
 TEST_P(StoreHistory, OfOneKeyIsLinearizable) {
     constexpr int rounds = 150;
@@ -156,27 +178,81 @@ TEST_P(StoreHistory, OfOneKeyIsLinearizable) {
     for (int round = 0; round < rounds; ++round) {
         engine.erase(view("key"), {});
         std::atomic<std::uint64_t> clock{1};
-        std::vector<Caller> recorded;
+        std::vector<Caller<Engine>> recorded;
         for (int i = 0; i < callers; ++i) {
             recorded.emplace_back(engine, clock, static_cast<unsigned>(round * callers + i + 1));
         }
-        std::barrier start{callers};
-        std::vector<std::thread> threads;
-        for (Caller& caller : recorded) {
-            threads.emplace_back([&] {
-                start.arrive_and_wait();
-                for (int i = 0; i < calls; ++i) caller.call();
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-        std::vector<Call> history;
-        for (const Caller& caller : recorded) {
-            history.insert(history.end(), caller.calls().begin(), caller.calls().end());
-        }
-        EXPECT_TRUE(is_linearizable(history)) << "round " << round;
+        EXPECT_TRUE(is_linearizable(history_of(recorded, calls))) << "round " << round;
     }
     over = true;
     others.join();
+}
+
+/// A client, with the calls of an Engine.
+class Remote {
+  public:
+    Remote(const connect::Address& server, connect::Transport transport)
+        : client_{[&] {
+              message::ClientOptions options;
+              options.transport = transport;
+              return Client::connect(server, options, soon());
+          }()} {}
+    template <class Visit>
+    void find(View key, Visit&& visit) {
+        const Result result = client_.get(key, value_, soon());
+        EXPECT_TRUE(result.ok() || result.code == Code::key_error);
+        if (result.ok()) visit(Entry{.key = key, .value = value_, .version = result.version});
+    }
+    SetResult set(View key, View value, const SetOptions& options) {
+        const Result result = client_.set(key, value, soon(), options);
+        return {outcome_of(result), result.version};
+    }
+    Outcome erase(View key, std::optional<Version> version) {
+        return outcome_of(client_.erase(key, soon(), version));
+    }
+
+  private:
+    static base::Deadline soon() { return base::Deadline::after(std::chrono::seconds{40}); }
+    static Outcome outcome_of(const Result& result) {
+        EXPECT_NE(result.code, Code::unanswered) << name_of(result.outcome);
+        return result.ok()                      ? Outcome::ok
+               : result.code == Code::conflict  ? Outcome::conflict
+               : result.code == Code::key_error ? Outcome::not_found
+                                                : Outcome::full;
+    }
+    Client client_;
+    std::vector<std::byte> value_;
+};
+
+class ServerHistory : public testing::TestWithParam<connect::Transport> {};
+INSTANTIATE_TEST_SUITE_P(Transports, ServerHistory,
+                         testing::Values(connect::Transport::rc, connect::Transport::tcp),
+                         [](const auto& of) { return std::string{name_of(of.param)}; });
+
+TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
+    constexpr int callers = 4;
+    ServerOptions options;
+    options.messages.transports = GetParam();
+    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    std::jthread serving{[&] {
+        server.adopt();
+        EXPECT_EQ(server.serve(base::Deadline::never()), base::Status::closed);
+    }};
+    std::vector<Remote> clients;
+    for (int i = 0; i < callers; ++i) clients.emplace_back(server.address(), GetParam());
+    for (int round = 0; round < 40; ++round) {
+        (void)clients[0].erase(view("key"), {});
+        std::atomic<std::uint64_t> clock{1};
+        std::vector<Caller<Remote>> recorded;
+        for (int i = 0; i < callers; ++i) {
+            recorded.emplace_back(clients[static_cast<std::size_t>(i)], clock,
+                                  static_cast<unsigned>(round * callers + i + 1));
+        }
+        EXPECT_TRUE(is_linearizable(history_of(recorded, 12))) << "round " << round;
+    }
+    server.stop();
+    serving.join();
+    server.adopt();
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -64,29 +63,42 @@ class Serving {
     std::jthread thread_;
 };
 
-using Kind = std::tuple<message::Polling, ring::Carrier>;
+struct Kind {
+    message::Polling polling = message::Polling::flag;
+    ring::Carrier carrier = ring::Carrier::automatic;
+    connect::Transport transport = connect::Transport::rc;
+};
 class KvServer : public testing::TestWithParam<Kind> {
   protected:
     static ServerOptions options() {
         ServerOptions chosen;
-        chosen.messages.polling = std::get<0>(GetParam());
-        chosen.messages.carrier = std::get<1>(GetParam());
+        chosen.messages.polling = GetParam().polling;
+        chosen.messages.carrier = GetParam().carrier;
+        chosen.messages.transports = GetParam().transport;
         return chosen;
     }
     static message::ClientOptions client_options() {
         message::ClientOptions chosen;
-        chosen.carrier = std::get<1>(GetParam());
+        chosen.carrier = GetParam().carrier;
+        chosen.transport = GetParam().transport;
         return chosen;
     }
 };
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, KvServer,
-    testing::Combine(testing::Values(message::Polling::flag, message::Polling::dense),
-                     testing::Values(ring::Carrier::automatic, ring::Carrier::post)),
-    [](const auto& each) {
-        return std::string{name_of(std::get<0>(each.param))} + "_" +
-               std::string{ring::name_of(std::get<1>(each.param))};
-    });
+INSTANTIATE_TEST_SUITE_P(Kinds, KvServer,
+                         testing::Values(Kind{message::Polling::flag},
+                                         Kind{message::Polling::flag, ring::Carrier::post},
+                                         Kind{message::Polling::dense},
+                                         Kind{message::Polling::dense, ring::Carrier::post},
+                                         Kind{.polling = message::Polling::automatic,
+                                              .transport = connect::Transport::tcp}),
+                         [](const auto& each) {
+                             const Kind& kind = each.param;
+                             if (kind.transport != connect::Transport::rc) {
+                                 return std::string{name_of(kind.transport)};
+                             }
+                             return std::string{name_of(kind.polling)} + "_" +
+                                    std::string{ring::name_of(kind.carrier)};
+                         });
 
 TEST_P(KvServer, AnswersEveryCommand) {
     ServerOptions chosen = options();
@@ -348,16 +360,39 @@ TEST(KvServerAlone, SweepsItemsWhoseTimeIsOver) {
     EXPECT_TRUE(client.exists(bytes("stays"), soon()).ok());
 }
 
+/// Servers and clients that talk by one transport.
+class KvServerBy : public testing::TestWithParam<connect::Transport> {
+  protected:
+    [[nodiscard]] static std::string name() { return std::string{name_of(GetParam())}; }
+};
+INSTANTIATE_TEST_SUITE_P(Transports, KvServerBy,
+                         testing::Values(connect::Transport::rc, connect::Transport::tcp),
+                         [](const auto& each) { return std::string{name_of(each.param)}; });
+
+ServerOptions taking(std::string_view transport) {
+    ServerOptions options;
+    options.messages.transports = connect::parse_transport(transport).value();
+    return options;
+}
+message::ClientOptions coming_by(std::string_view transport) {
+    message::ClientOptions options;
+    options.transport = connect::parse_transport(transport).value();
+    return options;
+}
+
+/// transport
 MILLRACE_CHILD(kv_server) {
-    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), {});
+    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), taking(arguments.at(0)));
     test::say(std::to_string(server.address().port()));
     (void)server.serve(base::Deadline::after(60s));
     return 0;
 }
 
+/// port, transport
 MILLRACE_CHILD(kv_client) {
     const auto port = static_cast<std::uint16_t>(std::stoi(arguments.at(0)));
-    Client client = Client::connect(connect::Address::tcp("127.0.0.1", port), {}, soon());
+    Client client = Client::connect(connect::Address::tcp("127.0.0.1", port),
+                                    coming_by(arguments.at(1)), soon());
     (void)client.set(bytes("k"), bytes("v"), soon());
     test::say("set");
     while (client
@@ -368,11 +403,12 @@ MILLRACE_CHILD(kv_client) {
     return 0;
 }
 
-TEST(KvServerAlone, EndsTheCallsOfItsClientsWhenItDies) {
-    Serving keeps;  // this process has a server, too
-    auto child = test::ChildProcess::start("kv_server");
+TEST_P(KvServerBy, EndsTheCallsOfItsClientsWhenItDies) {
+    Serving keeps{taking(name())};  // this process has a server, too
+    auto child = test::ChildProcess::start("kv_server", {name()});
     const auto port = static_cast<std::uint16_t>(std::stoi(child.read_line().value_or("0")));
-    Client client = Client::connect(connect::Address::tcp("127.0.0.1", port), {}, soon());
+    Client client =
+        Client::connect(connect::Address::tcp("127.0.0.1", port), coming_by(name()), soon());
     ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
     child.kill();
     (void)child.wait();
@@ -384,16 +420,17 @@ TEST(KvServerAlone, EndsTheCallsOfItsClientsWhenItDies) {
     }
 }
 
-TEST(KvServerAlone, OutlivesClientsThatAreKilled) {
-    Serving serving;
+TEST_P(KvServerBy, OutlivesClientsThatAreKilled) {
+    Serving serving{taking(name())};
     for (int round = 0; round < 5; ++round) {
         const auto address = serving.server().address();
-        auto child = test::ChildProcess::start("kv_client", {std::to_string(address.port())});
+        auto child =
+            test::ChildProcess::start("kv_client", {std::to_string(address.port()), name()});
         EXPECT_EQ(child.read_line(), "set");
         child.kill();
         (void)child.wait();
     }
-    Client client = serving.client();
+    Client client = serving.client(coming_by(name()));
     EXPECT_TRUE(client.exists(bytes("k"), soon()).ok());
     const base::Deadline patience = soon();
     while (serving.server().stats().clients != 1 && !patience.expired()) {
@@ -403,16 +440,16 @@ TEST(KvServerAlone, OutlivesClientsThatAreKilled) {
     EXPECT_EQ(serving.server().stats().clients, 1U);
 }
 
-TEST(KvServerAlone, IsThereAgainAtTheSameAddress) {
-    auto first = std::make_unique<Serving>();
+TEST_P(KvServerBy, IsThereAgainAtTheSameAddress) {
+    auto first = std::make_unique<Serving>(taking(name()));
     const connect::Address address = first->server().address();
     {
-        Client client = first->client();
+        Client client = first->client(coming_by(name()));
         ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
     }
     first.reset();
-    Serving second{{}, address};
-    Client client = second.client();
+    Serving second{taking(name()), address};
+    Client client = second.client(coming_by(name()));
     EXPECT_EQ(client.exists(bytes("k"), soon()).code, Code::key_error) << "it is another store";
 }
 

@@ -56,6 +56,26 @@ TEST_F(Kv, SetsGetsAndRemoves) {
     EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR\n");
 }
 
+TEST_F(Kv, GoesByTheTransportsThatItWasToldTo) {
+    serve({"--transport", "rc,tcp"});
+    EXPECT_TRUE(ask({"set", "name", "a value", "--transport", "tcp"}).exit.success());
+    EXPECT_EQ(ask({"get", "name"}).text, "a value");
+    EXPECT_EQ(ask({"get", "name", "--transport", "tcp"}).text, "a value");
+    const CommandOutcome bench = ask({"bench", "--transport", "tcp", "--operations", "500",
+                                      "--keys", "50", "--outstanding", "8", "--json"});
+    EXPECT_TRUE(bench.exit.success()) << bench.text;
+    EXPECT_EQ(nlohmann::json::parse(bench.text)["transport"], "tcp");
+    EXPECT_FALSE(ask({"ping", "--transport", "pigeon"}).exit.success());
+}
+
+TEST_F(Kv, RefusesWhoComesByAnotherTransport) {
+    serve({"--transport", "tcp"});
+    const CommandOutcome refused = ask({"ping"});
+    EXPECT_TRUE(refused.exit.exited_with(1));
+    EXPECT_NE(refused.text.find("tcp"), std::string::npos) << refused.text;
+    EXPECT_EQ(ask({"ping", "--transport", "tcp"}).text, "OK\n");
+}
+
 TEST_F(Kv, TakesAValueFromStandardInput) {
     serve();
     EXPECT_TRUE(

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "json_output.hpp"
+#include "millrace/connect/transport.hpp"
 
 namespace millrace::tools {
 
@@ -13,6 +14,7 @@ struct KvAskOptions {
     std::string server = "127.0.0.1:7400";
     std::string device{};       ///< empty: the default
     std::string secret_file{};  ///< empty: no secret
+    connect::Transport transport = connect::Transport::rc;
     std::chrono::nanoseconds timeout = std::chrono::seconds{5};
     std::string key{};
     std::optional<std::string> value{};  ///< set: not given, what standard input says

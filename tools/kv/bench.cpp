@@ -41,6 +41,7 @@ class OwnServer {
         kv::ServerOptions made;
         made.messages.endpoint = options.load.client.endpoint;
         made.messages.admission.secret = options.load.client.admission.secret;
+        made.messages.transports = options.load.client.transport;
         made.messages.wait = options.load.client.wait;
         made.messages.max_clients = std::max(options.load.clients, 1U);
         return made;
@@ -96,6 +97,7 @@ int run_kv_bench(const KvBenchOptions& options) {
     if (options.json.wanted()) {
         const nlohmann::json document{{"server", chosen.load.server.to_string()},
                                       {"own_server", own.has_value()},
+                                      {"transport", name_of(chosen.load.client.transport)},
                                       {"clients", chosen.load.clients},
                                       {"outstanding", chosen.load.outstanding},
                                       {"keys", chosen.load.keys},
@@ -112,10 +114,10 @@ int run_kv_bench(const KvBenchOptions& options) {
         options.json.write(document.dump(2));
     }
     if (options.json.in_place_of_lines()) return 0;
-    fmt::print("{}{}: {} clients, {} outstanding each; {} keys of {} B, values of {} B\n",
+    fmt::print("{}{}, by {}: {} clients, {} outstanding each; {} keys of {} B, values of {} B\n",
                chosen.load.server.to_string(), own ? " (started for this)" : "",
-               chosen.load.clients, chosen.load.outstanding, chosen.load.keys,
-               chosen.load.key_bytes, chosen.load.value_bytes);
+               name_of(chosen.load.client.transport), chosen.load.clients, chosen.load.outstanding,
+               chosen.load.keys, chosen.load.key_bytes, chosen.load.value_bytes);
     fmt::print("{:.0f} operations per second: {} in {:.2f} s, {:.1f} % of the GETs found a value\n",
                result.per_second(), result.operations(), result.seconds,
                result.gets == 0
