@@ -13,7 +13,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -119,33 +118,43 @@ class Running {
 };
 
 /// How requests are found, what carries them, and how both directions travel.
-using Way = std::tuple<message::Polling, ring::Carrier, message::Transfer>;
+struct Way {
+    message::Polling polling = message::Polling::automatic;
+    ring::Carrier carrier = ring::Carrier::automatic;
+    message::Transfer transfer = message::Transfer::write;
+    connect::Transport transport = connect::Transport::rc;
+};
+inline ServerOptions server_options_of(const Way& way) {
+    ServerOptions options;
+    options.messages.polling = way.polling;
+    options.messages.carrier = way.carrier;
+    options.messages.transports = way.transport;
+    return options;
+}
+inline ClientOptions client_options_of(const Way& way) {
+    ClientOptions options;
+    options.messages.carrier = way.carrier;
+    options.messages.requests = options.messages.answers = way.transfer;
+    options.messages.transport = way.transport;
+    return options;
+}
 
 class Calls : public testing::TestWithParam<Way> {
   protected:
-    static ServerOptions server_options() {
-        ServerOptions options;
-        options.messages.polling = std::get<0>(GetParam());
-        options.messages.carrier = std::get<1>(GetParam());
-        return options;
-    }
-    static ClientOptions client_options() {
-        ClientOptions options;
-        options.messages.carrier = std::get<1>(GetParam());
-        options.messages.requests = options.messages.answers = std::get<2>(GetParam());
-        return options;
-    }
+    static ServerOptions server_options() { return server_options_of(GetParam()); }
+    static ClientOptions client_options() { return client_options_of(GetParam()); }
 };
 inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
-    return std::string{name_of(std::get<0>(each.param))} + "_" +
-           std::string{ring::name_of(std::get<1>(each.param))} +
-           (std::get<2>(each.param) == message::Transfer::send ? "_send" : "");
+    const Way& way = each.param;
+    if (way.transport != connect::Transport::rc) return std::string{name_of(way.transport)};
+    return std::string{name_of(way.polling)} + "_" + std::string{ring::name_of(way.carrier)} +
+           (way.transfer == message::Transfer::send ? "_send" : "");
 }
 inline auto all_ways() {
     using message::Polling, message::Transfer, ring::Carrier;
-    return testing::Values(Way{Polling::flag, Carrier::automatic, Transfer::write},
-                           Way{Polling::dense, Carrier::post, Transfer::write},
-                           Way{Polling::flag, Carrier::automatic, Transfer::send});
+    return testing::Values(Way{Polling::flag}, Way{Polling::dense, Carrier::post},
+                           Way{Polling::flag, Carrier::automatic, Transfer::send},
+                           Way{.transport = connect::Transport::tcp});
 }
 
 }  // namespace millrace::rpc

@@ -60,16 +60,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, Streams, all_ways(), name_of_way);
 
 TEST_P(Streams, BringEveryPartOnceAndInOrder) {
     Counting counting;
-    ServerOptions options;
-    options.messages.polling = std::get<0>(GetParam());
-    options.messages.carrier = std::get<1>(GetParam());
-    Running running{options, [&](Server& server) {
+    Running running{server_options_of(GetParam()), [&](Server& server) {
                         server.handle<Count>(std::ref(counting), {.max_parts = 4});
                         server.handle<Add>(sum_of);
                     }};
-    ClientOptions client_options;
-    client_options.messages.carrier = std::get<1>(GetParam());
-    Client client = running.connect<Count, Add>(client_options);
+    Client client = running.connect<Count, Add>(client_options_of(GetParam()));
     for (const std::uint64_t count : {0U, 1U, 8U, 500U}) {
         auto one = client.open<Count>({1, count}, patience());
         auto other = client.open<Count>({2, count}, patience(), 3);
