@@ -35,23 +35,36 @@ using message::Server;
 constexpr std::size_t message_bytes = 64;
 constexpr std::chrono::milliseconds longest{90'000};
 
+connect::Address unix_address(std::uint64_t process) {
+    return connect::Address::parse("unix:@millrace-bench-server-" + std::to_string(process));
+}
+
 Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
     message::ServerOptions options;
     options.polling = polling;
     options.receives = ways.receives;
+    options.transports = ways.transport;
     options.max_clients = static_cast<std::uint32_t>(clients);
-    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
-    pair.set_value(0, server.address().port());
+    const auto process = static_cast<std::uint64_t>(getpid());
+    Server server = Server::listen(
+        ways.unix_domain ? unix_address(process) : connect::Address::tcp("127.0.0.1", 0), options);
+    pair.set_value(0, ways.unix_domain ? process : server.address().port());
     pair.meet();
     return server;
 }
 std::vector<Client> connect_all(Pair& pair, const Ways& ways, std::size_t count,
                                 std::uint32_t window) {
-    const connect::Address address = address_of_first(pair);
+    const connect::Address address = [&] {
+        if (!ways.unix_domain) return address_of_first(pair);
+        pair.meet();
+        return unix_address(pair.value(0));
+    }();
     message::ClientOptions options;
+    options.transport = ways.transport;
     options.requests = ways.requests;
     options.answers = ways.answers;
     options.window = window;
+    options.gathers_requests = window > 1;
     std::vector<Client> clients;
     for (std::size_t i = 0; i < count; ++i) {
         clients.push_back(

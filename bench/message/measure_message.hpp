@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/connect/transport.hpp"
 #include "millrace/message/mailbox_scan.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
@@ -19,6 +20,8 @@ struct Ways {
     message::Transfer requests = message::Transfer::write;
     message::Transfer answers = message::Transfer::write;
     message::Receives receives = message::Receives::own;
+    connect::Transport transport = connect::Transport::rc;
+    bool unix_domain = false;  ///< the two ends meet over a Unix socket, not over TCP
 };
 
 struct CallSetting {

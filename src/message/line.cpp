@@ -136,7 +136,10 @@ base::Status Line::commit_otherwise(std::size_t size) noexcept {
     // What was claimed before others had to wait goes before them.
     if (!is_wire()) return core_->commit(size, frame_whole);
     ++wire_activity_;
-    return wire_->commit(size);
+    const base::Status status = wire_->commit(size);
+    // A program's loop is to come here once more.
+    if (wire_readiness_ != nullptr && wire_->holds_back()) wire_readiness_->wake();
+    return status;
 }
 
 base::Status Line::try_send_otherwise(const SessionHead& head, std::span<const std::byte> payload) {

@@ -39,15 +39,18 @@ void check(const SocketFacts& theirs, const std::string& peer) {
 }
 
 /// So much is sent without waiting for more of it.
-constexpr std::size_t corked_bytes = std::size_t{64} << 10;
+constexpr std::size_t gathered_bytes = std::size_t{64} << 10;
 /// Gulps of one look, so that a long message does not keep others waiting.
 constexpr int gulps_of_a_look = 4;
 
 }  // namespace
 
-SocketWire::SocketWire(connect::Link link, std::size_t max_message_bytes,
-                       connect::SocketWatch* watch)
-    : link_{std::move(link)}, socket_{link_.socket()}, watch_{watch}, inbox_{max_message_bytes} {
+SocketWire::SocketWire(connect::Link link, const Options& options)
+    : link_{std::move(link)},
+      socket_{link_.socket()},
+      watch_{options.watch},
+      gathers_{options.gathers},
+      inbox_{options.max_message_bytes} {
     for (std::vector<std::byte> rest = link_.take_over_socket(); !rest.empty();) {
         const std::span<std::byte> room = inbox_.room();
         const std::size_t taken = std::min(room.size(), rest.size());
@@ -147,8 +150,7 @@ Status SocketWire::claim(std::size_t size, std::span<std::byte>& place) {
 
 Status SocketWire::commit(std::size_t size) noexcept {
     outbox_.commit(size);
-    const bool waits = watch_ != nullptr || inbox_.has_front();
-    if (!waits || outbox_.pending().size() >= corked_bytes) (void)flush();
+    if (!gathers_ || outbox_.pending().size() >= gathered_bytes) (void)flush();
     return Status::ok;
 }
 
@@ -284,7 +286,8 @@ std::unique_ptr<Wire> SocketHost::meet(connect::Link link) {
     const auto theirs = link.hear(base::Deadline::now());
     check(connect::facts_in<SocketFacts>(theirs, attempt, link.peer_name()), link.peer_name());
     link.say(connect::bytes_of(mine));
-    return std::make_unique<SocketWire>(std::move(link), max_message_bytes_, &watch_);
+    return std::make_unique<SocketWire>(std::move(link),
+                                        SocketWire::Options{max_message_bytes_, &watch_, true});
 }
 
 void SocketHost::look(std::vector<std::uint32_t>& places) {
@@ -307,13 +310,13 @@ std::string SocketHost::explain() const {
 
 std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
                                           const connect::LinkOptions& options,
-                                          std::size_t max_message_bytes,
+                                          const SocketWire::Options& wire,
                                           const base::Deadline& deadline) {
     connect::Link link = connect::connect(server, options, deadline);
     const SocketFacts mine;
     const auto theirs = link.exchange(connect::bytes_of(mine), deadline);
     check(connect::facts_in<SocketFacts>(theirs, attempt, link.peer_name()), link.peer_name());
-    return std::make_unique<SocketWire>(std::move(link), max_message_bytes, nullptr);
+    return std::make_unique<SocketWire>(std::move(link), wire);
 }
 
 }  // namespace millrace::message

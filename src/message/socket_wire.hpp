@@ -8,9 +8,8 @@
 //   answers    of a server are laid side by side, and sent when nothing more is to be read from
 //   that
 //              client, or when they are 64 KiB: one send answers what came by one
-//   requests   of a client are sent at once; but while answers that have come wait to be taken, its
-//              requests wait for each other: who has fallen behind sends them by one, as soon as it
-//              finds no more answers
+//   requests   of a client are sent at once, as it may wait for their effect elsewhere; but if it
+//              says so (ClientOptions::gathers_requests), they wait in the same way for each other
 //
 // A server does not ask each socket whether it has something: an edge-triggered epoll tells it once
 // for each time that something comes (SocketHost), and a recv that does not fill its memory has
@@ -36,9 +35,15 @@ namespace millrace::message {
 
 class SocketWire final : public Wire {
   public:
-    /// `watch`: of its server, which is told when something comes; null: it is a client's, and asks
-    /// the socket whenever it is looked at. Throws Error (resource_exhausted).
-    SocketWire(connect::Link link, std::size_t max_message_bytes, connect::SocketWatch* watch);
+    struct Options {
+        std::size_t max_message_bytes = 0;  ///< of those that are received, the head included
+        /// Of its server, which is told when something comes; null: it is a client's, and asks the
+        /// socket whenever it is looked at.
+        connect::SocketWatch* watch = nullptr;
+        bool gathers = false;  ///< what is sent waits until a look finds nothing more
+    };
+    /// Throws Error (resource_exhausted).
+    SocketWire(connect::Link link, const Options& options);
     ~SocketWire() override;
 
     base::Status look(std::span<const std::byte>& message) override;
@@ -49,6 +54,9 @@ class SocketWire final : public Wire {
     base::Status commit(std::size_t size) noexcept override;
     base::Status send(const SessionHead& head, std::span<const std::byte> payload) override;
     base::Status flush() noexcept override;
+    [[nodiscard]] bool holds_back() const noexcept override {
+        return gathers_ && !is_blocked_ && !outbox_.empty();
+    }
     [[nodiscard]] std::size_t waiting_bytes() const noexcept override {
         return is_blocked_ ? outbox_.pending().size() : 0;
     }
@@ -98,6 +106,7 @@ class SocketWire final : public Wire {
     connect::Link link_;
     int socket_;
     connect::SocketWatch* watch_;
+    bool gathers_;
     SocketInbox inbox_;
     SocketOutbox outbox_;
     bool may_read_ = true;     ///< only of a server: the socket may have something
@@ -134,7 +143,7 @@ class SocketHost final : public WireHost {
 /// A client's. Throws Error as connect::connect.
 [[nodiscard]] std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
                                                         const connect::LinkOptions& link,
-                                                        std::size_t max_message_bytes,
+                                                        const SocketWire::Options& wire,
                                                         const base::Deadline& deadline);
 
 }  // namespace millrace::message

@@ -65,6 +65,9 @@ class Wire {
     /// Sends of what is here as much as it can. `ok`: nothing is left; `full`, `closed`,
     /// `peer_lost`.
     virtual base::Status flush() noexcept = 0;
+    /// Some of what was committed was not sent yet, as more may follow: a look, or flush(), sends
+    /// it.
+    [[nodiscard]] virtual bool holds_back() const noexcept { return false; }
     /// Bytes of messages that wait here because the network, or the peer, takes no more of them;
     /// not those that flush() was not asked to send yet.
     [[nodiscard]] virtual std::size_t waiting_bytes() const noexcept = 0;

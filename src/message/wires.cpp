@@ -76,7 +76,9 @@ void check_transports(const ServerOptions& options) {
 
 std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect::LinkOptions& link,
                                    const ClientOptions& options, const base::Deadline& deadline) {
-    return connect_socket_wire(server, link, options.max_answer_bytes + session_head_bytes,
+    return connect_socket_wire(server, link,
+                               {.max_message_bytes = options.max_answer_bytes + session_head_bytes,
+                                .gathers = options.gathers_requests},
                                deadline);
 }
 

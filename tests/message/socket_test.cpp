@@ -28,6 +28,7 @@
 #include "socket_framing.hpp"
 #include "socket_wire.hpp"
 #include "support/child_process.hpp"
+#include "support/readable.hpp"
 #include "wires.hpp"
 
 namespace millrace::message {
@@ -181,6 +182,25 @@ TEST(MessagesOverSockets, TakeWhoKnowsTheSecretAndRefuseOthers) {
     EXPECT_EQ(running.server.stats().joined, 1U);
 }
 
+TEST(MessagesOverSockets, ThatAreGatheredGoWhenALoopComesRound) {
+    Running running{taking(Transport::tcp), echo, loopback()};
+    ClientOptions options = by(Transport::tcp);
+    options.gathers_requests = true;
+    Client client = Client::connect(running.server.address(), options, patience());
+    const int descriptor = client.descriptor();
+    for (std::uint64_t round = 0; round < 20; ++round) {
+        ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)client.poll([](const Answer&) {}); }));
+        std::uint64_t id = 0;
+        for (std::uint64_t i = 0; i < 8; ++i) {
+            ASSERT_EQ(client.submit(content(1, i, 50), id), Status::ok);
+        }
+        for (int answered = 0; answered < 8;) {
+            ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
+            if (client.poll([](const Answer&) {}) == Status::ok) ++answered;
+        }
+    }
+}
+
 // --- order and end
 
 TEST(MessagesOverSockets, BringWhatIsLongerThanAllBuffersOfTheWay) {
@@ -239,12 +259,15 @@ TEST(MessagesOverSockets, OfWhomBothCloseAreAllRead) {
 
 /// Two ends, and nobody above them.
 struct WirePair {
-    WirePair() {
+    explicit WirePair(bool gathers = false) {
         connect::LinkOptions options = link_options({}, server_service);
         options.accepted = options.transport = Transport::tcp;
         auto listener = connect::Listener::listen(loopback(), options);
-        std::thread other{
-            [&] { far = connect_socket_wire(listener.address(), options, 1 << 20, patience()); }};
+        std::thread other{[&] {
+            far =
+                connect_socket_wire(listener.address(), options,
+                                    {.max_message_bytes = 1 << 20, .gathers = gathers}, patience());
+        }};
         near = host.meet(listener.accept_speaking(patience()));
         other.join();
     }
@@ -272,48 +295,32 @@ TEST(SocketWires, TellWhoClosesWhetherAllWasRead) {
     }
 }
 
-TEST(SocketWires, LetRequestsWaitForEachOtherWhileAnswersAreToBeTaken) {
-    WirePair pair;
-    const auto hears = [&](Wire& wire) {
-        std::vector<std::uint32_t> places;
-        pair.host.look(places);
+void say(Wire& wire, std::uint64_t id) {
+    std::span<std::byte> place;
+    ASSERT_EQ(wire.claim(session_head_bytes, place), Status::ok);
+    const SessionHead head = pack(SessionHeader{.id = id});
+    std::memcpy(place.data(), &head, sizeof head);
+    ASSERT_EQ(wire.commit(session_head_bytes), Status::ok);
+}
+
+TEST(SocketWires, GatherOnlyWhatTheyWereAskedTo) {
+    for (const bool gathers : {false, true}) {
+        WirePair pair{gathers};
+        say(*pair.far, 1);
+        say(*pair.far, 2);
+        EXPECT_EQ(pair.far->flushed_bytes() == 0, gathers);
+        EXPECT_EQ(pair.far->holds_back(), gathers);
+        EXPECT_EQ(pair.far->waiting_bytes(), 0U) << "nothing of it has to";
         std::span<const std::byte> message;
-        return wire.look(message) == Status::ok;
-    };
-    const auto say = [](Wire& wire, std::uint64_t id) {
-        std::span<std::byte> place;
-        ASSERT_EQ(wire.claim(session_head_bytes, place), Status::ok);
-        const SessionHead head = pack(SessionHeader{.id = id});
-        std::memcpy(place.data(), &head, sizeof head);
-        ASSERT_EQ(wire.commit(session_head_bytes), Status::ok);
-    };
-    const Deadline deadline = patience();
-    say(*pair.far, 1);
-    while (!hears(*pair.near) && !deadline.expired()) {
-    }
-    pair.near->pass();
-    // The server's answers wait until it is asked to flush, or looks in vain.
-    say(*pair.near, 1);
-    say(*pair.near, 2);
-    EXPECT_EQ(pair.near->waiting_bytes(), 0U);
-    EXPECT_EQ(pair.near->flush(), Status::ok);
-    while (!hears(*pair.far) && !deadline.expired()) {
-    }
-    ASSERT_TRUE(pair.far->has_more());
-    const std::uint64_t sent = pair.far->flushed_bytes();
-    say(*pair.far, 2);
-    EXPECT_EQ(pair.far->flushed_bytes(), sent) << "an answer is there to be taken";
-    pair.far->pass();
-    say(*pair.far, 3);
-    EXPECT_EQ(pair.far->flushed_bytes(), sent) << "and another one";
-    pair.far->pass();
-    std::span<const std::byte> message;
-    EXPECT_EQ(pair.far->look(message), Status::empty);
-    EXPECT_GT(pair.far->flushed_bytes(), sent);
-    for (int i = 0; i < 2; ++i) {
-        while (!hears(*pair.near) && !deadline.expired()) {
+        EXPECT_EQ(pair.far->look(message), Status::empty);
+        EXPECT_EQ(pair.far->flushed_bytes(), 2 * SocketFrame::size_of(session_head_bytes));
+        EXPECT_FALSE(pair.far->holds_back());
+        std::uint64_t said = 0;
+        while (pair.far->holds_back() || said == 0) {
+            if (said++ == 10'000) break;
+            say(*pair.far, 2 + said);
         }
-        pair.near->pass();
+        EXPECT_LT(said, 10'000U) << "64 KiB are enough";
     }
 }
 

@@ -77,6 +77,7 @@ int run_kv_bench(const KvBenchOptions& options) {
     if (!options.secret_file.empty()) {
         chosen.load.client.admission.secret = connect::read_secret_file(options.secret_file);
     }
+    chosen.load.client.gathers_requests = chosen.load.outstanding > 1;
     std::optional<OwnServer> own;
     if (options.server.empty()) {
         own.emplace(chosen);

@@ -48,6 +48,10 @@ struct ClientOptions {
     /// no device; options of rings, receives, carriers and devices mean nothing then, and asking
     /// for SEND or for a carrier is refused (invalid_argument).
     connect::Transport transport = connect::Transport::rc;
+    /// `tcp`: requests wait for each other, until a call that looks for answers (poll, wait, call)
+    /// finds none, or until they are 64 KiB: so they go by one system call, and not by one each. A
+    /// program that waits for their effect by other means must look here first.
+    bool gathers_requests = false;
     /// How requests and answers travel; the server may refuse the one or the other.
     Transfer requests = Transfer::write;
     Transfer answers = Transfer::write;
