@@ -47,7 +47,6 @@ constexpr int gulps_of_a_look = 4;
 
 SocketWire::SocketWire(connect::Link link, const Options& options)
     : link_{std::move(link)},
-      socket_{link_.socket()},
       watch_{options.watch},
       gathers_{options.gathers},
       inbox_{options.max_message_bytes} {
@@ -58,15 +57,15 @@ SocketWire::SocketWire(connect::Link link, const Options& options)
         inbox_.took(taken);
         rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(taken));
     }
-    if (watch_ != nullptr) watch_->add(socket_, this);
+    if (watch_ != nullptr) watch_->add(socket(), this);
 }
 
 SocketWire::~SocketWire() {
-    if (watch_ != nullptr) watch_->remove(socket_);
-    if (!is_blocked_) return;
-    // What the peer has not taken is not kept for it by the kernel either.
+    if (watch_ != nullptr) watch_->remove(socket());
+    if (!is_blocked_ || read_by_peer_.has_value()) return;
+    // What a peer has not taken is not kept for it by the kernel either.
     const linger at_once{.l_onoff = 1, .l_linger = 0};
-    (void)setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    (void)setsockopt(socket(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 // --- receiving
@@ -99,7 +98,7 @@ bool SocketWire::receive() {
     ssize_t count;
     do {
         base::count_system_call();
-        count = recv(socket_, room.data(), room.size(), MSG_DONTWAIT);
+        count = recv(socket(), room.data(), room.size(), MSG_DONTWAIT);
     } while (count < 0 && errno == EINTR);
     if (count > 0) {
         const auto bytes = static_cast<std::size_t>(count);
@@ -171,7 +170,7 @@ Status SocketWire::flush() noexcept {
         const std::span<const std::byte> pending = outbox_.pending();
         base::count_system_call();
         const ssize_t count =
-            ::send(socket_, pending.data(), pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+            ::send(socket(), pending.data(), pending.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
         if (count >= 0) {
             outbox_.sent(static_cast<std::size_t>(count));
             sent_bytes_ += static_cast<std::uint64_t>(count);
@@ -199,12 +198,12 @@ void SocketWire::set_blocked(bool is_blocked) noexcept {
 // --- waiting
 
 void SocketWire::Parker::park(std::chrono::nanoseconds limit) {
-    connect::wait_for_socket(wire_->socket_, wire_->is_blocked_, limit);
+    connect::wait_for_socket(wire_->socket(), wire_->is_blocked_, limit);
 }
 
 std::span<const int> SocketWire::news() {
     if (news_ == nullptr) {
-        news_ = std::make_unique<connect::SocketNews>(socket_);
+        news_ = std::make_unique<connect::SocketNews>(socket());
         news_->want_room(is_blocked_);
         news_descriptor_ = news_->descriptor();
     }
@@ -246,7 +245,7 @@ bool SocketWire::is_delivered() noexcept {
     // Of a Unix socket these are bytes that lie at the peer already.
     if (link_.local().kind() == connect::Address::Kind::unix_socket) return true;
     base::count_system_call();
-    return ioctl(socket_, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
+    return ioctl(socket(), SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
 Status SocketWire::close(const base::Deadline& deadline) {
@@ -268,7 +267,7 @@ Status SocketWire::close(const base::Deadline& deadline) {
         if (!is_with_peer) status = ended_ == Status::closed ? Status::closed : Status::peer_lost;
     }
     answer_goodbye();
-    (void)shutdown(socket_, SHUT_WR);
+    (void)shutdown(socket(), SHUT_WR);
     end(Status::closed, {});
     return status;
 }

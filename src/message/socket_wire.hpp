@@ -103,8 +103,10 @@ class SocketWire final : public Wire {
     [[nodiscard]] bool is_delivered() noexcept;
     [[nodiscard]] bool peer_had_all() const noexcept;
 
+    /// -1 in a child made by fork, to which it does not belong.
+    [[nodiscard]] int socket() const noexcept { return link_.socket(); }
+
     connect::Link link_;
-    int socket_;
     connect::SocketWatch* watch_;
     bool gathers_;
     SocketInbox inbox_;
