@@ -4,6 +4,8 @@
 //
 // Usage: millrace-instructions OPERATION        (one of those listed below)
 // Prints: how many operations were counted.
+#include <unistd.h>
+
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -207,22 +209,30 @@ void message_channel(ring::Carrier carrier) {
     }
 }
 
-/// Requests of `active` of so many clients, one server.
-void message_server(message::Polling polling, ring::Carrier carrier, int connected) {
+/// Requests of `active` of so many clients, one server. By `tcp` over a Unix socket, and gathered.
+void message_server(message::Polling polling, ring::Carrier carrier, int connected,
+                    connect::Transport transport = connect::Transport::rc) {
     constexpr int active = 16;
     message::ServerOptions options;
     options.polling = polling;
     options.carrier = carrier;
     options.max_clients = static_cast<std::uint32_t>(connected);
     options.ring_bytes = std::size_t{32} << 10;
-    message::Server server =
-        message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    options.transports = transport;
+    const bool by_socket = transport == connect::Transport::tcp;
+    message::Server server = message::Server::listen(
+        by_socket
+            ? connect::Address::parse("unix:@millrace-instructions-" + std::to_string(::getpid()))
+            : connect::Address::tcp("127.0.0.1", 0),
+        options);
     std::vector<message::Client> clients;
     std::thread joining{[&] {
         message::ClientOptions chosen;
         chosen.carrier = carrier;
         chosen.ring_bytes = std::size_t{32} << 10;
         chosen.window = 128;
+        chosen.transport = transport;
+        chosen.gathers_requests = by_socket;
         for (int i = 0; i < connected; ++i) {
             clients.push_back(message::Client::connect(server.address(), chosen, patience()));
         }
@@ -238,7 +248,11 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
                 call(clients[static_cast<std::size_t>(i * (connected / active))]);
             }
         };
-        each([](message::Client& client) { counted_submit(client, share); });
+        each([](message::Client& client) {
+            counted_submit(client, share);
+            // What was gathered goes now.
+            require(client.poll([](const message::Answer&) {}) == Status::empty, "no answer yet");
+        });
         counted_turns(server);
         each([](message::Client& client) { counted_answers(client, share); });
     }
@@ -311,6 +325,9 @@ int run(std::string_view operation) {
         message_server(message::Polling::dense, Carrier::store, 16);
     } else if (operation == "server-dense-post") {
         message_server(message::Polling::dense, Carrier::post, 16);
+    } else if (operation == "server-tcp") {
+        message_server(message::Polling::automatic, Carrier::automatic, 16,
+                       connect::Transport::tcp);
     } else if (operation == "server-flag-many") {
         message_server(message::Polling::flag, Carrier::store, 256);
     } else if (operation == "server-dense-many") {
@@ -324,7 +341,7 @@ int run(std::string_view operation) {
                      "usage: millrace-instructions "
                      "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
                      "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
-                     "message-post|server-flag|server-dense|server-dense-post|"
+                     "message-post|server-flag|server-dense|server-dense-post|server-tcp|"
                      "server-flag-many|server-dense-many|verbs|sends\n");
         return 2;
     }

@@ -236,7 +236,11 @@ void Server::State::looked_at_wire(Peer& peer) {
     }
     mailboxes.leave_out(peer.id.place);
     // What it has to be told goes together, now that there is nothing more to answer.
-    if (peer.line->flush() == Status::full) clog(peer);
+    switch (peer.line->flush()) {
+        case Status::ok: return;
+        case Status::full: return clog(peer);
+        default: return tell(peer);  // it has ended, which a look finds
+    }
 }
 
 bool Server::State::wires_are_due() noexcept {
