@@ -66,6 +66,8 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             load.value_bytes = chosen.value_bytes;
             load.get_percent = chosen.get_percent;
             load.client.wait = chosen.wait;
+            load.client.transport = chosen.transport;
+            load.client.requests = load.client.answers = chosen.transfer;
             const std::uint64_t before = switches_so_far();
             const tools::KvLoadResult done = tools::run_load(load);
             const std::uint64_t switches = switches_so_far() - before;
@@ -74,7 +76,7 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             times.add(*done.set_ns);
             set_times(times, result);
             result.least_to_mean = least_to_mean(done.per_client, done.operations());
-            auto ending = kv::Client::connect(load.server, {}, patience());
+            auto ending = kv::Client::connect(load.server, load.client, patience());
             require(ending.exit(patience()).ok(), "the end");
             (void)ending.close(patience());
             pair.meet();
@@ -85,6 +87,7 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
         [&](Pair& pair) {
             kv::ServerOptions options;
             options.messages.wait = chosen.wait;
+            options.messages.transports = chosen.transport;
             options.messages.max_clients = chosen.clients + 1;
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);

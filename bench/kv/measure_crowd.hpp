@@ -8,6 +8,8 @@
 #include <string>
 
 #include "millrace/base/wait.hpp"
+#include "millrace/connect/transport.hpp"
+#include "millrace/message/transfer.hpp"
 
 namespace millrace::bench {
 
@@ -15,6 +17,9 @@ struct CrowdCase {
     unsigned clients = 1;
     std::string mode = "fast";  ///< as MILLRACE_SOFT_MODE has it
     base::WaitPolicy wait{};    ///< of clients and server
+    connect::Transport transport = connect::Transport::rc;
+    /// Over `rc`: how requests and answers travel.
+    message::Transfer transfer = message::Transfer::write;
     std::size_t value_bytes = 256;
     std::uint64_t keys = 10'000;
     unsigned get_percent = 95;

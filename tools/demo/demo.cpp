@@ -18,6 +18,7 @@
 #include "progress.hpp"
 #include "report.hpp"
 #include "run.hpp"
+#include "store.hpp"
 #include "transport.hpp"
 
 namespace millrace::tools {
@@ -154,12 +155,17 @@ int run_demo(const DemoOptions& options) {
                          [&](std::uint64_t, std::uint64_t bytes) { line.update(bytes); }));
         }
     }
+    std::vector<StoreMeasured> store;
+    if (options.only.empty()) store = run_store(scratch.path());
     const std::string against = "unix";
     if (lines) {
         fmt::print("{}\n{}\n{}", table(measured, against), chart(measured), meaning(setting));
+        if (!store.empty()) fmt::print("\n{}", store_text(store));
     }
     if (options.json.wanted()) {
-        options.json.write(as_json(measured, setting, against).dump(2));
+        nlohmann::json json = as_json(measured, setting, against);
+        if (!store.empty()) json["store"] = store_json(store);
+        options.json.write(json.dump(2));
         if (lines) fmt::print("\nresults also in {}\n", options.json.path);
     }
     return 0;
