@@ -88,6 +88,9 @@ void Handshake::create_queues() {
     link.send_queue = context.create_completion_queue(entries_for(options_.max_send_requests, most),
                                                       &link.channel);
     link.given_receive_queue = options_.receive_queue;
+    if (link.transport == Transport::uc && options_.uc_receive_queue != nullptr) {
+        link.given_receive_queue = options_.uc_receive_queue;
+    }
     if (link.given_receive_queue == nullptr) {
         link.receive_queue = context.create_completion_queue(
             entries_for(options_.max_receive_requests, most), &link.channel);

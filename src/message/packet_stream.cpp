@@ -271,6 +271,7 @@ void PacketStream::free_packets() noexcept {
 
 std::optional<std::size_t> PacketStream::place_for(std::size_t bytes) noexcept {
     free_packets();
+    lacks_completions_ = freed_ != unacknowledged_;
     if (laid_ - freed_ >= most_packets) return std::nullopt;
     if (laid_ == limit_) {
         is_blocked_ = true;
@@ -375,6 +376,7 @@ std::span<const std::byte> PacketStream::offer(std::byte* place, std::uint32_t s
 
 bool PacketStream::next(std::span<const std::byte>& packet, Time now, bool with_bare) noexcept {
     if (is_broken()) return false;
+    lacks_completions_ = false;
     if (terms_.has_timer && !is_timed_ && is_waiting()) restart(now);
     offered_bare_ = bare_places;
     is_offered_as_it_was_ = false;
@@ -409,6 +411,7 @@ bool PacketStream::next(std::span<const std::byte>& packet, Time now, bool with_
         packet = offer(bare_memory_ + place * packet_head_bytes, unsent_, 0, 0);
         return true;
     }
+    lacks_completions_ = true;
     return false;
 }
 

@@ -177,6 +177,8 @@ class PacketStream {
     void posted(std::uint64_t ticket, Time now) noexcept;
     /// All tickets up to this one have left.
     void completed(std::uint64_t ticket) noexcept { completed_ = ticket; }
+    /// There was no room for a packet whose memory may be free, were it known to have left.
+    [[nodiscard]] bool lacks_completions() const noexcept { return lacks_completions_; }
 
     // --- time
 
@@ -191,6 +193,8 @@ class PacketStream {
 
     /// The number behind the last packet that was laid: what the peer's end_at() takes.
     [[nodiscard]] std::uint32_t end() const noexcept { return laid_; }
+    /// The number behind the last packet that has come, with all before it.
+    [[nodiscard]] std::uint32_t got() const noexcept { return expected_; }
     /// The peer sends nothing from this number on: said by other means. False: that cannot be.
     bool end_at(std::uint32_t number, Time now) noexcept;
     /// Why it is over before its end; empty while it is not.
@@ -302,6 +306,7 @@ class PacketStream {
     std::uint64_t orders_ = 0;
     std::uint64_t order_acknowledged_ = 0;
     std::uint64_t completed_ = 0;
+    bool lacks_completions_ = false;
     std::uint32_t asked_ = 0;  ///< packets that were sent since one has asked, or all were there
     std::size_t asked_bytes_ = 0;  ///< of these
     std::deque<std::vector<std::byte>> waiting_;

@@ -49,7 +49,9 @@ void check(const ServerOptions& options) {
                fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
     }
     check_slots("make a message server", options.slot_bytes);
-    if (options.receives == Receives::shared &&
+    const bool has_pool =
+        options.receives == Receives::shared || options.transports.has(connect::Transport::ud);
+    if (has_pool &&
         (options.shared_receives < 16 || options.shared_receives > most_shared_receives)) {
         refuse(fmt::format("{} receives for all clients", options.shared_receives),
                fmt::format("they are from 16 to {}", most_shared_receives),
@@ -137,7 +139,8 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
         link.receive_queue = &shared->completions();
         link.shared_receives = &shared->queue();
     } else if (options.requests_by_send) {
-        link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+        link.max_receive_requests = std::max(link.max_receive_requests,
+                                             receives_for(options.ring_bytes, options.slot_bytes));
     }
     connect::Listener listener = connect::Listener::listen(address, link);
     Polling polling = options.polling;

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "datagram_wire.hpp"
 #include "millrace/base/error.hpp"
 #include "socket_wire.hpp"
 
@@ -21,29 +22,27 @@ namespace {
                       std::move(remedy)};
 }
 
-constexpr Transport by_wire[] = {Transport::tcp};
+constexpr Transport by_wire[] = {Transport::tcp, Transport::uc, Transport::ud};
 
-void check_known(const char* attempted, Transport transport) {
-    if (!is_by_wire(transport)) return;
-    for (const Transport one : by_wire) {
-        if (one == transport) return;
-    }
-    refuse(attempted, fmt::format("transport {}", name_of(transport)),
-           "messages do not go by it yet", "use rc or tcp");
-}
-
-/// Of a session whose transport is `link.transport()`.
+/// Of sessions by that transport.
 [[nodiscard]] std::unique_ptr<WireHost> make_host(Transport transport, const ServerOptions& options,
-                                                  connect::LinkOptions& /*link*/) {
-    (void)transport;  // so far there is one
-    return std::make_unique<SocketHost>(options.max_request_bytes + session_head_bytes);
+                                                  connect::LinkOptions& link) {
+    const std::size_t longest = options.max_request_bytes + session_head_bytes;
+    if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest);
+    return std::make_unique<DatagramHost>(
+        DatagramHost::Setting{.transport = transport,
+                              .memory = {.ring_bytes = options.ring_bytes,
+                                         .max_peer_ring_bytes = options.max_client_ring_bytes,
+                                         .max_message_bytes = longest},
+                              .receives = options.shared_receives,
+                              .max_clients = options.max_clients},
+        link);
 }
 
 }  // namespace
 
 void check_transport(const ClientOptions& options) {
     constexpr const char* attempted = "make a message client";
-    check_known(attempted, options.transport);
     if (!is_by_wire(options.transport)) return;
     const auto only_rc = [&](std::string what) {
         refuse(attempted, fmt::format("{} over {}", what, name_of(options.transport)),
@@ -61,9 +60,6 @@ void check_transports(const ServerOptions& options) {
         refuse(attempted, "a server without transports", "nobody could reach it",
                "use the default of rc");
     }
-    for (const Transport one : {Transport::uc, Transport::ud, Transport::tcp}) {
-        if (options.transports.has(one)) check_known(attempted, one);
-    }
     if (options.transports.has(Transport::rc)) return;
     const auto only_rc = [&](std::string what) {
         refuse(attempted, fmt::format("{} of clients by {}", what, options.transports.to_string()),
@@ -76,10 +72,17 @@ void check_transports(const ServerOptions& options) {
 
 std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect::LinkOptions& link,
                                    const ClientOptions& options, const base::Deadline& deadline) {
-    return connect_socket_wire(server, link,
-                               {.max_message_bytes = options.max_answer_bytes + session_head_bytes,
-                                .gathers = options.gathers_requests},
-                               deadline);
+    const std::size_t longest = options.max_answer_bytes + session_head_bytes;
+    if (options.transport == Transport::tcp) {
+        return connect_socket_wire(
+            server, link, {.max_message_bytes = longest, .gathers = options.gathers_requests},
+            deadline);
+    }
+    return connect_datagram_wire(server, link,
+                                 {.ring_bytes = options.ring_bytes,
+                                  .max_peer_ring_bytes = options.max_server_ring_bytes,
+                                  .max_message_bytes = longest},
+                                 deadline);
 }
 
 WireHosts::WireHosts(const ServerOptions& options, connect::LinkOptions& link) {

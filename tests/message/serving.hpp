@@ -58,6 +58,12 @@ inline constexpr Way every_wire_way[] = {
     {.polling = Polling::dense,
      .transport = connect::Transport::tcp,
      .meets = connect::Address::Kind::tcp},
+    {.polling = Polling::dense, .transport = connect::Transport::uc},
+    {.polling = Polling::flag, .transport = connect::Transport::uc},
+    {.polling = Polling::dense, .transport = connect::Transport::ud},
+    {.polling = Polling::flag,
+     .transport = connect::Transport::ud,
+     .meets = connect::Address::Kind::tcp},
 };
 inline constexpr auto every_way = [] {
     std::array<Way, std::size(every_ring_way) + std::size(every_wire_way)> all{};

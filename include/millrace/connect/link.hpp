@@ -97,6 +97,8 @@ struct LinkOptions {
     /// keeps them for longer than the links.
     verbs::CompletionQueue* receive_queue = nullptr;
     verbs::SharedReceiveQueue* shared_receives = nullptr;
+    /// The same of a listener's links by `uc`, where they are another's to poll than those by `rc`.
+    verbs::CompletionQueue* uc_receive_queue = nullptr;
     /// How connect() goes about it.
     Transport transport = Transport::rc;
     /// What a listener takes. `datagrams` is required with `ud`. Where none is RDMA's, the listener

@@ -1,0 +1,749 @@
+// DatagramWire and DatagramHost, see the header.
+#include "datagram_wire.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+#include "millrace/connect/facts.hpp"
+#include "millrace/verbs/datagram.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+using connect::Transport;
+
+namespace {
+
+constexpr const char* attempt = "set up messages over packets";
+
+/// Receives beside those that the peer may fill, for packets without data.
+constexpr std::uint32_t beside = 8;
+/// The least memory to send from.
+constexpr std::size_t least_send_bytes = 4096;
+/// Packets without a completion, at most; of them a quarter of the memory.
+constexpr std::uint32_t most_unsignaled = 16;
+constexpr std::chrono::milliseconds socket_period{1};
+/// How long an end whose peer has closed waits for what was lost before.
+constexpr std::chrono::seconds patience_behind_end{2};
+/// How long a server that closes waits for its clients to have everything.
+constexpr std::chrono::milliseconds patience_of_close{500};
+constexpr unsigned place_bits = 17;
+constexpr std::uint64_t place_mask = (std::uint64_t{1} << place_bits) - 1;
+
+/// The last words of an end.
+struct Goodbye {
+    std::uint32_t sent = 0;  ///< the number behind its last packet
+    std::uint32_t got = 0;   ///< and behind the last one that it has got
+};
+
+[[nodiscard]] std::uint64_t random_word() {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random();
+}
+
+[[nodiscard]] std::size_t mtu_of(connect::Endpoint& endpoint) {
+    return std::size_t{128} << endpoint.context().port(endpoint.port()).active_mtu;
+}
+
+/// What one end receives into: four times the bytes of its ring, as a packet takes a whole receive
+/// however short it is. By UC, receives are short, so that there are many of them. A datagram
+/// comes from anyone, so a receive has to be long enough for the longest one.
+struct Receives {
+    std::size_t packet_bytes;
+    std::uint32_t room;
+    std::size_t slot_bytes;
+
+    Receives(Transport transport, std::size_t ring_bytes, std::size_t mtu) noexcept
+        : packet_bytes{transport == Transport::ud
+                           ? mtu
+                           : std::clamp(ring_bytes / 16, std::min(least_packet, mtu), mtu)},
+          room{static_cast<std::uint32_t>(
+              transport == Transport::ud
+                  ? std::clamp<std::size_t>(8 * ring_bytes / mtu, 16, most_packets)
+                  : most_packets)},
+          slot_bytes{rounded(packet_bytes + header_of(transport))} {}
+
+    [[nodiscard]] std::uint32_t slots() const noexcept { return room + beside; }
+
+    static constexpr std::size_t least_packet = 256;
+    [[nodiscard]] static std::size_t header_of(Transport transport) noexcept {
+        return transport == Transport::ud ? verbs::datagram_header_bytes : 0;
+    }
+
+  private:
+    [[nodiscard]] static std::size_t rounded(std::size_t bytes) noexcept {
+        constexpr std::size_t line = 64;
+        return (bytes + line - 1) / line * line;
+    }
+};
+
+}  // namespace
+
+// --- DatagramWire
+
+DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, DatagramHost* host)
+    : host_{host},
+      link_{std::move(link)},
+      header_bytes_{Receives::header_of(link_.transport())},
+      memory_{memory},
+      parker_{*this} {
+    const bool is_ud = link_.transport() == Transport::ud;
+    const Receives receives{link_.transport(), memory.ring_bytes, link_.mtu()};
+    if (is_client() || !is_ud) {
+        receive_memory_ =
+            link_.allocate(receives.slots() * receives.slot_bytes, verbs::Access::local_write);
+        slots_ = {.begin = receive_memory_.data(),
+                  .slot_bytes = receives.slot_bytes,
+                  .count = receives.slots(),
+                  .key = receive_memory_.slice(0, 1).lkey};
+    }
+    for (std::uint32_t slot = 0; slot < slots_.count; ++slot) {
+        if ((is_ud ? slots_.post(link_.datagrams(), slot)
+                   : slots_.post(link_.queue_pair(), slot)) == 0) {
+            continue;
+        }
+        throw base::Error{base::ErrorCode::verbs, "post the receives of packets",
+                          fmt::format("receive {} of {}", slot, slots_.count),
+                          "the queue pair refused it", "ask for a smaller ring (ring_bytes)"};
+    }
+    if (!is_ud) {
+        own_window_.emplace(link_);
+        max_inline_ = link_.queue_pair().capacity().max_inline_data;
+    } else {
+        if (is_client()) own_window_.emplace(link_.datagrams().queue_pair(), link_.send_queue());
+        max_inline_ = link_.datagrams().capacity().max_inline_data;
+    }
+    if (is_client()) news_ = link_.news();
+    facts_ = {.token = is_client() ? random_word() : host_->add(*this),
+              .ring_bytes = memory.ring_bytes,
+              // Those of a pool are shared, and rarely needed all.
+              .room = slots_.count == 0 ? most_packets : receives.room,
+              .packet_bytes = static_cast<std::uint32_t>(receives.packet_bytes)};
+}
+
+DatagramWire::~DatagramWire() {
+    if (is_client()) return;
+    if (stream_.has_value()) {
+        give_back();
+        stream_->drop_held();
+        give_back();
+    }
+    host_->remove(*this, facts_.token);
+    if (host_->is_ud()) host_->bury(std::move(link_), std::move(send_memory_));
+}
+
+void DatagramWire::meet(const PacketFacts& theirs) {
+    if (theirs.version != facts_.version || theirs.zero != 0 || theirs.room == 0 ||
+        theirs.room > most_packets || theirs.packet_bytes < Receives::least_packet) {
+        throw base::Error{base::ErrorCode::protocol, attempt,
+                          fmt::format("peer {}", link_.peer_name()),
+                          fmt::format("it has room for {} packets of {} bytes, by version {}",
+                                      theirs.room, theirs.packet_bytes, theirs.version),
+                          "use the same build of millrace on both sides"};
+    }
+    if (theirs.ring_bytes > memory_.max_peer_ring_bytes) {
+        link_.refuse(attempt,
+                     fmt::format("it asks for {} bytes to send from, and {} are allowed here",
+                                 theirs.ring_bytes, memory_.max_peer_ring_bytes),
+                     "make its ring smaller (ring_bytes), or allow more (max_client_ring_bytes, "
+                     "max_server_ring_bytes)");
+    }
+    const std::size_t ring = std::max<std::size_t>(theirs.ring_bytes, least_send_bytes);
+    send_memory_ =
+        link_.allocate(ring + PacketStream::bare_places * packet_head_bytes, verbs::Access::none);
+    send_key_ = send_memory_.slice(0, 1).lkey;
+    const std::size_t longest =
+        std::min({link_.mtu(), std::size_t{theirs.packet_bytes}, ring / 4}) / 16 * 16;
+    stream_.emplace(
+        PacketTerms{.own_token = facts_.token,
+                    .peer_token = theirs.token,
+                    .own_first = static_cast<std::uint32_t>(facts_.token >> 32),
+                    .peer_first = static_cast<std::uint32_t>(theirs.token >> 32),
+                    .packet_bytes = longest,
+                    .own_room = facts_.room,
+                    .peer_room = theirs.room,
+                    .has_timer = is_client(),
+                    .max_message_bytes = memory_.max_message_bytes},
+        std::span{send_memory_.data(), ring + PacketStream::bare_places * packet_head_bytes});
+}
+
+ring::SendWindow& DatagramWire::window() noexcept {
+    return own_window_.has_value() ? *own_window_ : host_->window();
+}
+
+PacketStream::Time DatagramWire::now() const noexcept {
+    return is_client() ? base::Clock::now() : PacketStream::Time{};
+}
+
+void DatagramWire::end(Status how, std::string why) noexcept {
+    if (ended_ != Status::ok) return;
+    ended_ = how;
+    why_failed_ = std::move(why);
+}
+
+// --- receiving
+
+void DatagramWire::poll() noexcept {
+    std::array<verbs::Completion, 16> batch;
+    while (true) {
+        const int count = link_.receive_queue().poll(batch);
+        if (count <= 0) break;
+        for (const verbs::Completion& completion :
+             std::span{batch}.first(static_cast<std::size_t>(count))) {
+            arrived(completion);
+        }
+        if (static_cast<std::size_t>(count) < batch.size()) break;
+    }
+}
+
+void DatagramWire::arrived(const verbs::Completion& completion) noexcept {
+    if (!completion.ok()) {
+        end(Status::peer_lost, completion.explain());
+        return;
+    }
+    const auto slot = static_cast<std::uint32_t>(completion.id());
+    if (slot >= slots_.count) return;
+    const std::span<const std::byte> memory{slots_.at(slot), slots_.slot_bytes};
+    const std::size_t bytes = std::min<std::size_t>(completion.bytes(), memory.size());
+    const auto packet =
+        memory.subspan(std::min(header_bytes_, bytes), bytes - std::min(header_bytes_, bytes));
+    if (arrived(packet, slot, true)) return;
+    (void)(header_bytes_ != 0 ? slots_.post(link_.datagrams(), slot)
+                              : slots_.post(link_.queue_pair(), slot));
+}
+
+bool DatagramWire::arrived(std::span<const std::byte> packet, std::uint32_t slot,
+                           bool may_keep) noexcept {
+    if (!stream_.has_value()) return false;
+    return stream_->receive(packet, slot, now(), may_keep || stream_->held() == 0) ==
+           PacketStream::Arrival::kept;
+}
+
+void DatagramWire::give_back() noexcept {
+    std::uint32_t slot;
+    while (stream_->take_free(slot)) {
+        if (slots_.count == 0) {
+            host_->give_back(slot);
+        } else {
+            (void)(header_bytes_ != 0 ? slots_.post(link_.datagrams(), slot)
+                                      : slots_.post(link_.queue_pair(), slot));
+        }
+    }
+}
+
+Status DatagramWire::look(std::span<const std::byte>& message) {
+    if (ended_ != Status::ok) return ended_;
+    Status status = stream_->look(message);
+    if (status == Status::empty && is_client()) {
+        poll();
+        status = stream_->look(message);
+    }
+    give_back();
+    switch (status) {
+        case Status::ok:
+        case Status::too_large: looked_at_ = message; return status;
+        case Status::empty: return idle();
+        case Status::closed: end(status, {}); return ended_;
+        default:
+            end(Status::peer_lost, fmt::format("the peer lies: {}", stream_->failure()));
+            return ended_;
+    }
+}
+
+void DatagramWire::pass() noexcept {
+    if (is_client()) {
+        awaited_.received(looked_at_);
+        if (!awaited_.any()) stream_->expect(false, {});
+    }
+    stream_->pass();
+    give_back();
+}
+
+bool DatagramWire::has_more() const noexcept {
+    return stream_->has_more() || (ended_ == Status::ok && (peer_is_lost_ || peer_has_closed_));
+}
+
+Status DatagramWire::idle() noexcept {
+    if (is_client()) {
+        if (stream_->due() != PacketStream::Time::max()) stream_->wake(now());
+        if (!peer_is_lost_ && !peer_has_closed_ && link_.peer() != connect::PeerState::alive) {
+            look_after_peer();
+        }
+    }
+    (void)pump(true);
+    if (ended_ != Status::ok) return ended_;
+    if (peer_is_lost_) {
+        end(Status::peer_lost, "its socket ended without a goodbye");
+    } else if (peer_has_closed_ && !stream_->has_more()) {
+        // A client is sent what it misses while its server waits for that; a server has all that a
+        // client in good order has sent.
+        if (!is_client() || base::Clock::now() - peer_closed_at_ > patience_behind_end) {
+            end(Status::peer_lost, "it closed before everything had arrived");
+        }
+    }
+    return ended_ == Status::ok ? Status::empty : ended_;
+}
+
+void DatagramWire::look_after_peer() noexcept {
+    if (peer_is_lost_ || peer_has_closed_ || !stream_.has_value()) return;
+    switch (link_.peer_now()) {
+        case connect::PeerState::alive: return;
+        case connect::PeerState::lost: peer_is_lost_ = true; return;
+        case connect::PeerState::closed: break;
+    }
+    // What it sent before is here already, or lost.
+    if (is_client()) {
+        poll();
+    } else {
+        host_->poll();
+    }
+    const std::span<const std::byte> words = link_.last_words();
+    Goodbye goodbye;
+    if (words.size() != sizeof goodbye) {
+        peer_is_lost_ = true;
+        return;
+    }
+    std::memcpy(&goodbye, words.data(), sizeof goodbye);
+    peer_has_closed_ = true;
+    peer_closed_at_ = base::Clock::now();
+    peer_had_all_ = goodbye.got == stream_->end();
+    if (!stream_->end_at(goodbye.sent, peer_closed_at_)) {
+        end(Status::peer_lost, "the peer lies: its end is behind what it may have sent");
+    }
+}
+
+// --- sending
+
+Status DatagramWire::claim(std::size_t size, std::span<std::byte>& place) {
+    if (ended_ != Status::ok) return ended_;
+    stream_->completed(window().completed());
+    Status status = stream_->claim(size, place);
+    if (status == Status::full && stream_->lacks_completions()) {
+        (void)window().reap();
+        stream_->completed(window().completed());
+        status = stream_->claim(size, place);
+    }
+    claimed_ = place;
+    return status;
+}
+
+Status DatagramWire::commit(std::size_t size) noexcept {
+    if (ended_ != Status::ok) return ended_;
+    stream_->commit(size);
+    if (is_client() && size >= sizeof(SessionHead)) {
+        SessionHead head;
+        std::memcpy(&head, claimed_.data(), sizeof head);
+        awaited_.sent(head);
+        if (awaited_.any()) stream_->expect(true, now());
+    }
+    (void)pump(false);
+    return ended_;
+}
+
+Status DatagramWire::send(const SessionHead& head, std::span<const std::byte> payload) {
+    if (ended_ != Status::ok) return ended_;
+    stream_->completed(window().completed());
+    const Status status = stream_->send(std::as_bytes(std::span{head}), payload);
+    if (status != Status::ok) {
+        end(Status::peer_lost, std::string{stream_->failure()});
+        return ended_;
+    }
+    if (is_client()) {
+        awaited_.sent(head);
+        if (awaited_.any()) stream_->expect(true, now());
+    }
+    (void)pump(false);
+    return ended_;
+}
+
+Status DatagramWire::flush() noexcept {
+    if (ended_ != Status::ok) return ended_;
+    const Status status = pump(true);
+    if (ended_ != Status::ok) return ended_;
+    return status == Status::ok && stream_->is_clear() ? Status::ok : Status::full;
+}
+
+Status DatagramWire::pump(bool with_bare) noexcept {
+    ring::SendWindow& window = this->window();
+    stream_->completed(window.completed());
+    const PacketStream::Time time = now();
+    std::span<const std::byte> packet;
+    while (true) {
+        if (!stream_->next(packet, time, with_bare)) {
+            if (!stream_->lacks_completions()) return Status::ok;
+            const std::uint64_t before = window.completed();
+            (void)window.reap();
+            if (window.completed() == before) return Status::ok;
+            stream_->completed(window.completed());
+            continue;
+        }
+        unsignaled_bytes_ += packet.size();
+        ++unsignaled_;
+        // Memory is free when its packets are known to have left, so some of them have to say so,
+        // and the last word of a queue pair that others use, too, always.
+        const bool signaled = !own_window_.has_value() || packet.size() == packet_head_bytes ||
+                              unsignaled_ >= most_unsignaled ||
+                              unsignaled_bytes_ >= send_memory_.size() / 8;
+        const Status status = post(packet, signaled ? ring::Signal::now : ring::Signal::when_due);
+        if (status == Status::full) return status;
+        if (status != Status::ok) {
+            end(Status::peer_lost, window.failure());
+            return status;
+        }
+        if (signaled) unsignaled_ = 0, unsignaled_bytes_ = 0;
+        stream_->posted(window.posted(), time);
+        stream_->completed(window.completed());
+    }
+}
+
+Status DatagramWire::post(std::span<const std::byte> packet, ring::Signal signal) noexcept {
+    const ibv_sge slice{reinterpret_cast<std::uint64_t>(packet.data()),
+                        static_cast<std::uint32_t>(packet.size()), send_key_};
+    const auto flags =
+        packet.size() <= max_inline_ ? verbs::SendFlags::inlined : verbs::SendFlags::none;
+    if (header_bytes_ == 0) {
+        return window().post(verbs::Send{.from = {&slice, 1}, .flags = flags}, signal);
+    }
+    return window().post(
+        verbs::SendTo{.from = {&slice, 1}, .to = link_.destination(), .flags = flags}, signal);
+}
+
+// --- what a client awaits
+
+void DatagramWire::Awaited::sent(const SessionHead& head) noexcept {
+    SessionHeader header;
+    if (!parse(head, header)) return;
+    if (header.kind == SessionKind::hello && !std::exchange(hello_, true)) ++count_;
+    if (header.kind != SessionKind::request) return;
+    std::vector<bool>::reference place = requests_[header.id % largest_window];
+    if (!place) ++count_;
+    place = true;
+}
+
+void DatagramWire::Awaited::received(std::span<const std::byte> message) noexcept {
+    SessionHead head;
+    SessionHeader header;
+    if (message.size() < sizeof head) return;
+    std::memcpy(&head, message.data(), sizeof head);
+    if (!parse(head, header)) return;
+    if (header.kind != SessionKind::answer) {
+        if (std::exchange(hello_, false)) --count_;
+        return;
+    }
+    std::vector<bool>::reference place = requests_[header.id % largest_window];
+    if (place) --count_;
+    place = false;
+}
+
+// --- waiting
+
+void DatagramWire::Parker::park(std::chrono::nanoseconds limit) {
+    const PacketStream::Time due = wire_->due();
+    if (due != PacketStream::Time::max()) {
+        limit = std::min(limit, std::max<std::chrono::nanoseconds>(due - base::Clock::now(),
+                                                                   std::chrono::nanoseconds{0}));
+    }
+    link_.park(limit);
+}
+
+// --- the end
+
+void DatagramWire::answer_goodbye() noexcept {
+    if (ended_ == Status::closed) begin_close();
+}
+
+void DatagramWire::begin_close() noexcept {
+    if (said_goodbye_ || !stream_.has_value()) return;
+    (void)pump(true);
+    // What waits has no number yet: close() says it then.
+    if (!stream_->is_clear()) return;
+    said_goodbye_ = true;
+    said_goodbye_at_ = base::Clock::now();
+    const Goodbye goodbye{.sent = stream_->end(), .got = stream_->got()};
+    link_.say_goodbye(std::as_bytes(std::span{&goodbye, 1}));
+}
+
+Status DatagramWire::close(const base::Deadline& deadline) {
+    const auto had_all = [&] { return stream_->is_acknowledged() || peer_had_all_; };
+    base::NapParker nap;
+    bool is_patient = true;
+    Status status = base::wait_until(
+        [&] {
+            if (is_client()) {
+                poll();
+                stream_->wake(now());
+            } else {
+                host_->poll();
+            }
+            (void)pump(true);
+            if (is_client() ? link_.peer() != connect::PeerState::alive : said_goodbye_) {
+                look_after_peer();
+            }
+            if (!is_client()) {
+                begin_close();
+                is_patient =
+                    !said_goodbye_ || base::Clock::now() - said_goodbye_at_ < patience_of_close;
+            }
+            return had_all() || !is_patient || peer_is_lost_ || peer_has_closed_ ||
+                   (ended_ != Status::ok && ended_ != Status::closed);
+        },
+        deadline, base::WaitPolicy::blocking(), nap);
+    if (status == Status::ok && !had_all()) {
+        status = peer_has_closed_ ? Status::closed
+                 : !is_patient    ? Status::timed_out
+                                  : Status::peer_lost;
+    }
+    begin_close();
+    end(Status::closed, {});
+    return status;
+}
+
+std::string DatagramWire::explain() const {
+    const PacketCounts& counts = stream_->counts();
+    return fmt::format(
+        "{}\nmessages over packets of up to {} bytes, {} of which this end holds, sent from {} "
+        "bytes: {} with data sent, {} of them again, {} without; {} received, {} of them twice; {} "
+        "times the timer ran out",
+        link_.explain(), stream_->longest_single(), facts_.room, send_memory_.size(), counts.sent,
+        counts.repeated, counts.bare, counts.received, counts.duplicates, counts.probes);
+}
+
+// --- DatagramHost
+
+DatagramHost::DatagramHost(const Setting& setting, connect::LinkOptions& link)
+    : setting_{setting},
+      endpoint_{link.endpoint},
+      channel_{endpoint_->context().create_completion_channel()},
+      sockets_every_{base::ticks_in(socket_period)} {
+    channel_.leave_peers_to_program();  // sockets tell
+    verbs::Context& context = endpoint_->context();
+    const Receives each{setting.transport, setting.memory.ring_bytes, mtu_of(*endpoint_)};
+    constexpr std::uint64_t joining = 64;
+    const std::uint64_t entries = is_ud() ? 2 * std::uint64_t{setting.receives} + 1
+                                          : (setting.max_clients + joining) * each.slots();
+    completions_ = context.create_completion_queue(
+        static_cast<int>(std::min<std::uint64_t>(
+            entries, static_cast<std::uint64_t>(context.attributes().max_cqe))),
+        &channel_);
+    if (is_ud()) {
+        open_station(link);
+    } else {
+        link.uc_receive_queue = &completions_;
+        link.max_receive_requests = std::max(link.max_receive_requests, most_packets + beside);
+    }
+    const int sources[] = {channel_.descriptor(), sockets_.descriptor()};
+    readiness_.emplace(sources, std::chrono::nanoseconds{0});
+    readiness_->hush();
+}
+
+DatagramHost::~DatagramHost() = default;
+
+void DatagramHost::open_station(connect::LinkOptions& link) {
+    constexpr std::uint32_t sends = 512;
+    const std::size_t slot_bytes =
+        Receives{Transport::ud, setting_.memory.ring_bytes, mtu_of(*endpoint_)}.slot_bytes;
+    memory_ = endpoint_->protection_domain().allocate(setting_.receives * slot_bytes,
+                                                      verbs::Access::local_write);
+    station_.slots = {.begin = memory_.data(),
+                      .slot_bytes = slot_bytes,
+                      .count = setting_.receives,
+                      .key = memory_.slice(0, 1).lkey};
+    station_.sent = endpoint_->context().create_completion_queue(2 * sends + 1);
+    station_.pair = endpoint_->protection_domain().create_datagram_queue_pair({
+        .send_queue = &station_.sent,
+        .receive_queue = &completions_,
+        .max_send_requests = sends,
+        .max_receive_requests = setting_.receives,
+        .max_send_slices = 1,
+        .max_inline = link.max_inline,
+    });
+    // Keys with the highest bit are privileged: a request may not name one.
+    const auto key = static_cast<std::uint32_t>(random_word() & 0x7fffffff);
+    station_.pair.start(endpoint_->port(), key);
+    for (std::uint32_t slot = 0; slot < station_.slots.count; ++slot) {
+        give_back(slot);
+        if (station_.posted == slot + 1) continue;
+        throw base::Error{base::ErrorCode::verbs, "post the receives of a message server",
+                          fmt::format("receive {} of {}", slot, station_.slots.count),
+                          "the queue pair for datagrams refused it",
+                          "ask for fewer (shared_receives)"};
+    }
+    window_.emplace(station_.pair.queue_pair(), station_.sent);
+    link.datagrams = {.queue_pair = &station_.pair, .key = key};
+}
+
+std::uint64_t DatagramHost::add(DatagramWire& wire) {
+    sockets_.add(wire.link().socket(), &wire);
+    const std::uint64_t word = random_word();
+    if (!is_ud()) {
+        by_pair_.emplace(wire.link().queue_pair().number(), &wire);
+        return word;
+    }
+    if (free_places_.empty()) {
+        free_places_.push_back(static_cast<std::uint32_t>(by_place_.size()));
+        by_place_.push_back(nullptr);
+        tokens_.push_back(0);
+    }
+    const std::uint32_t place = free_places_.back();
+    free_places_.pop_back();
+    by_place_[place] = &wire;
+    tokens_[place] = (word & ~place_mask) | place;
+    return tokens_[place];
+}
+
+void DatagramHost::remove(DatagramWire& wire, std::uint64_t token) noexcept {
+    sockets_.remove(wire.link().socket());
+    std::erase(told_, &wire);
+    if (!is_ud()) {
+        by_pair_.erase(wire.link().queue_pair().number());
+        return;
+    }
+    const auto place = static_cast<std::uint32_t>(token & place_mask);
+    by_place_[place] = nullptr;
+    tokens_[place] = 0;
+    free_places_.push_back(place);
+}
+
+void DatagramHost::give_back(std::uint32_t slot) noexcept {
+    if (station_.slots.post(station_.pair, slot) == 0) ++station_.posted;
+}
+
+void DatagramHost::bury(connect::Link link, verbs::RegisteredBuffer memory) {
+    if (window_->done(window_->posted())) return;
+    buried_.push_back({window_->posted(), std::move(memory), std::move(link)});
+}
+
+void DatagramHost::tell(DatagramWire& wire) noexcept {
+    if (std::exchange(wire.is_told, true)) return;
+    told_.push_back(&wire);
+}
+
+void DatagramHost::take(const verbs::Completion& completion) noexcept {
+    if (is_ud()) return take_datagram(completion);
+    const auto found = by_pair_.find(completion.raw.qp_num);
+    if (found == by_pair_.end()) return;  // of one who has left
+    found->second->arrived(completion);
+    tell(*found->second);
+}
+
+void DatagramHost::take_datagram(const verbs::Completion& completion) noexcept {
+    const auto slot = static_cast<std::uint32_t>(completion.id());
+    if (slot >= station_.slots.count) return;
+    --station_.posted;
+    if (!completion.ok()) {
+        give_back(slot);
+        return;
+    }
+    const verbs::Datagram datagram =
+        verbs::datagram_in(completion, {station_.slots.at(slot), station_.slots.slot_bytes});
+    std::uint64_t token = 0;
+    if (datagram.message.size() >= sizeof token) {
+        std::memcpy(&token, datagram.message.data(), sizeof token);
+    }
+    const std::size_t place = token & place_mask;
+    DatagramWire* const wire =
+        place < by_place_.size() && tokens_[place] == token ? by_place_[place] : nullptr;
+    if (wire == nullptr || wire->link().peer_queue_pair() != datagram.from) {
+        ++foreign_;
+        give_back(slot);
+        return;
+    }
+    // Where few are left, one client must not keep what all need.
+    const bool may_keep = station_.posted >= station_.slots.count / 4;
+    if (!wire->arrived(datagram.message, slot, may_keep)) give_back(slot);
+    tell(*wire);
+}
+
+void DatagramHost::poll() noexcept {
+    std::array<verbs::Completion, 16> batch;
+    while (true) {
+        const int count = completions_.poll(batch);
+        if (count <= 0) return;
+        for (const verbs::Completion& completion :
+             std::span{batch}.first(static_cast<std::size_t>(count))) {
+            take(completion);
+        }
+        if (static_cast<std::size_t>(count) < batch.size()) return;
+    }
+}
+
+void DatagramHost::look(std::vector<std::uint32_t>& places) {
+    poll();
+    const std::uint64_t ticks = base::ticks();
+    if (sockets_are_due_ || ticks - sockets_looked_at_ >= sockets_every_) {
+        sockets_are_due_ = false;
+        sockets_looked_at_ = ticks;
+        for (bool more = true; more;) {
+            const auto all = sockets_.look();
+            for (const connect::SocketWatch::Told& one : all) {
+                auto& wire = *static_cast<DatagramWire*>(one.whose);
+                wire.look_after_peer();
+                tell(wire);
+            }
+            more = all.size() == connect::SocketWatch::most;
+        }
+        if (!buried_.empty()) {
+            (void)window_->reap();
+            std::erase_if(buried_, [&](const Buried& one) { return window_->done(one.ticket); });
+        }
+    }
+    for (DatagramWire* const wire : told_) {
+        wire->is_told = false;
+        if (wire->server_place != Wire::no_place) places.push_back(wire->server_place);
+    }
+    told_.clear();
+}
+
+void DatagramHost::rest() noexcept {
+    (void)channel_.drain();
+    (void)completions_.arm();
+    sockets_are_due_ = true;
+}
+
+std::string DatagramHost::explain() const {
+    if (!is_ud()) {
+        return fmt::format(
+            "clients over UC: a queue pair and {} receives for each, whose completions come in one "
+            "queue",
+            Receives{setting_.transport, setting_.memory.ring_bytes, mtu_of(*endpoint_)}.slots());
+    }
+    return fmt::format(
+        "clients over UD: one queue pair and {} receives of {} bytes for all, for trusted fabrics: "
+        "anyone in the fabric can fill these receives; a random token says whose a packet is ({} "
+        "were nobody's)",
+        station_.slots.count, station_.slots.slot_bytes, foreign_);
+}
+
+// --- both ends
+
+namespace {
+[[nodiscard]] PacketFacts facts_of(std::span<const std::byte> told, const std::string& peer) {
+    return connect::facts_in<PacketFacts>(told, attempt, peer);
+}
+}  // namespace
+
+std::unique_ptr<Wire> DatagramHost::meet(connect::Link link) {
+    const PacketFacts theirs = facts_of(link.hear(base::Deadline::now()), link.peer_name());
+    auto wire = std::make_unique<DatagramWire>(std::move(link), setting_.memory, this);
+    wire->meet(theirs);
+    wire->link().say(connect::bytes_of(wire->facts()));
+    return wire;
+}
+
+std::unique_ptr<Wire> connect_datagram_wire(const connect::Address& server,
+                                            connect::LinkOptions link, const PacketMemory& memory,
+                                            const base::Deadline& deadline) {
+    link.max_receive_requests = most_packets + beside;
+    auto wire =
+        std::make_unique<DatagramWire>(connect::connect(server, link, deadline), memory, nullptr);
+    const auto theirs = wire->link().exchange(connect::bytes_of(wire->facts()), deadline);
+    wire->meet(facts_of(theirs, wire->link().peer_name()));
+    return wire;
+}
+
+}  // namespace millrace::message

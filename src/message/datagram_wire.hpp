@@ -1,0 +1,275 @@
+// A wire over packets that may be lost: UC, or datagrams (connect::Transport::uc, ud). What makes
+// messages of them is PacketStream (packet_stream.hpp); here its packets are posted, and what has
+// come is handed over to it.
+//
+//   client      receives of its own, which its own completion queue tells of; its timer runs while
+//               it is looked at, or waits, or its descriptor is (due())
+//   server, UC  each client has a queue pair and receives of its own; the completions of all come
+//               in one queue, and name the queue pair
+//   server, UD  one queue pair, one pool of receives and one completion queue for all clients; the
+//               token that a packet bears says whose it is, and by its lowest bits where to look
+//
+// A packet lies where it came until it was read, and its receive is posted again then. There are
+// some receives more than the peer may fill: for packets without data.
+//
+// The socket on which the two ends met tells that the peer has died, and carries the goodbye: the
+// number of packets that its sender has sent, and of those that it has got. So `closed` comes
+// behind the last message, be it lost before. A server says goodbye and waits for a moment until
+// its clients have what it has sent, as those of them do who are waiting for anything.
+//
+// Who can do what to whom. A UC packet comes from the peer. A datagram can be sent by anyone in the
+// fabric who knows (or tries) the queue pair's number and Q_Key: it takes a receive of the pool
+// until it is looked at, and nothing else, as 47 random bits of its token say whose it is. Who can
+// read what travels can forge it. So UD is for fabrics that are trusted.
+//
+// Source: work 002, sections 2.3.2 (what UC and UD promise) and 3 (one queue pair of the server for
+// all clients by UD, one for each by UC).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "incoming.hpp"
+#include "millrace/connect/link.hpp"
+#include "millrace/connect/readiness.hpp"
+#include "millrace/connect/socket_watch.hpp"
+#include "millrace/ring/send_window.hpp"
+#include "millrace/verbs/completion_queue.hpp"
+#include "millrace/verbs/memory.hpp"
+#include "packet_stream.hpp"
+#include "wire.hpp"
+
+namespace millrace::message {
+
+class DatagramHost;
+
+/// What each end tells the other at the beginning.
+struct PacketFacts {
+    std::uint64_t token = 0;       ///< in packets to this end
+    std::uint64_t ring_bytes = 0;  ///< of memory that the other end shall send from
+    std::uint32_t version = 1;
+    std::uint32_t room = 0;  ///< packets that this end holds
+    std::uint32_t packet_bytes = 0;
+    std::uint32_t zero = 0;
+};
+static_assert(sizeof(PacketFacts) == 32);
+
+/// What one end has memory for.
+struct PacketMemory {
+    std::size_t ring_bytes = 0;           ///< as of a ring: for what comes, see docs/messaging.md
+    std::size_t max_peer_ring_bytes = 0;  ///< the same of the peer, for what goes there
+    std::size_t max_message_bytes = 0;    ///< to this end
+};
+
+class DatagramWire final : public Wire {
+  public:
+    /// `host`: of its server; null: it is a client's. Throws Error (resource_exhausted, verbs).
+    DatagramWire(connect::Link link, const PacketMemory& memory, DatagramHost* host);
+    ~DatagramWire() override;
+
+    [[nodiscard]] const PacketFacts& facts() const noexcept { return facts_; }
+    /// Before anything else. Throws Error (protocol, refused).
+    void meet(const PacketFacts& theirs);
+
+    base::Status look(std::span<const std::byte>& message) override;
+    void pass() noexcept override;
+    [[nodiscard]] bool has_more() const noexcept override;
+
+    base::Status claim(std::size_t size, std::span<std::byte>& place) override;
+    base::Status commit(std::size_t size) noexcept override;
+    base::Status send(const SessionHead& head, std::span<const std::byte> payload) override;
+    base::Status flush() noexcept override;
+    [[nodiscard]] std::size_t waiting_bytes() const noexcept override {
+        return stream_->waiting_bytes();
+    }
+    [[nodiscard]] std::uint64_t flushed_bytes() const noexcept override {
+        return stream_->flushed_bytes();
+    }
+
+    [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
+    [[nodiscard]] std::span<const int> news() override { return news_; }
+    [[nodiscard]] base::Clock::time_point due() const noexcept override { return stream_->due(); }
+
+    void answer_goodbye() noexcept override;
+    void begin_close() noexcept override;
+    base::Status close(const base::Deadline& deadline) override;
+
+    [[nodiscard]] connect::Link& link() noexcept override { return link_; }
+    [[nodiscard]] std::string failure() const override { return why_failed_; }
+    [[nodiscard]] std::string explain() const override;
+
+    /// What its packets did.
+    [[nodiscard]] const PacketCounts& counts() const noexcept { return stream_->counts(); }
+
+    // --- for the host
+
+    /// A receive of this end was filled; or failed.
+    void arrived(const verbs::Completion& completion) noexcept;
+    /// A packet that bears its token. False: nothing of it is kept.
+    bool arrived(std::span<const std::byte> packet, std::uint32_t slot, bool may_keep) noexcept;
+    /// The socket has something, or has ended.
+    void look_after_peer() noexcept;
+    bool is_told = false;
+
+  private:
+    class Parker final : public base::StandingParker {
+      public:
+        explicit Parker(DatagramWire& wire) noexcept : wire_{&wire}, link_{wire.link_} {}
+        void prepare() override { link_.prepare(); }
+        void park(std::chrono::nanoseconds limit) override;
+        Rest settle() override { return link_.settle(); }
+        void woken(Rest from) override { link_.woken(from); }
+        void retract() override { link_.retract(); }
+
+      private:
+        DatagramWire* wire_;
+        connect::LinkParker link_;
+    };
+
+    /// The requests of a client that have no answer yet.
+    class Awaited {
+      public:
+        void sent(const SessionHead& head) noexcept;
+        void received(std::span<const std::byte> message) noexcept;
+        [[nodiscard]] bool any() const noexcept { return count_ != 0; }
+
+      private:
+        bool hello_ = false;
+        std::uint32_t count_ = 0;
+        std::vector<bool> requests_ = std::vector<bool>(largest_window);
+    };
+
+    [[nodiscard]] bool is_client() const noexcept { return host_ == nullptr; }
+    [[nodiscard]] ring::SendWindow& window() noexcept;
+    [[nodiscard]] PacketStream::Time now() const noexcept;
+    /// A client's own.
+    void poll() noexcept;
+    void give_back() noexcept;
+    /// Posts what is due. `full`: the queue pair takes no more of it now.
+    base::Status pump(bool with_bare) noexcept;
+    base::Status post(std::span<const std::byte> packet, ring::Signal signal) noexcept;
+    /// What there is to do when nothing has come.
+    base::Status idle() noexcept;
+    void end(base::Status how, std::string why) noexcept;
+
+    DatagramHost* host_;
+    verbs::RegisteredBuffer receive_memory_;
+    verbs::RegisteredBuffer send_memory_;
+    connect::Link link_;  ///< goes before the memory that it sends from and receives into
+    std::optional<ring::SendWindow> own_window_;
+    Slots slots_{};  ///< of its own; none of a server's end of UD
+    std::size_t header_bytes_;
+    std::uint32_t send_key_ = 0;
+    std::uint32_t max_inline_ = 0;
+    PacketMemory memory_;
+    PacketFacts facts_;
+    std::optional<PacketStream> stream_;
+    Awaited awaited_;
+    std::span<std::byte> claimed_;
+    std::span<const std::byte> looked_at_;
+    std::size_t unsignaled_bytes_ = 0;
+    std::uint32_t unsignaled_ = 0;
+    std::array<int, 2> news_{-1, -1};
+
+    bool peer_is_lost_ = false;
+    bool peer_has_closed_ = false;
+    PacketStream::Time peer_closed_at_{};
+    bool peer_had_all_ = false;
+    bool said_goodbye_ = false;
+    PacketStream::Time said_goodbye_at_{};
+    base::Status ended_ = base::Status::ok;
+    std::string why_failed_;
+    Parker parker_;
+};
+
+/// A server's end of all its clients by UC, or by UD.
+class DatagramHost final : public WireHost {
+  public:
+    struct Setting {
+        connect::Transport transport = connect::Transport::ud;
+        PacketMemory memory{};       ///< for each client
+        std::uint32_t receives = 0;  ///< of the pool (UD)
+        std::uint32_t max_clients = 0;
+    };
+    /// Sets what a listener needs for such links in `link`, whose endpoint is set. Throws Error
+    /// (resource_exhausted, verbs).
+    DatagramHost(const Setting& setting, connect::LinkOptions& link);
+    ~DatagramHost() override;
+
+    [[nodiscard]] std::unique_ptr<Wire> meet(connect::Link link) override;
+    void look(std::vector<std::uint32_t>& places) override;
+    [[nodiscard]] int descriptor() const noexcept override { return readiness_->descriptor(); }
+    void rest() noexcept override;
+    [[nodiscard]] std::string explain() const override;
+
+    // --- for its wires
+
+    [[nodiscard]] bool is_ud() const noexcept {
+        return setting_.transport == connect::Transport::ud;
+    }
+    /// A token by which packets to this wire are found.
+    [[nodiscard]] std::uint64_t add(DatagramWire& wire);
+    void remove(DatagramWire& wire, std::uint64_t token) noexcept;
+    [[nodiscard]] ring::SendWindow& window() noexcept { return *window_; }
+    /// A slot of the pool is free again.
+    void give_back(std::uint32_t slot) noexcept;
+    void poll() noexcept;
+    /// Keeps what packets may be sent from still, until they have left.
+    void bury(connect::Link link, verbs::RegisteredBuffer memory);
+
+  private:
+    /// What all clients by UD share.
+    struct Station {
+        verbs::CompletionQueue sent;
+        verbs::DatagramQueuePair pair;
+        Slots slots{};
+        std::uint32_t posted = 0;
+    };
+    struct Buried {
+        std::uint64_t ticket;
+        verbs::RegisteredBuffer memory;
+        connect::Link link;
+    };
+
+    void open_station(connect::LinkOptions& link);
+    void take(const verbs::Completion& completion) noexcept;
+    void take_datagram(const verbs::Completion& completion) noexcept;
+    void tell(DatagramWire& wire) noexcept;
+
+    Setting setting_;
+    std::shared_ptr<connect::Endpoint> endpoint_;
+    verbs::CompletionChannel channel_;
+    verbs::CompletionQueue completions_;
+    verbs::RegisteredBuffer memory_;  ///< of the pool
+    std::vector<Buried> buried_;
+    Station station_;
+    std::optional<ring::SendWindow> window_;
+    connect::SocketWatch sockets_;
+    std::optional<connect::Readiness> readiness_;
+
+    std::vector<DatagramWire*> by_place_;  ///< UD: by the lowest bits of the token
+    std::vector<std::uint32_t> free_places_;
+    std::vector<std::uint64_t> tokens_;
+    std::unordered_map<std::uint32_t, DatagramWire*> by_pair_;  ///< UC
+    std::vector<DatagramWire*> told_;
+    std::uint64_t sockets_looked_at_ = 0;
+    std::uint64_t sockets_every_;
+    bool sockets_are_due_ = true;
+    std::uint64_t foreign_ = 0;
+};
+
+/// A client's. Throws Error as connect::connect.
+[[nodiscard]] std::unique_ptr<Wire> connect_datagram_wire(const connect::Address& server,
+                                                          connect::LinkOptions link,
+                                                          const PacketMemory& memory,
+                                                          const base::Deadline& deadline);
+
+}  // namespace millrace::message
