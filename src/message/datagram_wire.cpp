@@ -134,7 +134,7 @@ DatagramWire::~DatagramWire() {
         give_back();
     }
     host_->remove(*this, facts_.token);
-    if (host_->is_ud()) host_->bury(std::move(link_), std::move(send_memory_));
+    if (host_->is_ud()) host_->bury(last_ticket_, std::move(link_), std::move(send_memory_));
 }
 
 void DatagramWire::meet(const PacketFacts& theirs) {
@@ -153,23 +153,22 @@ void DatagramWire::meet(const PacketFacts& theirs) {
                      "make its ring smaller (ring_bytes), or allow more (max_client_ring_bytes, "
                      "max_server_ring_bytes)");
     }
-    const std::size_t ring = std::max<std::size_t>(theirs.ring_bytes, least_send_bytes);
-    send_memory_ =
-        link_.allocate(ring + PacketStream::bare_places * packet_head_bytes, verbs::Access::none);
+    ring_bytes_ = std::max<std::size_t>(theirs.ring_bytes, least_send_bytes);
+    const std::size_t memory_bytes = ring_bytes_ + PacketStream::bare_places * packet_head_bytes;
+    send_memory_ = link_.allocate(memory_bytes, verbs::Access::none);
     send_key_ = send_memory_.slice(0, 1).lkey;
     const std::size_t longest =
-        std::min({link_.mtu(), std::size_t{theirs.packet_bytes}, ring / 4}) / 16 * 16;
-    stream_.emplace(
-        PacketTerms{.own_token = facts_.token,
-                    .peer_token = theirs.token,
-                    .own_first = static_cast<std::uint32_t>(facts_.token >> 32),
-                    .peer_first = static_cast<std::uint32_t>(theirs.token >> 32),
-                    .packet_bytes = longest,
-                    .own_room = facts_.room,
-                    .peer_room = theirs.room,
-                    .has_timer = is_client(),
-                    .max_message_bytes = memory_.max_message_bytes},
-        std::span{send_memory_.data(), ring + PacketStream::bare_places * packet_head_bytes});
+        std::min({link_.mtu(), std::size_t{theirs.packet_bytes}, ring_bytes_ / 4}) / 16 * 16;
+    stream_.emplace(PacketTerms{.own_token = facts_.token,
+                                .peer_token = theirs.token,
+                                .own_first = static_cast<std::uint32_t>(facts_.token >> 32),
+                                .peer_first = static_cast<std::uint32_t>(theirs.token >> 32),
+                                .packet_bytes = longest,
+                                .own_room = facts_.room,
+                                .peer_room = theirs.room,
+                                .has_timer = is_client(),
+                                .max_message_bytes = memory_.max_message_bytes},
+                    std::span{send_memory_.data(), memory_bytes});
 }
 
 ring::SendWindow& DatagramWire::window() noexcept {
@@ -386,9 +385,9 @@ Status DatagramWire::pump(bool with_bare) noexcept {
         ++unsignaled_;
         // Memory is free when its packets are known to have left, so some of them have to say so,
         // and the last word of a queue pair that others use, too, always.
-        const bool signaled = !own_window_.has_value() || packet.size() == packet_head_bytes ||
+        const bool signaled = !own_window_.has_value() || stream_->wants_completion() ||
                               unsignaled_ >= most_unsignaled ||
-                              unsignaled_bytes_ >= send_memory_.size() / 8;
+                              unsignaled_bytes_ >= ring_bytes_ / 8;
         const Status status = post(packet, signaled ? ring::Signal::now : ring::Signal::when_due);
         if (status == Status::full) return status;
         if (status != Status::ok) {
@@ -396,7 +395,8 @@ Status DatagramWire::pump(bool with_bare) noexcept {
             return status;
         }
         if (signaled) unsignaled_ = 0, unsignaled_bytes_ = 0;
-        stream_->posted(window.posted(), time);
+        last_ticket_ = window.posted();
+        stream_->posted(last_ticket_, time);
         stream_->completed(window.completed());
     }
 }
@@ -509,7 +509,7 @@ std::string DatagramWire::explain() const {
         "{}\nmessages over packets of up to {} bytes, {} of which this end holds, sent from {} "
         "bytes: {} with data sent, {} of them again, {} without; {} received, {} of them twice; {} "
         "times the timer ran out",
-        link_.explain(), stream_->longest_single(), facts_.room, send_memory_.size(), counts.sent,
+        link_.explain(), stream_->longest_single(), facts_.room, ring_bytes_, counts.sent,
         counts.repeated, counts.bare, counts.received, counts.duplicates, counts.probes);
 }
 
@@ -613,9 +613,10 @@ void DatagramHost::give_back(std::uint32_t slot) noexcept {
     if (station_.slots.post(station_.pair, slot) == 0) ++station_.posted;
 }
 
-void DatagramHost::bury(connect::Link link, verbs::RegisteredBuffer memory) {
-    if (window_->done(window_->posted())) return;
-    buried_.push_back({window_->posted(), std::move(memory), std::move(link)});
+void DatagramHost::bury(std::uint64_t ticket, connect::Link link, verbs::RegisteredBuffer memory) {
+    if (!window_->done(ticket)) (void)window_->reap();
+    if (window_->done(ticket)) return;
+    buried_.push_back({ticket, std::move(memory), std::move(link)});
 }
 
 void DatagramHost::tell(DatagramWire& wire) noexcept {

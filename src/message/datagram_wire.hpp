@@ -167,6 +167,7 @@ class DatagramWire final : public Wire {
     std::optional<ring::SendWindow> own_window_;
     Slots slots_{};  ///< of its own; none of a server's end of UD
     std::size_t header_bytes_;
+    std::size_t ring_bytes_ = 0;  ///< of memory that packets with data are sent from
     std::uint32_t send_key_ = 0;
     std::uint32_t max_inline_ = 0;
     PacketMemory memory_;
@@ -175,6 +176,7 @@ class DatagramWire final : public Wire {
     Awaited awaited_;
     std::span<std::byte> claimed_;
     std::span<const std::byte> looked_at_;
+    std::uint64_t last_ticket_ = 0;
     std::size_t unsignaled_bytes_ = 0;
     std::uint32_t unsignaled_ = 0;
     std::array<int, 2> news_{-1, -1};
@@ -223,7 +225,7 @@ class DatagramHost final : public WireHost {
     void give_back(std::uint32_t slot) noexcept;
     void poll() noexcept;
     /// Keeps what packets may be sent from still, until they have left.
-    void bury(connect::Link link, verbs::RegisteredBuffer memory);
+    void bury(std::uint64_t ticket, connect::Link link, verbs::RegisteredBuffer memory);
 
   private:
     /// What all clients by UD share.

@@ -173,6 +173,12 @@ class PacketStream {
     /// `with_bare` false: what could travel with an answer that may follow at once waits for it.
     [[nodiscard]] bool next(std::span<const std::byte>& packet, Time now,
                             bool with_bare = true) noexcept;
+    /// What next() gave was sent before, or has no data: that it has left must be told without
+    /// anything else being posted. Of others so many may be left out as take an eighth of the
+    /// memory.
+    [[nodiscard]] bool wants_completion() const noexcept {
+        return offered_bare_ != bare_places || laid_packets_[offered_ & index_mask].is_due;
+    }
     /// It was posted, and has left when the ticket is completed. Tickets count up.
     void posted(std::uint64_t ticket, Time now) noexcept;
     /// All tickets up to this one have left.
