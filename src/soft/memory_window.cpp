@@ -21,7 +21,14 @@ constexpr unsigned from_bind_mw = 1U << 31;
 
 constexpr std::uint32_t window_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+/// What a region's flags may be, but a window has no such right to give: no mistake, and nothing.
+constexpr std::uint32_t regions_own_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+[[nodiscard]] bool understood(std::uint32_t access) noexcept {
+    return (access & ~(window_access | regions_own_access)) == 0;
+}
 
 /// A parent domain has the number of the domain that it stands for.
 [[nodiscard]] bool same_domain(const ibv_pd* one, const ibv_pd* other) noexcept {
@@ -34,14 +41,13 @@ constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_AT
 [[nodiscard]] bool may_bind(const QueuePair& qp, const LocalOperation& operation) noexcept {
     const MemoryWindow& window = *operation.window;
     const Registration& region = *operation.region;
-    if (!same_domain(window.pd, qp.pd) || region.invalid ||
+    if (region.invalid ||
         region.domain->number != static_cast<const ProtectionDomain*>(qp.pd)->number) {
         return false;
     }
-    if (index_of_key(operation.key) != index_of_key(window.rkey)) return false;
     if (window.type == IBV_MW_TYPE_2 && (window.bound() || operation.length == 0)) return false;
     if ((region.access & IBV_ACCESS_MW_BIND) == 0) return false;
-    if ((operation.access & ~window_access) != 0) return false;
+    if (!understood(operation.access)) return false;
     if ((operation.access & writing) != 0 && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) {
         return false;
     }
@@ -80,8 +86,9 @@ LocalOperation local_operation_of(const ibv_send_wr& wr, std::uint32_t flags,
         return operation;
     }
     const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-    operation.key = wr.bind_mw.rkey;
     operation.window = static_cast<MemoryWindow*>(wr.bind_mw.mw);
+    // Whatever else the program gave: the index is the window's.
+    operation.key = make_key(operation.window->index, static_cast<std::uint8_t>(wr.bind_mw.rkey));
     if (info.mr != nullptr) {
         operation.region = static_cast<MemoryRegion*>(info.mr)->registration.get();
     }
@@ -111,7 +118,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
         }
         window->context = pd->context;
         window->pd = pd;
-        window->handle = index_of_key(window->rkey);
+        window->handle = window->index = index_of_key(window->rkey);
         window->type = type;
         window->owner = owner;
         process.windows().add(*window);
@@ -161,13 +168,8 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     auto* window = static_cast<MemoryWindow*>(public_window);
     const ibv_mw_bind_info& info = bind->bind_info;
     // The header has looked at the type, and that there is a region where there is a length.
-    if (!same_domain(window->pd, qp->pd) || (info.mw_access_flags & ~window_access) != 0) {
-        return EINVAL;
-    }
-    if (info.mr != nullptr &&
-        (static_cast<const MemoryRegion*>(info.mr)->registration->domain->number !=
-             static_cast<const ProtectionDomain*>(qp->pd)->number ||
-         !opened_together(info.mr->context, qp->context))) {
+    if (!understood(info.mw_access_flags) ||
+        (info.mr != nullptr && !opened_together(info.mr->context, qp->context))) {
         return EINVAL;
     }
     if (window->waiting.load() != 0) return EBUSY;
@@ -215,6 +217,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     if (operation.opcode == IBV_WR_BIND_MW) {
         MemoryWindow& window = *operation.window;
         const std::lock_guard guard{process.windows().mutex()};
+        if (!same_domain(window.pd, pd)) return failed(IBV_WC_MW_BIND_ERR);
         if (operation.region != nullptr) {
             if (!may_bind(*this, operation)) return failed(IBV_WC_MW_BIND_ERR);
             const RegionEntry* const parent = process.node().local_region(operation.region->key);
@@ -223,7 +226,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
             facts.address = operation.address;
             facts.iova = (operation.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : operation.address;
             facts.length = operation.length;
-            facts.access = operation.access;
+            facts.access = operation.access & window_access;
             if ((operation.access & writing) != 0) facts.access |= IBV_ACCESS_LOCAL_WRITE;
             facts.pd = static_cast<ProtectionDomain*>(pd)->number;
             if (window.type == IBV_MW_TYPE_2) {

@@ -18,6 +18,7 @@ struct QueuePair;
 /// What is not const is guarded by the mutex of the process's `Windows`.
 struct MemoryWindow : ibv_mw {
     Context* owner = nullptr;
+    std::uint32_t index = 0;               ///< of all its keys; the program chooses the low 8 bits
     const Registration* region = nullptr;  ///< what it was bound to last
     std::uint32_t bound_key = 0;           ///< 0: never bound, or unbound by us
     QueuePair* qp = nullptr;               ///< type 2: whose block has its slot

@@ -135,6 +135,58 @@ TEST(MemoryWindow, MayCountFromZero) {
     EXPECT_EQ(pair.right.memory[519], std::byte{0});
 }
 
+TEST(MemoryWindow, TakesTheFlagsOfARegionAndGrantsNoMoreForThem) {
+    WindowPair pair;
+    const std::uint32_t key =
+        pair.bind(0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_REMOTE_READ);
+    ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(64, 8)}, IBV_SEND_SIGNALED,
+                             pair.right.address(), key),
+              0);
+    EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST(MemoryWindow, TakesTheLowBitsOfItsKeyOnlyFromTheProgram) {
+    WindowPair pair;
+    const std::uint32_t own = pair.window->rkey;
+    const std::uint32_t asked = 0xabcdef00U | ((own + 5) & 0xffU);
+    ASSERT_EQ(post_bind(pair.right, pair.window, asked, pair.right.address(), 64,
+                        IBV_ACCESS_REMOTE_WRITE),
+              0);
+    ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
+    EXPECT_EQ(pair.window->rkey, (own & ~0xffU) | (asked & 0xffU));
+    EXPECT_EQ(write_with(pair.left, pair.right.address(), pair.window->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_with(pair.left, pair.right.address(), asked), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST(MemoryWindow, ShowsDeviceMemory) {
+    for (const unsigned rights :
+         {unsigned{IBV_ACCESS_LOCAL_WRITE}, remote_all | IBV_ACCESS_LOCAL_WRITE}) {
+        WindowPair pair;
+        ibv_alloc_dm_attr attributes{};
+        attributes.length = 4096;
+        ibv_dm* const memory = ibv_alloc_dm(pair.right.context, &attributes);
+        ASSERT_NE(memory, nullptr);
+        ibv_mr* const region = ibv_reg_dm_mr(pair.right.pd, memory, 1024, 1024,
+                                             rights | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND);
+        ASSERT_NE(region, nullptr);
+        ibv_mr* const plain = std::exchange(pair.right.mr, region);
+        const std::uint32_t key = ibv_inc_rkey(pair.window->rkey);
+        EXPECT_EQ(post_bind(pair.right, pair.window, key, 64, 64,
+                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED),
+                  0);
+        EXPECT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
+        EXPECT_EQ(write_with(pair.left, 8, key), IBV_WC_SUCCESS);
+        std::byte written{};
+        EXPECT_EQ(ibv_memcpy_from_dm(&written, memory, 1024 + 64 + 8, 1), 0);
+        EXPECT_EQ(written, std::byte{0x42});
+        pair.right.mr = plain;
+        EXPECT_EQ(ibv_dealloc_mw(std::exchange(pair.window, nullptr)), 0);
+        EXPECT_EQ(soft::dereg_mr(region), 0);
+        EXPECT_EQ(ibv_free_dm(memory), 0);
+    }
+}
+
 TEST(MemoryWindow, IsOfOneQueuePairOnly) {
     WindowPair pair;
     const std::uint32_t key = pair.bind(0, 4096);
@@ -334,18 +386,16 @@ TEST(BindingIsRefused, ForWhatTheSpecificationForbids) {
         std::uint64_t offset;
         std::uint64_t length;
         unsigned access;
-        std::uint32_t other_index;
     };
     const unsigned bind = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
     const Case cases[] = {
-        {"the region allows no windows", IBV_ACCESS_LOCAL_WRITE, 0, 64, IBV_ACCESS_REMOTE_READ, 0},
-        {"writing where the owner may not", IBV_ACCESS_MW_BIND, 0, 64, IBV_ACCESS_REMOTE_WRITE, 0},
+        {"the region allows no windows", IBV_ACCESS_LOCAL_WRITE, 0, 64, IBV_ACCESS_REMOTE_READ},
+        {"writing where the owner may not", IBV_ACCESS_MW_BIND, 0, 64, IBV_ACCESS_REMOTE_WRITE},
         {"atomics where the owner may not write", IBV_ACCESS_MW_BIND, 0, 64,
-         IBV_ACCESS_REMOTE_ATOMIC, 0},
-        {"beyond the region", bind, (1 << 16) - 8, 64, IBV_ACCESS_REMOTE_READ, 0},
-        {"of no length", bind, 0, 0, IBV_ACCESS_REMOTE_READ, 0},
-        {"local access", bind, 0, 64, IBV_ACCESS_LOCAL_WRITE, 0},
-        {"a key of another index", bind, 0, 64, IBV_ACCESS_REMOTE_READ, 1U << 8},
+         IBV_ACCESS_REMOTE_ATOMIC},
+        {"beyond the region", bind, (1 << 16) - 8, 64, IBV_ACCESS_REMOTE_READ},
+        {"of no length", bind, 0, 0, IBV_ACCESS_REMOTE_READ},
+        {"a right that nobody knows", bind, 0, 64, 1U << 18},
     };
     for (const Case& one : cases) {
         EndpointOptions options = bindable();
@@ -353,7 +403,7 @@ TEST(BindingIsRefused, ForWhatTheSpecificationForbids) {
         Pair pair{bindable(), options};
         ibv_mw* const window = ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2);
         ASSERT_NE(window, nullptr);
-        ASSERT_EQ(post_bind(pair.right, window, ibv_inc_rkey(window->rkey) + one.other_index,
+        ASSERT_EQ(post_bind(pair.right, window, ibv_inc_rkey(window->rkey),
                             pair.right.address(one.offset), one.length, one.access),
                   0);
         EXPECT_EQ(status_of(pair.right), IBV_WC_MW_BIND_ERR) << one.why;
