@@ -78,16 +78,20 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
     if (const int error = check_access(access); error != 0) return error;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
-    if (length == 0 || begin + length < begin || iova + length < iova) return EINVAL;
+    if (begin + length < begin || iova + length < iova) return EINVAL;
     int own_descriptor = -1;
-    auto range = look_behind_own(begin, length, own_descriptor);
-    if (!range) range = look_behind(begin, length);
-    if (!range) return errno != 0 ? errno : EFAULT;
-    if (!range->readable || ((access & writing) != 0 && !range->writable)) return EFAULT;
+    std::optional<MappedRange> range;
+    // A region of no length is one, and holds nothing: what is behind it does not matter.
+    if (length != 0) {
+        range = look_behind_own(begin, length, own_descriptor);
+        if (!range) range = look_behind(begin, length);
+        if (!range) return errno != 0 ? errno : EFAULT;
+        if (!range->readable || ((access & writing) != 0 && !range->writable)) return EFAULT;
+    }
 
     const std::scoped_lock lock{mutex_};
     int descriptor = -1;
-    if (range->one_shared_file) {
+    if (range && range->one_shared_file) {
         descriptor = own_descriptor >= 0
                          ? own_descriptor
                          : find_descriptor(range->device, range->inode, last_descriptor_);
@@ -106,7 +110,7 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
     facts.address = begin;
     facts.access = access;
     facts.pd = pd;
-    facts.kind = kind_bits(RegionKind::private_memory);
+    facts.kind = kind_bits(range ? RegionKind::private_memory : RegionKind::nothing);
     if (descriptor >= 0) {
         facts.kind = kind_bits(RegionKind::shared_file);
         facts.descriptor = descriptor;

@@ -217,6 +217,53 @@ TEST(DeviceMemory, RefusesWhatItDoesNotHold) {
     EXPECT_GE(device.max_dm_size, 64U);
 }
 
+// --- regions of no length
+// ---------------------------------------------------------------------------
+
+TEST(RegionOfNoLength, HoldsNothing) {
+    RemotePair pair;
+    ibv_mr* const empty =
+        soft::reg_mr(pair.left.pd, pair.left.memory + 100, 0,
+                     reinterpret_cast<std::uintptr_t>(pair.left.memory + 100),
+                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    ASSERT_NE(empty, nullptr);
+    EXPECT_EQ(empty->length, 0U);
+    EXPECT_NE(empty->rkey, pair.left.mr->rkey);
+    // A message of no bytes may name it.
+    ASSERT_EQ(pair.right.ask("receive 1 0 64"), "0");
+    ASSERT_EQ(
+        pair.left.post(IBV_WR_SEND, 1,
+                       {ibv_sge{reinterpret_cast<std::uintptr_t>(empty->addr), 0, empty->lkey}}),
+        0);
+    EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
+    ASSERT_EQ(pair.right.ask("complete"), "1 0 0");
+    // One of a single byte may not, from here or from there.
+    const auto address = std::to_string(reinterpret_cast<std::uintptr_t>(empty->addr));
+    ASSERT_EQ(pair.right.ask("write 2 0 1 " + address + ' ' + std::to_string(empty->rkey)), "0");
+    EXPECT_EQ(pair.right.ask("complete"), "2 " + std::to_string(IBV_WC_REM_ACCESS_ERR) + " 0");
+    EXPECT_EQ(soft::dereg_mr(empty), 0);
+}
+
+TEST(RegionOfNoLength, MayLieWhereNothingIsMapped) {
+    Endpoint end;
+    ibv_mr* const empty = soft::reg_mr(end.pd, reinterpret_cast<void*>(4096), 0, 0, 0);
+    ASSERT_NE(empty, nullptr);
+    EXPECT_EQ(soft::dereg_mr(empty), 0);
+}
+
+TEST(RegionOfNoLength, IsOfDeviceMemoryAsWell) {
+    Endpoint end;
+    ibv_alloc_dm_attr attributes{};
+    attributes.length = 64;
+    ibv_dm* const memory = ibv_alloc_dm(end.context, &attributes);
+    ASSERT_NE(memory, nullptr);
+    ibv_mr* const empty =
+        ibv_reg_dm_mr(end.pd, memory, 64, 0, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(empty, nullptr);
+    EXPECT_EQ(soft::dereg_mr(empty), 0);
+    EXPECT_EQ(ibv_free_dm(memory), 0);
+}
+
 // --- the null region
 // --------------------------------------------------------------------------------
 
