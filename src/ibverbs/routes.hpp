@@ -31,16 +31,18 @@ int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, s
 
 namespace millrace::ibverbs {
 
+/// What the soft device answered with an errno value: libibverbs' functions set errno, too.
+inline int told(int error) noexcept {
+    if (error != 0) errno = error;
+    return error;
+}
 /// The answer to what the soft device does not do: NULL and EOPNOTSUPP.
 inline std::nullptr_t refuse_pointer() noexcept {
     errno = EOPNOTSUPP;
     return nullptr;
 }
 /// The same for functions that return an errno value.
-inline int refuse() noexcept {
-    errno = EOPNOTSUPP;
-    return EOPNOTSUPP;
-}
+inline int refuse() noexcept { return told(EOPNOTSUPP); }
 /// The same for functions that return -1 and set errno.
 inline int fail(int error = EOPNOTSUPP) noexcept {
     errno = error;

@@ -90,7 +90,8 @@ ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 int ibv_close_device(ibv_context* context) {
-    return soft::owns(context) ? soft::close_device(context) : system_ibv_close_device(context);
+    return soft::owns(context) ? told(soft::close_device(context))
+                               : system_ibv_close_device(context);
 }
 
 ibv_context* ibv_import_device(int command_descriptor) {
@@ -102,7 +103,7 @@ ibv_context* ibv_import_device(int command_descriptor) {
 }
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
-    return soft::owns(context) ? soft::query_device(context, attributes)
+    return soft::owns(context) ? told(soft::query_device(context, attributes))
                                : system_ibv_query_device(context, attributes);
 }
 
@@ -111,7 +112,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, _compat_ibv_port_att
     ibv_port_attr full{};
     const int error = soft::query_port(context, port, &full);
     if (error == 0) std::memcpy(attributes, &full, old_port_attributes_size);
-    return error;
+    return told(error);
 }
 
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
@@ -125,13 +126,8 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t in
         return system__ibv_query_gid_ex(context, port, index, entry, flags, entry_size);
     }
     if (flags != 0) return refuse();
-    if (entry_size < sizeof(ibv_gid_entry)) {
-        errno = EINVAL;
-        return EINVAL;
-    }
-    const int error = soft::query_gid_entry(context, port, index, entry);
-    if (error != 0) errno = error;
-    return error;
+    if (entry_size < sizeof(ibv_gid_entry)) return told(EINVAL);
+    return told(soft::query_gid_entry(context, port, index, entry));
 }
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,

@@ -16,7 +16,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 int ibv_dealloc_pd(ibv_pd* pd) {
-    return soft::owns(pd->context) ? soft::dealloc_pd(pd) : system_ibv_dealloc_pd(pd);
+    return soft::owns(pd->context) ? told(soft::dealloc_pd(pd)) : system_ibv_dealloc_pd(pd);
 }
 
 ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
@@ -62,7 +62,7 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t l
 }
 
 int ibv_dereg_mr(ibv_mr* mr) {
-    return soft::owns(mr->context) ? soft::dereg_mr(mr) : system_ibv_dereg_mr(mr);
+    return soft::owns(mr->context) ? told(soft::dereg_mr(mr)) : system_ibv_dereg_mr(mr);
 }
 
 ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
@@ -88,7 +88,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-    return soft::owns(channel->context) ? soft::destroy_comp_channel(channel)
+    return soft::owns(channel->context) ? told(soft::destroy_comp_channel(channel))
                                         : system_ibv_destroy_comp_channel(channel);
 }
 
@@ -100,12 +100,12 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* cq_context,
 }
 
 int ibv_resize_cq(ibv_cq* cq, int entries) {
-    return soft::owns(cq->context) ? soft::resize_cq(cq, entries)
+    return soft::owns(cq->context) ? told(soft::resize_cq(cq, entries))
                                    : system_ibv_resize_cq(cq, entries);
 }
 
 int ibv_destroy_cq(ibv_cq* cq) {
-    return soft::owns(cq->context) ? soft::destroy_cq(cq) : system_ibv_destroy_cq(cq);
+    return soft::owns(cq->context) ? told(soft::destroy_cq(cq)) : system_ibv_destroy_cq(cq);
 }
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
@@ -123,17 +123,17 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) {
 }
 
 int ibv_modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
-    return soft::owns(srq->context) ? soft::modify_srq(srq, attributes, mask)
+    return soft::owns(srq->context) ? told(soft::modify_srq(srq, attributes, mask))
                                     : system_ibv_modify_srq(srq, attributes, mask);
 }
 
 int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
-    return soft::owns(srq->context) ? soft::query_srq(srq, attributes)
+    return soft::owns(srq->context) ? told(soft::query_srq(srq, attributes))
                                     : system_ibv_query_srq(srq, attributes);
 }
 
 int ibv_destroy_srq(ibv_srq* srq) {
-    return soft::owns(srq->context) ? soft::destroy_srq(srq) : system_ibv_destroy_srq(srq);
+    return soft::owns(srq->context) ? told(soft::destroy_srq(srq)) : system_ibv_destroy_srq(srq);
 }
 
 ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
@@ -146,7 +146,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int ibv_query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* init) {
-    return soft::owns(qp->context) ? soft::query_qp(qp, attributes, mask, init)
+    return soft::owns(qp->context) ? told(soft::query_qp(qp, attributes, mask, init))
                                    : system_ibv_query_qp(qp, attributes, mask, init);
 }
 
@@ -156,12 +156,12 @@ int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t f
 }
 
 int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
-    return soft::owns(qp->context) ? soft::modify_qp(qp, attributes, mask)
+    return soft::owns(qp->context) ? told(soft::modify_qp(qp, attributes, mask))
                                    : system_ibv_modify_qp(qp, attributes, mask);
 }
 
 int ibv_destroy_qp(ibv_qp* qp) {
-    return soft::owns(qp->context) ? soft::destroy_qp(qp) : system_ibv_destroy_qp(qp);
+    return soft::owns(qp->context) ? told(soft::destroy_qp(qp)) : system_ibv_destroy_qp(qp);
 }
 
 int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
@@ -196,16 +196,16 @@ int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attributes, s
 }
 
 int ibv_destroy_ah(ibv_ah* ah) {
-    return soft::owns(ah->context) ? soft::destroy_ah(ah) : system_ibv_destroy_ah(ah);
+    return soft::owns(ah->context) ? told(soft::destroy_ah(ah)) : system_ibv_destroy_ah(ah);
 }
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return soft::owns(qp->context) ? soft::attach_mcast(qp, gid, lid)
+    return soft::owns(qp->context) ? told(soft::attach_mcast(qp, gid, lid))
                                    : system_ibv_attach_mcast(qp, gid, lid);
 }
 
 int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
-    return soft::owns(qp->context) ? soft::detach_mcast(qp, gid, lid)
+    return soft::owns(qp->context) ? told(soft::detach_mcast(qp, gid, lid))
                                    : system_ibv_detach_mcast(qp, gid, lid);
 }
 }

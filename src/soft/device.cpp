@@ -72,6 +72,21 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
     return 0;
 }
 
+/// A call that answers an errno value, as programs reach it through a context: libibverbs'
+/// functions set errno, too.
+template <auto call>
+struct Told;
+template <class... Arguments, int (*call)(Arguments...) noexcept>
+struct Told<call> {
+    static int run(Arguments... arguments) noexcept {
+        const int error = call(arguments...);
+        if (error != 0) errno = error;
+        return error;
+    }
+};
+template <auto call>
+constexpr auto told = &Told<call>::run;
+
 // The operations that the header calls without looking whether they are there.
 int refuse_domain_end(ibv_xrcd*) noexcept { return EOPNOTSUPP; }
 
@@ -124,25 +139,25 @@ namespace {
     pthread_mutex_init(&plain.mutex, nullptr);
     plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
     plain.ops.alloc_mw = alloc_mw;
-    plain.ops.bind_mw = bind_mw;
-    plain.ops.dealloc_mw = dealloc_mw;
+    plain.ops.bind_mw = told<bind_mw>;
+    plain.ops.dealloc_mw = told<dealloc_mw>;
     plain.ops.poll_cq = poll_cq;
     plain.ops.req_notify_cq = req_notify_cq;
     plain.ops.post_srq_recv = post_srq_recv;
     plain.ops.post_send = post_send;
     plain.ops.post_recv = post_recv;
     context->sz = sizeof(verbs_context);
-    context->query_port = query_port_sized;
-    context->query_device_ex = query_device_extended;
+    context->query_port = told<query_port_sized>;
+    context->query_device_ex = told<query_device_extended>;
     context->close_xrcd = refuse_domain_end;
-    context->query_rt_values = query_rt_values;
+    context->query_rt_values = told<query_rt_values>;
     context->create_cq_ex = create_cq_ex;
     context->create_qp_ex = create_qp_ex;
     context->alloc_td = alloc_td;
-    context->dealloc_td = dealloc_td;
+    context->dealloc_td = told<dealloc_td>;
     context->alloc_parent_domain = alloc_parent_domain;
     context->alloc_dm = alloc_dm;
-    context->free_dm = free_dm;
+    context->free_dm = told<free_dm>;
     context->reg_dm_mr = reg_dm_mr;
     context->alloc_null_mr = alloc_null_mr;
     Tracing::install(*context);

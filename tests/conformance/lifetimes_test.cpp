@@ -11,9 +11,16 @@ namespace {
 
 using Lifetimes = OnDevice;
 
+/// Refused with EBUSY, as the result and as errno: programs look at either.
+template <class Call>
+[[nodiscard]] bool is_busy(const Call& call) {
+    errno = 0;
+    return call() == EBUSY && errno == EBUSY;
+}
+
 TEST_F(Lifetimes, ADomainWithARegionIsBusy) {
     Buffer memory{domain.get(), 4096};
-    EXPECT_EQ(ibv_dealloc_pd(domain.get()), EBUSY);
+    EXPECT_TRUE(is_busy([&] { return ibv_dealloc_pd(domain.get()); }));
     ASSERT_EQ(memory.deregister(), 0);
     EXPECT_EQ(ibv_dealloc_pd(domain.release()), 0);
 }
@@ -21,15 +28,15 @@ TEST_F(Lifetimes, ADomainWithARegionIsBusy) {
 TEST_F(Lifetimes, ADomainWithAQueuePairIsBusy) {
     {
         const Endpoint end{device, domain.get()};
-        EXPECT_EQ(ibv_dealloc_pd(domain.get()), EBUSY);
+        EXPECT_TRUE(is_busy([&] { return ibv_dealloc_pd(domain.get()); }));
     }
     EXPECT_EQ(ibv_dealloc_pd(domain.release()), 0);
 }
 
 TEST_F(Lifetimes, ACompletionQueueInUseIsBusy) {
     Endpoint end{device, domain.get()};
-    EXPECT_EQ(ibv_destroy_cq(end.sends.get()), EBUSY);
-    EXPECT_EQ(ibv_destroy_cq(end.receives.get()), EBUSY);
+    EXPECT_TRUE(is_busy([&] { return ibv_destroy_cq(end.sends.get()); }));
+    EXPECT_TRUE(is_busy([&] { return ibv_destroy_cq(end.receives.get()); }));
     ASSERT_EQ(ibv_destroy_qp(end.qp.release()), 0);
     EXPECT_EQ(ibv_destroy_cq(end.sends.release()), 0);
     EXPECT_EQ(ibv_destroy_cq(end.receives.release()), 0);
