@@ -170,6 +170,7 @@ struct alignas(cache_line) ReceiveLine {
     std::uint32_t pool_generation;
     std::atomic<std::uint32_t> qkey;
     std::uint32_t stamped;  ///< 1: the block has stamps; written once
+    std::uint32_t pd;       ///< whose regions receives lie in, also those of a pool: written once
 };
 
 /// Words of news_page.hpp, for the two sub-rings; read while the armed words say so.

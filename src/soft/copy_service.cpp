@@ -336,7 +336,7 @@ std::uint32_t CopyService::posted_key(QueuePair& qp, const CopyQuestion& questio
         const ibv_sge& sge = posted.sges[i];
         const RegionEntry* const entry = node_.local_region(sge.lkey);
         const auto facts = entry != nullptr ? read_region(*entry, sge.lkey) : std::nullopt;
-        if (!facts || facts->pd != static_cast<ProtectionDomain*>(qp.pd)->number ||
+        if (!facts || facts->pd != qp.receive_domain() ||
             (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0 ||
             static_cast<RegionKind>(facts->kind) == RegionKind::nothing ||
             !within(sge.addr, sge.length, facts->iova, facts->length)) {

@@ -120,7 +120,7 @@ bool DatagramTarget::find(std::uint32_t key, std::uint64_t address, std::uint64_
         }
         // A key of another protection domain is no key.
         if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key) ||
-            facts->pd != view_.control->pd.load(std::memory_order_relaxed) ||
+            facts->pd != load_once(view_.receive->pd) ||
             (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0) {
             return false;
         }

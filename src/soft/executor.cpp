@@ -122,6 +122,7 @@ void Executor::forget(Side& side) noexcept {
     for (CachedRegion& cached : side.cache) {
         cached = CachedRegion{.live = &no_region};
     }
+    side.receiving = CachedRegion{.live = &no_region};
 }
 
 void Executor::forget_regions() noexcept {
@@ -218,11 +219,12 @@ const Executor::CachedRegion* Executor::look_up(Side& side, std::uint32_t key,
     CachedRegion& region = cached(side, key);
     if (valid(region, key) && (region.writable || !write)) [[likely]]
         return &region;
-    return look_up_slowly(side, region, key, write);
+    return look_up_slowly(side, region, key, write, pd_of(side));
 }
 
 const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion& slot,
-                                                       std::uint32_t key, bool write) noexcept {
+                                                       std::uint32_t key, bool write,
+                                                       std::uint32_t domain) noexcept {
     const base::Uncancelled held;
     slot.key = 0;
     slot.live = &no_region;
@@ -263,7 +265,7 @@ const Executor::CachedRegion* Executor::look_up_slowly(Side& side, CachedRegion&
         found.live = &side.end.block.windows[slot_of_window_pd(found.pd)];
         found.word = found.live->load(std::memory_order_acquire);
         if (!is_word_of_window(found.word, key)) return nullptr;
-    } else if (found.pd != pd_of(side)) {
+    } else if (found.pd != domain) {
         return nullptr;  // a key of another protection domain is no key
     }
     if ((found.access & access_window) == 0) {
@@ -289,11 +291,27 @@ const Executor::CachedRegion* Executor::find_region(Side& side, std::uint32_t ke
     constexpr std::uint32_t writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     const CachedRegion* region = look_up(side, key, (access & writing) != 0);
-    if (region == nullptr || (region->access & access) != access) return nullptr;
+    return reach_within(region, address, length, access, reach) ? region : nullptr;
+}
+
+bool Executor::reach_within(const CachedRegion* region, std::uint64_t address, std::uint64_t length,
+                            std::uint32_t access, Reach& reach) noexcept {
+    if (region == nullptr || (region->access & access) != access) return false;
     const std::uint64_t offset = address - region->iova;
-    if (offset > region->length || length > region->length - offset) return nullptr;
+    if (offset > region->length || length > region->length - offset) return false;
     reach = advance(region->base, offset);
-    return region;
+    return true;
+}
+
+bool Executor::find_room(const ibv_sge& sge, Reach& reach) noexcept {
+    constexpr std::uint32_t needed = IBV_ACCESS_LOCAL_WRITE | access_local;
+    const std::uint32_t domain = receive_pd_of(receiver_);
+    if (domain == pd_of(receiver_)) [[likely]]
+        return find(receiver_, sge.lkey, sge.addr, sge.length, needed, reach);
+    CachedRegion& last = receiver_.receiving;
+    const bool known = valid(last, sge.lkey) && last.pd == domain && last.writable;
+    return reach_within(known ? &last : look_up_slowly(receiver_, last, sge.lkey, true, domain),
+                        sge.addr, sge.length, needed, reach);
 }
 
 bool Executor::find(Side& side, std::uint32_t key, std::uint64_t address, std::uint64_t length,
@@ -339,10 +357,7 @@ bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, cons
         Piece& piece = pieces[count];
         piece.length = sge.length;
         piece.key = sge.lkey;
-        if (!find(receiver_, sge.lkey, address, sge.length, IBV_ACCESS_LOCAL_WRITE | access_local,
-                  piece.at)) {
-            return false;
-        }
+        if (!find_room(sge, piece.at)) return false;
         total += sge.length;
         ++count;
     }

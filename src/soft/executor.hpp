@@ -66,6 +66,7 @@ struct End {
     std::uint32_t qpn = 0;
     std::uint32_t generation = 0;  ///< of its block
     std::uint32_t pd = 0;          ///< of ours; the peer's is read from its block
+    std::uint32_t receive_pd = 0;  ///< likewise: what its receives' memory is of
     std::uint32_t access = 0;
     ibv_qp_type type = IBV_QPT_RC;  ///< of both ends, or they do not hear each other
     int bell_send = -1;             ///< of ours: the bell pipe's write end
@@ -297,6 +298,9 @@ class Executor {
         PeerBell bell_receive;
         PeerBell bell_async;
         std::array<CachedRegion, 8> cache;
+        /// Of a shared receive queue in another protection domain than its queue pair: the last of
+        /// its receives' regions. It is no key of the queue pair's, and so never in `cache`.
+        CachedRegion receiving;
     };
     struct Piece {
         Reach at;
@@ -374,7 +378,13 @@ class Executor {
                                      std::uint64_t word) noexcept;
     [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
     [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
-                                                     std::uint32_t key, bool write) noexcept;
+                                                     std::uint32_t key, bool write,
+                                                     std::uint32_t domain) noexcept;
+    [[nodiscard]] static bool reach_within(const CachedRegion* region, std::uint64_t address,
+                                           std::uint64_t length, std::uint32_t access,
+                                           Reach& reach) noexcept;
+    /// The same as `find` for the memory of a receive.
+    [[nodiscard]] bool find_room(const ibv_sge& sge, Reach& reach) noexcept;
     [[nodiscard]] const CachedRegion* find_region(Side& side, std::uint32_t key,
                                                   std::uint64_t address, std::uint64_t length,
                                                   std::uint32_t access, Reach& reach) noexcept;
@@ -457,6 +467,10 @@ class Executor {
     [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
         return side.end.mine ? side.end.pd
                              : side.end.block.control->pd.load(std::memory_order_relaxed);
+    }
+
+    [[nodiscard]] std::uint32_t receive_pd_of(const Side& side) const noexcept {
+        return side.end.mine ? side.end.receive_pd : load_once(side.end.block.receive->pd);
     }
 
     /// RTR, RTS, SQD, SQE: the words that follow that of RTR.

@@ -93,6 +93,7 @@ void QueuePair::connect() noexcept {
     mine.qpn = qp_num;
     mine.generation = memory.generation;
     mine.pd = static_cast<ProtectionDomain*>(pd)->number;
+    mine.receive_pd = receive_domain();
     mine.access = access;
     mine.type = qp_type;
     const auto bell_of = [](ibv_cq* cq) {
@@ -886,11 +887,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
     if (!supported || (srq != nullptr && attributes->qp_type == IBV_QPT_UC)) {
         return refuse(EOPNOTSUPP);
     }
-    // One protection domain: an executor has one for a queue pair's keys.
-    if (srq != nullptr && static_cast<ProtectionDomain*>(srq->pd)->number !=
-                              static_cast<ProtectionDomain*>(pd)->number) {
-        return refuse(EINVAL);
-    }
+    if (srq != nullptr && !opened_together(srq->context, pd->context)) return refuse(EINVAL);
     if (cap.max_send_wr > max_queue_entries || cap.max_recv_wr > max_queue_entries ||
         cap.max_send_sge > max_sges || cap.max_recv_sge > max_sges ||
         cap.max_inline_data > max_inline_bytes) {
@@ -1008,6 +1005,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         ReceiveLine& receive = *qp->block.receive;
         receive.type = static_cast<std::uint32_t>(attributes->qp_type);
         receive.stamped = geometry.stamped ? 1 : 0;
+        receive.pd = qp->receive_domain();
         receive.pool_index = qp->pool != nullptr ? qp->pool->block().index : 0;
         receive.pool_generation = qp->pool != nullptr ? qp->pool->block().generation : 0;
 

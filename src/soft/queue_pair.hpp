@@ -201,6 +201,10 @@ struct QueuePair : ExtendableQueuePair {
     /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
     void begin_send_error(ibv_wc_status status) noexcept;
     [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+    /// Whose regions its receives lie in: a shared receive queue may be of another domain.
+    [[nodiscard]] std::uint32_t receive_domain() const noexcept {
+        return static_cast<const ProtectionDomain*>(srq != nullptr ? srq->pd : pd)->number;
+    }
     [[nodiscard]] bool strict() const noexcept { return link != nullptr && link->strict(); }
     /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
     /// queue's.

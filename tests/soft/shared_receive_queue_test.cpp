@@ -2,10 +2,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 
 #include "block_layout.hpp"
 #include "receive_pool.hpp"
+#include "remote_endpoint.hpp"
 #include "shared_receive_queue.hpp"
 #include "station.hpp"
 #include "support/child_process.hpp"
@@ -75,6 +78,126 @@ TEST(SharedReceiveQueue, TellsWhatItIsAndRefusesWhatItCannotBe) {
     // XRC: verbs.h answers EOPNOTSUPP where this entry is not there.
     ASSERT_NE(verbs_get_ctx(station.context), nullptr);
     EXPECT_EQ(verbs_get_ctx(station.context)->create_srq_ex, nullptr);
+}
+
+/// A shared receive queue of another protection domain than its queue pair's.
+struct TwoDomains {
+    explicit TwoDomains(ibv_qp_type type) {
+        receiving = soft::alloc_pd(station.context);
+        mr = soft::reg_mr(receiving, station.memory, station.options.bytes,
+                          reinterpret_cast<std::uint64_t>(station.memory), IBV_ACCESS_LOCAL_WRITE);
+        ibv_srq_init_attr shared{};
+        shared.attr = {16, 2, 0};
+        srq = soft::create_srq(receiving, &shared);
+        ibv_qp_init_attr init{};
+        init.send_cq = init.recv_cq = station.cq;
+        init.srq = srq;
+        init.qp_type = type;
+        init.cap = {16, 0, 2, 0, 0};
+        qp = soft::create_qp(station.pd, &init);
+        if (qp == nullptr) throw std::runtime_error("cannot create a queue pair");
+    }
+    ~TwoDomains() {
+        EXPECT_EQ(soft::destroy_qp(qp), 0);
+        EXPECT_EQ(soft::destroy_srq(srq), 0);
+        EXPECT_EQ(soft::dereg_mr(mr), 0);
+        EXPECT_EQ(soft::dealloc_pd(receiving), 0);
+    }
+    TwoDomains(const TwoDomains&) = delete;
+    TwoDomains& operator=(const TwoDomains&) = delete;
+
+    int receive(std::uint64_t id, std::size_t offset, std::uint32_t key) const {
+        ibv_sge piece = station.sge(offset, 64);
+        piece.lkey = key;
+        ibv_recv_wr wr{};
+        wr.wr_id = id;
+        wr.sg_list = &piece;
+        wr.num_sge = 1;
+        ibv_recv_wr* bad = nullptr;
+        return ibv_post_srq_recv(srq, &wr, &bad);
+    }
+
+    Station station;
+    ibv_pd* receiving = nullptr;
+    ibv_mr* mr = nullptr;
+    ibv_srq* srq = nullptr;
+    ibv_qp* qp = nullptr;
+};
+
+TEST(SharedReceiveQueueOfAnotherDomain, HasItsReceivesInThatDomain) {
+    for (const bool far : {true, false}) {
+        TwoDomains two{IBV_QPT_RC};
+        std::optional<RemoteEndpoint> peer;
+        Endpoint near_peer;
+        if (far) peer.emplace();
+        const std::uint32_t number = far ? peer->qpn : near_peer.qp->qp_num;
+        ASSERT_EQ(two.station.connect(two.qp, number), 0);
+        if (far) {
+            ASSERT_EQ(peer->ask("connect " + std::to_string(two.qp->qp_num)), "0");
+        } else {
+            ASSERT_EQ(near_peer.connect(two.qp->qp_num), 0);
+        }
+        const auto send = [&] {
+            return far ? peer->ask("send 1 0 8") : std::to_string(near_peer.send(1, 0, 8));
+        };
+        for (std::uint64_t i = 0; i < 3; ++i) {
+            ASSERT_EQ(two.receive(i, 4096 * i, two.mr->lkey), 0);
+            ASSERT_EQ(send(), "0");
+            const auto wc = two.station.complete();
+            ASSERT_TRUE(wc);
+            EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+            EXPECT_EQ(wc->wr_id, i);
+        }
+        // What its receives may name is no key of the queue pair's: not for a WRITE.
+        const auto address = reinterpret_cast<std::uint64_t>(two.station.memory);
+        if (far) {
+            ASSERT_EQ(peer->ask("write 2 0 8 " + std::to_string(address) + ' ' +
+                                std::to_string(two.mr->rkey)),
+                      "0");
+        } else {
+            ASSERT_EQ(near_peer.write(2, 0, 8, address, two.mr->rkey), 0);
+        }
+        const auto last_status = [&]() -> std::string {
+            for (int i = 0; i < 4; ++i) {
+                std::string line;
+                if (far) {
+                    line = peer->ask("complete");
+                } else if (const auto wc = near_peer.complete()) {
+                    line = std::to_string(wc->wr_id) + ' ' + std::to_string(wc->status);
+                }
+                if (line.starts_with("2 ")) return line.substr(2, line.find(' ', 2) - 2);
+            }
+            return "none";
+        };
+        EXPECT_EQ(last_status(), std::to_string(IBV_WC_REM_ACCESS_ERR));
+    }
+}
+
+TEST(SharedReceiveQueueOfAnotherDomain, HasNoReceivesInItsQueuePairsDomain) {
+    TwoDomains two{IBV_QPT_RC};
+    Endpoint peer;
+    ASSERT_EQ(two.station.connect(two.qp, peer.qp->qp_num), 0);
+    ASSERT_EQ(peer.connect(two.qp->qp_num), 0);
+    ASSERT_EQ(two.receive(1, 0, two.station.mr->lkey), 0);
+    ASSERT_EQ(peer.send(1, 0, 8), 0);
+    auto wc = peer.complete();
+    ASSERT_TRUE(wc);
+    EXPECT_EQ(wc->status, IBV_WC_REM_OP_ERR);
+    wc = two.station.complete();
+    ASSERT_TRUE(wc);
+    EXPECT_EQ(wc->status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST(SharedReceiveQueueOfAnotherDomain, TakesDatagramsThere) {
+    TwoDomains two{IBV_QPT_UD};
+    ASSERT_EQ(two.station.bring_up(two.qp), 0);
+    ibv_qp* const sender = two.station.datagram();
+    ASSERT_EQ(two.receive(5, 4096, two.mr->lkey), 0);
+    ASSERT_EQ(two.station.send_to(sender, two.station.handle(), two.qp->qp_num, 9, 0, 8, 0), 0);
+    const auto wc = two.station.complete();
+    ASSERT_TRUE(wc);
+    EXPECT_EQ(wc->wr_id, 5U);
+    EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
 }
 
 TEST(SharedReceiveQueue, ServesAllItsQueuePairsInTheOrderOfTheReceives) {
