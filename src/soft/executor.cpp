@@ -686,9 +686,57 @@ Progress Executor::lose(const Request& request, std::uint64_t landing) noexcept 
 }
 
 template <bool in_steps>
+[[gnu::noinline]] Progress Executor::put_off(const Request& request, Progress progress) noexcept {
+    // What a READ or an atomic brings is written here when it comes.
+    if (request.opcode == IBV_WR_RDMA_READ || is_atomic(request.opcode)) return progress;
+    Pieces local;
+    std::uint32_t count = 0;
+    std::uint64_t total = 0;
+    if (!gather(request, 0, local.data(), count, total)) {
+        if constexpr (in_steps) {
+            reason_ = reason_of_sges(sender_, request.sges,
+                                     static_cast<std::uint32_t>(request.sge_count), access_local);
+        }
+        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+    }
+    if (total > max_message_bytes) {
+        if constexpr (in_steps) {
+            reason_ = {ReasonKind::message_too_long, 0, total - max_message_bytes};
+        }
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
+    return progress;
+}
+
+template <bool in_steps>
+Progress Executor::find_target(const Request& request, std::uint64_t bytes,
+                               Piece& target) noexcept {
+    const std::uint32_t needed =
+        request.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+    if ((access_->load(std::memory_order_relaxed) & needed) == 0) {
+        if constexpr (in_steps) reason_ = {ReasonKind::queue_pair_access, 0, needed};
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    target.length = bytes;
+    target.key = request.remote_key;
+    if (bytes == 0 ||
+        find(receiver_, request.remote_key, request.remote_address, bytes, needed, target.at)) {
+        return Progress::done;
+    }
+    if constexpr (in_steps) {
+        reason_ =
+            reason_of_range(receiver_, request.remote_key, request.remote_address, bytes, needed);
+    }
+    // The receive that it would have completed was to say so.
+    return fail(IBV_WC_REM_ACCESS_ERR, request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM
+                                           ? IBV_WC_LOC_ACCESS_ERR
+                                           : IBV_WC_WR_FLUSH_ERR);
+}
+
+template <bool in_steps>
 Progress Executor::attempt(const Request& request) noexcept {
     if (!receiver_ready()) [[unlikely]]
-        return Progress::no_peer;
+        return put_off<in_steps>(request, Progress::no_peer);
     std::atomic<std::uint64_t>* window = nullptr;
     if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] {
         if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic<in_steps>(request);
@@ -697,7 +745,8 @@ Progress Executor::attempt(const Request& request) noexcept {
     std::uint32_t receive = 0;
     const bool consumes = sends_to_receive(request.opcode);
     const bool pooled = consumes && receiver_.end.pool;
-    if (consumes && !pooled && !receive_available(receive)) return Progress::no_receive;
+    if (consumes && !pooled && !receive_available(receive)) [[unlikely]]
+        return put_off<in_steps>(request, Progress::no_receive);
     if (request.opcode == IBV_WR_SEND_WITH_INV && window == nullptr) [[unlikely]] {
         if constexpr (in_steps) reason_ = {ReasonKind::no_window, request.immediate};
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
@@ -709,6 +758,15 @@ Progress Executor::attempt(const Request& request) noexcept {
     const bool reads = request.opcode == IBV_WR_RDMA_READ;
     if (!gather(request, reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U, local.data(),
                 local_count, total)) {
+        if (reads) {
+            // Where the bytes come to is looked at when they come, so the peer judges first.
+            std::uint64_t wanted = 0;
+            for (int i = 0; i < request.sge_count; ++i) wanted += request.sges[i].length;
+            Piece unused;
+            if (find_target<in_steps>(request, wanted, unused) == Progress::failed) {
+                return Progress::failed;
+            }
+        }
         if constexpr (in_steps) {
             reason_ =
                 reason_of_sges(sender_, request.sges, static_cast<std::uint32_t>(request.sge_count),
@@ -772,25 +830,10 @@ Progress Executor::attempt(const Request& request) noexcept {
             return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
         }
     } else {
-        const std::uint32_t needed = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-        const std::uint32_t allowed = access_->load(std::memory_order_relaxed);
-        if ((allowed & needed) == 0) {
-            if constexpr (in_steps) reason_ = {ReasonKind::queue_pair_access, 0, needed};
-            return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+        if (find_target<in_steps>(request, total, remote[0]) == Progress::failed) {
+            return Progress::failed;
         }
-        if (total > 0) {
-            if (!find(receiver_, request.remote_key, request.remote_address, total, needed,
-                      remote[0].at)) {
-                if constexpr (in_steps) {
-                    reason_ = reason_of_range(receiver_, request.remote_key, request.remote_address,
-                                              total, needed);
-                }
-                return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
-            }
-            remote[0].length = total;
-            remote[0].key = request.remote_key;
-            remote_count = 1;
-        }
+        remote_count = total > 0 ? 1 : 0;
     }
 
     std::uint64_t part = total;
@@ -962,15 +1005,11 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     Pieces local;
     std::uint32_t local_count = 0;
     std::uint64_t total = 0;
-    if (!gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total)) {
-        if constexpr (in_steps) {
-            reason_ =
-                reason_of_sges(sender_, request.sges, static_cast<std::uint32_t>(request.sge_count),
-                               IBV_ACCESS_LOCAL_WRITE | access_local);
-        }
-        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
-    }
-    if (total != size) {
+    // Where the old value comes to is looked at when it comes: the peer judges, and executes,
+    // first.
+    const bool has_room = gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total);
+    if (!has_room) local_count = 0;
+    if (has_room && total != size) {
         if constexpr (in_steps) reason_ = {ReasonKind::not_eight, 0, total};
         return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
     }
@@ -1043,6 +1082,14 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
         locks.unlock(address);
     }
     if (result == CopyResult::ok) {
+        if (!has_room) {
+            if constexpr (in_steps) {
+                reason_ = reason_of_sges(sender_, request.sges,
+                                         static_cast<std::uint32_t>(request.sge_count),
+                                         IBV_ACCESS_LOCAL_WRITE | access_local);
+            }
+            return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
         target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};
         result = copy(local.data(), local_count, &target, 1, size);
         if (result != CopyResult::ok) {

@@ -349,6 +349,14 @@ class Executor {
     /// `in_steps`: mode `strict`, by the plan of the pending request.
     template <bool in_steps>
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    /// A request that cannot be sent now, because of `progress`. What is wrong with its data here
+    /// is found all the same, as a device finds it that has them read before it hears of the peer.
+    template <bool in_steps>
+    [[nodiscard]] Progress put_off(const Request& request, Progress progress) noexcept;
+    /// Where a READ or WRITE of `bytes` goes to, in the receiver's memory. `failed`: nowhere.
+    template <bool in_steps>
+    [[nodiscard]] Progress find_target(const Request& request, std::uint64_t bytes,
+                                       Piece& target) noexcept;
     template <bool in_steps>
     [[nodiscard]] Progress run_as(const Request& request) noexcept;
     [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;

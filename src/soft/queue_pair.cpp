@@ -834,8 +834,10 @@ bool QueuePair::serve() noexcept {
             };
             std::optional<ibv_event_type> event;
             if (receive_fault != 0) {
-                event = status(receive_fault) == IBV_WC_WR_FLUSH_ERR ? IBV_EVENT_QP_ACCESS_ERR
-                                                                     : IBV_EVENT_QP_REQ_ERR;
+                const ibv_wc_status found = status(receive_fault);
+                event = found == IBV_WC_WR_FLUSH_ERR || found == IBV_WC_LOC_ACCESS_ERR
+                            ? IBV_EVENT_QP_ACCESS_ERR
+                            : IBV_EVENT_QP_REQ_ERR;
             }
             if (strict() && !settled) tell_faults(status(send_fault), status(receive_fault));
             if (receive_fault == 0) {
