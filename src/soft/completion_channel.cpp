@@ -118,6 +118,7 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
     for (CompletionQueue* const cq : channel.queues) {
         const std::lock_guard queue_guard{cq->lock};
         if ((cq->armed & armed_mode_mask) == armed_not) continue;
+        if (cq->moderation.put_off_at != 0) continue;  // its event comes by itself
         if (!news && !cq->unpolled_due()) continue;
         cq->event_forced.store(true, std::memory_order_relaxed);
         static_cast<void>(cq->take_event());

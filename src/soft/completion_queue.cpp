@@ -217,20 +217,24 @@ bool CompletionQueue::look_around(std::uint64_t now) noexcept {
 }
 
 bool CompletionQueue::event_due() const noexcept {
+    if ((armed & armed_mode_mask) == armed_not) return false;
+    return event_forced.load(std::memory_order_acquire) || count_due(1) != 0;
+}
+
+std::uint32_t CompletionQueue::count_due(std::uint32_t most) const noexcept {
     const std::uint32_t mode = armed & armed_mode_mask;
-    if (mode == armed_not) return false;
-    if (event_forced.load(std::memory_order_acquire)) return true;
+    std::uint32_t count = 0;
     for (const CompletionSource* source : turns.all()) {
         for (std::uint32_t at = source->arm_position, end = at + source->mask + 1;
              at != end && written(*source, at); ++at) {
             if (mode == armed_any ||
                 (load_once(source->entry(at).slot_and_flags) & completion_solicited) != 0 ||
                 !source->holds(at)) {
-                return true;
+                if (++count == most) return count;
             }
         }
     }
-    return false;
+    return count;
 }
 
 bool CompletionQueue::unpolled_due() const noexcept {
@@ -266,7 +270,8 @@ bool CompletionQueue::due_soon() const noexcept {
 }
 
 bool CompletionQueue::take_event() noexcept {
-    if (!event_due()) return false;
+    if (!event_due() || put_off()) return false;
+    moderation.put_off_at = 0;
     event_forced.store(false, std::memory_order_relaxed);
     armed &= ~std::uint32_t{armed_mode_mask};
     publish_armed();
@@ -398,6 +403,7 @@ int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
         source->arm_position = at;
     }
     cq.event_forced.store(false, std::memory_order_relaxed);
+    cq.moderation.put_off_at = 0;
     cq.armed = ((cq.armed + armed_epoch) & ~std::uint32_t{armed_attention_mask}) | mode;
     cq.publish_armed();
     heavy_fence();

@@ -13,6 +13,7 @@
 #include "completion_turns.hpp"
 #include "extended_completion_queue.hpp"
 #include "millrace/base/yielding.hpp"
+#include "moderation.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 
@@ -83,6 +84,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     Context* owner = nullptr;
     CompletionChannel* soft_channel = nullptr;
     std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
+    Moderation moderation;
 
     /// Brings the source into the turns. Takes the lock.
     void attach(CompletionSource& source);
@@ -106,10 +108,16 @@ struct CompletionQueue : ExtendableCompletionQueue {
 
     /// With the lock held: is an event due?
     [[nodiscard]] bool event_due() const noexcept;
+    /// With the lock held: how many completions there are that the event would be for, at most
+    /// `most`.
+    [[nodiscard]] std::uint32_t count_due(std::uint32_t most) const noexcept;
+    /// With the lock held, an event being due: is it to come later (moderation.hpp)? The channel's
+    /// descriptor becomes readable then.
+    [[nodiscard]] bool put_off() noexcept;
     /// With the lock held: is it armed, and is something to be polled that it would tell of if it
     /// came now? No event is due for what was there before the arming.
     [[nodiscard]] bool unpolled_due() const noexcept;
-    /// With the lock held: is an event due, and then disarms.
+    /// With the lock held: is an event due, and not put off? Then it disarms.
     [[nodiscard]] bool take_event() noexcept;
     /// With the lock held: is something in flight that is due in a moment?
     [[nodiscard]] bool due_soon() const noexcept;

@@ -1,10 +1,13 @@
 // The device "soft0" and its contexts, and what the queries answer.
 #include "millrace/soft/device.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <optional>
 
@@ -18,6 +21,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
+#include "moderation.hpp"
 #include "port.hpp"
 #include "queue_pair.hpp"
 #include "shared_receive_queue.hpp"
@@ -67,6 +71,8 @@ int query_device_extended(ibv_context* context, const ibv_query_device_ex_input*
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
     all.phys_port_cnt_ex = 1;
     all.max_dm_size = max_device_memory;
+    all.cq_mod_caps.max_cq_count = std::numeric_limits<std::uint16_t>::max();
+    all.cq_mod_caps.max_cq_period = std::numeric_limits<std::uint16_t>::max();
     std::memset(attributes, 0, size);
     std::memcpy(attributes, &all, std::min(size, sizeof all));
     return 0;
@@ -135,7 +141,8 @@ namespace {
     plain.device = &devices().soft0;
     plain.cmd_fd = command.get();
     plain.async_fd = context->events->descriptor();
-    plain.num_comp_vectors = 1;
+    // Programs spread their completion queues over them; here one is as good as another.
+    plain.num_comp_vectors = static_cast<int>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
     pthread_mutex_init(&plain.mutex, nullptr);
     plain.abi_compat = reinterpret_cast<void*>(~std::uintptr_t{0});  // a verbs_context
     plain.ops.alloc_mw = alloc_mw;
@@ -158,6 +165,7 @@ namespace {
     context->alloc_parent_domain = alloc_parent_domain;
     context->alloc_dm = alloc_dm;
     context->free_dm = told<free_dm>;
+    context->modify_cq = told<modify_cq>;
     context->reg_dm_mr = reg_dm_mr;
     context->alloc_null_mr = alloc_null_mr;
     Tracing::install(*context);
