@@ -150,7 +150,7 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
         why = "completions of the shared receive queue set a byte";
     } else if (polling == Polling::automatic && !options.transports.has(connect::Transport::rc)) {
         polling = Polling::dense;
-        why = "nobody writes into its memory: it sets the bytes of those of whom it is told";
+        why = "no client writes into its memory: it sets the byte of each one that it is told of";
     } else if (polling == Polling::automatic) {
         const bool stores =
             channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();

@@ -228,6 +228,30 @@ TEST(MessagesOverSockets, BringWhatIsLongerThanAllBuffersOfTheWay) {
     }
 }
 
+TEST(MessagesOverSockets, ThatFindNoRoomGoOnInALoop) {
+    ServerOptions options = taking(Transport::tcp);
+    options.max_request_bytes = std::size_t{24} << 20;
+    Running running{options, echo, loopback()};
+    Client client = Client::connect(running.server.address(), by(Transport::tcp), patience());
+    const int descriptor = client.descriptor();
+    const Bytes large = content(1, 1, std::size_t{20} << 20);
+    for (int round = 0; round < 2; ++round) {
+        ASSERT_TRUE(test::goes_quiet(
+            descriptor, [&] { ASSERT_EQ(client.poll([](const Answer&) {}), Status::empty); }));
+        std::uint64_t id = 0;
+        // It is taken, and the kernel has no room for most of it.
+        ASSERT_EQ(client.submit(large, id), Status::ok) << client.failure();
+        Status status = Status::empty;
+        while (status == Status::empty) {
+            ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
+            status = client.poll([&](const Answer& answer) {
+                EXPECT_TRUE(std::ranges::equal(answer.payload, large));
+            });
+        }
+        ASSERT_EQ(status, Status::ok) << client.failure();
+    }
+}
+
 TEST(MessagesOverSockets, OfWhomBothCloseAreAllRead) {
     Running running{taking(Transport::tcp), echo, loopback()};
     Client client = Client::connect(running.server.address(), by(Transport::tcp), patience());

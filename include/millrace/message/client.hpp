@@ -1,5 +1,5 @@
-// The client's side of N-to-one messages: requests to a Server over one channel, several at a time,
-// whose answers come in any order.
+// The client's side of N-to-one messages: requests to a Server over one channel, or one socket,
+// several at a time, whose answers come in any order.
 //
 //     auto client = message::Client::connect(address, {}, deadline);
 //     std::vector<std::byte> answer;
@@ -118,8 +118,8 @@ std::size_t filled(std::span<std::byte> room, Fill& fill) {
 
 /// One session with a server. Move-only; one thread at a time.
 ///
-/// `try`-like calls (submit, poll) never block, and make no system call while the server is awake;
-/// the others wait as ClientOptions::wait says.
+/// `try`-like calls (submit, poll) never block, and make no system call while the server is awake,
+/// unless each message is one (`tcp`); the others wait as ClientOptions::wait says.
 class Client {
   public:
     /// Throws Error as connect::connect; refused: the server does not take this client, and the

@@ -13,7 +13,10 @@
 // (ServerOptions::wait) it sleeps in the kernel. A client that is idle costs nothing but memory and
 // its part of a scan; before the server sleeps it announces that to the clients that were active
 // since it slept last, and to no others.
-// Source: work 001, section 4.2 (N-to-one communication).
+//
+// Clients without RDMA come over sockets (ServerOptions::transports), to the same thread: of them
+// an epoll tells, and each of its looks is a system call. Source: work 001, section 4.2 (N-to-one
+// communication).
 #pragma once
 
 #include <algorithm>
