@@ -226,7 +226,8 @@ class Remote {
 
 class ServerHistory : public testing::TestWithParam<connect::Transport> {};
 INSTANTIATE_TEST_SUITE_P(Transports, ServerHistory,
-                         testing::Values(connect::Transport::rc, connect::Transport::tcp),
+                         testing::Values(connect::Transport::rc, connect::Transport::tcp,
+                                         connect::Transport::uc, connect::Transport::ud),
                          [](const auto& of) { return std::string{name_of(of.param)}; });
 
 TEST_P(ServerHistory, OfOneKeyIsLinearizable) {

@@ -84,21 +84,21 @@ class KvServer : public testing::TestWithParam<Kind> {
         return chosen;
     }
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, KvServer,
-                         testing::Values(Kind{message::Polling::flag},
-                                         Kind{message::Polling::flag, ring::Carrier::post},
-                                         Kind{message::Polling::dense},
-                                         Kind{message::Polling::dense, ring::Carrier::post},
-                                         Kind{.polling = message::Polling::automatic,
-                                              .transport = connect::Transport::tcp}),
-                         [](const auto& each) {
-                             const Kind& kind = each.param;
-                             if (kind.transport != connect::Transport::rc) {
-                                 return std::string{name_of(kind.transport)};
-                             }
-                             return std::string{name_of(kind.polling)} + "_" +
-                                    std::string{ring::name_of(kind.carrier)};
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, KvServer,
+    testing::Values(
+        Kind{message::Polling::flag}, Kind{message::Polling::flag, ring::Carrier::post},
+        Kind{message::Polling::dense}, Kind{message::Polling::dense, ring::Carrier::post},
+        Kind{.polling = message::Polling::automatic, .transport = connect::Transport::tcp},
+        Kind{.polling = message::Polling::automatic, .transport = connect::Transport::uc},
+        Kind{.polling = message::Polling::automatic, .transport = connect::Transport::ud}),
+    [](const auto& each) {
+        const Kind& kind = each.param;
+        if (kind.transport != connect::Transport::rc) {
+            return std::string{name_of(kind.transport)};
+        }
+        return std::string{name_of(kind.polling)} + "_" + std::string{ring::name_of(kind.carrier)};
+    });
 
 TEST_P(KvServer, AnswersEveryCommand) {
     ServerOptions chosen = options();
@@ -366,7 +366,8 @@ class KvServerBy : public testing::TestWithParam<connect::Transport> {
     [[nodiscard]] static std::string name() { return std::string{name_of(GetParam())}; }
 };
 INSTANTIATE_TEST_SUITE_P(Transports, KvServerBy,
-                         testing::Values(connect::Transport::rc, connect::Transport::tcp),
+                         testing::Values(connect::Transport::rc, connect::Transport::tcp,
+                                         connect::Transport::uc, connect::Transport::ud),
                          [](const auto& each) { return std::string{name_of(each.param)}; });
 
 ServerOptions taking(std::string_view transport) {

@@ -45,8 +45,9 @@ struct ClientOptions {
     /// The largest ring for requests that the server may have.
     std::size_t max_server_ring_bytes = std::size_t{64} << 20;
     /// What carries both; the server may refuse it. `tcp`: the socket, over TCP or a Unix one, and
-    /// no device; options of rings, receives, carriers and devices mean nothing then, and asking
-    /// for SEND or for a carrier is refused (invalid_argument).
+    /// no device; options of rings, receives, carriers and devices mean nothing then. `uc`, `ud`:
+    /// packets that may be lost and are sent again; rings are memory to send them from. Asking for
+    /// SEND or for a carrier is refused (invalid_argument) by all three.
     connect::Transport transport = connect::Transport::rc;
     /// `tcp`: requests wait for each other, until a call that looks for answers (poll, wait, call)
     /// finds none, or until they are 64 KiB: so they go by one system call, and not by one each. A

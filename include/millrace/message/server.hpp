@@ -68,7 +68,8 @@ struct ServerOptions {
     /// `ring_bytes / slot_bytes` of them (1,024 at most) are what a client may have under way. A
     /// longer request comes in pieces, and is put together.
     std::size_t slot_bytes = 512;
-    /// Receives of all clients together, 16 to 32,768; only `shared`. Who finds none waits.
+    /// Receives of all clients together, 16 to 32,768; only `shared`, whose clients wait where
+    /// there is none, and of those by Transport::ud, whose packets are lost then, and sent again.
     std::uint32_t shared_receives = 1024;
     /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
     std::uint32_t max_window = 1024;

@@ -1,0 +1,269 @@
+// Messages by UC and UD, beyond what all servers do (server_test.cpp, server_crowd_test.cpp): what
+// a call posts, crowds, what strangers in the fabric can do, and peers that lie.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "datagram_wire.hpp"
+#include "message/serving.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/connect/facts.hpp"
+#include "setup.hpp"
+#include "support/counted_posts.hpp"
+
+namespace millrace::message {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using connect::Transport;
+
+class PacketWires : public ByEveryWay {
+  protected:
+    [[nodiscard]] static bool is_ud() { return GetParam().transport == Transport::ud; }
+};
+INSTANTIATE_TEST_SUITE_P(Over, PacketWires,
+                         testing::Values(Way{.polling = Polling::dense, .transport = Transport::uc},
+                                         Way{.polling = Polling::dense,
+                                             .transport = Transport::ud}),
+                         [](const auto& way) { return std::string{name_of(way.param.transport)}; });
+
+TEST_P(PacketWires, PostOnePacketEachWayForACall) {
+    test::CountedEndpoint at_server;
+    test::CountedEndpoint at_client;
+    ServerOptions chosen = options();
+    chosen.endpoint = at_server.endpoint;
+    Server server = Server::listen(unique_address(), chosen);
+    ClientOptions own = options_of_client();
+    own.endpoint = at_client.endpoint;
+    std::optional<Client> client;
+    std::atomic<bool> is_in{false};
+    std::thread joining{[&] {
+        client.emplace(Client::connect(server.address(), own, patience()));
+        is_in = true;
+    }};
+    const Deadline deadline = patience();
+    while (!is_in && !deadline.expired()) (void)server.turn(echo);
+    joining.join();
+    const auto call = [&](std::uint64_t number) {
+        std::uint64_t id = 0;
+        const Bytes request = content(1, number, 64);
+        ASSERT_EQ(client->submit(request, id), Status::ok) << client->failure();
+        Status status = Status::empty;
+        while (status == Status::empty && !deadline.expired()) {
+            (void)server.turn(echo);
+            status = client->poll([&](const Answer& answer) {
+                EXPECT_TRUE(std::ranges::equal(answer.payload, request));
+            });
+        }
+        ASSERT_EQ(status, Status::ok) << client->failure();
+    };
+    for (std::uint64_t number = 0; number < 10; ++number) ASSERT_NO_FATAL_FAILURE(call(number));
+    at_server.posts.clear();
+    at_client.posts.clear();
+    constexpr std::uint64_t calls = 400;
+    for (std::uint64_t number = 0; number < calls; ++number) ASSERT_NO_FATAL_FAILURE(call(number));
+    EXPECT_EQ(at_client.posts.send, calls) << client->explain();
+    EXPECT_EQ(at_client.posts.all(), calls);
+    EXPECT_EQ(at_client.posts.receive, calls);
+    EXPECT_EQ(at_server.posts.send, calls);
+    EXPECT_EQ(at_server.posts.all(), calls);
+    EXPECT_EQ(at_server.posts.receive, calls);
+}
+
+TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
+    Running running{options()};
+    std::vector<Client> crowd;
+    constexpr std::size_t count = 200;
+    ClientOptions small;
+    small.ring_bytes = 4096;
+    for (std::size_t i = 0; i < count; ++i) crowd.push_back(running.connect(small));
+    Bytes answer;
+    for (std::uint64_t round = 0; round < 3; ++round) {
+        // All have requests under way at one time, and each gets its own answers.
+        for (std::size_t i = 0; i < count; ++i) {
+            for (std::uint64_t k = 0; k < 3; ++k) {
+                std::uint64_t id = 0;
+                ASSERT_EQ(crowd[i].submit(content(i, round * 3 + k, 50 + i), id), Status::ok);
+            }
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            for (std::uint64_t k = 0; k < 3; ++k) {
+                bool is_right = false;
+                ASSERT_EQ(crowd[i].wait(
+                              [&](const Answer& one) {
+                                  is_right = std::ranges::equal(one.payload,
+                                                                content(i, round * 3 + k, 50 + i));
+                              },
+                              patience()),
+                          Status::ok)
+                    << crowd[i].failure();
+                EXPECT_TRUE(is_right) << i;
+            }
+        }
+    }
+    for (Client& each : crowd) EXPECT_EQ(each.close(patience()), Status::ok);
+    const Deadline deadline = patience();
+    while (running.server.stats().clients != 0 && !deadline.expired()) std::this_thread::yield();
+    running.stop();
+    EXPECT_EQ(running.server.stats().requests, count * 9);
+    EXPECT_EQ(running.server.stats().misbehaved, 0U);
+}
+
+TEST_P(PacketWires, SayWhoMayDoWhat) {
+    Running running{options()};
+    const Client client = running.connect();
+    EXPECT_THAT(client.explain(), testing::HasSubstr("messages over packets"));
+    running.stop();
+    const std::string text = running.server.explain();
+    EXPECT_EQ(text.find("for trusted fabrics") != std::string::npos, is_ud()) << text;
+}
+
+/// A queue pair of a stranger, who knows where the server's is, and its Q_Key.
+class Stranger {
+  public:
+    explicit Stranger(const verbs::DatagramDestination& to)
+        : endpoint_{connect::Endpoint::open()},
+          completions_{endpoint_->context().create_completion_queue(256)},
+          memory_{endpoint_->protection_domain().allocate(8192, verbs::Access::none)},
+          pair_{endpoint_->protection_domain().create_datagram_queue_pair(
+              {.send_queue = &completions_,
+               .receive_queue = &completions_,
+               .max_send_requests = 64,
+               .signal_all = true})},
+          to_{to} {
+        pair_.start(endpoint_->port(), 1);
+        // The server is on this host, as its own port is.
+        verbs::QueuePairAddress host{.number = to.queue_pair};
+        verbs::PathOptions path{.port = endpoint_->port(), .gid_index = endpoint_->gid_index()};
+        host.lid = endpoint_->context().port(endpoint_->port()).lid;
+        if (path.gid_index >= 0) {
+            host.has_gid = true;
+            host.gid = endpoint_->context().gid(endpoint_->port(), path.gid_index);
+        }
+        way_ = endpoint_->protection_domain().create_address_handle(host, path);
+        to_.way = &way_;
+    }
+    void say(std::span<const std::byte> what, std::uint32_t key) {
+        std::memcpy(memory_.data(), what.data(), what.size());
+        const ibv_sge slice = memory_.slice(0, what.size());
+        to_.key = key;
+        const Deadline deadline = patience();
+        while (pair_.post(verbs::SendTo{.from = {&slice, what.empty() ? 0U : 1U}, .to = to_}) !=
+                   0 &&
+               !deadline.expired()) {
+            drain();
+        }
+        drain();
+    }
+
+  private:
+    void drain() {
+        verbs::Completion batch[16];
+        while (completions_.poll(batch) > 0) {
+        }
+    }
+    std::shared_ptr<connect::Endpoint> endpoint_;
+    verbs::CompletionQueue completions_;
+    verbs::RegisteredBuffer memory_;
+    verbs::DatagramQueuePair pair_;
+    verbs::AddressHandle way_;
+    verbs::DatagramDestination to_;
+};
+
+TEST(DatagramStrangers, TakeAReceiveForAMomentAndNothingElse) {
+    chosen_way() = {.polling = Polling::dense, .transport = Transport::ud};
+    ServerOptions chosen = options_of_server(chosen_way());
+    chosen.shared_receives = 64;
+    Running running{chosen};
+    Client client = running.connect();
+    const verbs::DatagramDestination server = client.link().destination();
+    std::atomic<bool> is_over{false};
+    std::thread stranger{[&] {
+        Stranger hostile{server};
+        std::minstd_rand random{5};
+        std::uint64_t sent = 0;
+        while (!is_over || sent < 2000) {
+            PacketHead head{.token = (std::uint64_t{random()} << 32) | (random() % 4),
+                            .received = random(),
+                            .sequence = static_cast<std::uint32_t>(random()),
+                            .acknowledged = static_cast<std::uint32_t>(random()),
+                            .room = static_cast<std::uint16_t>(random()),
+                            .length = static_cast<std::uint16_t>(random()),
+                            .flags = static_cast<std::uint16_t>(random() % 32)};
+            Bytes packet(std::max<std::size_t>(random() % 4097, sizeof head));
+            std::memcpy(packet.data(), &head, sizeof head);
+            if (random() % 4 == 0) packet.resize(random() % sizeof head);
+            // A foreign Q_Key now and then.
+            hostile.say(packet, random() % 8 == 0 ? server.key ^ 1 : server.key);
+            if (++sent % 16 == 0) std::this_thread::yield();
+        }
+    }};
+    Bytes answer;
+    for (std::uint64_t number = 0; number < 1000; ++number) {
+        const Bytes request = content(1, number, 100 + number % 5000);
+        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
+        ASSERT_EQ(answer, request);
+    }
+    is_over = true;
+    stranger.join();
+    running.stop();
+    chosen_way() = {};
+    EXPECT_EQ(running.server.stats().requests, 1000U);
+    EXPECT_EQ(running.server.stats().clients, 1U);
+    EXPECT_THAT(running.server.explain(), testing::Not(testing::HasSubstr("(0 were nobody's)")));
+}
+
+/// A client that knows its token, and lies.
+TEST(PacketLiars, LoseTheirConnectionAndNoOtherIsTouched) {
+    chosen_way() = {.polling = Polling::dense, .transport = Transport::uc};
+    Running running{options_of_server(chosen_way())};
+    Client honest = running.connect();
+    Bytes answer;
+    for (int lie = 0; lie < 4; ++lie) {
+        ChannelOptions options;
+        options.endpoint = connect::Endpoint::shared();
+        connect::LinkOptions how = link_options(options, server_service);
+        how.transport = Transport::uc;
+        connect::Link link = connect::connect(running.server.address(), how, patience());
+        const PacketFacts mine{.token = 17, .ring_bytes = 4096, .room = 16, .packet_bytes = 1024};
+        const auto told = link.exchange(connect::bytes_of(mine), patience());
+        const auto theirs = connect::facts_in<PacketFacts>(told, "lie", link.peer_name());
+        const auto first = static_cast<std::uint32_t>(theirs.token >> 32);
+        PacketHead head{.token = theirs.token,
+                        .sequence = first,
+                        .acknowledged = 0,  // of 17 >> 32
+                        .room = 16,
+                        .length = 40,
+                        .flags = packet_whole};
+        if (lie == 0) head.acknowledged = 5;
+        if (lie == 1) head.sequence = first + theirs.room;
+        if (lie == 2) head.flags = packet_data | packet_last;
+        // 3: a packet that is right, and a message that is none of a session.
+        auto memory = link.allocate(4096, verbs::Access::none);
+        std::memcpy(memory.data(), &head, sizeof head);
+        std::memset(memory.data() + sizeof head, 0xff, 40);
+        const ibv_sge slice = memory.slice(0, sizeof head + 40);
+        ASSERT_EQ(link.queue_pair().post(
+                      verbs::Send{.from = {&slice, 1}, .flags = verbs::SendFlags::signaled}),
+                  0);
+        const Deadline deadline = patience();
+        while (link.peer_now() == connect::PeerState::alive && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        EXPECT_NE(link.peer_now(), connect::PeerState::alive) << "lie " << lie;
+        ASSERT_EQ(honest.call(bytes_of("honest"), answer, patience()), Outcome::ok);
+    }
+    running.stop();
+    chosen_way() = {};
+}
+
+}  // namespace
+}  // namespace millrace::message
