@@ -245,7 +245,7 @@ void load_by_window(Report& report, bool quick) {
                          .median)});
 }
 
-/// Work 004, figures 3 to 6: which verbs carry requests and answers.
+/// Work 004, figures 3 to 6: which verbs carry requests and answers; and work 002's transports.
 void ways_of_messages(Report& report, bool quick) {
     using message::Receives;
     using message::Transfer;
@@ -264,7 +264,9 @@ void ways_of_messages(Report& report, bool quick) {
          {Transfer::send, Transfer::write, Receives::shared}},
         {"send/send, shared receives",
          Polling::dense,
-         {Transfer::send, Transfer::send, Receives::shared}}};
+         {Transfer::send, Transfer::send, Receives::shared}},
+        {"by UC", Polling::automatic, {.transport = connect::Transport::uc}},
+        {"by UD", Polling::automatic, {.transport = connect::Transport::ud}}};
     std::vector<std::pair<std::string, std::function<double()>>> calls;
     std::vector<std::pair<std::string, std::function<double()>>> loads;
     for (const Named& way : every_way) {
