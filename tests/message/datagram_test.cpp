@@ -221,6 +221,35 @@ TEST(DatagramStrangers, TakeAReceiveForAMomentAndNothingElse) {
     EXPECT_THAT(running.server.explain(), testing::Not(testing::HasSubstr("(0 were nobody's)")));
 }
 
+TEST(ServersOfAllTransports, ServeTheirClientsAtOnce) {
+    for (const Receives receives : {Receives::own, Receives::shared}) {
+        ServerOptions options;
+        options.transports = connect::Transports::all();
+        options.receives = receives;
+        Running running{options};
+        std::vector<Client> clients;
+        for (const Transport transport :
+             {Transport::rc, Transport::uc, Transport::ud, Transport::tcp, Transport::rc}) {
+            ClientOptions chosen;
+            chosen.transport = transport;
+            if (clients.size() == 4) chosen.requests = chosen.answers = Transfer::send;
+            clients.push_back(Client::connect(running.server.address(), chosen, patience()));
+        }
+        Bytes answer;
+        for (std::uint64_t number = 0; number < 200; ++number) {
+            for (std::size_t whose = 0; whose < clients.size(); ++whose) {
+                const Bytes request = content(whose, number, number * 31 % 3000);
+                ASSERT_EQ(clients[whose].call(request, answer, patience()), Outcome::ok)
+                    << clients[whose].failure();
+                ASSERT_EQ(answer, request);
+            }
+        }
+        for (Client& client : clients) EXPECT_EQ(client.close(patience()), Status::ok);
+        running.stop();
+        EXPECT_EQ(running.server.stats().misbehaved, 0U);
+    }
+}
+
 /// A client that knows its token, and lies.
 TEST(PacketLiars, LoseTheirConnectionAndNoOtherIsTouched) {
     chosen_way() = {.polling = Polling::dense, .transport = Transport::uc};
