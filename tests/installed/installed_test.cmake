@@ -75,7 +75,7 @@ expect("^333833500\n$")
 file(WRITE ${WORK}/one.txt "to be or not to be\n")
 file(WRITE ${WORK}/two.txt "not to know\n")
 # Each counter prints its own words; together they are these, in some order.
-run(sh -c "{ \"$1\" count 2 \"$2\" & \"$1\" count 2 \"$3\" & \"$1\" read \"$4\" \"$2\" \"$3\" && \"$1\" read \"$5\" \"$2\" \"$3\" && wait; } | sort -k2" sh
+run(sh -c "( \"$1\" count 2 \"$2\" & \"$1\" count 2 \"$3\" & \"$1\" read \"$4\" \"$2\" \"$3\" && \"$1\" read \"$5\" \"$2\" \"$3\" && wait ) | sort -k2" sh
   ${WORK}/examples/word_count unix:${WORK}/first unix:${WORK}/second ${WORK}/one.txt
   ${WORK}/two.txt)
 expect("^2 be\n1 know\n2 not\n1 or\n3 to\n$")
