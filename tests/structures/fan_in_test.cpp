@@ -7,6 +7,7 @@
 
 #include <future>
 #include <map>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -363,6 +364,16 @@ TEST(FanIn, ClosesAllItsQueues) {
         }
         EXPECT_EQ(status, Status::closed);
     }
+}
+
+TEST(FanIn, MayBeEndedByAnotherThreadThanItBelongsTo) {
+    std::optional<FanIn<Tagged>> fan_in{FanIn<Tagged>::listen(fresh_address())};
+    auto producers = join_all(*fan_in, 2, {});
+    std::jthread{[&] { fan_in.reset(); }}.join();
+    Status status = Status::ok;
+    const Deadline deadline = soon();
+    while (status == Status::ok && !deadline.expired()) status = producers[0].enqueue({}, soon());
+    EXPECT_EQ(status, Status::peer_lost);
 }
 
 TEST(FanIn, RefusesOptionsThatCannotWork) {

@@ -217,6 +217,7 @@ class FanIn {
         State(const State&) = delete;
         State& operator=(const State&) = delete;
         ~State() {
+            door.hub().adopt();  // whoever ends it
             for (Level& level : levels) {
                 for (const auto& source : level.sources) door.hub().remove(source->member);
             }
