@@ -351,6 +351,18 @@ TEST(FanIn, LetsNobodyInBehindThoseItExpects) {
     EXPECT_EQ(fan_in.try_dequeue(item), Status::closed);
 }
 
+TEST(FanIn, ThatIsClosedHasNothingPeekedAtAnyMore) {
+    auto fan_in = FanIn<Tagged>::listen(fresh_address());
+    auto producers = join_all(fan_in, 1, {});
+    ASSERT_EQ(producers[0].enqueue(Tagged::make(0, 0), soon()), Status::ok);
+    const Tagged* item = nullptr;
+    ASSERT_EQ(fan_in.peek(item, soon()), Status::ok);
+    fan_in.close();
+    fan_in.release();
+    EXPECT_EQ(fan_in.peek(item), Status::closed);
+    EXPECT_EQ(fan_in.stats().items, 1U) << "the first one, by which it joined";
+}
+
 TEST(FanIn, ClosesAllItsQueues) {
     auto fan_in = FanIn<Tagged>::listen(fresh_address());
     auto producers = join_all(fan_in, 3, {});

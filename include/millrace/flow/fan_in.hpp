@@ -228,7 +228,7 @@ class FanIn {
         /// `ok`: `current` has an item in front. `empty`; `closed`.
         base::Status find() {
             if (peeked != nullptr) [[unlikely]]
-                drop_peeked();
+                peeked = nullptr;
             if ((++calls & 63) == 0) [[unlikely]]
                 keep_house();
             // A higher level may have something by now.
@@ -270,7 +270,6 @@ class FanIn {
             if (is_nested) keep_loop();
             return base::Status::empty;
         }
-        void drop_peeked() noexcept { peeked = nullptr; }
 
         // --- beside it
 
@@ -324,6 +323,7 @@ class FanIn {
                 current = nullptr;
                 left = 0;
             }
+            if (peeked == &source) peeked = nullptr;
             std::erase(active, &source);
             for (Level& level : levels) {
                 std::erase_if(level.sources, [&](const auto& one) { return one.get() == &source; });
@@ -337,14 +337,12 @@ class FanIn {
         void close() {
             is_closed = true;
             door.stop_accepting();
-            while (!active.empty() || counts.producers != 0) {
-                for (Level& level : levels) {
-                    while (!level.sources.empty()) {
-                        level.sources.back()->consumer.close();
-                        --counts.producers;
-                        ++counts.closed;
-                        remove(*level.sources.back());
-                    }
+            for (Level& level : levels) {
+                while (!level.sources.empty()) {
+                    level.sources.back()->consumer.close();
+                    --counts.producers;
+                    ++counts.closed;
+                    remove(*level.sources.back());
                 }
             }
         }
