@@ -15,6 +15,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/name_hash.hpp"
 #include "millrace/base/peer_causality.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
@@ -58,15 +59,6 @@ struct Facts {
     std::uint64_t far_fences = 0;
 };
 static_assert(sizeof(Facts) == 72);
-
-/// FNV-1a.
-std::uint64_t hash_of(std::string_view name) noexcept {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char letter : name) {
-        hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-    }
-    return hash;
-}
 
 /// Copies words that may be written or read by the other end meanwhile. The last may be a part of
 /// one, of the value's end: `to`, or `from`, has room for whole ones only on the shared side.
@@ -260,7 +252,7 @@ LatestEnd::State::State(Role its_role, const ItemFacts& item, connect::Link conn
       options{std::move(chosen)},
       size{item.size},
       alignment{item.alignment},
-      name{hash_of(item.name)},
+      name{base::name_hash(item.name)},
       cells{options.cells},
       place_bytes{place_of(item.size)},
       memory{connected.allocate(

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "each_completion.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/verbs/datagram.hpp"
@@ -188,16 +189,8 @@ void DatagramWire::end(Status how, std::string why) noexcept {
 // --- receiving
 
 void DatagramWire::poll() noexcept {
-    std::array<verbs::Completion, 16> batch;
-    while (true) {
-        const int count = link_.receive_queue().poll(batch);
-        if (count <= 0) break;
-        for (const verbs::Completion& completion :
-             std::span{batch}.first(static_cast<std::size_t>(count))) {
-            arrived(completion);
-        }
-        if (static_cast<std::size_t>(count) < batch.size()) break;
-    }
+    each_completion(link_.receive_queue(),
+                    [this](const verbs::Completion& completion) { arrived(completion); });
 }
 
 void DatagramWire::arrived(const verbs::Completion& completion) noexcept {
@@ -661,16 +654,8 @@ void DatagramHost::take_datagram(const verbs::Completion& completion) noexcept {
 }
 
 void DatagramHost::poll() noexcept {
-    std::array<verbs::Completion, 16> batch;
-    while (true) {
-        const int count = completions_.poll(batch);
-        if (count <= 0) return;
-        for (const verbs::Completion& completion :
-             std::span{batch}.first(static_cast<std::size_t>(count))) {
-            take(completion);
-        }
-        if (static_cast<std::size_t>(count) < batch.size()) return;
-    }
+    each_completion(completions_,
+                    [this](const verbs::Completion& completion) { take(completion); });
 }
 
 void DatagramHost::look(std::vector<std::uint32_t>& places) {

@@ -2,12 +2,11 @@
 #include "shared_receives.hpp"
 
 #include <algorithm>
-#include <array>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
+#include "each_completion.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::message {
@@ -44,26 +43,19 @@ void SharedReceives::remove(Channel::Core& core) noexcept {
 }
 
 void SharedReceives::poll() noexcept {
-    std::array<verbs::Completion, 16> batch;
-    while (true) {
-        const int count = completions_.poll(batch);
-        if (count <= 0) return;
-        for (const verbs::Completion& completion :
-             std::span{batch}.first(static_cast<std::size_t>(count))) {
-            const auto end = ends_.find(completion.raw.qp_num);
-            if (end == ends_.end()) {
-                // Of one who has left.
-                (void)post(static_cast<std::uint32_t>(completion.id()));
-                continue;
-            }
-            Channel::Core& core = *end->second;
-            core.take(completion);
-            if (core.is_told || core.server_place == Channel::Core::no_place) continue;
-            core.is_told = true;
-            told_.push_back(core.server_place);
+    each_completion(completions_, [this](const verbs::Completion& completion) {
+        const auto end = ends_.find(completion.raw.qp_num);
+        if (end == ends_.end()) {
+            // Of one who has left.
+            (void)post(static_cast<std::uint32_t>(completion.id()));
+            return;
         }
-        if (static_cast<std::size_t>(count) < batch.size()) return;
-    }
+        Channel::Core& core = *end->second;
+        core.take(completion);
+        if (core.is_told || core.server_place == Channel::Core::no_place) return;
+        core.is_told = true;
+        told_.push_back(core.server_place);
+    });
 }
 
 const std::vector<std::uint32_t>& SharedReceives::told() noexcept {

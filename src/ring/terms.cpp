@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/name_hash.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/detail/space.hpp"
 #include "millrace/ring/far_fence.hpp"
@@ -93,17 +94,8 @@ std::string describe_items(const Proposal& p) {
                        p.item_alignment);
 }
 
-/// FNV-1a.
-std::uint64_t hash_of(std::string_view name) noexcept {
-    std::uint64_t hash = 0xcbf29ce484222325;
-    for (const char letter : name) {
-        hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3;
-    }
-    return hash;
-}
-
 void name_items(Proposal& proposal, std::string_view name) noexcept {
-    proposal.item_name_hash = hash_of(name);
+    proposal.item_name_hash = base::name_hash(name);
     name.copy(proposal.item_name, shown_name);
 }
 

@@ -128,11 +128,7 @@ class FanOut {
     }
     [[nodiscard]] static FanOut connect(std::initializer_list<std::string_view> addresses,
                                         FanOutOptions options, const base::Deadline& deadline) {
-        std::vector<connect::Address> parsed;
-        for (const std::string_view address : addresses) {
-            parsed.push_back(connect::Address::parse(address));
-        }
-        return connect(parsed, std::move(options), deadline);
+        return connect(detail::parsed(addresses), std::move(options), deadline);
     }
 
     /// Consumers, dead ones included.

@@ -98,11 +98,7 @@ class Replicator {
     [[nodiscard]] static Replicator connect(std::initializer_list<std::string_view> addresses,
                                             ReplicatorOptions options,
                                             const base::Deadline& deadline) {
-        std::vector<connect::Address> parsed;
-        for (const std::string_view address : addresses) {
-            parsed.push_back(connect::Address::parse(address));
-        }
-        return connect(parsed, std::move(options), deadline);
+        return connect(detail::parsed(addresses), std::move(options), deadline);
     }
     /// Consumers connect to it, and leave, at any time. Throws Error (invalid_argument; permission,
     /// system: the address is in use …).
