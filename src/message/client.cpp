@@ -96,9 +96,21 @@ struct Client::State {
             if (status == Status::too_large) status = line->send(head, request);
             if (status != Status::ok) return not_sent(status);
         }
+        note_submitted(request, id, said);
+        return Status::ok;
+    }
+    /// Of a request for which there was a place in the window. It is kept if the server's ring has
+    /// no room for it: a claim promises that it can be sent.
+    Status submit_claimed(std::span<const std::byte> request, std::uint64_t& id,
+                          const RequestOptions& said) {
+        const Status status = line->send(head_of(said), request);
+        if (status == Status::ok) note_submitted(request, id, said);
+        return status;
+    }
+    void note_submitted(std::span<const std::byte> request, std::uint64_t& id,
+                        const RequestOptions& said) {
         if (options.resumes) copy(request, said.procedure);
         id = submitted(request.size());
-        return Status::ok;
     }
     [[gnu::noinline]] Status not_sent(Status status) noexcept {
         if (status == Status::full) ++counts.full;
@@ -530,7 +542,7 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
     if (client.is_in_scratch) {
-        return client.submit(std::span{client.scratch}.first(size), id, options);
+        return client.submit_claimed(std::span{client.scratch}.first(size), id, options);
     }
     std::span<std::byte> room;
     (void)client.line->claim(session_head_bytes + size, room);

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -86,6 +87,55 @@ TEST_P(Servers, AnswerWithoutCopies) {
             << client.failure();
         std::reverse(answer.begin(), answer.end());
         ASSERT_EQ(answer, request);
+    }
+}
+
+/// What is written apart, since the session resumes or since it was claimed longer than the ring
+/// allows, waits for room as what is written in place.
+TEST_P(Servers, AreSentWhatWasClaimedThoughTheRingIsFull) {
+    for (const bool resumes : {false, true}) {
+        std::atomic<bool> answers{false};
+        ServerOptions small = options();
+        small.ring_bytes = 128;
+        Running running{small, [&](Request& request) {
+                            while (!answers) std::this_thread::sleep_for(1ms);
+                            echo(request);
+                        }};
+        const struct Opening {
+            std::atomic<bool>& gate;
+            ~Opening() { gate = true; }
+        } opens_on_failure{answers};
+        ClientOptions chosen;
+        chosen.ring_bytes = 128;
+        chosen.resumes = resumes;
+        Client client = running.connect(chosen);
+        std::map<std::uint64_t, Bytes> open;
+        while (true) {
+            const Bytes request = content(1, open.size(), 40);
+            std::uint64_t id = 0;
+            const auto fill = [&](std::span<std::byte> room) {
+                std::copy(request.begin(), request.end(), room.begin());
+                return request.size();
+            };
+            const Status status =
+                client.submit(resumes ? 40 : 4000, fill, id, Deadline::after(50ms));
+            if (status == Status::timed_out) break;
+            ASSERT_EQ(status, Status::ok) << client.failure();
+            open.emplace(id, request);
+        }
+        answers = true;
+        while (!open.empty()) {
+            ASSERT_EQ(client.wait(
+                          [&](const Answer& answer) {
+                              const auto found = open.find(answer.id);
+                              ASSERT_NE(found, open.end());
+                              EXPECT_TRUE(std::ranges::equal(answer.payload, found->second));
+                              open.erase(found);
+                          },
+                          patience()),
+                      Status::ok)
+                << client.failure();
+        }
     }
 }
 
