@@ -1,5 +1,5 @@
-// Bars of typed calls: to the same calls without types, to the ideal hand-over; what a coroutine
-// takes beside a callback.
+// Bars of typed calls: to the same calls without types, to the ideal hand-over, to gRPC's; what a
+// coroutine takes beside a callback.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +19,7 @@
 #include "millrace/connect/hub.hpp"
 #include "millrace/rpc/coroutine.hpp"
 #include "millrace/rpc/server.hpp"
+#include "rpc/grpc_calls.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -76,6 +77,39 @@ double typed_call() {
         return median_step(Windows{calls}, [&](std::uint64_t number) {
             check(client.call<Echo>(block_of(number), base::Deadline::never()), number);
         });
+    });
+}
+
+/// Nanoseconds of each of many calls, of which 64 are outstanding.
+double call_of_many() {
+    constexpr std::uint64_t outstanding = 64;
+    return with_client([](rpc::Client client) {
+        std::uint64_t sent = 0;
+        std::uint64_t answered = 0;
+        const auto submit = [&] {
+            const std::uint64_t number = sent + 1;
+            const Status status = client.submit<Echo>(
+                block_of(number),
+                [&answered, number](const rpc::Result<Block>& answer) {
+                    check(answer, number);
+                    ++answered;
+                },
+                base::Deadline::never());
+            if (status == Status::full) return false;
+            require(status, "a call");
+            ++sent;
+            return true;
+        };
+        const double time = median_step(Windows{10 * calls / outstanding}, [&](std::uint64_t step) {
+            while (answered < step * outstanding) {
+                while (sent < answered + outstanding && submit()) {
+                }
+                Status status = Status::ok;
+                while (status == Status::ok) status = client.poll();
+                require(status == Status::empty ? Status::ok : status, "an answer");
+            }
+        });
+        return time / outstanding;
     });
 }
 
@@ -141,6 +175,12 @@ const BarRegistration to_raw{ratio_bar("rpc", "typed call of 64 B to the call of
 const BarRegistration to_ideal{ratio_bar(
     "rpc", "typed call of 64 B to the ideal hand-over", 1.6, Sense::at_most,
     {"typed", typed_call, "ns"}, {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
+const BarRegistration to_grpc{
+    ratio_bar("rpc", "gRPC's unary call of 64 B over a Unix socket to ours", 60, Sense::at_least,
+              {"gRPC", [] { return grpc_call(1, calls); }, "ns"}, {"ours", typed_call, "ns"})};
+const BarRegistration to_grpc_of_many{ratio_bar(
+    "rpc", "the same of one thread with 64 outstanding", 50, Sense::at_least,
+    {"gRPC", [] { return grpc_call(64, 5 * calls); }, "ns"}, {"ours", call_of_many, "ns"})};
 const BarRegistration coroutine{
     {.group = "rpc",
      .name = "coroutine call of 64 B above the callback form",
