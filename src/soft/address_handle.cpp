@@ -61,11 +61,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
         errno = EINVAL;
         return nullptr;
     }
+    auto place = context_of(pd->context)->process->address_handles().take();
+    if (place == nullptr) return nullptr;  // errno says why
     auto* ah = new (std::nothrow) AddressHandle{};
     if (ah == nullptr) {
         errno = ENOMEM;
         return nullptr;
     }
+    ah->place = std::move(place);
     ah->context = pd->context;
     ah->pd = pd;
     ah->attributes = *attributes;

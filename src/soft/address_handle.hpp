@@ -5,9 +5,12 @@
 
 #include <cstdint>
 
+#include "object_limit.hpp"
+
 namespace millrace::soft {
 
 struct AddressHandle : ibv_ah {
+    ObjectLimit::Place place;
     ibv_ah_attr attributes{};
     bool reaches_host = false;  ///< LID or GID is that of this host's port, the only one there is
     bool multicast = false;     ///< the GID is a group's

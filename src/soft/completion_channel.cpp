@@ -249,12 +249,15 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
         errno = EINVAL;
         return nullptr;
     }
+    auto place = context_of(context)->process->completion_queues().take();
+    if (place == nullptr) return nullptr;  // errno says why
     auto* cq = new (std::nothrow) CompletionQueue{context_of(context)->yields};
     if (cq == nullptr) {
         errno = ENOMEM;
         return nullptr;
     }
     cq->context = context;
+    cq->place = std::move(place);
     cq->channel = channel;
     cq->cq_context = cq_context;
     cq->cqe = size_of(entries);

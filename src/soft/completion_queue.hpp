@@ -14,6 +14,7 @@
 #include "extended_completion_queue.hpp"
 #include "millrace/base/yielding.hpp"
 #include "moderation.hpp"
+#include "object_limit.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 
@@ -82,6 +83,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
     std::atomic<bool> event_forced{false};  ///< flushed completions came while armed
     std::atomic<unsigned> events_delivered{0};
     Context* owner = nullptr;
+    ObjectLimit::Place place;
     CompletionChannel* soft_channel = nullptr;
     std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
     Moderation moderation;

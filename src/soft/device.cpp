@@ -265,7 +265,7 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
         IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attributes->max_sge = static_cast<int>(max_sges);
     attributes->max_sge_rd = static_cast<int>(max_sges);
-    attributes->max_cq = 65536;
+    attributes->max_cq = max_completion_queues;
     attributes->max_cqe = 4 << 20;
     attributes->max_mr = static_cast<int>(regions_per_node);
     attributes->max_mw = static_cast<int>(regions_per_node);
@@ -274,10 +274,10 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->max_res_rd_atom = max_reads * static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_init_rd_atom = max_reads;
     attributes->atomic_cap = IBV_ATOMIC_HCA;
-    attributes->max_srq = static_cast<int>(queue_pairs_per_node);
+    attributes->max_srq = max_shared_receive_queues;
     attributes->max_srq_wr = static_cast<int>(max_queue_entries);
     attributes->max_srq_sge = static_cast<int>(max_sges);
-    attributes->max_ah = 1 << 20;
+    attributes->max_ah = max_address_handles;
     attributes->max_mcast_grp = static_cast<int>(groups_per_node);
     attributes->max_mcast_qp_attach = static_cast<int>(queue_pairs_per_node);
     attributes->max_total_mcast_qp_attach = static_cast<int>(groups_per_node);

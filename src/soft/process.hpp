@@ -14,9 +14,15 @@
 #include "datagram_target.hpp"
 #include "fabric.hpp"
 #include "millrace/base/statistics.hpp"
+#include "object_limit.hpp"
 #include "windows.hpp"
 
 namespace millrace::soft {
+
+/// What ibv_query_device says of objects that no table of the node bounds.
+inline constexpr int max_completion_queues = 65536;
+inline constexpr int max_shared_receive_queues = static_cast<int>(queue_pairs_per_node);
+inline constexpr int max_address_handles = 1 << 20;
 
 struct QueuePair;
 class AsynchronousEvents;
@@ -94,6 +100,10 @@ class Process {
     [[nodiscard]] Windows& windows() noexcept { return windows_; }
     [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return datagram_targets_; }
 
+    [[nodiscard]] ObjectLimit& completion_queues() noexcept { return completion_queues_; }
+    [[nodiscard]] ObjectLimit& shared_receive_queues() noexcept { return shared_receive_queues_; }
+    [[nodiscard]] ObjectLimit& address_handles() noexcept { return address_handles_; }
+
     Counters& counters() noexcept { return counters_; }
     /// Brings the statistics page up to date if that was not done for 100 ms (`now`:
     /// base::ticks()). Passes over it while another thread is busy with the queue pairs.
@@ -124,6 +134,9 @@ class Process {
     std::vector<AsynchronousEvents*> events_;
     std::vector<CompletionChannel*> channels_;
     Windows windows_;
+    ObjectLimit completion_queues_{max_completion_queues};
+    ObjectLimit shared_receive_queues_{max_shared_receive_queues};
+    ObjectLimit address_handles_{max_address_handles};
     std::atomic<std::uint32_t> next_pd_{1};
     std::atomic<std::uint64_t> registrations_{0};
     std::atomic<std::uint64_t> deaths_{0};

@@ -23,9 +23,12 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
         return refuse(EINVAL);
     }
     Context* const owner = context_of(pd->context);
+    auto place = owner->process->shared_receive_queues().take();
+    if (place == nullptr) return nullptr;  // errno says why
     std::unique_ptr<SharedReceiveQueue> srq;
     try {
         srq = std::make_unique<SharedReceiveQueue>();
+        srq->place = std::move(place);
         srq->pool = ReceivePool::make(owner->process->node(), asked.max_wr, asked.max_sge);
         if (srq->pool == nullptr) return nullptr;  // errno says why
         auto* const raised_by = srq.get();

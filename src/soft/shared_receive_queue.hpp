@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "object_limit.hpp"
 #include "receive_pool.hpp"
 
 namespace millrace::soft {
@@ -13,6 +14,7 @@ struct Context;
 
 struct SharedReceiveQueue : ibv_srq {
     Context* owner = nullptr;
+    ObjectLimit::Place place;
     std::unique_ptr<ReceivePool> pool;
 };
 
