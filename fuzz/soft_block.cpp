@@ -417,11 +417,14 @@ class Session {
     void forge_slot() {
         const bool mine = input_.below(2) == 0;
         const soft::QueuePair& qp = inside(qp_);
-        std::byte* memory = nullptr;
-        if (mine && qp.pool != nullptr) memory = qp.pool->block().memory;
-        if (!mine && pair().pool_size != 0) memory = world->liar.node() + pair().pool_offset;
-        if (memory == nullptr) return;
-        const soft::PoolView pool{memory, {kind_ == kind_shared ? 16U : 8U, 2}};
+        soft::PoolView pool;
+        if (mine && qp.pool != nullptr) pool = qp.pool->view();
+        if (!mine && pair().pool_size != 0) {
+            pool =
+                soft::PoolView::of_peer(world->liar.node() + pair().pool_offset, pair().pool_size)
+                    .value_or(soft::PoolView{});
+        }
+        if (!pool) return;
         const std::uint32_t number = input_.below(16);
         soft::PoolSlot& slot = pool.slot(number);
         const std::uint32_t position = pool.head().position.load() + input_.below(3);
@@ -447,7 +450,7 @@ class Session {
                 put(slot.arrived, soft::sequence_of(position));
                 break;
             default:
-                put(pool.order(position),
+                put(pool.order(position & pool.mask()),
                     std::uint64_t{soft::sequence_of(position)} << 32 | number);
                 break;
         }

@@ -164,6 +164,8 @@ struct alignas(cache_line) ConsumedLine {
 };
 
 struct alignas(cache_line) ReceiveLine {
+    /// Receives posted; of a shared receive queue's queue pair, polled plus what its sub-ring
+    /// holds.
     std::atomic<std::uint32_t> tail;
     std::uint32_t type;        ///< ibv_qp_type: written once
     std::uint32_t pool_index;  ///< the block of its receive pool, if generation is not 0: once

@@ -159,6 +159,8 @@ bool CompletionQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
         fill_receive(wc, entry, qp, qp.receive_ids[position & qp.receive_mask]);
     }
     source.position.store(position + 1, std::memory_order_release);
+    if (!source.send && qp.srq != nullptr && qp.datagram == nullptr) [[unlikely]]
+        qp.free_completion_before(position + 1);
     moved(source);
     source.polled.store(source.polled.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);

@@ -131,6 +131,11 @@ class Datagram {
     void remember_stopped(const std::vector<SeenSender>& seen, std::uint64_t registrations,
                           const FencedKey& region);
 
+    /// Is there room for one more, when so many have been polled? A shared receive queue that has
+    /// grown has more receives than the ring has places. With the pool's lock.
+    [[nodiscard]] bool has_room(std::uint32_t polled) const noexcept {
+        return tail_.load(std::memory_order_relaxed) - polled <= mask_;
+    }
     /// One more has arrived. With the pool's lock.
     void push(const PoolSlot& slot, std::uint32_t number) noexcept;
     [[nodiscard]] CompletionEntry* ring() const noexcept { return ring_.get(); }

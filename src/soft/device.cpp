@@ -261,8 +261,8 @@ int query_device(ibv_context*, ibv_device_attr* attributes) noexcept {
     attributes->hw_ver = 1;
     attributes->max_qp = static_cast<int>(queue_pairs_per_node);
     attributes->max_qp_wr = static_cast<int>(max_queue_entries);
-    attributes->device_cap_flags =
-        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attributes->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE |
+                                   IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attributes->max_sge = static_cast<int>(max_sges);
     attributes->max_sge_rd = static_cast<int>(max_sges);
     attributes->max_cq = max_completion_queues;

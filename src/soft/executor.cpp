@@ -199,8 +199,8 @@ bool Executor::could_go_on(Progress progress) noexcept {
         case Progress::done: return true;
         case Progress::no_receive:
             if (!receiver_ready()) return false;
-            return receiver_.end.pool ? receiver_.end.pool.peek().slot != nullptr
-                                      : receive_available(position);
+            return receive_available(position) &&
+                   (!receiver_.end.pool || receiver_.end.pool.peek().slot != nullptr);
         case Progress::no_peer: return receiver_ready();
         case Progress::not_due: return link_now() >= due_;
         case Progress::gone:
@@ -450,12 +450,14 @@ void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
 
 // --- completions --------------------------------------------------------------------------------
 
+/// Of a shared receive queue: is there room for its completion?
 bool Executor::receive_available(std::uint32_t& position) noexcept {
     const BlockView& block = receiver_.end.block;
     position = block.consumed->position.load(std::memory_order_relaxed);
     if (receiver_.end.mine) [[unlikely]] {
         // The peer may have written any number there.
         const std::uint32_t head = receiver_.end.receive_head->load(std::memory_order_acquire);
+        if (receiver_.end.pool) return position - head <= block.receive_mask;
         return position - head < receiver_.end.receive_tail->load(std::memory_order_acquire) - head;
     }
     std::uint32_t available = receive_tail_ - position;
@@ -475,12 +477,14 @@ bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noe
         position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
         return true;
     }
+    // A queue that has grown has more receives than the queue pair has room for completions.
+    if (!receive_available(position)) [[unlikely]]
+        return false;
     const ClaimedReceive claimed =
         receiver_.end.pool.claim_or_wait(index_of_qpn(receiver_.end.qpn), node_->number());
     if (claimed.slot == nullptr) return false;
     slot = claimed.slot;
     claimed_ = claimed.number + 1;
-    position = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
     if (receiver_.end.pool.below_limit(claimed.position)) [[unlikely]]
         ring_receiver_async();
     return true;

@@ -1031,7 +1031,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         qp->block.pending->head.store(first_position, std::memory_order_relaxed);
         qp->block.pending->tail.store(first_position, std::memory_order_relaxed);
         qp->block.consumed->position.store(first_position, std::memory_order_relaxed);
-        qp->block.receive->tail.store(first_position, std::memory_order_relaxed);
+        qp->block.receive->tail.store(qp->first_receive_tail(), std::memory_order_relaxed);
         qp->set_state(IBV_QPS_RESET);
 
         if (qp->pool != nullptr) qp->pool->attach(*qp);

@@ -269,6 +269,21 @@ struct QueuePair : ExtendableQueuePair {
         }
     }
 
+    /// What the block's receive line says at the beginning: no receives, or, of a shared receive
+    /// queue's, up to where the sub-ring has room for completions.
+    [[nodiscard]] std::uint32_t first_receive_tail() const noexcept {
+        return srq == nullptr ? first_position : first_position + receive_mask + 1;
+    }
+    /// A completion of a shared receive queue's receive was polled, the one before `position`.
+    void free_completion_before(std::uint32_t position) noexcept {
+        block.receive->tail.store(position + receive_mask + 1, std::memory_order_release);
+        if (pool->entries() <= receive_mask + 1) [[likely]]
+            return;
+        // The queue has grown: a request may have waited for room, and not for a receive.
+        light_fence(asymmetric);
+        run_peer_pending_if_any();
+    }
+
     /// Is the slot at `tail`, the next one, free? Looks where the poller is only when it must. With
     /// send_lock.
     [[nodiscard]] bool is_free(std::uint32_t tail) noexcept {

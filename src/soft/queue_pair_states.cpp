@@ -229,7 +229,7 @@ void clear(QueuePair& qp) noexcept {
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
     qp.block.pending->step.store(0, std::memory_order_relaxed);
     qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
-    qp.block.receive->tail.store(first_position, std::memory_order_relaxed);
+    qp.block.receive->tail.store(qp.first_receive_tail(), std::memory_order_relaxed);
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
     qp.block.fault->send.store(0, std::memory_order_relaxed);
     qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);

@@ -1,6 +1,8 @@
 // Implementation of receive_pool.hpp.
 #include "receive_pool.hpp"
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -31,44 +33,80 @@ void write_sges(PoolSlot& slot, const ibv_recv_wr& wr) noexcept {
     }
 }
 
+/// The same as of whole blocks (node_memory.cpp).
+constexpr std::size_t largest_backed = std::size_t{128} << 10;
+
+[[nodiscard]] bool has_room(const QueuePair& qp) noexcept {
+    return qp.datagram->has_room(qp.receive_source.position.load(std::memory_order_acquire));
+}
+
 constexpr auto abandoned_after = 1ms;  ///< when a claimant that is not executing is given up
 constexpr auto passed_after = 10ms;    ///< when one that is has to let others pass
 
 }  // namespace
 
 std::unique_ptr<ReceivePool> ReceivePool::make(Node& node, std::uint32_t entries,
-                                               std::uint32_t sges) {
-    PoolGeometry geometry;
-    geometry.entries = std::bit_ceil(entries == 0 ? 1U : entries);
-    geometry.sges = sges == 0 ? 1 : sges;
-    const auto block = node.allocate_block(geometry.block_size(), BlockUse::other);
+                                               std::uint32_t sges, Growth growth) {
+    entries = std::bit_ceil(entries == 0 ? 1U : entries);
+    PoolGeometry room;
+    room.entries = growth == Growth::resizable ? max_queue_entries : entries;
+    room.sges = sges == 0 ? 1 : sges;
+    auto block = node.allocate_block(room.block_size(), BlockUse::other);
+    if (!block && growth == Growth::resizable) {
+        room.entries = entries;  // it cannot grow
+        block = node.allocate_block(room.block_size(), BlockUse::other);
+    }
     if (!block) return nullptr;
     try {
-        return std::unique_ptr<ReceivePool>{new ReceivePool{node, *block, geometry}};
+        std::unique_ptr<ReceivePool> pool{new ReceivePool{node, *block, room, entries}};
+        const int error = pool->back(entries);
+        if (error == 0) return pool;
+        pool->give_back();
+        errno = error;
+        return nullptr;
     } catch (...) {
         node.free_block(*block, false);
         throw;
     }
 }
 
-ReceivePool::ReceivePool(Node& node, const Block& block, const PoolGeometry& geometry)
+ReceivePool::ReceivePool(Node& node, const Block& block, const PoolGeometry& room,
+                         std::uint32_t entries)
     : node_{node},
       block_{block},
-      view_{block.memory, geometry},
+      view_{block.memory, room},
       asymmetric_{node.membarrier()},
-      receives_(geometry.entries),
-      pieces_{
-          std::make_unique_for_overwrite<ibv_sge[]>(std::size_t{geometry.entries} * geometry.sges)},
-      free_(geometry.entries, 0),
-      order_(geometry.entries, 0) {
-    strays_.reserve(geometry.entries);
+      entries_{entries},
+      mask_{entries - 1},
+      receives_(entries),
+      pieces_{std::make_unique_for_overwrite<ibv_sge[]>(std::size_t{entries} * room.sges)},
+      free_(entries, 0),
+      order_(entries, 0) {
+    strays_.reserve(entries);
     reset_free();
     PoolFacts& facts = view_.facts();
-    facts.entries = geometry.entries;
-    facts.sges = geometry.sges;
+    facts.entries = room.entries;
+    facts.sges = room.sges;
+    view_.bounds().mask.store(mask_, std::memory_order_relaxed);
     view_.head().position.store(first_position, std::memory_order_relaxed);
     view_.tail().position.store(first_position, std::memory_order_relaxed);
     facts.magic = pool_magic;
+}
+
+/// Memory for the first `slots` of them, where that is little: a lack of it is an error here and
+/// not a SIGBUS in a peer. (That of many is used as they are, like all large blocks.) 0, or errno.
+int ReceivePool::back(std::uint32_t slots) noexcept {
+    const PoolGeometry room{view_.room_mask() + 1, view_.sges()};
+    if (room.entries == slots) return 0;  // the block as a whole goes by that
+    const FilePlace place = node_.place_of(block_);
+    const auto get = [&](std::size_t begin, std::size_t bytes) {
+        const bool got = bytes > largest_backed ||
+                         ::fallocate(place.file, 0, static_cast<off_t>(place.offset + begin),
+                                     static_cast<off_t>(bytes)) == 0;
+        return got ? 0 : errno;
+    };
+    const int error = get(PoolGeometry::order_offset, std::size_t{slots} * sizeof(std::uint64_t));
+    return error != 0 ? error : get(room.slots_offset(), slots * room.stride());
 }
 
 void ReceivePool::give_back() noexcept {
@@ -77,7 +115,82 @@ void ReceivePool::give_back() noexcept {
 
 void ReceivePool::reset_free() noexcept {
     free_begin_ = free_end_ = 0;
-    for (std::uint32_t number = 0; number < entries(); ++number) set_free(number);
+    for (std::uint32_t number = 0; number < receives_.size(); ++number) set_free(number);
+}
+
+// --- its size -----------------------------------------------------------------------------------
+
+int ReceivePool::resize(std::uint32_t entries, bool with_new_limit) noexcept {
+    const std::lock_guard resizing{resize_mutex_};
+    const std::uint32_t before = entries_.load(std::memory_order_relaxed);
+    const std::uint32_t after = std::bit_ceil(entries == 0 ? 1U : entries);
+    if (!with_new_limit && after < limit()) return EINVAL;
+    if (after > view_.room_mask() + 1) return ENOMEM;
+    // Nothing else changes the numbers of slots: what is needed is made before the lock.
+    const auto known = static_cast<std::uint32_t>(receives_.size());
+    const std::uint32_t places = std::max(after, known);
+    std::vector<Receive> receives;
+    std::unique_ptr<ibv_sge[]> pieces;
+    std::vector<std::uint32_t> free;
+    std::vector<std::uint32_t> order;
+    std::vector<std::uint32_t> retired;
+    std::vector<Stray> strays;
+    try {
+        retired.reserve(places);
+        if (places > known) {
+            if (const int error = back(places); error != 0) return error;
+            receives.resize(places);
+            pieces = std::make_unique_for_overwrite<ibv_sge[]>(std::size_t{places} * sges());
+            free.resize(places);
+            order.resize(places);
+            strays.reserve(places);
+        }
+    } catch (const std::bad_alloc&) {
+        return ENOMEM;
+    }
+    const std::lock_guard guard{lock_};
+    const std::uint32_t idle = free_end_ - free_begin_;
+    if (after + idle < before) return EINVAL;  // more than so many are outstanding
+    retired.assign(retired_.begin(), retired_.end());
+    retired_.swap(retired);
+    if (places > known) {
+        std::copy(receives_.begin(), receives_.end(), receives.begin());
+        receives_.swap(receives);
+        std::copy_n(pieces_.get(), std::size_t{known} * sges(), pieces.get());
+        pieces_.swap(pieces);
+        strays.assign(strays_.begin(), strays_.end());
+        strays_.swap(strays);
+        widen(places, order, free);
+        for (std::uint32_t number = known; number < places; ++number) retired_.push_back(number);
+    }
+    for (std::uint32_t slots = before; slots < after; ++slots) {
+        set_free(retired_.back());
+        retired_.pop_back();
+    }
+    for (std::uint32_t slots = before; slots > after; --slots) {
+        retired_.push_back(free_[--free_end_ & mask_]);
+    }
+    entries_.store(after, std::memory_order_relaxed);
+    return 0;
+}
+
+void ReceivePool::widen(std::uint32_t places, std::vector<std::uint32_t>& order,
+                        std::vector<std::uint32_t>& free) noexcept {
+    const std::uint32_t mask = places - 1;
+    // A position's new place is its old one, or one that was never used.
+    for (std::uint32_t position = tail_ - (mask_ + 1); position != tail_; ++position) {
+        order[position & mask] = order_[position & mask_];
+        if ((position & mask) == (position & mask_)) continue;
+        view_.order(position & mask)
+            .store(view_.order(position & mask_).load(std::memory_order_relaxed),
+                   std::memory_order_relaxed);
+    }
+    for (std::uint32_t at = free_begin_; at != free_end_; ++at) free[at & mask] = free_[at & mask_];
+    order_.swap(order);
+    free_.swap(free);
+    mask_ = mask;
+    // Before any word that only the larger ring has a place for, or that takes another's place.
+    view_.bounds().mask.store(mask, std::memory_order_release);
 }
 
 // --- who receives from it -----------------------------------------------------------------------
@@ -90,7 +203,7 @@ void ReceivePool::attach(QueuePair& qp) {
     collects_ = true;
     // What was claimed before is RC's.
     first_ = view_.head().position.load(std::memory_order_acquire);
-    if (tail_ - first_ > entries()) first_ = tail_;
+    if (tail_ - first_ > mask_ + 1) first_ = tail_;
 }
 
 void ReceivePool::detach(QueuePair& qp) noexcept {
@@ -115,24 +228,24 @@ QueuePair* ReceivePool::user(std::uint32_t index) noexcept {
 
 void ReceivePool::place(std::uint32_t number) noexcept {
     const std::uint32_t position = tail_;
-    if (position - head_seen_ >= entries()) {
+    if (position - head_seen_ > mask_) {
         head_seen_ = view_.head().position.load(std::memory_order_acquire);
-        if (position - head_seen_ >= entries()) {
+        if (position - head_seen_ > mask_) {
             // The receive there is claimed, by somebody who did not come to advance the head:
-            // there are as many receives as positions, and one is in our hands.
+            // there are no more receives than places, and one is in our hands.
             view_.advance_head(head_seen_);
         }
     }
-    if (collects_ && position - first_ >= entries() && !pass_first(false)) {
-        strays_.push_back({order_[first_ & view_.mask()], first_});
+    if (collects_ && position - first_ > mask_ && !pass_first(false)) {
+        strays_.push_back({order_[first_ & mask_], first_});
         ++first_;
     }
-    order_[position & view_.mask()] = number;
+    order_[position & mask_] = number;
     receives_[number].held = Held::posted;
     PoolSlot& slot = view_.slot(number);
     slot.claim.store(make_claim(position, 0, 0, claim_offered), std::memory_order_release);
-    view_.order(position).store(std::uint64_t{sequence_of(position)} << 32 | number,
-                                std::memory_order_release);
+    view_.order(position & mask_)
+        .store(std::uint64_t{sequence_of(position)} << 32 | number, std::memory_order_release);
     tail_ = position + 1;
     view_.tail().position.store(tail_, std::memory_order_relaxed);
 }
@@ -149,7 +262,7 @@ int ReceivePool::post(ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
             error = ENOMEM;
             break;
         }
-        const std::uint32_t number = free_[free_begin_++ & view_.mask()];
+        const std::uint32_t number = free_[free_begin_++ & mask_];
         receives_[number].wr_id = wr->wr_id;
         receives_[number].sges = static_cast<std::uint8_t>(wr->num_sge);
         std::copy_n(wr->sg_list, wr->num_sge, &pieces_[std::size_t{number} * sges()]);
@@ -174,12 +287,10 @@ void ReceivePool::run_waiting() noexcept {
 // --- what becomes of receives -------------------------------------------------------------------
 
 bool ReceivePool::take_back(std::uint32_t number, std::uint64_t& wr_id) noexcept {
-    if (number >= entries()) return false;
     lock_.lock_often();
-    Receive& receive = receives_[number];
-    const bool known = receive.held != Held::free;
+    const bool known = number < receives_.size() && receives_[number].held != Held::free;
     if (known) {
-        wr_id = receive.wr_id;
+        wr_id = receives_[number].wr_id;
         set_free(number);
     }
     lock_.unlock();
@@ -188,9 +299,8 @@ bool ReceivePool::take_back(std::uint32_t number, std::uint64_t& wr_id) noexcept
 }
 
 bool ReceivePool::posted(std::uint32_t number, PostedPieces& pieces) noexcept {
-    if (number >= entries()) return false;
     const std::lock_guard guard{lock_};
-    if (receives_[number].held != Held::posted) return false;
+    if (number >= receives_.size() || receives_[number].held != Held::posted) return false;
     pieces.count = receives_[number].sges;
     std::copy_n(&pieces_[std::size_t{number} * sges()], pieces.count, pieces.sges.begin());
     return true;
@@ -211,7 +321,7 @@ bool ReceivePool::take_oldest(std::uint64_t& wr_id) noexcept {
         if (take(number)) return true;
     }
     while (first_ != tail_) {
-        const std::uint32_t number = order_[first_ & view_.mask()];
+        const std::uint32_t number = order_[first_ & mask_];
         ++first_;
         if (take(number)) return true;
     }
@@ -219,9 +329,9 @@ bool ReceivePool::take_oldest(std::uint64_t& wr_id) noexcept {
 }
 
 void ReceivePool::mark_done(std::uint32_t number) noexcept {
-    if (number >= entries()) return;
     const std::lock_guard guard{lock_};
-    if (receives_[number].held == Held::posted) receives_[number].held = Held::done;
+    if (number < receives_.size() && receives_[number].held == Held::posted)
+        receives_[number].held = Held::done;
 }
 
 void ReceivePool::offer_again(std::uint32_t index, bool completed, Datagram* arrived) noexcept {
@@ -232,7 +342,7 @@ void ReceivePool::offer_again(std::uint32_t index, bool completed, Datagram* arr
             return queue_pair_of_claim(
                        view_.slot(stray.number).claim.load(std::memory_order_acquire)) == index;
         });
-        for (std::uint32_t number = 0; number < entries(); ++number) {
+        for (std::uint32_t number = 0; number < receives_.size(); ++number) {
             const Held held = receives_[number].held;
             if (held == Held::free || (held == Held::done && !completed)) continue;
             const std::uint64_t claim = view_.slot(number).claim.load(std::memory_order_acquire);
@@ -245,15 +355,14 @@ void ReceivePool::offer_again(std::uint32_t index, bool completed, Datagram* arr
 }
 
 void ReceivePool::offer_again_one(std::uint32_t number) noexcept {
-    if (number >= entries()) return;
     const std::lock_guard guard{lock_};
-    if (receives_[number].held == Held::posted) place(number);
+    if (number < receives_.size() && receives_[number].held == Held::posted) place(number);
 }
 
 void ReceivePool::clear(Datagram& arrived) noexcept {
     const std::lock_guard guard{lock_};
     arrived.clear();
-    for (std::uint32_t number = 0; number < entries(); ++number) {
+    for (std::uint32_t number = 0; number < receives_.size(); ++number) {
         view_.slot(number).claim.store(0, std::memory_order_relaxed);
         view_.slot(number).arrived.store(0, std::memory_order_relaxed);
         view_.order(number).store(0, std::memory_order_relaxed);
@@ -273,15 +382,15 @@ bool ReceivePool::collect(bool patiently) noexcept {
     lock_.lock_often();
     while (first_ != tail_ && pass_first(patiently)) {
     }
-    if (patiently && !strays_.empty()) [[unlikely]]
-        look_at_strays(Strays::all);
+    if (!strays_.empty()) [[unlikely]]
+        look_at_strays(patiently ? Strays::all : Strays::arrived);
     const bool again = stuck_ || !strays_.empty();
     lock_.unlock();
     return again;
 }
 
 bool ReceivePool::pass_first(bool patiently) noexcept {
-    const std::uint32_t number = order_[first_ & view_.mask()];
+    const std::uint32_t number = order_[first_ & mask_];
     PoolSlot& slot = view_.slot(number);
     const std::uint64_t claim = slot.claim.load(std::memory_order_acquire);
     if (sequence_of_claim(claim) == sequence_of(first_)) {
@@ -294,8 +403,12 @@ bool ReceivePool::pass_first(bool patiently) noexcept {
                 if (!strays_.empty()) [[unlikely]]
                     look_at_strays(Strays::arrived);
                 if (receives_[number].held == Held::posted) {
-                    receives_[number].held = Held::done;
-                    qp->datagram->push(slot, number);
+                    if (has_room(*qp)) [[likely]] {
+                        receives_[number].held = Held::done;
+                        qp->datagram->push(slot, number);
+                    } else {
+                        strays_.push_back({number, first_});  // when it is polled
+                    }
                 }
             } else if (!patiently || !give_up_first(*qp, claim)) {
                 return false;
@@ -320,13 +433,13 @@ bool ReceivePool::give_up_first(QueuePair& qp, std::uint64_t claim) noexcept {
     static const std::uint64_t abandoned = base::ticks_in(abandoned_after);
     static const std::uint64_t passed = base::ticks_in(passed_after);
     if (now - stuck_since_ < abandoned) return false;
-    const std::uint32_t number = order_[first_ & view_.mask()];
+    const std::uint32_t number = order_[first_ & mask_];
     if (qp.datagram->sender_out(sender, stuck_word_)) {
         if (view_.slot(number).arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
             return false;  // just so; the next look takes it
         }
         // Not `place`: it would look at the first again.
-        if (tail_ - first_ >= entries()) {
+        if (tail_ - first_ > mask_) {
             strays_.push_back({number, first_});
         } else {
             place(number);
@@ -357,8 +470,11 @@ void ReceivePool::look_at_strays(Strays which) noexcept {
         } else if (qp == nullptr || qp->datagram == nullptr) {
             place_again = true;
         } else if (arrived()) {
-            receives_[stray.number].held = Held::done;
-            qp->datagram->push(slot, stray.number);
+            settled = has_room(*qp);
+            if (settled) {
+                receives_[stray.number].held = Held::done;
+                qp->datagram->push(slot, stray.number);
+            }
         } else {
             const std::uint32_t sender = node_of_claim(claim);
             const std::uint64_t word =
@@ -384,7 +500,7 @@ const std::atomic<std::uint32_t>* ReceivePool::next_arrival(std::uint32_t& expec
     expected = sequence_of(first_);
     // Not posted yet: it will be the one that was freed first.
     const std::uint32_t number =
-        first_ == tail_ ? free_[free_begin_ & view_.mask()] : order_[first_ & view_.mask()];
+        first_ == tail_ ? free_[free_begin_ & mask_] : order_[first_ & mask_];
     const auto* word = &view_.slot(number).arrived;
     lock_.unlock();
     return word;
@@ -394,7 +510,7 @@ const std::atomic<std::uint32_t>* ReceivePool::next_arrival(std::uint32_t& expec
 
 void ReceivePool::set_limit(std::uint32_t limit) noexcept {
     limit_.store(limit, std::memory_order_relaxed);
-    view_.limit().limit.store(limit, std::memory_order_relaxed);
+    view_.bounds().limit.store(limit, std::memory_order_relaxed);
     heavy_fence();  // a claimant has seen it, or we see its claim
     check_limit();
 }
@@ -408,7 +524,7 @@ void ReceivePool::look_at_limit() noexcept {
     }
     if (posted >= limit) return;
     if (!limit_.compare_exchange_strong(limit, 0, std::memory_order_relaxed)) return;
-    view_.limit().limit.store(0, std::memory_order_relaxed);
+    view_.bounds().limit.store(0, std::memory_order_relaxed);
     if (reached) reached();
 }
 

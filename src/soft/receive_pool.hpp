@@ -30,9 +30,12 @@ struct PostedPieces {
 
 class ReceivePool {
   public:
+    /// `resizable`: address space for as many as a queue may have is set aside, if there is any.
+    enum class Growth : std::uint8_t { none, resizable };
     /// Throws std::bad_alloc; null, with errno set, when the node has no block left.
     [[nodiscard]] static std::unique_ptr<ReceivePool> make(Node& node, std::uint32_t entries,
-                                                           std::uint32_t sges);
+                                                           std::uint32_t sges,
+                                                           Growth growth = Growth::none);
     /// An executor that was stopped may still write to it: its memory is never used again.
     void quarantine() noexcept { quarantined_.store(true, std::memory_order_relaxed); }
     /// Gives its memory back, before the end.
@@ -40,8 +43,17 @@ class ReceivePool {
 
     [[nodiscard]] const PoolView& view() const noexcept { return view_; }
     [[nodiscard]] const Block& block() const noexcept { return block_; }
-    [[nodiscard]] std::uint32_t entries() const noexcept { return view_.mask() + 1; }
+    /// So many receives may be outstanding.
+    [[nodiscard]] std::uint32_t entries() const noexcept {
+        return entries_.load(std::memory_order_relaxed);
+    }
     [[nodiscard]] std::uint32_t sges() const noexcept { return view_.sges(); }
+
+    /// From now on `entries` receives, rounded up to a power of two, may be outstanding; any
+    /// thread, while others post and peers take. 0, or an errno value with nothing changed: EINVAL
+    /// (more are outstanding, or it is below the limit, which counts unless there is a new one),
+    /// ENOMEM.
+    [[nodiscard]] int resize(std::uint32_t entries, bool with_new_limit) noexcept;
 
     /// The queue pairs that receive from it. Detached ones are never named again.
     void attach(QueuePair& qp);
@@ -108,7 +120,11 @@ class ReceivePool {
         std::uint32_t position;
     };
 
-    ReceivePool(Node& node, const Block& block, const PoolGeometry& geometry);
+    ReceivePool(Node& node, const Block& block, const PoolGeometry& room, std::uint32_t entries);
+    [[nodiscard]] int back(std::uint32_t slots) noexcept;
+    /// With both of the locks that `resize` takes.
+    void widen(std::uint32_t places, std::vector<std::uint32_t>& order,
+               std::vector<std::uint32_t>& free) noexcept;
     void place(std::uint32_t number) noexcept;
     void run_waiting() noexcept;
     void look_at_limit() noexcept;
@@ -121,7 +137,7 @@ class ReceivePool {
     void reset_free() noexcept;
     void set_free(std::uint32_t number) noexcept {
         receives_[number].held = Held::free;
-        free_[free_end_++ & view_.mask()] = number;
+        free_[free_end_++ & mask_] = number;
     }
 
     Node& node_;
@@ -130,13 +146,17 @@ class ReceivePool {
     std::atomic<bool> asymmetric_;
     std::atomic<bool> quarantined_{false};
     std::atomic<std::uint32_t> limit_{0};
+    std::atomic<std::uint32_t> entries_{0};
 
-    std::mutex users_mutex_;  ///< before `lock_`
-    ThreadLock lock_;         ///< guards what follows; `users_` both
+    std::mutex resize_mutex_;  ///< before `lock_`
+    std::mutex users_mutex_;   ///< before `lock_`
+    ThreadLock lock_;          ///< guards what follows; `users_` both
     std::vector<QueuePair*> users_;
-    std::vector<Receive> receives_;
-    std::unique_ptr<ibv_sge[]> pieces_;  ///< of each receive; the slots' are in the peers' hands
-    std::vector<std::uint32_t> free_;    ///< a ring: what was freed first is posted first
+    std::uint32_t mask_ = 0;              ///< of the rings, the shared one included: it only grows
+    std::vector<Receive> receives_;       ///< of every slot that was ever used
+    std::vector<std::uint32_t> retired_;  ///< slots of these that the queue has shrunk by
+    std::unique_ptr<ibv_sge[]> pieces_;   ///< of each receive; the slots' are in the peers' hands
+    std::vector<std::uint32_t> free_;     ///< a ring: what was freed first is posted first
     std::uint32_t free_begin_ = 0;
     std::uint32_t free_end_ = 0;
     std::uint32_t tail_ = first_position;

@@ -5,10 +5,16 @@
 //   offset 0    PoolFacts     geometry                                     owner, once
 //          64   PoolHead      where the next claim is tried                claimants
 //          128  PoolWaiting   a sender found nothing                       claimants; owner clears
-//          192  PoolLimit     limit                                        owner, seldom
+//          192  PoolBounds    limit, places of the order in use            owner, seldom
 //          256  PoolTail      receives posted                              owner, with each
 //          320  order         u64 x entries: sequence << 32 | slot         owner
 //          …    slots         stride x entries                             see PoolSlot
+//
+// A shared receive queue's `entries` are what it may ever be resized to: address space, of which it
+// uses the beginning. How many places of the order go round says `mask`, which only grows: the
+// owner first puts every word where the larger ring has it, too, and then tells the mask. Both
+// rings have a position's word, or a newer one in its place, so that a claimant that still goes by
+// the old mask finds the right word or another position's; then it looks at the mask again.
 //
 // Every peer of every queue pair of the pool may write all of it: the owner keeps private what it
 // has to rely on, claimants mask and bound what they read, and no loop depends on what is read.
@@ -32,7 +38,7 @@ inline constexpr std::uint32_t pool_magic = 0x4c4f4f50;  // "POOL"
 
 struct alignas(cache_line) PoolFacts {
     std::uint32_t magic;
-    std::uint32_t entries;  ///< a power of two
+    std::uint32_t entries;  ///< a power of two: places and slots that there is room for
     std::uint32_t sges;
 };
 struct alignas(cache_line) PoolHead {
@@ -41,8 +47,9 @@ struct alignas(cache_line) PoolHead {
 struct alignas(cache_line) PoolWaiting {
     std::atomic<std::uint32_t> flag;
 };
-struct alignas(cache_line) PoolLimit {
+struct alignas(cache_line) PoolBounds {
     std::atomic<std::uint32_t> limit;  ///< 0: not armed
+    std::atomic<std::uint32_t> mask;   ///< places of the order in use, a power of two, less one
 };
 /// A line of its own: claimants read it only where there is a limit.
 struct alignas(cache_line) PoolTail {
@@ -121,12 +128,12 @@ class PoolView {
         : facts_{at<PoolFacts>(memory, 0)},
           head_{at<PoolHead>(memory, 64)},
           waiting_{at<PoolWaiting>(memory, 128)},
-          limit_{at<PoolLimit>(memory, 192)},
+          bounds_{at<PoolBounds>(memory, 192)},
           tail_{at<PoolTail>(memory, 256)},
           order_{at<std::atomic<std::uint64_t>>(memory, PoolGeometry::order_offset)},
           slots_{memory + geometry.slots_offset()},
           stride_{geometry.stride()},
-          mask_{geometry.entries - 1},
+          room_mask_{geometry.entries - 1},
           sges_{geometry.sges} {}
 
     /// The view of a block whose geometry its owner wrote: nullopt if it does not fit `size`.
@@ -146,15 +153,21 @@ class PoolView {
     [[nodiscard]] PoolFacts& facts() const noexcept { return *facts_; }
     [[nodiscard]] PoolHead& head() const noexcept { return *head_; }
     [[nodiscard]] PoolWaiting& waiting() const noexcept { return *waiting_; }
-    [[nodiscard]] PoolLimit& limit() const noexcept { return *limit_; }
+    [[nodiscard]] PoolBounds& bounds() const noexcept { return *bounds_; }
     [[nodiscard]] PoolTail& tail() const noexcept { return *tail_; }
-    [[nodiscard]] std::uint32_t mask() const noexcept { return mask_; }
+    /// Places and slots that there is room for: no number is larger than this mask.
+    [[nodiscard]] std::uint32_t room_mask() const noexcept { return room_mask_; }
+    /// Which places of the order are in use now, as its owner, or a liar, says.
+    [[nodiscard]] std::uint32_t mask() const noexcept {
+        return bounds_->mask.load(std::memory_order_acquire) & room_mask_;
+    }
     [[nodiscard]] std::uint32_t sges() const noexcept { return sges_; }
-    [[nodiscard]] std::atomic<std::uint64_t>& order(std::uint32_t position) const noexcept {
-        return order_[position & mask_];
+    /// `place`: a position under a mask.
+    [[nodiscard]] std::atomic<std::uint64_t>& order(std::uint32_t place) const noexcept {
+        return order_[place & room_mask_];
     }
     [[nodiscard]] PoolSlot& slot(std::uint32_t number) const noexcept {
-        return *at<PoolSlot>(slots_, std::size_t{number & mask_} * stride_);
+        return *at<PoolSlot>(slots_, std::size_t{number & room_mask_} * stride_);
     }
 
     /// The receive that would be claimed next, for a look at it; it may be gone a moment later.
@@ -163,16 +176,20 @@ class PoolView {
         return peek(rounds);
     }
     /// Each round ends because somebody else claimed a receive; a liar could go on for ever.
-    [[nodiscard]] std::uint32_t most_rounds() const noexcept { return mask_ + 65; }
+    [[nodiscard]] std::uint32_t most_rounds() const noexcept { return mask() + 65; }
     [[nodiscard]] ClaimedReceive peek(std::uint32_t& rounds) const noexcept {
         for (; rounds > 0; --rounds) {
             const std::uint32_t position = head_->position.load(std::memory_order_acquire);
-            const std::uint64_t word = order(position).load(std::memory_order_acquire);
+            const std::uint32_t places = mask();
+            const std::uint64_t word = order(position & places).load(std::memory_order_acquire);
             if (static_cast<std::uint32_t>(word >> 32) != sequence_of(position)) {
-                if (head_->position.load(std::memory_order_acquire) == position) return {};
+                if (head_->position.load(std::memory_order_acquire) == position &&
+                    mask() == places) {
+                    return {};
+                }
                 continue;
             }
-            const std::uint32_t number = static_cast<std::uint32_t>(word) & mask_;
+            const std::uint32_t number = static_cast<std::uint32_t>(word) & room_mask_;
             PoolSlot& found = slot(number);
             if (found.claim.load(std::memory_order_acquire) ==
                 make_claim(position, 0, 0, claim_offered)) {
@@ -214,7 +231,7 @@ class PoolView {
     }
     /// Has the claim of `position` made the receives fewer than an armed limit?
     [[nodiscard]] bool below_limit(std::uint32_t position) const noexcept {
-        const std::uint32_t limit = limit_->limit.load(std::memory_order_relaxed);
+        const std::uint32_t limit = bounds_->limit.load(std::memory_order_relaxed);
         if (limit == 0) [[likely]]
             return false;
         return tail_->position.load(std::memory_order_relaxed) - (position + 1) < limit;
@@ -233,12 +250,12 @@ class PoolView {
     PoolFacts* facts_ = nullptr;
     PoolHead* head_ = nullptr;
     PoolWaiting* waiting_ = nullptr;
-    PoolLimit* limit_ = nullptr;
+    PoolBounds* bounds_ = nullptr;
     PoolTail* tail_ = nullptr;
     std::atomic<std::uint64_t>* order_ = nullptr;
     std::byte* slots_ = nullptr;
     std::size_t stride_ = 0;
-    std::uint32_t mask_ = 0;
+    std::uint32_t room_mask_ = 0;
     std::uint32_t sges_ = 0;
 };
 

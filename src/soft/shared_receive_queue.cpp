@@ -29,7 +29,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
     try {
         srq = std::make_unique<SharedReceiveQueue>();
         srq->place = std::move(place);
-        srq->pool = ReceivePool::make(owner->process->node(), asked.max_wr, asked.max_sge);
+        srq->pool = ReceivePool::make(owner->process->node(), asked.max_wr, asked.max_sge,
+                                      ReceivePool::Growth::resizable);
         if (srq->pool == nullptr) return nullptr;  // errno says why
         auto* const raised_by = srq.get();
         srq->pool->reached = [raised_by] {
@@ -57,11 +58,20 @@ int modify_srq(ibv_srq* public_srq, ibv_srq_attr* attributes, int mask) noexcept
     const base::Uncancelled held;
     auto& srq = *static_cast<SharedReceiveQueue*>(public_srq);
     if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-    if ((mask & IBV_SRQ_MAX_WR) != 0) return EOPNOTSUPP;  // as query_device says: no SRQ_RESIZE
-    if ((mask & IBV_SRQ_LIMIT) != 0) {
-        if (attributes->srq_limit > srq.pool->entries()) return EINVAL;
-        srq.pool->set_limit(attributes->srq_limit);
+    const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0;
+    const bool limits = (mask & IBV_SRQ_LIMIT) != 0;
+    if (resizes && (attributes->max_wr == 0 || attributes->max_wr > max_queue_entries)) {
+        return EINVAL;
     }
+    if (limits) {
+        const std::uint32_t most = resizes ? attributes->max_wr : srq.pool->entries();
+        if (attributes->srq_limit > most) return EINVAL;
+    }
+    if (resizes) {
+        const int error = srq.pool->resize(attributes->max_wr, limits);
+        if (error != 0) return error;
+    }
+    if (limits) srq.pool->set_limit(attributes->srq_limit);
     return 0;
 }
 

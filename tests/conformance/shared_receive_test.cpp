@@ -119,6 +119,48 @@ TEST_F(SharedReceives, ManyRoundsReuseEverySlot) {
     }
 }
 
+TEST_F(SharedReceives, AQueueThatGrowsKeepsItsReceivesAndTakesMore) {
+    if ((device.attributes().device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0) {
+        CONFORMANCE_LACKS("srq resize", "IBV_DEVICE_SRQ_RESIZE");
+    }
+    std::uint64_t id = 0;
+    for (; id < 5; ++id) ASSERT_EQ(receive(id, {memory.slice(4096, 64)}), 0);
+    ibv_srq_attr attributes{};
+    attributes.max_wr = 4 * room;
+    ASSERT_EQ(ibv_modify_srq(shared.get(), &attributes, IBV_SRQ_MAX_WR), 0);
+    ASSERT_EQ(ibv_query_srq(shared.get(), &attributes), 0);
+    EXPECT_GE(attributes.max_wr, 4 * room);
+    for (; id < 4 * room; ++id) ASSERT_EQ(receive(id, {memory.slice(4096, 64)}), 0) << id;
+    for (std::uint64_t next_id = 0; next_id < id; ++next_id) {
+        ASSERT_EQ(senders[next_id % 2]->send(next_id, {memory.slice(0, 8)}), 0);
+        EXPECT_COMPLETES(receivers[next_id % 2]->receives, next_id, IBV_WC_RECV);
+        EXPECT_COMPLETES(senders[next_id % 2]->sends, next_id, IBV_WC_SEND);
+    }
+}
+
+TEST_F(SharedReceives, AQueueDoesNotShrinkBelowWhatIsPosted) {
+    if ((device.attributes().device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0) {
+        CONFORMANCE_LACKS("srq resize", "IBV_DEVICE_SRQ_RESIZE");
+    }
+    for (std::uint64_t id = 0; id < 8; ++id) ASSERT_EQ(receive(id, {memory.slice(4096, 64)}), 0);
+    ibv_srq_attr attributes{};
+    attributes.max_wr = 2;
+    EXPECT_NE(ibv_modify_srq(shared.get(), &attributes, IBV_SRQ_MAX_WR), 0);
+    for (std::uint64_t id = 0; id < 8; ++id) {
+        ASSERT_EQ(senders[0]->send(id, {memory.slice(0, 8)}), 0);
+        EXPECT_COMPLETES(receivers[0]->receives, id, IBV_WC_RECV);
+        EXPECT_COMPLETES(senders[0]->sends, id, IBV_WC_SEND);
+    }
+    attributes.max_wr = 2;
+    ASSERT_EQ(ibv_modify_srq(shared.get(), &attributes, IBV_SRQ_MAX_WR), 0);
+    for (std::uint64_t id = 0; id < 2; ++id) ASSERT_EQ(receive(id, {memory.slice(4096, 64)}), 0);
+    for (std::uint64_t id = 0; id < 2; ++id) {
+        ASSERT_EQ(senders[1]->send(id, {memory.slice(0, 8)}), 0);
+        EXPECT_COMPLETES(receivers[1]->receives, id, IBV_WC_RECV);
+        EXPECT_COMPLETES(senders[1]->sends, id, IBV_WC_SEND);
+    }
+}
+
 TEST_F(SharedReceives, TooManySlicesAreRefused) {
     ibv_srq_attr attributes{};
     ASSERT_EQ(ibv_query_srq(shared.get(), &attributes), 0);

@@ -129,7 +129,8 @@ int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags
                                                     std::uint32_t rkey,
                                                     std::size_t length) noexcept;
 
-/// At most 32768 receives; IBV_SRQ_MAX_WR is not supported (no SRQ_RESIZE).
+/// At most 32768 receives, rounded up to a power of two. IBV_SRQ_MAX_WR of modify_srq resizes while
+/// others post and peers take: EINVAL where more are outstanding, or than the limit; ENOMEM.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept;
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) noexcept;
 int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) noexcept;
