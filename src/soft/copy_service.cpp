@@ -110,11 +110,14 @@ void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
     if (word != 0) qp.block.news->copy_box.store(word, std::memory_order_release);
 }
 
-void CopyService::serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept {
-    // Senders come and go while the queue pair stays.
+void CopyService::forget_dead() noexcept {
     while (
         dismiss([](const Served& one) { return one.sender != nullptr && !one.sender->alive(); })) {
     }
+}
+
+void CopyService::serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept {
+    forget_dead();
     const std::lock_guard guard{mutex_};
     const auto known = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
         return one.qp == &qp && one.box->peer == sender->identity();

@@ -37,6 +37,8 @@ class CopyService {
     void serve(QueuePair& qp, bool at_once) noexcept;
     /// The same for a sender of datagrams to `qp`, which wants it.
     void serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept;
+    /// Ends what senders of datagrams had that are dead.
+    void forget_dead() noexcept;
     /// With the process mutex. The peers' executors are out.
     void forget(QueuePair& qp) noexcept;
     /// Ends the thread. Before the queue pairs that were never forgotten end.

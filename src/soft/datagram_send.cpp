@@ -52,6 +52,14 @@ void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) 
     if (result != Result::delivered) qp_.counters.add(Count::dropped);
 }
 
+void DatagramSender::forget_gone() noexcept {
+    std::erase_if(targets_, [this](const auto& known) {
+        if (!known.second->gone()) return false;
+        if (known.second.get() == last_) last_ = nullptr;
+        return true;
+    });
+}
+
 void DatagramSender::send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept {
     try {
         Node& node = qp_.owner->process->node();

@@ -25,6 +25,9 @@ class DatagramSender {
     /// ibv_post_send, in whatever state.
     [[nodiscard]] int post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 
+    /// Lets go of receivers that are gone: their memory, and what tells of their process.
+    void forget_gone() noexcept;
+
     /// The datagram is there: whoever has a receive for it now has it.
     void deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept;
     /// Writes the completion of the request in `slot`.

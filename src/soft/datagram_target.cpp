@@ -293,6 +293,12 @@ DatagramTarget::Result DatagramTarget::deliver(const DatagramMessage& message) n
     return Result::dropped;
 }
 
+bool DatagramTarget::gone() const noexcept {
+    return !peer_->alive() ||
+           static_cast<std::uint32_t>(view_.control->state_word.load(std::memory_order_acquire) >>
+                                      32) != who_;
+}
+
 bool DatagramTarget::forget_regions() noexcept {
     if (!lock_.try_lock()) return false;
     regions_.fill(Region{});

@@ -80,6 +80,8 @@ class DatagramTarget {
     [[nodiscard]] Result deliver(const DatagramMessage& message) noexcept;
 
     [[nodiscard]] PeerNode& peer() const noexcept { return *peer_; }
+    /// Nothing that is sent to it arrives any more: its process or the queue pair is gone.
+    [[nodiscard]] bool gone() const noexcept;
     /// Forgets where the receiver's memory is mapped here. False: somebody is at work.
     [[nodiscard]] bool forget_regions() noexcept;
 

@@ -123,6 +123,7 @@ void Process::collect(std::uint64_t now) noexcept {
     const std::unique_lock guard{mutex_, std::try_to_lock};
     if (!guard) return;
     last_collection_.store(now, std::memory_order_relaxed);
+    let_go_of_the_gone(now);
     try {
         retire_mappings();
     } catch (const std::bad_alloc&) {  // what has not been taken out is taken out next time
@@ -136,6 +137,21 @@ void Process::collect(std::uint64_t now) noexcept {
         forgotten = false;
     }
     if (forgotten) retired_mappings_.clear();
+}
+
+/// A sender of datagrams would find out by itself, but only when it sends there again. Every
+/// second, because queue pairs end while their processes live, and at once after a death, which has
+/// cost descriptors.
+void Process::let_go_of_the_gone(std::uint64_t now) noexcept {
+    static const std::uint64_t seldom = base::ticks_in(std::chrono::seconds{1});
+    const std::uint64_t deaths = this->deaths();
+    if (deaths == deaths_let_go_ && now - last_letting_go_ < seldom) return;
+    bool all = true;
+    for (QueuePair* qp : queue_pairs_) all &= qp->forget_gone_receivers();
+    copies_.forget_dead();
+    if (!all) return;
+    deaths_let_go_ = deaths;
+    last_letting_go_ = now;
 }
 
 void Process::retire_mappings() {

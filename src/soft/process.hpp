@@ -121,6 +121,7 @@ class Process {
     void publish_now(std::uint64_t now) noexcept;
     void collect(std::uint64_t now) noexcept;
     void retire_mappings();
+    void let_go_of_the_gone(std::uint64_t now) noexcept;
     /// With the mutex held.
     void publish_sums() noexcept;
 
@@ -145,6 +146,8 @@ class Process {
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
     std::atomic<std::uint64_t> last_collection_{0};
+    std::uint64_t last_letting_go_ = 0;                    ///< with the mutex, and
+    std::uint64_t deaths_let_go_ = 0;                      ///< so many deaths there had been then
     std::vector<std::shared_ptr<void>> retired_mappings_;  ///< executors may still know them
     std::atomic<std::uint64_t> last_publication_{0};
     std::uint64_t publish_interval_;

@@ -209,6 +209,14 @@ void QueuePair::disconnect() noexcept {
     ++disconnections;
 }
 
+bool QueuePair::forget_gone_receivers() noexcept {
+    if (datagram_sender == nullptr) return true;
+    if (!send_lock.try_lock()) return false;
+    datagram_sender->forget_gone();
+    send_lock.unlock();
+    return true;
+}
+
 bool QueuePair::forget_regions() noexcept {
     if (!send_lock.try_lock()) return false;
     own.forget_regions();

@@ -243,6 +243,9 @@ struct QueuePair : ExtendableQueuePair {
     /// at work. With the process mutex.
     [[nodiscard]] bool forget_regions() noexcept;
 
+    /// Of a UD queue pair: lets go of receivers that are gone. False: a sender is at work.
+    [[nodiscard]] bool forget_gone_receivers() noexcept;
+
     /// Binds or invalidates a window, which needs nothing of the peer. With send_lock, outside of
     /// hazards: invalidating waits for the peer's.
     [[nodiscard]] Progress run_local(const LocalOperation& operation) noexcept;

@@ -156,11 +156,7 @@ TEST_P(ServersApart, KeepNothingOfClientsWhoComeAndGo) {
     pass(20);
     const std::size_t descriptors = open_descriptors();
     pass(rounds() / 2);
-    // By UD, the soft device still has descriptors of other processes of the fabric, be they dead:
-    // docs/messaging.md, "Not yet".
-    if (GetParam().transport != connect::Transport::ud) {
-        EXPECT_LE(open_descriptors(), descriptors + 4);
-    }
+    EXPECT_LE(open_descriptors(), descriptors + 4);
     EXPECT_EQ(server.stats().clients, 0U);
     EXPECT_EQ(server.stats().misbehaved, 0U);
 }

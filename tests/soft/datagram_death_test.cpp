@@ -2,13 +2,17 @@
 // back, and its memory is its own.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "datagram.hpp"
 #include "queue_pair.hpp"
 #include "station.hpp"
 #include "support/child_process.hpp"
+#include "support/resources.hpp"
 
 namespace millrace::test {
 namespace {
@@ -210,6 +214,102 @@ TEST(DatagramFence, AStoppedSenderDoesNotHoldUpTheOthers) {
         EXPECT_EQ(posted.size(), 4U) << "all receives are posted";
     }
     EXPECT_GT(held, 0) << "no round stopped the sender in the middle of a send";
+}
+
+/// Tells of a queue pair with a receive, and after each line of another one instead of it. To the
+/// first it is told, it sends.
+MILLRACE_CHILD(datagram_correspondent) {
+    Station station;
+    const auto peer = static_cast<std::uint32_t>(std::stoul(arguments.at(0)));
+    ibv_ah* const ah = station.handle();
+    do {
+        ibv_qp* const qp = station.datagram();
+        if (station.receive(qp, 1, 8192, 4096) != 0) return 2;
+        if (station.send_to(qp, ah, peer, 2, 0, 64) != 0) return 3;
+        say(std::to_string(qp->qp_num));
+        if (!hear()) break;
+        station.destroy(qp);
+    } while (true);
+    return 0;
+}
+
+/// Of nodes' blocks: neighbours are one line of the list of mappings.
+std::size_t mapped_bytes() {
+    std::ifstream maps{"/proc/self/maps"};
+    std::size_t bytes = 0;
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long from = 0;
+        unsigned long to = 0;
+        if (line.find("/memfd:millrace-blocks") != std::string::npos &&
+            std::sscanf(line.c_str(), "%lx-%lx", &from, &to) == 2) {
+            bytes += to - from;
+        }
+    }
+    return bytes;
+}
+
+/// Of what this process has of others: a station's queue pair that exchanges datagrams with them.
+struct Correspondence {
+    Correspondence() {
+        for (int i = 0; i < 4; ++i) post();  // a child may be faster than we are
+    }
+    ChildProcess begin() {
+        return ChildProcess::start("datagram_correspondent", {std::to_string(qp->qp_num)});
+    }
+    /// A datagram each way with the child's next queue pair.
+    void exchange(ChildProcess& child) {
+        const auto number = static_cast<std::uint32_t>(std::stoul(child.read_line().value_or("0")));
+        ASSERT_NE(number, 0U);
+        EXPECT_EQ(station.send_to(qp, ah, number, 3, 0, 64), 0);
+        for (int completions = 0; completions < 2; ++completions) {
+            const auto wc = station.complete();
+            ASSERT_TRUE(wc);
+            if (wc->opcode == IBV_WC_RECV) post();
+        }
+    }
+    void post() { EXPECT_EQ(station.receive(qp, 1, 8192, 4096), 0); }
+    /// Polls until there are no more than `most`, which `count` counts.
+    void settle(std::size_t (*count)(), std::size_t most) {
+        const base::Deadline patience = patience_for_a_coincidence();
+        while (count() > most && !patience.expired()) static_cast<void>(station.poll_once());
+        EXPECT_LE(count(), most);
+    }
+    Station station;
+    ibv_qp* qp = station.datagram();
+    ibv_ah* ah = station.handle();
+};
+
+TEST(DatagramDeath, OfAPeerLeavesNoDescriptorAndNoMapping) {
+    Correspondence ours;
+    const std::size_t descriptors = open_descriptors();
+    const std::size_t mappings = shared_mappings();
+    for (int round = 0; round < 5; ++round) {
+        SCOPED_TRACE(round);
+        ChildProcess first = ours.begin();
+        ChildProcess second = ours.begin();
+        ours.exchange(first);
+        ours.exchange(second);
+        first.kill_and_wait();
+        second.close_input();
+        EXPECT_TRUE(second.wait().success());
+    }
+    ours.settle(open_descriptors, descriptors);
+    ours.settle(shared_mappings, mappings);
+}
+
+TEST(DatagramDeparture, OfAQueuePairWhoseProcessLivesLeavesNoMapping) {
+    Correspondence ours;
+    ChildProcess child = ours.begin();
+    ours.exchange(child);
+    const std::size_t bytes = mapped_bytes();
+    for (int round = 0; round < 20; ++round) {
+        child.write_line("another");
+        ours.exchange(child);
+    }
+    EXPECT_GT(mapped_bytes(), bytes);
+    ours.settle(mapped_bytes, bytes);
+    child.close_input();
+    EXPECT_TRUE(child.wait().success());
 }
 
 TEST(DatagramFence, DestroyingTheQueuePairOfAStoppedSenderDoesNotHandOutItsMemory) {
