@@ -932,6 +932,9 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     load_sges(reinterpret_cast<const std::uint64_t*>(entry + 1), 1, &room);
     const ibv_sge& piece = *wr.sg_list;
     const std::uint64_t length = piece.length;
+    const std::uint32_t ours = (flags & IBV_SEND_INLINE) == 0 ? piece.lkey : 0;
+    hazard_->name(ours, room.lkey);
+    light_fence(asymmetric_);  // the scope began with no name
     const CachedRegion& target = cached(receiver_, room.lkey);
     const std::uint64_t to = room.addr - target.iova;
     if (length == 0 || length > longest_ || length > room.length || !valid(target, room.lkey) ||
@@ -939,16 +942,13 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
         return false;
     }
     Way way{target.receive_to + to, reinterpret_cast<const std::byte*>(piece.addr), length};
-    std::uint32_t ours = 0;
     if ((flags & IBV_SEND_INLINE) == 0) {
-        ours = piece.lkey;
         const CachedRegion& source = cached(sender_, ours);
         const std::uint64_t at = piece.addr - source.iova;
         if (!valid(source, ours) || !lies_within(at, length, source.readable_length)) return false;
         way.from = source.read_from + at;
     }
     if (way.overlaps()) return false;
-    hazard_->name(ours, room.lkey);
     if (way.to != way.from) copy_in_order(way.to, way.from, length);
     counters_->add(Count::send);
     const bool immediate = wr.opcode == IBV_WR_SEND_WITH_IMM;
@@ -1161,6 +1161,31 @@ Progress Executor::tell_receiver(const Request& request) noexcept {
     return Progress::done;
 }
 
+/// Before they are looked at: who is stopped from here on holds up nobody whose regions are others.
+/// An entry of a receive queue that changes after this is its owner's own lie.
+void Executor::announce_regions(const Request& request) noexcept {
+    RegionNames names;
+    for (int i = 0; i < request.sge_count && (request.flags & IBV_SEND_INLINE) == 0; ++i) {
+        names.add_sender(request.sges[i].lkey);
+    }
+    std::uint32_t receive = 0;
+    if (!sends_to_receive(request.opcode) || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        names.add_receiver(request.remote_key);
+    } else if (receiver_.end.pool) {
+        names.add_unknown();  // nobody knows which receive it will be
+    } else if (receiver_ready() && receive_available(receive)) {
+        const BlockView& block = receiver_.end.block;
+        const ReceiveEntry* const entry = block.receive_entry(receive);
+        EntrySges sges;
+        const std::uint32_t count = std::min(load_once(entry->sges), block.receive_sges);
+        load_sges(reinterpret_cast<const std::uint64_t*>(entry + 1), count, sges.data());
+        for (std::uint32_t i = 0; i < count; ++i) names.add_receiver(sges[i].lkey);
+    } else {
+        names.add_unknown();  // it may be there in a moment
+    }
+    names.announce(*hazard_, asymmetric_);
+}
+
 Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     PendingLine& pending = *sender_.end.block.pending;
     plan_ = sender_.end.strict == nullptr ? 0 : load_once(entry.plan);
@@ -1175,6 +1200,7 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     reason_ = {ReasonKind::malformed};
     if (!unpack(entry, request, sges)) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
     reason_ = {};
+    announce_regions(request);
     if ((load_once(entry.flags) & pending_lost) != 0 && !reliable_) [[unlikely]]
         return lose(request, request.swap);
     const bool landed = step == step_landed && sends_to_receive(request.opcode);

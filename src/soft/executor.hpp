@@ -435,6 +435,7 @@ class Executor {
         }
         return CopyResult::ok;
     }
+    void announce_regions(const Request& request) noexcept;
     /// All keys of the request are checked: from here on it is in their regions only.
     void name_regions(const Piece* local, std::uint32_t local_count, const Piece* remote,
                       std::uint32_t remote_count) noexcept {

@@ -8,8 +8,9 @@
 //                         [0] may be `names_any`; the others count only with `names_more` in it
 //
 // All of it is written by the thread that executes. Before it looks at a key it has stored `word`
-// odd, and before that either the key or `names_any` in named[0]. Once it has checked all keys of a
-// request it may replace `names_any` by them, and checks no further key until `word` was even. So
+// odd, and the key or `names_any`: before the word, or, where it began with no name, after it and
+// before a light fence. Once it has checked all keys of a request it may replace what it has named
+// by them, and checks no further key until `word` was even. So
 // after a heavy fence, of an odd word: a key that is not named and was taken back before that fence
 // is not in use, and never will be. The names are stored with release order: who sees those of a
 // later time (because it has lost a race) knows that the earlier one is over.
@@ -28,6 +29,7 @@ class Node;
 
 inline constexpr std::size_t named_pairs = 3;
 inline constexpr std::uint64_t names_any = ~std::uint64_t{0};
+inline constexpr std::uint64_t names_none = 0;  ///< no key is looked at, or not yet
 inline constexpr std::uint64_t names_more = std::uint64_t{1} << 63;  ///< keys have 24 bits
 
 [[nodiscard]] constexpr std::uint64_t name_pair(std::uint32_t sender,
@@ -65,8 +67,16 @@ class RegionNames {
   public:
     void add_sender(std::uint32_t key) noexcept { add(senders_, key); }
     void add_receiver(std::uint32_t key) noexcept { add(receivers_, key); }
-    /// Replaces `names_any`. Where there are more regions than places, that stays.
+    /// Keys that are not known yet.
+    void add_unknown() noexcept { too_many_ = true; }
+    /// Replaces what is named. Where there are more regions than places, that stays.
     void publish(Hazard& hazard) const noexcept;
+    /// Before any key is looked at, in place of `names_none`: where there are more, any.
+    void announce(Hazard& hazard, bool asymmetric) const noexcept {
+        if (too_many_) hazard.named[0].store(names_any, std::memory_order_release);
+        publish(hazard);
+        light_fence(asymmetric);
+    }
 
   private:
     struct Keys {

@@ -329,7 +329,7 @@ void end_lone_write(QueuePair& qp) noexcept {
             if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
                 continue;
         } else if (one_piece) {
-            const HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric, names_none};
             if (qp.own.send_at_once(*wr, flags, index)) [[likely]]
                 continue;
         }

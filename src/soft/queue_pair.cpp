@@ -489,7 +489,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
     const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
     for (;;) {
         {
-            const HazardScope scope{hazard, asymmetric};
+            const HazardScope scope{hazard, asymmetric, names_none};
             if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
             const auto take = [&] {
                 std::uint32_t free = run_free;
@@ -519,7 +519,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                     continue;
                 }
             }
-            HazardScope scope{hazard, asymmetric};
+            HazardScope scope{hazard, asymmetric, names_none};  // the executor names them
             if (side == run_peer && !executor.sender_ready()) {
                 progress = Progress::failed;
                 break;
@@ -553,7 +553,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 executor.ring_sender_async();
             }
         }
-        const HazardScope scope{hazard, asymmetric};
+        const HazardScope scope{hazard, asymmetric, names_none};
         if (!mine_to_touch()) return progress;
         base::telling_peers();
         pending.lock.store(run_free, std::memory_order_seq_cst);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "held_pages.hpp"
+#include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
 #include "station.hpp"
 
@@ -212,6 +213,31 @@ TEST(Fence, WaitsForDatagramsOutOfTheMemoryOnly) {
     poster.join();
     EXPECT_EQ(soft::dereg_mr(station.mr), 0);
     station.mr = nullptr;
+}
+
+// On a link requests wait, and whoever runs them looks again and again: wherever that is stopped,
+// it has said which memory it will look at.
+TEST(Fence, LeavesAPeerAloneThatIsStoppedAnywhereWithRequestsInFlight) {
+    for (const std::string mode : {"shaped:10g,latency=1us", "strict:seed=5"}) {
+        SCOPED_TRACE(mode);
+        const ModeScope scope{mode};
+        RemotePair pair;
+        const Region used{pair.left.pd};
+        ASSERT_EQ(pair.right.ask("flood 64 " +
+                                 std::to_string(reinterpret_cast<std::uint64_t>(used.memory)) +
+                                 ' ' + std::to_string(used.mr->rkey)),
+                  "flooding");
+        for (int round = 0; round < 100; ++round) {
+            Region other{pair.left.pd};
+            std::this_thread::sleep_for(std::chrono::microseconds{round * 37 % 500});
+            ASSERT_TRUE(pair.right.child.stop());
+            const int ended = soft::dereg_mr(other.mr);
+            pair.right.child.resume();
+            ASSERT_EQ(ended, 0) << "in round " << round;
+            other.mr = nullptr;
+        }
+        pair.right.child.kill_and_wait();
+    }
 }
 
 TEST(Fence, LeavesAPeerAloneThatStandsStillInOtherMemory) {
