@@ -244,12 +244,18 @@ std::uint64_t place_of(std::uint64_t size) noexcept {
     return ring::round_up(std::max<std::uint64_t>(size, 1), 8);
 }
 
+/// With the endpoint whose domain what is registered is of.
+[[nodiscard]] LatestOptions of_domain(const connect::Link& link, LatestOptions chosen) {
+    chosen.endpoint = link.shared_endpoint();
+    return chosen;
+}
+
 }  // namespace
 
 LatestEnd::State::State(Role its_role, const ItemFacts& item, connect::Link connected,
                         LatestOptions chosen, const Deadline& deadline)
     : role{its_role},
-      options{std::move(chosen)},
+      options{of_domain(connected, std::move(chosen))},
       size{item.size},
       alignment{item.alignment},
       name{base::name_hash(item.name)},

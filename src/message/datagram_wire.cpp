@@ -89,6 +89,7 @@ struct Receives {
 
 DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, DatagramHost* host)
     : host_{host},
+      endpoint_{link.shared_endpoint()},
       link_{std::move(link)},
       header_bytes_{Receives::header_of(link_.transport())},
       memory_{memory},

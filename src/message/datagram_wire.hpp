@@ -161,6 +161,7 @@ class DatagramWire final : public Wire {
     void end(base::Status how, std::string why) noexcept;
 
     DatagramHost* host_;
+    std::shared_ptr<connect::Endpoint> endpoint_;  ///< whose domain the memory is of
     verbs::RegisteredBuffer receive_memory_;
     verbs::RegisteredBuffer send_memory_;
     connect::Link link_;  ///< goes before the memory that it sends from and receives into

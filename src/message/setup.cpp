@@ -130,10 +130,16 @@ namespace {
     const std::size_t slot = std::min(ways.slot_bytes, options.ring_bytes);
     return slot * receives_for(options.ring_bytes, slot);
 }
+
+/// With the endpoint whose domain the channel's memory is of.
+[[nodiscard]] ChannelOptions of_domain(const connect::Link& link, ChannelOptions chosen) {
+    chosen.endpoint = link.shared_endpoint();
+    return chosen;
+}
 }  // namespace
 
 Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const Ways& chosen_ways)
-    : options{chosen},
+    : options{of_domain(connected, chosen)},
       ways{chosen_ways},
       receive_bytes{bytes_to_receive(chosen, chosen_ways)},
       memory{connected.allocate(receive_bytes + sizeof(ControlPage),

@@ -45,6 +45,20 @@ TEST_P(Servers, AnswerACall) {
     EXPECT_EQ(client.close(patience()), Status::ok);
 }
 
+TEST_P(Servers, EndTheDomainsThatClientsHaveOfTheirOwn) {
+    ServerOptions chosen = options();
+    chosen.admission.own_domains = true;
+    testing::internal::CaptureStderr();
+    {
+        Running running{chosen};
+        Client client = running.connect();
+        Client other = running.connect();
+        EXPECT_EQ(client.close(patience()), Status::ok);
+    }
+    // A domain in which something is still registered is not freed, which is said.
+    EXPECT_EQ(testing::internal::GetCapturedStderr().find("protection domain"), std::string::npos);
+}
+
 TEST_P(Servers, AnswerThroughTheSmallestRings) {
     ServerOptions small = options();
     small.ring_bytes = 128;

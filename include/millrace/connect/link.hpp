@@ -131,6 +131,9 @@ class Link {
     [[nodiscard]] Transport transport() const noexcept;
     /// Not of `tcp`, nor protection_domain().
     [[nodiscard]] Endpoint& endpoint() noexcept;
+    /// The same, for who registers memory there and keeps it for longer than the link: with
+    /// Admission::own_domains nobody else has it.
+    [[nodiscard]] std::shared_ptr<Endpoint> shared_endpoint() const noexcept;
     [[nodiscard]] verbs::ProtectionDomain& protection_domain() noexcept;
     /// Of `rc` and `uc`.
     [[nodiscard]] verbs::QueuePair& queue_pair() noexcept;

@@ -59,7 +59,8 @@ template <class Make>
     ring::check(ring_options(listener.options(), item), design);
     return connect::accept_until_set_up(
         listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
-            return make(Connection{listener.options().endpoint, std::move(link)}, patience);
+            auto endpoint = link.shared_endpoint();
+            return make(Connection{std::move(endpoint), std::move(link)}, patience);
         });
 }
 
@@ -69,7 +70,8 @@ template <class Make>
                                   Make&& make) {
     ring::check(ring_options(listener.options(), item), design);
     return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
-        return make(Connection{listener.options().endpoint, std::move(link), ring::Joining::later});
+        auto endpoint = link.shared_endpoint();
+        return make(Connection{std::move(endpoint), std::move(link), ring::Joining::later});
     });
 }
 
