@@ -106,6 +106,7 @@ void Handshake::create_queue_pair() {
     own.process = static_cast<std::uint32_t>(getpid());
     own.host = printable(host_name(), max_name);
     own.has_secret = has_secret();
+    own.listener = options_.listener;
     // The accepting side's is the challenge.
     if (own.has_secret && role_ == Role::connecting) own.nonce = random_nonce();
     if (link.transport == Transport::tcp) return;
@@ -357,11 +358,9 @@ void Handshake::hear_hello(const Frame& frame) {
         fmt::format("{} (pid {} on {})", link.peer_name, link.other.process, link.other.host);
     check_secrets();
     if (role_ == Role::accepting) {
-        if (!has_secret()) return admit();
-        connecting_hello_ = frame.body;
-        challenge_ = random_nonce();
-        say(encode(Challenge{*challenge_}));
-        stage_ = Stage::proof;
+        if (has_secret()) connecting_hello_ = frame.body;
+        if (!halts_) return answer_hello();
+        stage_ = Stage::halted;
         return;
     }
     stage_ = Stage::ready;
@@ -377,6 +376,19 @@ void Handshake::hear_hello(const Frame& frame) {
     }
     // What it says is believed when its proof has come.
     accepting_hello_ = frame.body;
+}
+
+void Handshake::answer_hello() {
+    if (!has_secret()) return admit();
+    challenge_ = random_nonce();
+    say(encode(Challenge{*challenge_}));
+    stage_ = Stage::proof;
+}
+
+void Handshake::go_on_for(const LinkOptions& options, std::shared_ptr<Endpoint> endpoint) {
+    options_ = options;
+    state_->endpoint = std::move(endpoint);
+    halts_ = false;
 }
 
 void Handshake::admit() {
@@ -457,7 +469,8 @@ bool Handshake::step() {
     try {
         flush();
         bool ended = false;
-        while (stage_ != Stage::done) {
+        if (stage_ == Stage::halted && !halts_) answer_hello();
+        while (stage_ != Stage::done && stage_ != Stage::halted) {
             if (std::optional<Frame> frame = link.inbox.next(max_handshake_body)) {
                 handle(*frame);
                 continue;

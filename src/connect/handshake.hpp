@@ -13,7 +13,8 @@
 //                     pair, says Hello and Ready with a proof → hears Ready, looks at its proof:
 //                     done
 // The accepting side creates nothing for a peer that has not said a proper Hello, or does not know
-// the secret, or for whom there is no place; and the latter two learn nothing of it.
+// the secret, or for whom there is no place; and the latter two learn nothing of it. Where
+// listeners share an address, it halts behind the Hello until it is given to one of them.
 #pragma once
 
 #include <chrono>
@@ -47,6 +48,20 @@ class Handshake {
     /// Goes as far as it can. True: done, take the link. Throws Error, after telling the peer.
     [[nodiscard]] bool step();
     [[nodiscard]] Link take() { return Link{std::move(state_)}; }
+
+    // --- where listeners share an address, on the accepting side
+
+    /// It shall halt behind the Hello. Before the first step().
+    void halt_at_hello() noexcept { halts_ = true; }
+    /// It has halted.
+    [[nodiscard]] bool has_halted() const noexcept { return stage_ == Stage::halted; }
+    /// The number of the listener that it is given to.
+    [[nodiscard]] std::uint32_t choose_listener() noexcept {
+        return state_->place.choose_listener(state_->other.listener);
+    }
+    /// From the next step() on it goes on for the listener that has these.
+    void go_on_for(const LinkOptions& options, std::shared_ptr<Endpoint> endpoint);
+
     /// Once it is done: true if the peer has begun the first exchange. Looks at the socket.
     [[nodiscard]] bool speaks() noexcept;
     /// The peer has not said a word, read or unread. Looks at the socket.
@@ -57,7 +72,7 @@ class Handshake {
     [[nodiscard]] base::Error give_up(base::ErrorCode code, const std::string& how_long);
 
   private:
-    enum class Stage { hello, proof, ready, done };
+    enum class Stage { hello, halted, proof, ready, done };
 
     void create_queue_pair();
     void create_queues();
@@ -72,6 +87,8 @@ class Handshake {
     void say_ready();
     void handle(const Frame& frame);
     void hear_hello(const Frame& frame);
+    /// What follows the peer's Hello on the accepting side.
+    void answer_hello();
     void admit();
     void hear_ready(const Ready& ready);
     [[nodiscard]] bool has_secret() const noexcept { return bool{options_.admission.secret}; }
@@ -89,6 +106,7 @@ class Handshake {
     LinkOptions options_;
     std::unique_ptr<Link::State> state_;
     Stage stage_ = Stage::hello;
+    bool halts_ = false;
     std::vector<std::byte> unsent_;
     /// The parts of proofs: both Hellos as they were on the wire, and the challenge.
     std::vector<std::byte> connecting_hello_;

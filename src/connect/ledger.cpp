@@ -45,4 +45,31 @@ Given Ledger::given() const noexcept {
     return given_;
 }
 
+std::uint32_t Ledger::choose(std::uint32_t wanted) noexcept {
+    const std::lock_guard guard{mutex_};
+    std::size_t chosen = wanted;
+    if (wanted >= listeners_.size() || listeners_[wanted].is_closed) {
+        chosen = last_ % listeners_.size();
+        for (std::size_t step = 0; step < listeners_.size(); ++step) {
+            const std::size_t index = (last_ + step) % listeners_.size();
+            const Listening& best = listeners_[chosen];
+            const Listening& one = listeners_[index];
+            if (!one.is_closed && (best.is_closed || one.peers < best.peers)) chosen = index;
+        }
+        last_ = chosen + 1;
+    }
+    ++listeners_[chosen].peers;
+    return static_cast<std::uint32_t>(chosen);
+}
+
+void Ledger::leave(std::uint32_t listener) noexcept {
+    const std::lock_guard guard{mutex_};
+    --listeners_[listener].peers;
+}
+
+void Ledger::close(std::uint32_t listener) noexcept {
+    const std::lock_guard guard{mutex_};
+    listeners_[listener].is_closed = true;
+}
+
 }  // namespace millrace::connect

@@ -21,6 +21,7 @@
 #include "handshake.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "sharing.hpp"
 #include "sockets.hpp"
 #include "timer.hpp"
 #include "waiting.hpp"
@@ -68,10 +69,19 @@ enum class Wanted {
 }  // namespace
 
 struct Listener::State {
-    Listening listening;
+    State(std::shared_ptr<Sharing> its_sharing, std::uint32_t its_number, LinkOptions its_options)
+        : sharing{std::move(its_sharing)},
+          number{its_number},
+          options{std::move(its_options)},
+          endpoint{options.endpoint} {}
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
+
+    std::shared_ptr<Sharing> sharing;
+    const std::uint32_t number;  ///< among those that share the address
+    const Listening& listening = sharing->listening;
     LinkOptions options;
     std::shared_ptr<Endpoint> endpoint;
-    std::shared_ptr<Ledger> ledger;
     Descriptor epoll;
     Descriptor timer;
     Peers pending;    ///< by when their time is over
@@ -87,13 +97,18 @@ struct Listener::State {
     Descriptor reserve = take_reserve();
     std::optional<nanoseconds> pauses_until;  ///< of the time that was served
 
-    ~State() { unlink_own(listening); }
+    ~State() { sharing->close(number); }
 
     void open();
     /// Handles what has happened within `limit`. What ended handshakes, and with them peers, is
     /// added to `failures`.
     void round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures);
     void go_on(Pending& peer, std::vector<base::Error>& failures);
+    /// A peer that has said hello: it stays here, or is handed to the listener whose it is. False:
+    /// it is not here any more.
+    [[nodiscard]] bool settle(Peers::iterator at, std::vector<base::Error>& failures);
+    /// Those that others have heard, and that are ours.
+    void take_settled(std::vector<base::Error>& failures);
     void take_new_peers(std::vector<base::Error>& failures);
     [[nodiscard]] static Descriptor take_reserve() noexcept;
     /// There was no descriptor for a peer. True: there may be one now, or that peer was refused.
@@ -117,13 +132,14 @@ struct Listener::State {
                                    const std::optional<base::Error>& last) const;
     void check_owner() const;
 
-    void watch(int operation, int descriptor, std::uint32_t events, void* what) const;
+    /// `what`: a Pending, or else &takes_new for newcomers, &number for settled ones, &timer.
+    void watch(int operation, int descriptor, std::uint32_t events, const void* what) const;
     void forget(const Pending& peer) const noexcept {
         (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, peer.handshake.socket(), nullptr);
     }
     void watch_newcomers(bool wanted) {
         if (takes_new == wanted) return;
-        watch(EPOLL_CTL_MOD, listening.socket.get(), wanted ? EPOLLIN : 0U, &listening);
+        watch(EPOLL_CTL_MOD, listening.socket.get(), wanted ? EPOLLIN : 0U, &takes_new);
         takes_new = wanted;
     }
     /// The descriptor becomes readable when somebody's time is over, or at once.
@@ -138,12 +154,12 @@ Listener::Listener(Listener&&) noexcept = default;
 Listener& Listener::operator=(Listener&&) noexcept = default;
 Listener::~Listener() = default;
 
-Listener Listener::listen(const Address& address, LinkOptions options) {
+namespace {
+
+void prepare(LinkOptions& options, const Address& address) {
     validate(options);
-    auto state = std::make_unique<State>();
-    state->endpoint = options.endpoint;
-    if (options.accepted.has_rdma() && state->endpoint == nullptr) {
-        state->endpoint = Endpoint::shared();
+    if (options.accepted.has_rdma() && options.endpoint == nullptr) {
+        options.endpoint = Endpoint::shared();
     }
     if (options.accepted.has(Transport::ud) && options.datagrams.queue_pair == nullptr) {
         throw base::Error{base::ErrorCode::invalid_argument, "listen", address.to_string(),
@@ -151,11 +167,34 @@ Listener Listener::listen(const Address& address, LinkOptions options) {
                           "make one (ProtectionDomain::create_datagram_queue_pair) and give it as "
                           "LinkOptions::datagrams"};
     }
-    state->ledger = std::make_shared<Ledger>(options.admission.budget);
-    state->options = std::move(options);
-    state->listening = listen_on(address);
-    state->open();
-    return Listener{std::move(state)};
+}
+
+}  // namespace
+
+Listener Listener::listen(const Address& address, LinkOptions options) {
+    std::vector<LinkOptions> one;
+    one.push_back(std::move(options));
+    return std::move(listen_together(address, std::move(one)).front());
+}
+
+std::vector<Listener> Listener::listen_together(const Address& address,
+                                                std::vector<LinkOptions> options) {
+    if (options.empty() || options.size() > Sharing::most_listeners) {
+        throw base::Error{base::ErrorCode::invalid_argument, "listen", address.to_string(),
+                          fmt::format("{} listeners are to share it", options.size()),
+                          fmt::format("let 1 to {} share it", Sharing::most_listeners)};
+    }
+    for (LinkOptions& one : options) prepare(one, address);
+    const auto sharing = std::make_shared<Sharing>(
+        listen_on(address), options.front().admission.budget, options.size());
+    std::vector<Listener> listeners;
+    for (LinkOptions& one : options) {
+        auto state = std::make_unique<State>(sharing, static_cast<std::uint32_t>(listeners.size()),
+                                             std::move(one));
+        state->open();
+        listeners.push_back(Listener{std::move(state)});
+    }
+    return listeners;
 }
 
 const Address& Listener::address() const noexcept { return state_->listening.address; }
@@ -172,7 +211,7 @@ Link Listener::accept_one(const base::Deadline& deadline) {
 std::optional<Link> Listener::try_accept() { return state_->look(Wanted::connected); }
 std::optional<Link> Listener::try_accept_speaking() { return state_->look(Wanted::speaking); }
 int Listener::descriptor() const noexcept { return state_->epoll.get(); }
-Given Listener::given() const noexcept { return state_->ledger->given(); }
+Given Listener::given() const noexcept { return state_->sharing->ledger->given(); }
 
 void Listener::State::open() {
     epoll = Descriptor{epoll_create1(EPOLL_CLOEXEC)};
@@ -181,12 +220,16 @@ void Listener::State::open() {
         base::throw_errno(errno, "listen", listening.address.to_string(),
                           "raise the limit of open files (ulimit -n)");
     }
-    watch(EPOLL_CTL_ADD, listening.socket.get(), EPOLLIN, &listening);
+    watch(EPOLL_CTL_ADD, listening.socket.get(), EPOLLIN, &takes_new);
+    if (sharing->has_several()) {
+        watch(EPOLL_CTL_ADD, sharing->bell(number), EPOLLIN, &number);
+    }
     watch(EPOLL_CTL_ADD, timer.get(), EPOLLIN, &timer);
 }
 
-void Listener::State::watch(int operation, int descriptor, std::uint32_t events, void* what) const {
-    epoll_event event{.events = events, .data = {.ptr = what}};
+void Listener::State::watch(int operation, int descriptor, std::uint32_t events,
+                            const void* what) const {
+    epoll_event event{.events = events, .data = {.ptr = const_cast<void*>(what)}};
     if (epoll_ctl(epoll.get(), operation, descriptor, &event) != 0) {
         base::throw_errno(errno, "accept a peer", listening.address.to_string(),
                           "raise fs.epoll.max_user_watches (sysctl)");
@@ -289,18 +332,19 @@ void Listener::State::take_new_peers(std::vector<base::Error>& failures) {
             return;  // EAGAIN: nobody is waiting
         }
         prepare_connected(socket.get());
-        const int number = socket.get();
+        const int descriptor = socket.get();
         try {
             pending.push_back(Pending{
-                .handshake =
-                    Handshake{Role::accepting, std::move(socket), options, endpoint,
-                              listening.address, peer_text(number, listening.address), ledger},
+                .handshake = Handshake{Role::accepting, std::move(socket), options, endpoint,
+                                       listening.address, peer_text(descriptor, listening.address),
+                                       sharing->ledger},
                 .until = served + patience});
+            if (sharing->has_several()) pending.back().handshake.halt_at_hello();
         } catch (const base::Error& error) {
             failures.push_back(error);
             continue;
         }
-        watch(EPOLL_CTL_ADD, number, EPOLLIN, &pending.back());
+        watch(EPOLL_CTL_ADD, descriptor, EPOLLIN, &pending.back());
     }
 }
 
@@ -310,7 +354,12 @@ void Listener::State::go_on(Pending& peer, std::vector<base::Error>& failures) {
     const auto at =
         std::find_if(from.begin(), from.end(), [&](const Pending& one) { return &one == &peer; });
     try {
-        if (!peer.connected && peer.handshake.step()) {
+        bool is_done = !peer.connected && peer.handshake.step();
+        if (!peer.connected && peer.handshake.has_halted()) {
+            if (!settle(at, failures)) return;
+            is_done = peer.handshake.step();
+        }
+        if (is_done) {
             peer.connected = true;
             peer.until = served + patience;
             connected.splice(connected.end(), pending, at);
@@ -332,6 +381,31 @@ void Listener::State::go_on(Pending& peer, std::vector<base::Error>& failures) {
                events != peer.events) {
         watch(EPOLL_CTL_MOD, peer.handshake.socket(), events, &peer);
         peer.events = events;
+    }
+}
+
+bool Listener::State::settle(Peers::iterator at, std::vector<base::Error>& failures) {
+    Handshake& handshake = at->handshake;
+    const std::uint32_t chosen = handshake.choose_listener();
+    if (chosen == number) {
+        handshake.go_on_for(options, endpoint);
+        return true;
+    }
+    forget(*at);
+    if (!sharing->give(chosen, handshake, most)) {
+        failures.push_back(handshake.give_up(base::ErrorCode::timed_out, "while many others came"));
+    }
+    pending.erase(at);
+    return false;
+}
+
+void Listener::State::take_settled(std::vector<base::Error>& failures) {
+    for (Handshake& handshake : sharing->take(number)) {
+        handshake.go_on_for(options, endpoint);
+        pending.push_back(Pending{.handshake = std::move(handshake), .until = served + patience});
+        Pending& peer = pending.back();
+        watch(EPOLL_CTL_ADD, peer.handshake.socket(), EPOLLIN, &peer);
+        go_on(peer, failures);
     }
 }
 
@@ -359,14 +433,18 @@ void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll.get(), events.data(), events.size(), 0);
     bool newcomers = false;
+    bool settled = false;
     for (int i = 0; i < count; ++i) {
         void* const what = events[static_cast<std::size_t>(i)].data.ptr;
-        if (what == &listening) {
+        if (what == &takes_new) {
             newcomers = true;  // behind the others: one of them may leave for a newcomer
+        } else if (what == &number) {
+            settled = true;
         } else if (what != &timer) {
             go_on(*static_cast<Pending*>(what), failures);
         }
     }
+    if (settled) take_settled(failures);
     dismiss_late(wanted, failures);
     if (pauses_until.has_value() && *pauses_until <= served) {
         pauses_until.reset();

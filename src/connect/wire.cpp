@@ -147,6 +147,7 @@ std::vector<std::byte> encode(const Hello& hello) {
     writer.raw(hello.nonce);
     writer.integer(static_cast<std::uint8_t>(hello.transport), 1);
     writer.integer(hello.datagram_key, 4);
+    writer.integer(hello.listener, 4);
     const auto body = writer.take();
     return encode_frame(FrameType::hello, body);
 }
@@ -208,6 +209,7 @@ Hello decode_hello(std::span<const std::byte> body) {
     if (transport > static_cast<std::uint8_t>(Transport::tcp)) reader.malformed();
     hello.transport = static_cast<Transport>(transport);
     hello.datagram_key = reader.integer<std::uint32_t>();
+    if (!reader.at_end()) hello.listener = reader.integer<std::uint32_t>();
     // 24 bits on the wire of every RDMA network.
     if (hello.queue_pair.number > 0xffffff || hello.queue_pair.packet_sequence > 0xffffff) {
         reader.malformed();

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/verbs/queue_pair.hpp"
 #include "printable.hpp"
@@ -92,6 +93,8 @@ struct Hello {
     /// of the device means anything.
     Transport transport = Transport::rc;
     std::uint32_t datagram_key = 0;  ///< by `ud`: the Q_Key that datagrams to this end need
+    /// Of those that share the address, as LinkOptions::listener; of whoever connects.
+    std::uint32_t listener = LinkOptions::any_listener;
 };
 
 /// The queue pair is connected, or will be as soon as the proof has been looked at.

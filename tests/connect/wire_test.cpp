@@ -70,6 +70,7 @@ Hello sample() {
     hello.nonce.fill(std::byte{0x5a});
     hello.transport = Transport::ud;
     hello.datagram_key = 0x11223344;
+    hello.listener = 5;
     return hello;
 }
 
@@ -117,7 +118,14 @@ TEST(Wire, CarriesAHelloUnchanged) {
     EXPECT_EQ(got.nonce, sent.nonce);
     EXPECT_EQ(got.transport, sent.transport);
     EXPECT_EQ(got.datagram_key, sent.datagram_key);
+    EXPECT_EQ(got.listener, sent.listener);
     EXPECT_FALSE(wire.buffer.next(max_handshake_body)) << "nothing is left";
+}
+
+TEST(Wire, TakesAHelloThatAsksForNoListener) {
+    const std::vector<std::byte> frame = encode(sample());
+    const auto body = body_of(frame);
+    EXPECT_EQ(decode_hello(body.first(body.size() - 4)).listener, LinkOptions::any_listener);
 }
 
 TEST(Wire, HasTheByteOrderItsDrawingSays) {
@@ -203,6 +211,7 @@ TEST(Wire, RefusesAHelloCutShortAnywhere) {
     const std::vector<std::byte> frame = encode(sample());
     const auto body = body_of(frame);
     for (std::size_t size = 0; size < body.size(); ++size) {
+        if (size == body.size() - 4) continue;  // one that asks for no listener
         EXPECT_THROW((void)decode_hello(body.first(size)), Failure) << size;
     }
     EXPECT_NO_THROW((void)decode_hello(body));

@@ -105,6 +105,10 @@ struct LinkOptions {
     /// opens no device.
     Transports accepted = Transport::rc;
     DatagramService datagrams{};
+    /// connect: which of the listeners that share the address shall take it, by its number. One
+    /// that is not there is as any_listener: the one with the fewest peers.
+    static constexpr std::uint32_t any_listener = ~std::uint32_t{0};
+    std::uint32_t listener = any_listener;
     /// Who is let in, and how many.
     Admission admission{};
     /// connect: what else may be the matter when nobody listens, for the error ("…").
@@ -221,12 +225,20 @@ class Link {
     std::unique_ptr<State> state_;
 };
 
-/// Accepts links. Move-only; one thread at a time. A Unix path is unlinked when it goes (and
-/// taken over if nobody listens on it any more).
+/// Accepts links. Move-only; one thread at a time. A Unix path is unlinked when it goes, or the
+/// last of those that share it (and taken over if nobody listens on it any more).
 class Listener {
   public:
     /// Throws Error (invalid_argument, permission, system: the address is in use …).
     [[nodiscard]] static Listener listen(const Address& address, LinkOptions options = {});
+    /// Listeners of several threads that share one address, 1 to 256, numbered from 0 on. Each
+    /// accepts with `options` of its own, of which service, secret and transports must be the same,
+    /// and the budget, that of the first, is one for all. Whichever looks first takes a newcomer,
+    /// hears its hello, and hands it to the one that it asks for (LinkOptions::listener), or that
+    /// has the fewest peers: until then nothing is made for it, so that everything of a link
+    /// belongs to one thread from the beginning. Throws Error as listen.
+    [[nodiscard]] static std::vector<Listener> listen_together(const Address& address,
+                                                               std::vector<LinkOptions> options);
     Listener(Listener&&) noexcept;
     Listener& operator=(Listener&&) noexcept;
     ~Listener();
