@@ -352,6 +352,8 @@ void Client::State::connect(const Deadline& deadline) {
     }
     connect::LinkOptions link = link_options(channel_options, server_service);
     link.transport = options.transport;
+    // Nobody else knows the session.
+    if (options.resumes && !session.is_none()) link.listener = welcomed.server;
     if (is_by_wire(options.transport)) {
         line.emplace(connect_wire(server, link, options, deadline));
     } else {

@@ -510,16 +510,17 @@ void Server::on_unwanted(std::function<void(ClientId, std::uint64_t)> call) {
 void Server::adopt() noexcept { state_->hub.adopt(); }
 
 Status Server::drain(const base::Deadline& deadline) {
+    base::NapParker nap;
+    return base::wait_until([this] { return turn_to_drain(); }, deadline, state_->options.wait,
+                            nap);
+}
+
+bool Server::turn_to_drain() {
     State& server = *state_;
     server.is_draining = true;
     const auto nobody = [](void*, Request&) {};
-    base::NapParker nap;
-    return base::wait_until(
-        [&] {
-            (void)server.turn({nullptr, nobody}, std::size_t{1024});
-            return server.counts.pending == 0 && server.clogged.empty() && !server.has_message();
-        },
-        deadline, server.options.wait, nap);
+    (void)server.turn({nullptr, nobody}, std::size_t{1024});
+    return server.counts.pending == 0 && server.clogged.empty() && !server.has_message();
 }
 
 Status Server::close(const base::Deadline& deadline) {
@@ -548,6 +549,7 @@ int Server::descriptor() {
 }
 
 ServerStats Server::stats() const noexcept {
+    if (!state_->hub.is_current()) return state_->shown();
     state_->show();
     return state_->counts;
 }

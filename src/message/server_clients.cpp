@@ -83,13 +83,16 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 const Service server_service{"message server", 2};
 
 Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
-                     connect::Listener its_listener, ServerOptions chosen, Polling polling)
+                     connect::Listener its_listener, ServerOptions chosen, Polling polling,
+                     std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number)
     : options{std::move(chosen)},
       channel_options{channel_options_of(options)},
       shared{std::move(its_receives)},
       wires{std::move(its_wires)},
       hub{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}},
       listener{std::move(its_listener)},
+      crowd{std::move(its_crowd)},
+      number{its_number},
       mailboxes{polling, options.max_clients + joining_places,
                 channel_options.endpoint != nullptr ? &channel_options.endpoint->protection_domain()
                                                     : nullptr},
@@ -124,45 +127,87 @@ Server::State::~State() {
 }
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
+    return std::move(listen_together(address, options, 1).front());
+}
+
+namespace {
+
+/// What a server has before it listens.
+struct Made {
+    Made(const ServerOptions& options, const ChannelOptions& channel)
+        : link{link_options(channel, server_service)}, wires{options, link} {
+        link.accepted = options.transports;
+        if (options.receives == Receives::shared) {
+            shared =
+                std::make_unique<SharedReceives>(*channel.endpoint, options.shared_receives,
+                                                 std::min(options.slot_bytes, options.ring_bytes));
+            link.receive_queue = &shared->completions();
+            link.shared_receives = &shared->queue();
+        } else if (options.requests_by_send) {
+            link.max_receive_requests = std::max(
+                link.max_receive_requests, receives_for(options.ring_bytes, options.slot_bytes));
+        }
+    }
+    connect::LinkOptions link;
+    WireHosts wires;
+    std::unique_ptr<SharedReceives> shared;
+};
+
+struct Chosen {
+    Polling polling;
+    std::string why;
+};
+/// Of a server that shares its clients with `servers - 1` others.
+[[nodiscard]] Chosen choose_polling(const ServerOptions& options, const ChannelOptions& channel,
+                                    std::size_t servers) {
+    if (options.polling != Polling::automatic) return {options.polling, "it was asked to"};
+    if (options.receives == Receives::shared) {
+        return {Polling::dense, "completions of the shared receive queue set a byte"};
+    }
+    if (!options.transports.has(connect::Transport::rc)) {
+        return {Polling::dense,
+                "no client writes into its memory: it sets the byte of each one that it is told "
+                "of"};
+    }
+    const bool stores =
+        channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
+    const std::uint32_t from = stores ? dense_from_store : dense_from_post;
+    const std::size_t clients = (options.max_clients + servers - 1) / servers;
+    return {clients < from ? Polling::flag : Polling::dense,
+            fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
+                        clients, from)};
+}
+
+}  // namespace
+
+std::vector<Server> Server::listen_together(const connect::Address& address,
+                                            const ServerOptions& chosen, std::size_t count) {
+    ServerOptions options = chosen;
     check(options);
     check_transports(options);
-    ChannelOptions channel = channel_options_of(options);
+    const ChannelOptions channel = channel_options_of(options);
     message::check(channel);
     options.endpoint = channel.endpoint;
-    connect::LinkOptions link = link_options(channel, server_service);
-    link.accepted = options.transports;
-    WireHosts wires{options, link};
-    std::unique_ptr<SharedReceives> shared;
-    if (options.receives == Receives::shared) {
-        shared = std::make_unique<SharedReceives>(*channel.endpoint, options.shared_receives,
-                                                  std::min(options.slot_bytes, options.ring_bytes));
-        link.receive_queue = &shared->completions();
-        link.shared_receives = &shared->queue();
-    } else if (options.requests_by_send) {
-        link.max_receive_requests = std::max(link.max_receive_requests,
-                                             receives_for(options.ring_bytes, options.slot_bytes));
+    std::vector<Made> made;
+    std::vector<connect::LinkOptions> links;
+    for (std::size_t number = 0; number < count; ++number) {
+        made.emplace_back(options, channel);
+        links.push_back(made.back().link);
     }
-    connect::Listener listener = connect::Listener::listen(address, link);
-    Polling polling = options.polling;
-    std::string why = "it was asked to";
-    if (polling == Polling::automatic && shared != nullptr) {
-        polling = Polling::dense;
-        why = "completions of the shared receive queue set a byte";
-    } else if (polling == Polling::automatic && !options.transports.has(connect::Transport::rc)) {
-        polling = Polling::dense;
-        why = "no client writes into its memory: it sets the byte of each one that it is told of";
-    } else if (polling == Polling::automatic) {
-        const bool stores =
-            channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
-        const std::uint32_t from = stores ? dense_from_store : dense_from_post;
-        polling = options.max_clients < from ? Polling::flag : Polling::dense;
-        why = fmt::format("it may have {} clients, and bytes are measured to be cheaper from {} on",
-                          options.max_clients, from);
+    std::vector<connect::Listener> listeners =
+        connect::Listener::listen_together(address, std::move(links));
+    const Chosen polling = choose_polling(options, channel, count);
+    const auto crowd = std::make_shared<Crowd>(options.max_clients);
+    std::vector<Server> servers;
+    for (std::size_t number = 0; number < count; ++number) {
+        auto state =
+            std::make_unique<State>(std::move(made[number].shared), std::move(made[number].wires),
+                                    std::move(listeners[number]), options, polling.polling, crowd,
+                                    static_cast<std::uint32_t>(number));
+        state->why_polling = polling.why;
+        servers.push_back(Server{std::move(state)});
     }
-    auto state = std::make_unique<State>(std::move(shared), std::move(wires), std::move(listener),
-                                         std::move(options), polling);
-    state->why_polling = std::move(why);
-    return Server{std::move(state)};
+    return servers;
 }
 
 void Server::State::accept() {
@@ -193,7 +238,7 @@ void Server::State::add(Line line) {
         free_places.pop_back();
     } else if (peers.size() < std::size_t{options.max_clients} + joining_places) {
         place = static_cast<std::uint32_t>(peers.size());
-        peers.push_back(std::make_unique<Peer>(place));
+        peers.push_back(std::make_unique<Peer>(place, number));
     } else {
         base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
                   line.link().peer_name());
@@ -273,7 +318,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         welcome(former, true);
         return;
     }
-    if (counts.clients >= options.max_clients) {
+    if (!crowd->enter()) {
         return refuse(peer, fmt::format("the server has its {} clients already (max_clients)",
                                         options.max_clients));
     }
@@ -302,6 +347,7 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .generation = peer.id.generation,
                  .window = peer.window,
                  .polling = peer.line->is_wire() ? Polling::flag : mailboxes.polling(),
+                 .server = number,
                  .max_request = options.max_request_bytes};
     if (word.polling == Polling::dense) {
         const verbs::RemoteAddress box = mailboxes.address(peer.id.place);
@@ -350,6 +396,7 @@ void Server::State::vacate(Peer& peer) noexcept {
         sessions.erase(peer.session.bits[0]);
         if (peer.phase == Phase::away) --counts.away;
         --counts.clients;
+        crowd->leave();
         ++counts.left;
     }
     if (unwanted) {

@@ -1,5 +1,6 @@
 // How a server sleeps: who is told that it does, and what wakes it.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "server_state.hpp"
@@ -126,6 +127,7 @@ void Server::State::fall_asleep() {
     active.resize(stay);
     if (shared != nullptr) (void)shared->completions().arm();
     for (const auto& host : wires.all) host->rest();
+    show();
     // Behind it comes a look.
     wires_looked_at = base::ticks() - wires_every;
 }
@@ -178,14 +180,33 @@ void Server::State::keep_loop(bool was_busy) {
     hub.post([] {});
 }
 
+namespace {
+/// On the page in this order.
+constexpr std::uint64_t ServerStats::*const shown_counts[] = {
+    &ServerStats::clients,    &ServerStats::away,     &ServerStats::joined,
+    &ServerStats::left,       &ServerStats::resumed,  &ServerStats::refused,
+    &ServerStats::misbehaved, &ServerStats::requests, &ServerStats::answers,
+    &ServerStats::deferred,   &ServerStats::pending,  &ServerStats::failed,
+    &ServerStats::overloaded, &ServerStats::repeated, &ServerStats::kept_back,
+    &ServerStats::vain_looks, &ServerStats::sleeps};
+static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
+}  // namespace
+
+ServerStats& ServerStats::operator+=(const ServerStats& other) noexcept {
+    for (const auto count : shown_counts) this->*count += other.*count;
+    return *this;
+}
+
 void Server::State::show() noexcept {
-    const std::uint64_t values[] = {
-        counts.clients,    counts.away,       counts.joined,     counts.left,     counts.resumed,
-        counts.refused,    counts.misbehaved, counts.requests,   counts.answers,  counts.deferred,
-        counts.pending,    counts.failed,     counts.overloaded, counts.repeated, counts.kept_back,
-        counts.vain_looks, counts.sleeps};
     std::size_t index = 0;
-    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+    for (const auto count : shown_counts) statistics.counter(index++).set(counts.*count);
+}
+
+ServerStats Server::State::shown() const noexcept {
+    ServerStats stats;
+    std::size_t index = 0;
+    for (const auto count : shown_counts) stats.*count = statistics.counter(index++).value();
+    return stats;
 }
 
 }  // namespace millrace::message

@@ -45,6 +45,25 @@
 
 namespace millrace::message {
 
+/// What the servers of a group share, or one has that is alone: how many clients they may have.
+class Crowd {
+  public:
+    explicit Crowd(std::uint32_t most) noexcept : most_{most} {}
+    /// Any thread. False: there are `most` already.
+    [[nodiscard]] bool enter() noexcept {
+        std::uint32_t now = clients_.load(std::memory_order_relaxed);
+        do {
+            if (now >= most_) return false;
+        } while (!clients_.compare_exchange_weak(now, now + 1, std::memory_order_relaxed));
+        return true;
+    }
+    void leave() noexcept { clients_.fetch_sub(1, std::memory_order_relaxed); }
+
+  private:
+    const std::uint32_t most_;
+    std::atomic<std::uint32_t> clients_{0};
+};
+
 struct Server::State {
     /// What is known of an answer that its client has not acknowledged.
     struct KeptAnswer {
@@ -56,7 +75,8 @@ struct Server::State {
     struct Peer {
         enum class Phase : std::uint8_t { vacant, joining, joined, away, refused };
 
-        explicit Peer(std::uint32_t its_place) noexcept : id{its_place, 0} {}
+        Peer(std::uint32_t its_place, std::uint32_t its_server) noexcept
+            : id{its_place, 0, its_server} {}
 
         ClientId id;
         Phase phase = Phase::vacant;
@@ -87,7 +107,8 @@ struct Server::State {
     using Phase = Peer::Phase;
 
     State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
-          connect::Listener its_listener, ServerOptions chosen, Polling polling);
+          connect::Listener its_listener, ServerOptions chosen, Polling polling,
+          std::shared_ptr<Crowd> its_crowd, std::uint32_t its_number);
     State(const State&) = delete;
     State& operator=(const State&) = delete;
     ~State();
@@ -175,7 +196,9 @@ struct Server::State {
     /// Tells the clients that are awake.
     void fall_asleep();
     void keep_loop(bool was_busy);
+    /// Tells the statistics page, and with it other threads.
     void show() noexcept;
+    [[nodiscard]] ServerStats shown() const noexcept;
 
     ServerOptions options;
     ChannelOptions channel_options;
@@ -183,6 +206,8 @@ struct Server::State {
     WireHosts wires;
     connect::Hub hub;
     connect::Listener listener;
+    std::shared_ptr<Crowd> crowd;
+    std::uint32_t number;  ///< of those that share the address
     bool is_draining = false;
     bool is_nested = false;  ///< in a program's own loop
     std::atomic<bool> stopping{false};
@@ -218,7 +243,7 @@ struct Server::State {
     std::uint64_t spin_ticks;
 
     ServerStats counts;
-    base::StatisticsPage statistics;
+    mutable base::StatisticsPage statistics;
 };
 
 }  // namespace millrace::message

@@ -132,7 +132,7 @@ std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept {
         .put(static_cast<std::uint16_t>(welcome.polling))
         .put(welcome.mailbox)
         .put(welcome.mailbox_rkey)
-        .put(std::uint32_t{0})
+        .put(welcome.server)
         .put(welcome.max_request);
     return bytes;
 }
@@ -142,7 +142,6 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
     Welcome welcome;
     std::uint16_t resumed = 0;
     std::uint16_t polling = 0;
-    std::uint32_t nothing = 0;
     Taken{payload.data()}
         .get(welcome.session.bits)
         .get(welcome.client)
@@ -152,12 +151,12 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
         .get(polling)
         .get(welcome.mailbox)
         .get(welcome.mailbox_rkey)
-        .get(nothing)
+        .get(welcome.server)
         .get(welcome.max_request);
     welcome.resumed = resumed == 1;
     welcome.polling = static_cast<Polling>(polling);
-    const bool allowed = resumed <= 1 && nothing == 0 && !welcome.session.is_none() &&
-                         welcome.window >= 1 && welcome.window <= largest_window &&
+    const bool allowed = resumed <= 1 && !welcome.session.is_none() && welcome.window >= 1 &&
+                         welcome.window <= largest_window &&
                          (polling == static_cast<std::uint16_t>(Polling::flag) ||
                           polling == static_cast<std::uint16_t>(Polling::dense));
     return allowed ? std::optional{welcome} : std::nullopt;

@@ -294,20 +294,6 @@ TEST_P(ServersApart, ThatWereRestartedSayThatTheSessionIsLost) {
     EXPECT_EQ(client.stats().resumed, 0U);
 }
 
-/// A client whose channel can be broken as a network breaks it.
-struct Breakable {
-    Breakable(const connect::Address& address, const ClientOptions& options)
-        : client{Client::connect(address, options, patience())} {}
-    void cut() { (void)shutdown(client.link().socket(), SHUT_RDWR); }
-    Client client;
-};
-
-ClientOptions resuming() {
-    ClientOptions options = options_of_client();
-    options.resumes = true;
-    return options;
-}
-
 TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
     std::map<std::uint64_t, int> times;
     Running running{options(), [&](Request& request) {
@@ -317,38 +303,7 @@ TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
     Breakable breakable{running.server.address(), resuming()};
     Client& client = breakable.client;
     constexpr std::uint64_t count = 4000;
-    std::map<std::uint64_t, std::uint64_t> open;
-    std::uint64_t sent = 0;
-    std::uint64_t answered = 0;
-    std::uint64_t cuts = 0;
-    while (answered < count) {
-        while (sent < count) {
-            std::uint64_t id = 0;
-            const Status status = client.submit(content(1, sent, sent * 37 % 500), id);
-            if (status != Status::ok) {
-                ASSERT_TRUE(status == Status::full || status == Status::peer_lost);
-                break;
-            }
-            open[id] = sent++;
-        }
-        const Status status = client.wait(
-            [&](const Answer& answer) {
-                ASSERT_EQ(answer.outcome, Outcome::ok);
-                const auto found = open.find(answer.id);
-                ASSERT_NE(found, open.end());
-                ASSERT_TRUE(std::ranges::equal(
-                    answer.payload, content(1, found->second, found->second * 37 % 500)));
-                open.erase(found);
-                ++answered;
-            },
-            patience());
-        ASSERT_TRUE(status == Status::ok || (status == Status::empty && open.empty()))
-            << name_of(status) << client.failure();
-        if (answered >= (cuts + 1) * 200) {
-            breakable.cut();
-            ++cuts;
-        }
-    }
+    talk_while_it_breaks(breakable, 1, count, 200);
     // A device that is slow to tell of a cut makes one of several.
     EXPECT_GE(client.stats().resumed, 1U);
     running.stop();

@@ -176,42 +176,6 @@ TEST_P(Servers, AnswerLargeMessagesBesideSmallOnes) {
     large.join();
 }
 
-/// Submits and takes until `count` requests are answered, each right and once.
-void talk(Client& client, std::uint64_t whose, std::uint64_t count, std::size_t most,
-          unsigned seed) {
-    std::minstd_rand random{seed};
-    std::map<std::uint64_t, Bytes> open;
-    std::uint64_t sent = 0;
-    std::uint64_t answered = 0;
-    const auto take = [&](const Answer& answer) {
-        ASSERT_EQ(answer.outcome, Outcome::ok) << text_of(answer.payload);
-        const auto found = open.find(answer.id);
-        ASSERT_NE(found, open.end()) << "an answer to nothing, or the second one: " << answer.id;
-        ASSERT_TRUE(std::ranges::equal(answer.payload, found->second));
-        open.erase(found);
-        ++answered;
-    };
-    while (answered < count) {
-        while (sent < count) {
-            Bytes request = content(whose, sent, random() % most);
-            std::uint64_t id = 0;
-            const Status status = client.submit(request, id);
-            if (status == Status::full) break;
-            ASSERT_EQ(status, Status::ok) << client.failure();
-            ASSERT_TRUE(open.emplace(id, std::move(request)).second);
-            ++sent;
-            if (random() % 8 == 0) break;
-        }
-        ASSERT_EQ(client.outstanding(), open.size());
-        // With nothing outstanding, what lacks is news of room.
-        const Status status = client.wait(take, patience());
-        ASSERT_EQ(status, open.empty() && status != Status::ok ? Status::empty : Status::ok)
-            << client.failure();
-        while (random() % 4 != 0 && client.poll(take) == Status::ok) {
-        }
-    }
-}
-
 TEST_P(Servers, AnswerWindowsOfRequestsThatWrapAllTheTime) {
     ServerOptions chosen = options();
     chosen.ring_bytes = 1024;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +23,7 @@
 
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
+#include "millrace/message/server_group.hpp"
 
 namespace millrace::message {
 
@@ -161,6 +165,96 @@ inline std::string text_of(std::span<const std::byte> bytes) {
 
 inline void echo(Request& request) { (void)request.answer(request.payload()); }
 
+/// Submits and takes until `count` requests are answered, each right and once.
+inline void talk(Client& client, std::uint64_t whose, std::uint64_t count, std::size_t most,
+                 unsigned seed) {
+    std::minstd_rand random{seed};
+    std::map<std::uint64_t, Bytes> open;
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    const auto take = [&](const Answer& answer) {
+        ASSERT_EQ(answer.outcome, Outcome::ok) << text_of(answer.payload);
+        const auto found = open.find(answer.id);
+        ASSERT_NE(found, open.end()) << "an answer to nothing, or the second one: " << answer.id;
+        ASSERT_TRUE(std::ranges::equal(answer.payload, found->second));
+        open.erase(found);
+        ++answered;
+    };
+    while (answered < count) {
+        while (sent < count) {
+            Bytes request = content(whose, sent, random() % most);
+            std::uint64_t id = 0;
+            const base::Status status = client.submit(request, id);
+            if (status == base::Status::full) break;
+            ASSERT_EQ(status, base::Status::ok) << client.failure();
+            ASSERT_TRUE(open.emplace(id, std::move(request)).second);
+            ++sent;
+            if (random() % 8 == 0) break;
+        }
+        ASSERT_EQ(client.outstanding(), open.size());
+        // With nothing outstanding, what lacks is news of room.
+        const base::Status status = client.wait(take, patience());
+        ASSERT_EQ(status, open.empty() && status != base::Status::ok ? base::Status::empty
+                                                                     : base::Status::ok)
+            << client.failure();
+        while (random() % 4 != 0 && client.poll(take) == base::Status::ok) {
+        }
+    }
+}
+
+/// A client whose channel can be broken as a network breaks it.
+struct Breakable {
+    Breakable(const connect::Address& address, const ClientOptions& options)
+        : client{Client::connect(address, options, patience())} {}
+    void cut() { (void)shutdown(client.link().socket(), SHUT_RDWR); }
+    Client client;
+};
+
+inline ClientOptions resuming() {
+    ClientOptions options = options_of_client();
+    options.resumes = true;
+    return options;
+}
+
+/// Submits and takes until `count` requests are answered, each right and once, and breaks the
+/// channel behind each `cut_every` answers.
+inline void talk_while_it_breaks(Breakable& breakable, std::uint64_t whose, std::uint64_t count,
+                                 std::uint64_t cut_every) {
+    Client& client = breakable.client;
+    std::map<std::uint64_t, std::uint64_t> open;
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    std::uint64_t cuts = 0;
+    while (answered < count) {
+        while (sent < count) {
+            std::uint64_t id = 0;
+            const base::Status status = client.submit(content(whose, sent, sent * 37 % 500), id);
+            if (status != base::Status::ok) {
+                ASSERT_TRUE(status == base::Status::full || status == base::Status::peer_lost);
+                break;
+            }
+            open[id] = sent++;
+        }
+        const base::Status status = client.wait(
+            [&](const Answer& answer) {
+                ASSERT_EQ(answer.outcome, Outcome::ok);
+                const auto found = open.find(answer.id);
+                ASSERT_NE(found, open.end());
+                ASSERT_TRUE(std::ranges::equal(
+                    answer.payload, content(whose, found->second, found->second * 37 % 500)));
+                open.erase(found);
+                ++answered;
+            },
+            patience());
+        ASSERT_TRUE(status == base::Status::ok || (status == base::Status::empty && open.empty()))
+            << name_of(status) << client.failure();
+        if (answered >= (cuts + 1) * cut_every) {
+            breakable.cut();
+            ++cuts;
+        }
+    }
+}
+
 /// A server that a thread serves until it is stopped.
 class Running {
   public:
@@ -186,6 +280,37 @@ class Running {
     }
 
     Server server;
+
+  private:
+    std::thread thread_;
+};
+
+/// A group of servers that its threads serve until it is stopped.
+class RunningGroup {
+  public:
+    explicit RunningGroup(std::uint32_t threads, const ServerOptions& options = {},
+                          Handler handler = echo, std::optional<connect::Address> address = {})
+        : group{ServerGroup::listen(address.value_or(unique_address()), options,
+                                    {.count = threads})},
+          thread_{[this, handler = std::move(handler)] {
+              group.adopt();
+              EXPECT_EQ(group.serve(handler, base::Deadline::never()), base::Status::closed);
+          }} {}
+    RunningGroup(const RunningGroup&) = delete;
+    RunningGroup& operator=(const RunningGroup&) = delete;
+    ~RunningGroup() { stop(); }
+    /// From here on the group is the calling thread's.
+    void stop() {
+        if (!thread_.joinable()) return;
+        group.stop();
+        thread_.join();
+        group.adopt();
+    }
+    [[nodiscard]] Client connect(ClientOptions options = {}) {
+        return Client::connect(group.address(), options_of_client(std::move(options)), patience());
+    }
+
+    ServerGroup group;
 
   private:
     std::thread thread_;

@@ -31,6 +31,7 @@
 #include <string_view>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -50,7 +51,7 @@ struct ServerOptions {
     /// How the server finds who has written. Each client is told.
     Polling polling = Polling::automatic;
     /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
-    /// One more is refused, with the reason.
+    /// One more is refused, with the reason. Of all servers of a group together.
     std::uint32_t max_clients = 1024;
     /// What clients may come by. Where no RDMA is among them, no device is opened.
     connect::Transports transports = connect::Transport::rc;
@@ -115,12 +116,16 @@ struct ServerStats {
     std::uint64_t kept_back = 0;   ///< answers that did not find room at once
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
+
+    /// Of several servers together.
+    ServerStats& operator+=(const ServerStats& other) noexcept;
 };
 
 /// A client's place, and how many had that place before: no two clients are the same.
 struct ClientId {
     std::uint32_t place = 0;
     std::uint32_t generation = 0;
+    std::uint32_t server = 0;  ///< in a ServerGroup, whose place it is
     friend bool operator==(const ClientId&, const ClientId&) = default;
 };
 
@@ -290,6 +295,7 @@ class Server {
     /// request. From the first call on such a turn() falls asleep. docs/loops.md.
     [[nodiscard]] int descriptor();
 
+    /// Any thread; in another one than the server's they may be those of a millisecond ago.
     [[nodiscard]] ServerStats stats() const noexcept;
     /// What was chosen and why: polling, kernel, places, what a client can do to another one.
     [[nodiscard]] std::string explain() const;
@@ -297,6 +303,14 @@ class Server {
     struct State;  ///< private to message/
 
   private:
+    friend class ServerGroup;
+    /// So many, for a thread each, at one address.
+    [[nodiscard]] static std::vector<Server> listen_together(const connect::Address& address,
+                                                             const ServerOptions& options,
+                                                             std::size_t count);
+    /// One turn of drain(). True: nothing is pending.
+    [[nodiscard]] bool turn_to_drain();
+
     template <class Handler>
     static detail::HandlerRef erase(Handler& handler) noexcept {
         using Bare = std::remove_reference_t<Handler>;

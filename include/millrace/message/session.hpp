@@ -14,7 +14,8 @@
 // broke, and is answered from what is kept of the answers that are not acknowledged.
 //
 // A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
-// client asked for that, and never its server.
+// client asked for that, and never its server. Where several servers share an address (ServerGroup)
+// it stays with the one that it began with: the client names that one when it comes back.
 //
 // Everything here may have been written by a hostile peer: parse_…() tells.
 // Source: work 001, section 4.2 (N-to-one), whose limit of one outstanding message is gone.
@@ -137,6 +138,7 @@ struct Welcome {
     Polling polling = Polling::flag;
     std::uint64_t mailbox = 0;  ///< dense: the address of the client's byte
     std::uint32_t mailbox_rkey = 0;
+    std::uint32_t server = 0;       ///< whose the session is, of a ServerGroup
     std::uint64_t max_request = 0;  ///< bytes of payload
 };
 inline constexpr std::size_t hello_bytes = 40;

@@ -1,0 +1,119 @@
+// Servers of several threads at one address, and the clients distributed among them.
+//
+//     auto group = message::ServerGroup::listen(address, {}, {.count = 4});
+//     group.serve([](message::Request& request) { … }, deadline);   // called by all four threads
+//
+// Each thread has a Server of its own, with all that belongs to one: no request waits for another
+// thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
+// the one that has the fewest then. Its session stays there, for good: a client that comes back
+// asks for the server that keeps it (session.hpp), so that requests are known again, answers that
+// were deferred find it, and ClientId, Reply and what a handler keeps of a client never change
+// hands.
+//
+// A group of one is a Server, at the same cost. Source: work 001, section 4.2, whose server has one
+// thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "millrace/base/deadline.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/status.hpp"
+#include "millrace/connect/address.hpp"
+#include "millrace/message/server.hpp"
+
+namespace millrace::message {
+
+/// By which threads a group serves.
+struct ServerThreads {
+    /// 1 to 256. One of them is the thread that calls serve(), the others live while it does.
+    std::uint32_t count = 1;
+    /// The processors they are pinned to, the first to the first, and so on, and from the beginning
+    /// again if there are fewer; the calling thread stays pinned. What is allocated for a client is
+    /// allocated by its server's thread, so on its NUMA node, too, where the system does as it does
+    /// by default. None: nobody is pinned.
+    std::vector<int> cores{};
+};
+
+/// Belongs to the thread that made it, or to the one that called adopt() since, as Server; stop(),
+/// is_ending() and stats() are for any thread. Move-only.
+class ServerGroup {
+  public:
+    /// `options` are those of each server; max_clients is for all together, and what is said of a
+    /// pool (shared_receives, max_pending) for each. Throws Error as Server::listen;
+    /// invalid_argument: a number of threads out of range, a core that the process may not use.
+    [[nodiscard]] static ServerGroup listen(const connect::Address& address,
+                                            const ServerOptions& options = {},
+                                            const ServerThreads& threads = {});
+    ServerGroup(ServerGroup&&) noexcept;
+    ServerGroup& operator=(ServerGroup&&) noexcept;
+    ~ServerGroup();
+
+    [[nodiscard]] const connect::Address& address() const noexcept;
+    [[nodiscard]] std::size_t size() const noexcept;
+    /// ClientId::server of its clients is `number`. For a program that has threads, or a loop, of
+    /// its own: each adopts one, and serves it as any Server.
+    [[nodiscard]] Server& server(std::size_t number) noexcept;
+
+    /// Serves by all threads until it is stopped (`closed`), or `timed_out`, or `cancelled`.
+    /// `handler(Request&)` is called by all of them, so that it must be thread-safe. What is thrown
+    /// in a thread beside the handler, by a log's sink for one, ends all, and comes out here.
+    /// Throws Error (resource_exhausted: no thread).
+    template <class Handler>
+    base::Status serve(Handler&& handler, const base::Deadline& deadline) {
+        return run(
+            [&](Server& server, std::size_t) { return serve_one(server, handler, deadline); });
+    }
+    /// The same with a handler for each thread: `make(std::size_t number)` is called in it, and
+    /// what it returns is called by no other.
+    template <class Make>
+    base::Status serve_each(Make&& make, const base::Deadline& deadline) {
+        return run([&](Server& server, std::size_t number) {
+            auto handler = make(number);
+            return serve_one(server, handler, deadline);
+        });
+    }
+
+    /// Calls `body` in each thread, whose server belongs to it meanwhile, and returns when all have
+    /// returned: what the first of them did, or `closed` if the group was stopped. From the first
+    /// on is_ending() is true, and every server's rest() and serve() return.
+    using Body = std::function<base::Status(Server& server, std::size_t number)>;
+    base::Status run(const Body& body);
+    /// For a body: as Server::serve, until is_ending().
+    template <class Handler>
+    base::Status serve_one(Server& server, Handler& handler, const base::Deadline& deadline) {
+        for (;;) {
+            const base::Status status = server.serve(handler, deadline);
+            // A stop that came late for the last time means nothing.
+            if (status != base::Status::closed || is_ending()) return status;
+        }
+    }
+    /// run() is to return: it was stopped, or one of the threads has ended.
+    [[nodiscard]] bool is_ending() const noexcept;
+    /// Ends serve() and run() at once, now or when they are called next, once. Any thread, and
+    /// signal handlers.
+    void stop() noexcept;
+
+    /// As those of Server, for all of them.
+    base::Status drain(const base::Deadline& deadline);
+    base::Status close(const base::Deadline& deadline);
+    void adopt() noexcept;
+
+    /// Of all together.
+    [[nodiscard]] ServerStats stats() const noexcept;
+    [[nodiscard]] std::string explain() const;
+
+  private:
+    struct State;
+    explicit ServerGroup(std::unique_ptr<State> state) noexcept;
+    std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace::message
