@@ -29,11 +29,10 @@ void fail(message::Request& request, Code code, std::string_view text) {
 
 }  // namespace
 
-Server::State::State(message::Server listening, const ServerOptions& chosen)
-    : options{chosen}, messages{std::move(listening)} {
+void Desk::attach(message::Server& messages) {
     messages.on_unwanted([this](message::ClientId id, std::uint64_t request) {
-        if (id.place >= clients.size()) return;
-        ClientState& client = clients[id.place];
+        if (id.place >= clients_.size()) return;
+        ClientState& client = clients_[id.place];
         if (client.generation != id.generation) return;
         if (request != 0 && client.calls != nullptr) client.calls->give_up(request);
         std::erase_if(client.streams, [&](const auto& one) {
@@ -44,12 +43,12 @@ Server::State::State(message::Server listening, const ServerOptions& chosen)
     });
 }
 
-void Server::State::operator()(message::Request& request) {
+void Desk::operator()(message::Request& request) {
     const std::uint16_t number = request.procedure() & static_cast<std::uint16_t>(~head_bit);
     std::span<const std::byte> payload = request.payload();
     Head head;
     if ((request.procedure() & head_bit) != 0 && !parse_head(payload, head, payload)) [[unlikely]] {
-        ++counts.malformed;
+        detail::count(counts.malformed);
         return fail(request, Code::malformed, "the head of the request cannot be read");
     }
     ClientState& client = client_of(request.client());
@@ -57,21 +56,21 @@ void Server::State::operator()(message::Request& request) {
         return answer_own(request, client, head, payload);
     // Its numbers are those of another server, if it did not ask this one.
     if (!client.knows_table) [[unlikely]] {
-        ++counts.stale;
+        detail::count(counts.stale);
         return fail(request, Code::stale_table, "the client did not ask for this server's table");
     }
     const std::size_t index = number - first_number;
     if (index >= procedures.size()) [[unlikely]] {
-        ++counts.unknown;
+        detail::count(counts.unknown);
         return fail(request, Code::unknown_procedure, "there is no procedure of this number");
     }
     call(request, *procedures[index], client, head, payload);
 }
 
-void Server::State::call(message::Request& request, ProcedureState& procedure, ClientState& client,
-                         const Head& head, std::span<const std::byte> payload) {
+void Desk::call(message::Request& request, ProcedureState& procedure, ClientState& client,
+                const Head& head, std::span<const std::byte> payload) {
     const std::uint64_t began = base::ticks();
-    ++procedure.calls;
+    detail::count(procedure.calls);
     base::Deadline deadline = request.deadline();
     if (head.sent_at.has_value()) {
         if (head.clocks_parted) client.lateness.forget();
@@ -79,8 +78,8 @@ void Server::State::call(message::Request& request, ProcedureState& procedure, C
         if (deadline.point() != base::Clock::time_point::max()) {
             const auto left = static_cast<std::uint64_t>(deadline.remaining().count());
             if (age >= left) [[unlikely]] {
-                ++procedure.late;
-                ++counts.late;
+                detail::count(procedure.late);
+                detail::count(counts.late);
                 return fail(request, Code::late, "the deadline had passed when it was taken");
             }
             deadline = deadline.moved_to(deadline.point() -
@@ -88,14 +87,14 @@ void Server::State::call(message::Request& request, ProcedureState& procedure, C
         }
     }
     if (is_too_much(procedure, client, head.priority)) [[unlikely]] {
-        ++procedure.overloaded;
-        ++counts.overloaded;
+        detail::count(procedure.overloaded);
+        detail::count(counts.overloaded);
         return fail(request, Code::overloaded, "too many calls are under way");
     }
     CallCore core{request, procedure, client, head, deadline, began};
     try {
         if (!procedure.handler->call(core, payload)) {
-            ++counts.malformed;
+            detail::count(counts.malformed);
             (void)core.fail({.code = Code::malformed, .text = "the request cannot be read"});
         }
     } catch (const Failure& failure) {
@@ -106,12 +105,12 @@ void Server::State::call(message::Request& request, ProcedureState& procedure, C
         (void)core.fail({.text = "the handler threw what is no exception"});
     }
     if (core.end() == CallCore::End::deferred) return;
-    ++(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
+    detail::count(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
     procedure.latency.record(detail::ticks_since(began));
 }
 
-bool Server::State::is_too_much(const ProcedureState& procedure, const ClientState& client,
-                                Priority priority) const {
+bool Desk::is_too_much(const ProcedureState& procedure, const ClientState& client,
+                       Priority priority) const {
     const auto exceeds = [priority](std::size_t pending, std::size_t limit) {
         return limit != 0 && pending >= (priority == Priority::low ? (limit + 1) / 2 : limit);
     };
@@ -120,16 +119,16 @@ bool Server::State::is_too_much(const ProcedureState& procedure, const ClientSta
                 procedure.options.max_pending)) {
         return true;
     }
-    return options.max_pending_of_client != 0 && client.calls != nullptr &&
-           exceeds(client.calls->count(), options.max_pending_of_client);
+    const std::uint32_t most = server_->options.max_pending_of_client;
+    return most != 0 && client.calls != nullptr && exceeds(client.calls->count(), most);
 }
 
 /// A reader of a stream asks for a part, or wants no more.
-void Server::State::pull(message::Request& request, ClientState& client,
-                         std::span<const std::byte> payload) {
+void Desk::pull(message::Request& request, ClientState& client,
+                std::span<const std::byte> payload) {
     std::array<std::uint64_t, 2> asked{};
     if (payload.size() != sizeof asked) {
-        ++counts.malformed;
+        detail::count(counts.malformed);
         return fail(request, Code::malformed, "the request for a part cannot be read");
     }
     std::memcpy(asked.data(), payload.data(), sizeof asked);
@@ -150,8 +149,8 @@ void Server::State::pull(message::Request& request, ClientState& client,
 }
 
 /// The procedures that every server has.
-void Server::State::answer_own(message::Request& request, ClientState& client, const Head& head,
-                               std::span<const std::byte> payload) {
+void Desk::answer_own(message::Request& request, ClientState& client, const Head& head,
+                      std::span<const std::byte> payload) {
     const auto number = request.procedure() & ~head_bit;
     if (number == pull_number) return pull(request, client, payload);
     if (number == table_number || number == report_number) {
@@ -162,17 +161,17 @@ void Server::State::answer_own(message::Request& request, ClientState& client, c
         if (head.sent_at.has_value()) {
             (void)client.lateness.age(*head.sent_at, detail::nanoseconds_now());
         }
-        (void)request.answer(write_table(reports(), number == report_number));
+        (void)request.answer(write_table(server_->reports(), number == report_number));
         return;
     }
-    ++counts.unknown;
+    detail::count(counts.unknown);
     fail(request, Code::unknown_procedure, "there is no procedure of this number");
 }
 
-ClientState& Server::State::client_of(message::ClientId id) {
-    if (id.place >= clients.size()) [[unlikely]]
-        clients.resize(id.place + 1);
-    ClientState& client = clients[id.place];
+ClientState& Desk::client_of(message::ClientId id) {
+    if (id.place >= clients_.size()) [[unlikely]]
+        clients_.resize(id.place + 1);
+    ClientState& client = clients_[id.place];
     if (client.generation != id.generation) [[unlikely]] {
         for (auto& [opened, stream] : client.streams) stream->give_up();
         client = ClientState{};
@@ -188,28 +187,54 @@ std::vector<ProcedureReport> Server::State::reports() const {
         return static_cast<std::uint64_t>(static_cast<double>(ticks) * nanoseconds);
     };
     std::vector<ProcedureReport> reports;
-    for (const auto& one : procedures) {
-        const detail::Deferred& deferred = *one->deferred;
-        auto latency = std::make_unique<base::Histogram>(one->latency);
-        deferred.add_to(*latency);
-        reports.push_back({
-            .number = static_cast<std::uint16_t>(first_number + reports.size()),
-            .signature = one->signature,
-            .calls = one->calls,
-            .answered = one->answered + deferred.answered.load(std::memory_order_relaxed),
-            .failed = one->failed + deferred.failed.load(std::memory_order_relaxed),
-            .late = one->late,
-            .overloaded = one->overloaded,
+    const auto latency = std::make_unique<base::Histogram>();
+    for (std::size_t index = 0; index < desks.front()->procedures.size(); ++index) {
+        const ProcedureState& first = *desks.front()->procedures[index];
+        const detail::Deferred& deferred = *first.deferred;
+        ProcedureReport report{
+            .number = static_cast<std::uint16_t>(first_number + index),
+            .signature = first.signature,
+            .answered = deferred.answered.load(std::memory_order_relaxed),
+            .failed = deferred.failed.load(std::memory_order_relaxed),
             .unwanted = deferred.unwanted.load(std::memory_order_relaxed),
             .pending = deferred.pending.load(std::memory_order_relaxed),
-            .latency_p50 = time(latency->quantile(0.5)),
-            .latency_p90 = time(latency->quantile(0.9)),
-            .latency_p99 = time(latency->quantile(0.99)),
-            .latency_p999 = time(latency->quantile(0.999)),
-            .latency_most = time(latency->most()),
-        });
+        };
+        *latency = {};
+        deferred.add_to(*latency);
+        for (const auto& desk : desks) {
+            ProcedureState& one = *desk->procedures[index];
+            report.calls += detail::counted(one.calls);
+            report.answered += detail::counted(one.answered);
+            report.failed += detail::counted(one.failed);
+            report.late += detail::counted(one.late);
+            report.overloaded += detail::counted(one.overloaded);
+            latency->add(one.latency);
+        }
+        report.latency_p50 = time(latency->quantile(0.5));
+        report.latency_p90 = time(latency->quantile(0.9));
+        report.latency_p99 = time(latency->quantile(0.99));
+        report.latency_p999 = time(latency->quantile(0.999));
+        report.latency_most = time(latency->most());
+        reports.push_back(std::move(report));
     }
     return reports;
+}
+
+Server::State::State(message::ServerGroup listening, const ServerOptions& chosen)
+    : options{chosen}, messages{std::move(listening)} {
+    for (std::size_t thread = 0; thread < messages.size(); ++thread) {
+        desks.push_back(std::make_unique<Desk>(*this));
+        desks.back()->attach(messages.server(thread));
+    }
+}
+
+message::Server& Server::State::only(const char* attempted) {
+    if (desks.size() == 1) return messages.server(0);
+    throw base::Error{base::ErrorCode::invalid_argument, attempted,
+                      fmt::format("rpc server at {}", messages.address().to_string()),
+                      fmt::format("it has {} threads, and no one of them serves all of its clients",
+                                  desks.size()),
+                      "call serve(), or make a server of one thread (ServerOptions::threads)"};
 }
 
 // --- Server
@@ -220,18 +245,19 @@ Server& Server::operator=(Server&&) noexcept = default;
 Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
-    message::Server messages = message::Server::listen(address, options.messages);
+    message::ServerGroup messages =
+        message::ServerGroup::listen(address, options.messages, options.threads);
     return Server{std::make_unique<State>(std::move(messages), options)};
 }
 
-void Server::add(Signature signature, std::unique_ptr<detail::Handler> handler,
+void Server::add(Signature signature, std::vector<std::shared_ptr<detail::Handler>> handlers,
                  const ProcedureOptions& options) {
     const auto refuse = [&](std::string why, std::string remedy) {
         throw base::Error{base::ErrorCode::invalid_argument, "add a procedure",
                           fmt::format("'{}' at {}", signature.name, address().to_string()),
                           std::move(why), std::move(remedy)};
     };
-    auto& procedures = state_->procedures;
+    const auto& procedures = state_->desks.front()->procedures;
     if (signature.name.empty()) refuse("it has no name", "give it one");
     if (signature.name.size() > longest_name) {
         refuse(fmt::format("a name has at most {} bytes", longest_name), "give it a shorter one");
@@ -243,28 +269,45 @@ void Server::add(Signature signature, std::unique_ptr<detail::Handler> handler,
     if (procedures.size() == most_procedures) {
         refuse(fmt::format("a server has at most {}", most_procedures), "use another server");
     }
-    auto state = std::make_unique<ProcedureState>();
-    state->signature = std::move(signature);
-    state->options = options;
-    state->handler = std::move(handler);
-    procedures.push_back(std::move(state));
+    const auto deferred = std::make_shared<detail::Deferred>();
+    for (std::size_t thread = 0; thread < state_->desks.size(); ++thread) {
+        auto state = std::make_unique<ProcedureState>();
+        state->signature = signature;
+        state->options = options;
+        state->handler = handlers[thread % handlers.size()];
+        state->deferred = deferred;
+        state_->desks[thread]->procedures.push_back(std::move(state));
+    }
 }
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
-std::size_t Server::turn(std::size_t budget) { return state_->messages.turn(*state_, budget); }
-Status Server::rest(const base::Deadline& deadline) { return state_->messages.rest(deadline); }
+std::size_t Server::threads() const noexcept { return state_->desks.size(); }
+std::size_t Server::turn(std::size_t budget) {
+    return state_->only("take a turn").turn(*state_->desks.front(), budget);
+}
+Status Server::rest(const base::Deadline& deadline) { return state_->only("rest").rest(deadline); }
 Status Server::serve(const base::Deadline& deadline) {
-    return state_->messages.serve(*state_, deadline);
+    State& state = *state_;
+    return state.messages.run([&](message::Server& server, std::size_t thread) {
+        return state.messages.serve_one(server, *state.desks[thread], deadline);
+    });
 }
 void Server::stop() noexcept { state_->messages.stop(); }
 Status Server::drain(const base::Deadline& deadline) { return state_->messages.drain(deadline); }
 Status Server::close(const base::Deadline& deadline) { return state_->messages.close(deadline); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
-int Server::descriptor() { return state_->messages.descriptor(); }
+int Server::descriptor() { return state_->only("give a descriptor").descriptor(); }
 
 ServerStats Server::stats() const noexcept {
-    ServerStats stats = state_->counts;
+    ServerStats stats;
     stats.messages = state_->messages.stats();
+    for (const auto& desk : state_->desks) {
+        stats.late += detail::counted(desk->counts.late);
+        stats.overloaded += detail::counted(desk->counts.overloaded);
+        stats.unknown += detail::counted(desk->counts.unknown);
+        stats.malformed += detail::counted(desk->counts.malformed);
+        stats.stale += detail::counted(desk->counts.stale);
+    }
     return stats;
 }
 
@@ -274,11 +317,11 @@ std::string Server::explain() const {
     const State& state = *state_;
     std::string text =
         fmt::format("{}\nrpc server: {} procedures; deferred calls of a client at a time: {}",
-                    state.messages.explain(), state.procedures.size(),
+                    state.messages.explain(), state.desks.front()->procedures.size(),
                     state.options.max_pending_of_client == 0
                         ? std::string{"as its window"}
                         : std::to_string(state.options.max_pending_of_client));
-    for (const auto& one : state.procedures) {
+    for (const auto& one : state.desks.front()->procedures) {
         text += fmt::format("\n  {}{}{}", one->signature.name,
                             one->signature.is_stream ? ", a stream" : "",
                             one->options.max_pending == 0

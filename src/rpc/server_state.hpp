@@ -1,8 +1,11 @@
 // The state of a server of typed calls. Used by server.cpp, which answers requests, and by
 // replies.cpp, whose threads may be any.
 //
-//   ProcedureState   the server's thread, but for its Deferred
-//   ClientState      the server's thread, but for its calls
+//   Desk             one of the server's threads, with the clients of its message::Server
+//   ProcedureState   its desk's thread, but for its Deferred, which all desks share; what is
+//   counted
+//                    is counted by that thread, and read by any
+//   ClientState      its desk's thread, but for its calls
 //   Deferred, Calls  any thread; they outlive the server as long as a Reply has them
 #pragma once
 
@@ -17,6 +20,7 @@
 #include "lateness.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
+#include "millrace/base/statistics.hpp"
 #include "millrace/rpc/server.hpp"
 
 namespace millrace::rpc {
@@ -81,17 +85,24 @@ struct Pending {
 /// Its answer is given, or never will be.
 void settle(std::shared_ptr<Pending> pending, bool answered) noexcept;
 
+/// By the thread whose count it is; any other one may read it.
+inline void count(std::uint64_t& of) noexcept { base::Counter{&of}.add(); }
+[[nodiscard]] inline std::uint64_t counted(std::uint64_t& of) noexcept {
+    return base::Counter{&of}.value();
+}
+
+/// A procedure at one desk.
 struct ProcedureState {
     Signature signature;
     ProcedureOptions options;
-    std::unique_ptr<Handler> handler;
+    std::shared_ptr<Handler> handler;  ///< of all desks, or of this one
     std::uint64_t calls = 0;
     std::uint64_t answered = 0;
     std::uint64_t failed = 0;
     std::uint64_t late = 0;
     std::uint64_t overloaded = 0;
-    base::Histogram latency;  ///< in ticks, as that of `deferred`
-    std::shared_ptr<Deferred> deferred = std::make_shared<Deferred>();
+    base::Histogram latency;             ///< in ticks, as that of `deferred`
+    std::shared_ptr<Deferred> deferred;  ///< of all desks
 };
 
 struct ClientState {
@@ -114,11 +125,20 @@ struct ClientState {
 
 }  // namespace detail
 
-struct Server::State {
-    State(message::Server listening, const ServerOptions& chosen);
+/// One thread of a server.
+class Desk {
+  public:
+    explicit Desk(Server::State& server) noexcept : server_{&server} {}
+    /// Hears of clients that leave.
+    void attach(message::Server& messages);
 
     /// The message server's handler.
     void operator()(message::Request& request);
+
+    std::vector<std::unique_ptr<detail::ProcedureState>> procedures;  ///< by number
+    ServerStats counts;                                               ///< but for `messages`
+
+  private:
     void call(message::Request& request, detail::ProcedureState& procedure,
               detail::ClientState& client, const Head& head, std::span<const std::byte> payload);
     void pull(message::Request& request, detail::ClientState& client,
@@ -128,13 +148,22 @@ struct Server::State {
     [[nodiscard]] detail::ClientState& client_of(message::ClientId id);
     [[nodiscard]] bool is_too_much(const detail::ProcedureState& procedure,
                                    const detail::ClientState& client, Priority priority) const;
+
+    Server::State* server_;
+    std::vector<detail::ClientState> clients_;  ///< by place
+};
+
+struct Server::State {
+    State(message::ServerGroup listening, const ServerOptions& chosen);
+
+    /// Any thread.
     [[nodiscard]] std::vector<ProcedureReport> reports() const;
+    /// The one server of messages. Throws Error (invalid_argument): there are several.
+    [[nodiscard]] message::Server& only(const char* attempted);
 
     ServerOptions options;
-    message::Server messages;
-    std::vector<std::unique_ptr<detail::ProcedureState>> procedures;  ///< by number
-    std::vector<detail::ClientState> clients;                         ///< by place
-    ServerStats counts;
+    std::vector<std::unique_ptr<Desk>> desks;  ///< by thread
+    message::ServerGroup messages;
 };
 
 }  // namespace millrace::rpc

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "millrace/message/session.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/rpc/client.hpp"
@@ -123,12 +125,14 @@ struct Way {
     ring::Carrier carrier = ring::Carrier::automatic;
     message::Transfer transfer = message::Transfer::write;
     connect::Transport transport = connect::Transport::rc;
+    std::uint32_t threads = 1;  ///< of the server
 };
 inline ServerOptions server_options_of(const Way& way) {
     ServerOptions options;
     options.messages.polling = way.polling;
     options.messages.carrier = way.carrier;
     options.messages.transports = way.transport;
+    options.threads.count = way.threads;
     return options;
 }
 inline ClientOptions client_options_of(const Way& way) {
@@ -146,15 +150,17 @@ class Calls : public testing::TestWithParam<Way> {
 };
 inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
     const Way& way = each.param;
-    if (way.transport != connect::Transport::rc) return std::string{name_of(way.transport)};
+    const std::string by = way.threads == 1 ? "" : fmt::format("_{}_threads", way.threads);
+    if (way.transport != connect::Transport::rc) return std::string{name_of(way.transport)} + by;
     return std::string{name_of(way.polling)} + "_" + std::string{ring::name_of(way.carrier)} +
-           (way.transfer == message::Transfer::send ? "_send" : "");
+           (way.transfer == message::Transfer::send ? "_send" : "") + by;
 }
 inline auto all_ways() {
     using message::Polling, message::Transfer, ring::Carrier;
     return testing::Values(Way{Polling::flag}, Way{Polling::dense, Carrier::post},
                            Way{Polling::flag, Carrier::automatic, Transfer::send},
-                           Way{.transport = connect::Transport::tcp});
+                           Way{.transport = connect::Transport::tcp}, Way{.threads = 3},
+                           Way{.transport = connect::Transport::tcp, .threads = 2});
 }
 
 }  // namespace millrace::rpc

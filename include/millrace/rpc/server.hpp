@@ -37,6 +37,7 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/server.hpp"
+#include "millrace/message/server_group.hpp"
 #include "millrace/rpc/head.hpp"
 #include "millrace/rpc/procedure.hpp"
 #include "millrace/rpc/result.hpp"
@@ -48,6 +49,9 @@ namespace millrace::rpc {
 struct ServerOptions {
     /// Of the sessions beneath: clients, rings, windows, the longest request.
     message::ServerOptions messages{};
+    /// Those that serve. Where there are several, each has clients of its own
+    /// (message::ServerGroup), and handlers are called by all of them.
+    message::ServerThreads threads{};
     /// Deferred calls of one client at a time; one more is `overloaded`. 0: as many as its window.
     std::uint32_t max_pending_of_client = 0;
 };
@@ -331,7 +335,7 @@ class StreamHandler final : public Handler {
 }  // namespace detail
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as message::Server,
-/// whose calls these are.
+/// whose calls these are, or message::ServerGroup if it has several threads.
 class Server {
   public:
     /// Throws Error as message::Server::listen.
@@ -342,23 +346,36 @@ class Server {
 
     [[nodiscard]] const connect::Address& address() const noexcept;
 
-    /// Answers calls of P by `function`, from the next turn on. Clients that connected before find
+    /// Answers calls of P by `function`, from the next turn on. All threads of the server call it,
+    /// so that it must be thread-safe where there are several. Clients that connected before find
     /// it by Client::use. Throws Error (invalid_argument): there is one of this name already, or
     /// the name is empty, or of more than 1,024 bytes; or there are 4,096.
     template <UnaryProcedure P, class Function>
     void handle(Function function, const ProcedureOptions& options = {}) {
-        add(detail::signature_of<P>(),
-            std::make_unique<detail::UnaryHandler<P, Function>>(std::move(function)), options);
+        add(detail::signature_of<P>(), {handler_of<P>(std::move(function))}, options);
     }
 
     /// The same of a procedure that answers by a stream: `function(Request, Sink<Part>)`.
     template <StreamProcedure P, class Function>
     void handle(Function function, const ProcedureOptions& options = {}) {
-        add(detail::signature_of<P>(),
-            std::make_unique<detail::StreamHandler<P, Function>>(std::move(function)), options);
+        add(detail::signature_of<P>(), {handler_of<P>(std::move(function))}, options);
     }
 
-    /// As those of message::Server.
+    /// The same by a function for each thread, which no other calls: `make(std::size_t thread)`
+    /// returns it.
+    template <class P, class Make>
+    void handle_each(Make&& make, const ProcedureOptions& options = {}) {
+        std::vector<std::shared_ptr<detail::Handler>> handlers;
+        for (std::size_t thread = 0; thread < threads(); ++thread) {
+            handlers.push_back(handler_of<P>(make(thread)));
+        }
+        add(detail::signature_of<P>(), std::move(handlers), options);
+    }
+
+    [[nodiscard]] std::size_t threads() const noexcept;
+
+    /// As those of message::Server. turn(), rest() and descriptor() are for a server of one thread:
+    /// they throw Error (invalid_argument) otherwise.
     std::size_t turn(std::size_t budget = 1024);
     base::Status rest(const base::Deadline& deadline);
     base::Status serve(const base::Deadline& deadline);
@@ -368,6 +385,7 @@ class Server {
     void adopt() noexcept;
     [[nodiscard]] int descriptor();
 
+    /// Any thread, and procedures().
     [[nodiscard]] ServerStats stats() const noexcept;
     /// The procedures, in the order of their numbers, with what was counted.
     [[nodiscard]] std::vector<ProcedureReport> procedures() const;
@@ -377,7 +395,16 @@ class Server {
     struct State;  ///< private to rpc/
 
   private:
-    void add(Signature signature, std::unique_ptr<detail::Handler> handler,
+    template <class P, class Function>
+    static std::shared_ptr<detail::Handler> handler_of(Function function) {
+        if constexpr (UnaryProcedure<P>) {
+            return std::make_shared<detail::UnaryHandler<P, Function>>(std::move(function));
+        } else {
+            return std::make_shared<detail::StreamHandler<P, Function>>(std::move(function));
+        }
+    }
+    /// `handlers`: one for all threads, or one for each.
+    void add(Signature signature, std::vector<std::shared_ptr<detail::Handler>> handlers,
              const ProcedureOptions& options);
 
     explicit Server(std::unique_ptr<State> state) noexcept;
