@@ -68,6 +68,16 @@ void add_serve(CLI::App& parent, Action& chosen) {
                        word == "thesis" ? kv::TableKind::thesis : kv::TableKind::cuckoo;
                });
     add_wait(*command, options->server.messages.wait);
+    command
+        ->add_option("--threads", options->server.threads.count,
+                     "That serve, each its own clients; 1 to 256")
+        ->check(CLI::Range(1u, 256u))
+        ->capture_default_str();
+    command
+        ->add_option("--cores", options->server.threads.cores,
+                     "Processors to pin them to, as in 0,2")
+        ->delimiter(',')
+        ->type_name("NUMBERS");
     command->add_option("--clients", options->server.messages.max_clients, "At a time, at most")
         ->check(CLI::Range(1u, 65536u))
         ->capture_default_str();

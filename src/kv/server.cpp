@@ -1,6 +1,5 @@
 #include "millrace/kv/server.hpp"
 
-#include <atomic>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,20 +10,19 @@
 namespace millrace::kv {
 
 struct Server::State {
-    State(message::Server listening, const ServerOptions& chosen)
+    State(message::ServerGroup listening, const ServerOptions& chosen)
         : options{chosen},
           store{chosen.store},
           messages{std::move(listening)},
           service{store,
                   chosen.permitted,
-                  {.exit = [this] { stop(); },
-                   .first_expiring = [this] { messages.stop(); },
+                  {.exit = [this] { messages.stop(); },
+                   // It has to sweep from now on.
+                   .first_expiring = [this] { messages.server(0).stop(); },
                    .stats = [this] { return lines(); }}} {}
 
-    void stop() noexcept {
-        stopped.store(true, std::memory_order_release);
-        messages.stop();
-    }
+    /// What one of the threads does.
+    base::Status serve_and_sweep(message::Server& server, const base::Deadline& deadline);
 
     [[nodiscard]] std::string lines() const {
         const message::ServerStats now = messages.stats();
@@ -37,9 +35,8 @@ struct Server::State {
 
     ServerOptions options;
     Store store;
-    message::Server messages;
+    message::ServerGroup messages;
     Service service;
-    std::atomic<bool> stopped{false};  ///< by stop(), and not for another reason
 };
 
 Server::Server(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -49,31 +46,39 @@ Server::~Server() = default;
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
     options.messages.max_request_bytes = longest_request;
-    message::Server messages = message::Server::listen(address, options.messages);
+    message::ServerGroup messages =
+        message::ServerGroup::listen(address, options.messages, options.threads);
     return Server{std::make_unique<State>(std::move(messages), options)};
 }
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
 Store& Server::store() noexcept { return state_->store; }
-void Server::stop() noexcept { state_->stop(); }
+void Server::stop() noexcept { state_->messages.stop(); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
 message::ServerStats Server::stats() const noexcept { return state_->messages.stats(); }
 
 base::Status Server::serve(const base::Deadline& deadline) {
     State& state = *state_;
+    return state.messages.run([&](message::Server& server, std::size_t thread) {
+        return thread == 0 ? state.serve_and_sweep(server, deadline)
+                           : state.messages.serve_one(server, state.service, deadline);
+    });
+}
+
+base::Status Server::State::serve_and_sweep(message::Server& server,
+                                            const base::Deadline& deadline) {
     for (;;) {
         // Without items that expire there is nothing to wake up for.
-        const bool sweeps = state.service.has_expiring();
-        const base::Status status = state.messages.serve(
-            state.service,
-            sweeps ? deadline.no_later_than(base::Clock::now() + state.options.sweep_period)
-                   : deadline);
+        const bool sweeps = service.has_expiring();
+        const base::Status status = server.serve(
+            service,
+            sweeps ? deadline.no_later_than(base::Clock::now() + options.sweep_period) : deadline);
         if (status == base::Status::closed) {
-            if (state.stopped.exchange(false, std::memory_order_acq_rel)) return status;
+            if (messages.is_ending()) return status;
         } else if (!sweeps || status != base::Status::timed_out || deadline.expired()) {
             return status;
         }
-        if (sweeps) (void)state.store.sweep(state.service.sweep_budget());
+        if (sweeps) (void)store.sweep(service.sweep_budget());
     }
 }
 

@@ -99,8 +99,8 @@ void Service::get(message::Request& request, const RequestParts& parts) {
 
 void Service::set(message::Request& request, const RequestParts& parts) {
     const SetResult result = store_->set(parts.key, parts.value, parts.options);
-    if (parts.options.expires_after && result.outcome == Outcome::ok && !has_expiring_) {
-        has_expiring_ = true;
+    if (parts.options.expires_after && result.outcome == Outcome::ok && !has_expiring() &&
+        !has_expiring_.exchange(true, std::memory_order_acq_rel)) {
         calls_.first_expiring();
     }
     answer(request, AnswerHead{code_of(result.outcome), result.version});
@@ -119,7 +119,7 @@ void Service::set_option(message::Request& request, const RequestParts& parts) {
         answer(request, Code::setopt_error, "sweep: how many items a sweep looks at, 1 to 10^8");
         return;
     }
-    sweep_budget_ = budget;
+    sweep_budget_.store(budget, std::memory_order_relaxed);
     answer(request, Code::ok);
 }
 

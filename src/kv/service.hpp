@@ -2,6 +2,7 @@
 // but the message::Request that it answers. Used by Server.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <span>
@@ -15,13 +16,13 @@
 
 namespace millrace::kv {
 
-/// One thread.
+/// Any number of threads, as the store.
 class Service {
   public:
-    /// What is its server's to do.
+    /// What is its server's to do. Called by any of the threads.
     struct Calls {
         std::function<void()> exit;            ///< a client asked for it, and may
-        std::function<void()> first_expiring;  ///< the first item that expires was set
+        std::function<void()> first_expiring;  ///< the first item that expires was set; once
         std::function<std::string()> stats;    ///< lines that the store does not know
     };
     Service(Store& store, const Permissions& permitted, Calls calls)
@@ -31,9 +32,13 @@ class Service {
     void operator()(message::Request& request);
 
     /// An item that expires was set since the service was made.
-    [[nodiscard]] bool has_expiring() const noexcept { return has_expiring_; }
+    [[nodiscard]] bool has_expiring() const noexcept {
+        return has_expiring_.load(std::memory_order_acquire);
+    }
     /// How many items a sweep looks at; set by the option "sweep".
-    [[nodiscard]] std::size_t sweep_budget() const noexcept { return sweep_budget_; }
+    [[nodiscard]] std::size_t sweep_budget() const noexcept {
+        return sweep_budget_.load(std::memory_order_relaxed);
+    }
 
   private:
     void get(message::Request& request, const RequestParts& parts);
@@ -45,8 +50,8 @@ class Service {
     Store* store_;
     Permissions permitted_;
     Calls calls_;
-    bool has_expiring_ = false;
-    std::size_t sweep_budget_ = 20'000;
+    std::atomic<bool> has_expiring_{false};
+    std::atomic<std::size_t> sweep_budget_{20'000};
 };
 
 }  // namespace millrace::kv

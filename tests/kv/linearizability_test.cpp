@@ -224,23 +224,41 @@ class Remote {
     std::vector<std::byte> value_;
 };
 
-class ServerHistory : public testing::TestWithParam<connect::Transport> {};
-INSTANTIATE_TEST_SUITE_P(Transports, ServerHistory,
-                         testing::Values(connect::Transport::rc, connect::Transport::tcp,
-                                         connect::Transport::uc, connect::Transport::ud),
-                         [](const auto& of) { return std::string{name_of(of.param)}; });
+/// What carries the requests, by how many threads they are served, from which table.
+struct Served {
+    connect::Transport transport;
+    std::uint32_t threads = 1;
+    TableKind table = TableKind::cuckoo;
+};
+class ServerHistory : public testing::TestWithParam<Served> {};
+INSTANTIATE_TEST_SUITE_P(
+    Transports, ServerHistory,
+    testing::Values(Served{connect::Transport::rc}, Served{connect::Transport::tcp},
+                    Served{connect::Transport::uc}, Served{connect::Transport::ud},
+                    Served{connect::Transport::rc, 4}, Served{connect::Transport::tcp, 4},
+                    Served{connect::Transport::uc, 4}, Served{connect::Transport::ud, 4},
+                    Served{connect::Transport::rc, 4, TableKind::thesis}),
+    [](const auto& of) {
+        return std::string{name_of(of.param.transport)} +
+               (of.param.threads == 1 ? "" : "_by_" + std::to_string(of.param.threads)) +
+               (of.param.table == TableKind::thesis ? "_thesis" : "");
+    });
 
 TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
     constexpr int callers = 4;
     ServerOptions options;
-    options.messages.transports = GetParam();
+    options.messages.transports = GetParam().transport;
+    options.threads.count = GetParam().threads;
+    options.store.table = GetParam().table;
     Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     std::jthread serving{[&] {
         server.adopt();
         EXPECT_EQ(server.serve(base::Deadline::never()), base::Status::closed);
     }};
     std::vector<Remote> clients;
-    for (int i = 0; i < callers; ++i) clients.emplace_back(server.address(), GetParam());
+    for (int i = 0; i < callers; ++i) {
+        clients.emplace_back(server.address(), GetParam().transport);
+    }
     for (int round = 0; round < 40; ++round) {
         (void)clients[0].erase(view("key"), {});
         std::atomic<std::uint64_t> clock{1};

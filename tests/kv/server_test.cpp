@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
+#include "stores.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::kv {
@@ -24,9 +26,6 @@ namespace {
 using namespace std::chrono_literals;
 
 base::Deadline soon() { return base::Deadline::after(30s); }
-std::string text(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
 
 /// A server in a thread.
 class Serving {
@@ -67,6 +66,7 @@ struct Kind {
     message::Polling polling = message::Polling::flag;
     ring::Carrier carrier = ring::Carrier::automatic;
     connect::Transport transport = connect::Transport::rc;
+    std::uint32_t threads = 1;
 };
 class KvServer : public testing::TestWithParam<Kind> {
   protected:
@@ -75,6 +75,7 @@ class KvServer : public testing::TestWithParam<Kind> {
         chosen.messages.polling = GetParam().polling;
         chosen.messages.carrier = GetParam().carrier;
         chosen.messages.transports = GetParam().transport;
+        chosen.threads.count = GetParam().threads;
         return chosen;
     }
     static message::ClientOptions client_options() {
@@ -91,13 +92,17 @@ INSTANTIATE_TEST_SUITE_P(
         Kind{message::Polling::dense}, Kind{message::Polling::dense, ring::Carrier::post},
         Kind{.polling = message::Polling::automatic, .transport = connect::Transport::tcp},
         Kind{.polling = message::Polling::automatic, .transport = connect::Transport::uc},
-        Kind{.polling = message::Polling::automatic, .transport = connect::Transport::ud}),
+        Kind{.polling = message::Polling::automatic, .transport = connect::Transport::ud},
+        Kind{.threads = 3}, Kind{.transport = connect::Transport::tcp, .threads = 2}),
     [](const auto& each) {
         const Kind& kind = each.param;
+        const std::string by =
+            kind.threads == 1 ? "" : "_" + std::to_string(kind.threads) + "_threads";
         if (kind.transport != connect::Transport::rc) {
-            return std::string{name_of(kind.transport)};
+            return std::string{name_of(kind.transport)} + by;
         }
-        return std::string{name_of(kind.polling)} + "_" + std::string{ring::name_of(kind.carrier)};
+        return std::string{name_of(kind.polling)} + "_" + std::string{ring::name_of(kind.carrier)} +
+               by;
     });
 
 TEST_P(KvServer, AnswersEveryCommand) {
@@ -358,6 +363,73 @@ TEST(KvServerAlone, SweepsItemsWhoseTimeIsOver) {
     EXPECT_EQ(stats.items, 1U) << "though nobody asked for them";
     EXPECT_EQ(stats.expired, 10U);
     EXPECT_TRUE(client.exists(bytes("stays"), soon()).ok());
+}
+
+ServerOptions of_three_threads() {
+    ServerOptions options;
+    options.threads.count = 3;
+    return options;
+}
+
+// Clients come to one thread after the other, so the last of three is not the one that sweeps, nor
+// the one that called serve().
+TEST(KvServerThreads, SweepAndEndForClientsOfWhicheverThread) {
+    ServerOptions chosen = of_three_threads();
+    chosen.sweep_period = 1ms;
+    chosen.permitted.exit = true;
+    Serving serving{chosen};
+    std::vector<Client> clients;
+    for (int i = 0; i < 3; ++i) clients.push_back(serving.client());
+    ASSERT_TRUE(clients[2].set(bytes("goes"), bytes("v"), soon(), {.expires_after = 1ms}).ok());
+    const base::Deadline patience = soon();
+    while (serving.server().store().stats().expired != 1 && !patience.expired()) {
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(serving.server().store().stats().expired, 1U);
+    ASSERT_TRUE(clients[2].set(bytes("k"), bytes("of the third"), soon()).ok());
+    std::vector<std::byte> value;
+    for (Client& client : clients) {
+        ASSERT_TRUE(client.get(bytes("k"), value, soon()).ok());
+        EXPECT_EQ(text(value), "of the third");
+    }
+    EXPECT_TRUE(clients[1].exit(soon()).ok());
+    EXPECT_EQ(serving.join(), base::Status::closed);
+    EXPECT_EQ(serving.server().stats().requests, 6U);
+    EXPECT_EQ(serving.server().stats().joined, 3U);
+}
+
+TEST(KvServerThreads, EvictBesideEachOtherAndGiveWholeValues) {
+    ServerOptions chosen = of_three_threads();
+    chosen.store.memory_bytes = least_memory;
+    chosen.store.when_full = WhenFull::evict;
+    Serving serving{chosen};
+    std::atomic<std::uint64_t> found{0};
+    std::vector<std::thread> crowd;
+    for (unsigned i = 0; i < 6; ++i) {
+        crowd.emplace_back([&, i] {
+            Client client = serving.client();
+            std::mt19937 random{i};
+            std::vector<std::byte> value;
+            for (int call = 0; call < 1500; ++call) {
+                const std::string key = "key " + std::to_string(random() % 4000);
+                if (random() % 2 == 0) {
+                    const std::size_t length = random() % 20 == 0 ? 30'000 : 8 + random() % 4000;
+                    ASSERT_TRUE(client.set(bytes(key), sealed(random(), length), soon()).ok());
+                } else if (client.get(bytes(key), value, soon()).ok()) {
+                    EXPECT_TRUE(is_whole(value));
+                    ++found;
+                }
+            }
+        });
+    }
+    for (std::thread& each : crowd) each.join();
+    serving.stop();
+    const StoreStats stats = serving.server().store().stats();
+    EXPECT_GT(stats.evicted, 0U);
+    EXPECT_GT(found, 0U);
+    EXPECT_EQ(stats.refused, 0U);
+    EXPECT_LE(stats.memory_bytes, least_memory);
+    EXPECT_EQ(serving.server().stats().requests, 6U * 1500);
 }
 
 /// Servers and clients that talk by one transport.

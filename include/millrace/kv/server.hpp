@@ -1,5 +1,5 @@
-// A key-value server: a Store behind a message::Server. One thread serves all its clients; other
-// threads of the program may use the store meanwhile.
+// A key-value server: a Store behind a message::ServerGroup. One thread serves all its clients, or
+// several do, each its own; other threads of the program may use the store meanwhile.
 //
 //     auto server = kv::Server::listen(connect::Address::parse(":7400"), {});
 //     server.serve(base::Deadline::never());
@@ -18,6 +18,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
+#include "millrace/message/server_group.hpp"
 
 namespace millrace::kv {
 
@@ -32,12 +33,15 @@ struct ServerOptions {
     StoreOptions store{};
     /// Requests are as long as the longest item, whatever this says of max_request_bytes.
     message::ServerOptions messages{};
+    /// Those that serve. Any of them may have any key: the store is one for all.
+    message::ServerThreads threads{};
     Permissions permitted{};
     /// How often items whose time is over are looked for, once there are items that expire.
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
 
-/// Belongs to the thread that made it or called adopt() since; stop() is for any. Move-only.
+/// Belongs to the thread that made it or called adopt() since; stop(), store() and stats() are for
+/// any. Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen and Store.
@@ -49,8 +53,8 @@ class Server {
     [[nodiscard]] const connect::Address& address() const noexcept;
     [[nodiscard]] Store& store() noexcept;
 
-    /// Serves until it is stopped, by stop() or a client's EXIT (`closed`), or `timed_out`, or
-    /// `cancelled`.
+    /// Serves by all its threads until it is stopped, by stop() or a client's EXIT (`closed`), or
+    /// `timed_out`, or `cancelled`. Throws Error as message::ServerGroup::run.
     base::Status serve(const base::Deadline& deadline);
     /// Ends serve() at once. Any thread, and signal handlers.
     void stop() noexcept;
