@@ -608,17 +608,6 @@ std::size_t Client::outstanding() const noexcept { return state_->wanted + state
 
 std::uint32_t Client::window() const noexcept { return state_->window; }
 
-Outcome Client::call(std::span<const std::byte> request, std::vector<std::byte>& answer,
-                     const Deadline& deadline, std::uint16_t procedure) {
-    return call(
-        request.size(),
-        [&](std::span<std::byte> room) {
-            if (!request.empty()) std::memcpy(room.data(), request.data(), request.size());
-        },
-        [&](std::span<const std::byte> bytes) { answer.assign(bytes.begin(), bytes.end()); },
-        deadline, procedure);
-}
-
 Status Client::reconnect(const Deadline& deadline) { return state_->connect_again(deadline); }
 
 Status Client::close(const Deadline& deadline) {

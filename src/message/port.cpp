@@ -262,15 +262,4 @@ bool Port::cancel(std::uint64_t id) {
 std::size_t Port::outstanding() const noexcept { return state_->wanted + state_->kept.size(); }
 std::uint32_t Port::window() const noexcept { return state_->options.window; }
 
-Outcome Port::call(std::span<const std::byte> request, std::vector<std::byte>& answer,
-                   const Deadline& deadline, std::uint16_t procedure) {
-    return call(
-        request.size(),
-        [&](std::span<std::byte> room) {
-            if (!request.empty()) std::memcpy(room.data(), request.data(), request.size());
-        },
-        [&](std::span<const std::byte> bytes) { answer.assign(bytes.begin(), bytes.end()); },
-        deadline, procedure);
-}
-
 }  // namespace millrace::message

@@ -32,6 +32,7 @@
 #include "millrace/connect/admission.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -76,21 +77,6 @@ struct ClientOptions {
     connect::Admission admission{};
 };
 
-/// What may be said of a request.
-struct RequestOptions {
-    std::uint16_t procedure = 0;  ///< means something to the program
-    /// Told to the server, which may leave undone what comes too late. Nothing else keeps to it.
-    base::Deadline deadline = base::Deadline::never();
-};
-
-struct Answer {
-    std::uint64_t id = 0;  ///< what submit() gave
-    Outcome outcome = Outcome::ok;
-    /// Of `ok`: the answer, in place; of `failed`: a text. Valid until the call that got it
-    /// returns.
-    std::span<const std::byte> payload{};
-};
-
 struct ClientStats {
     std::uint64_t requests = 0;
     std::uint64_t answers = 0;         ///< of any outcome, handed out
@@ -104,24 +90,14 @@ struct ClientStats {
 
 namespace detail {
 struct ClientAccess;
-
-/// How many bytes of `room` are used behind `fill(room)`, which says it, or fills all.
-template <class Fill>
-std::size_t filled(std::span<std::byte> room, Fill& fill) {
-    if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
-        fill(room);
-        return room.size();
-    } else {
-        return std::min<std::size_t>(room.size(), fill(room));
-    }
 }
-}  // namespace detail
 
 /// One session with a server. Move-only; one thread at a time.
 ///
 /// `try`-like calls (submit, poll) never block, and make no system call while the server is awake,
-/// unless each message is one (`tcp`); the others wait as ClientOptions::wait says.
-class Client {
+/// unless each message is one (`tcp`); the others wait as ClientOptions::wait says. A session that
+/// resumes is resumed by those that wait, as by reconnect().
+class Client : public Requester<Client> {
   public:
     /// Throws Error as connect::connect; refused: the server does not take this client, and the
     /// error says why.
@@ -138,60 +114,10 @@ class Client {
     /// takes no such request. `closed`, `peer_lost`: no more can be sent; see reconnect().
     base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                         const RequestOptions& options = {});
-    /// The same of a request of `size` bytes that `fill(std::span<std::byte>)` writes in place,
-    /// where the server reads it or the device sends it from. `fill` returns nothing, or how many
-    /// bytes it used. If it throws, nothing is sent. It must not use this client.
-    template <class Fill>
-    base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
-                        const RequestOptions& options = {}) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room);
-        return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
-    }
+    using Requester::submit;
+    // poll() and wait() answer `closed`, `peer_lost` where nothing more comes; requests without an
+    // answer have none then, see outstanding().
 
-    /// The same, waiting until the request can be sent: for an answer that frees a place in the
-    /// window, which is kept for poll() and wait(), or for room in the server's ring. `timed_out`,
-    /// `cancelled`: it was not sent.
-    base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
-                        const base::Deadline& deadline, const RequestOptions& options = {}) {
-        return submit(
-            request.size(),
-            [request](std::span<std::byte> room) {
-                std::copy(request.begin(), request.end(), room.begin());
-            },
-            id, deadline, options);
-    }
-    template <class Fill>
-    base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
-                        const base::Deadline& deadline, const RequestOptions& options = {}) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room, deadline);
-        return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
-    }
-
-    /// Hands the next answer to `take(const Answer&)`, whichever it is. `empty`; `closed`,
-    /// `peer_lost`: nothing more comes; requests without an answer have none, see outstanding().
-    /// If `take` throws, the answer stays the next. It must not use this client.
-    template <class Take>
-    base::Status poll(Take&& take) {
-        Answer answer;
-        const base::Status status = look(answer);
-        if (status != base::Status::ok) return status;
-        take(std::as_const(answer));
-        pass();
-        return status;
-    }
-    /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding it answers
-    /// `empty` at once. A session that resumes is resumed here, as by reconnect().
-    template <class Take>
-    base::Status wait(Take&& take, const base::Deadline& deadline) {
-        Answer answer;
-        const base::Status status = look(answer, deadline);
-        if (status != base::Status::ok) return status;
-        take(std::as_const(answer));
-        pass();
-        return status;
-    }
     /// The answer to `id` is not wanted any more, and will not be handed out. The server is told;
     /// if the request is waiting there for a deferred answer, its place in the window is free again
     /// soon. False: there is no such request without an answer.
@@ -199,41 +125,6 @@ class Client {
     /// Requests that were submitted, are wanted, and whose answers were not handed out.
     [[nodiscard]] std::size_t outstanding() const noexcept;
     [[nodiscard]] std::uint32_t window() const noexcept;
-
-    // --- one request, and its answer
-
-    /// Replaces `answer` by the answer, or the text of Outcome::failed. Answers to other requests
-    /// that come meanwhile are kept for poll() and wait(). A deadline that has passed: `timed_out`,
-    /// and nothing is sent. An answer that comes too late is dropped. A session that resumes is
-    /// resumed here, as by reconnect().
-    Outcome call(std::span<const std::byte> request, std::vector<std::byte>& answer,
-                 const base::Deadline& deadline, std::uint16_t procedure = 0);
-    /// Without copies: `fill` as submit(), `take(std::span<const std::byte>)`, or
-    /// `take(const Answer&)`, gets the answer, or the text, in place, and only if there is one.
-    template <class Fill, class Take>
-    Outcome call(std::size_t size, Fill&& fill, Take&& take, const base::Deadline& deadline,
-                 std::uint16_t procedure = 0) {
-        if (deadline.expired()) return Outcome::timed_out;
-        std::span<std::byte> room;
-        base::Status status = claim(size, room, deadline);
-        if (status != base::Status::ok) return outcome_of(status);
-        std::uint64_t id = 0;
-        status = fill_and_commit(room, fill, id, {procedure, deadline});
-        if (status != base::Status::ok) return outcome_of(status);
-        Answer answer;
-        status = look_for(id, answer, deadline);
-        if (status != base::Status::ok) return outcome_of(status);
-        if (answer.outcome <= Outcome::failed) {
-            if constexpr (std::is_invocable_v<Take&, const Answer&>) {
-                take(std::as_const(answer));
-            } else {
-                take(answer.payload);
-            }
-        }
-        const Outcome outcome = answer.outcome;
-        pass();
-        return outcome;
-    }
 
     // --- the session
 
@@ -265,6 +156,7 @@ class Client {
 
   private:
     friend struct detail::ClientAccess;
+    friend Requester;
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
@@ -273,13 +165,6 @@ class Client {
     base::Status look(Answer& answer, const base::Deadline& deadline);
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
     void pass() noexcept;
-
-    template <class Fill>
-    base::Status fill_and_commit(std::span<std::byte> room, Fill& fill, std::uint64_t& id,
-                                 const RequestOptions& options) {
-        const std::size_t used = detail::filled(room, fill);
-        return commit(used, id, options);
-    }
 
     explicit Client(std::unique_ptr<State> state) noexcept;
     std::unique_ptr<State> state_;

@@ -37,6 +37,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/message/requester.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {
@@ -82,7 +83,7 @@ struct PortState;
 ///
 /// submit() and poll() never block, and make no system call unless the dispatcher sleeps; the
 /// others wait as PortOptions::wait says, for a dispatcher that somebody must run.
-class Port {
+class Port : public Requester<Port> {
   public:
     Port(Port&&) noexcept;
     Port& operator=(Port&&) noexcept;
@@ -92,7 +93,7 @@ class Port {
     void to(std::uint32_t server) noexcept;
     [[nodiscard]] std::uint32_t servers() const noexcept;
 
-    // --- requests, several at a time: as Client's of the same name
+    // --- requests, several at a time
 
     /// Gives the dispatcher a copy of `request`, and sets `id` to its number in this port. `full`:
     /// as many as the window allows have no answer: take answers. `closed`, `peer_lost`: the
@@ -100,59 +101,11 @@ class Port {
     /// take for its length has Outcome::too_large.
     base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
                         const RequestOptions& options = {});
-    /// The same of a request of `size` bytes that `fill(std::span<std::byte>)` writes where the
-    /// dispatcher sends it from. `fill` returns nothing, or how many bytes it used. If it throws,
-    /// nothing is sent. It must not use this port.
-    template <class Fill>
-    base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
-                        const RequestOptions& options = {}) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room);
-        return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
-    }
-    /// The same, waiting for an answer that frees a place in the window, which is kept for poll()
-    /// and wait(). `timed_out`, `cancelled`: it was not sent.
-    base::Status submit(std::span<const std::byte> request, std::uint64_t& id,
-                        const base::Deadline& deadline, const RequestOptions& options = {}) {
-        return submit(
-            request.size(),
-            [request](std::span<std::byte> room) {
-                std::copy(request.begin(), request.end(), room.begin());
-            },
-            id, deadline, options);
-    }
-    template <class Fill>
-    base::Status submit(std::size_t size, Fill&& fill, std::uint64_t& id,
-                        const base::Deadline& deadline, const RequestOptions& options = {}) {
-        std::span<std::byte> room;
-        const base::Status status = claim(size, room, deadline);
-        return status == base::Status::ok ? fill_and_commit(room, fill, id, options) : status;
-    }
+    using Requester::submit;
+    // Each request that was submitted has an answer: where its server or the dispatcher ended,
+    // Outcome::peer_lost or closed. poll() and wait() answer `closed` when the dispatcher has ended
+    // and every answer was taken.
 
-    /// Hands the next answer to `take(const Answer&)`, whichever it is. Each request that was
-    /// submitted has one: where its server or the dispatcher ended, Outcome::peer_lost or closed.
-    /// `empty`; `closed`: the dispatcher has ended, and every answer was taken. If `take` throws,
-    /// the answer stays the next. It must not use this port.
-    template <class Take>
-    base::Status poll(Take&& take) {
-        Answer answer;
-        const base::Status status = look(answer);
-        if (status != base::Status::ok) return status;
-        take(std::as_const(answer));
-        pass();
-        return status;
-    }
-    /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding it answers
-    /// `empty` at once.
-    template <class Take>
-    base::Status wait(Take&& take, const base::Deadline& deadline) {
-        Answer answer;
-        const base::Status status = look(answer, deadline);
-        if (status != base::Status::ok) return status;
-        take(std::as_const(answer));
-        pass();
-        return status;
-    }
     /// The answer to `id` is not wanted any more, and will not be handed out. Its place in the
     /// window is free again once the dispatcher has heard of it. False: there is no such request
     /// without an answer.
@@ -161,31 +114,9 @@ class Port {
     [[nodiscard]] std::size_t outstanding() const noexcept;
     [[nodiscard]] std::uint32_t window() const noexcept;
 
-    // --- one request, and its answer: as Client::call
-
-    Outcome call(std::span<const std::byte> request, std::vector<std::byte>& answer,
-                 const base::Deadline& deadline, std::uint16_t procedure = 0);
-    template <class Fill, class Take>
-    Outcome call(std::size_t size, Fill&& fill, Take&& take, const base::Deadline& deadline,
-                 std::uint16_t procedure = 0) {
-        if (deadline.expired()) return Outcome::timed_out;
-        std::span<std::byte> room;
-        base::Status status = claim(size, room, deadline);
-        if (status != base::Status::ok) return outcome_of(status);
-        std::uint64_t id = 0;
-        status = fill_and_commit(room, fill, id, {procedure, deadline});
-        if (status != base::Status::ok) return outcome_of(status);
-        Answer answer;
-        status = look_for(id, answer, deadline);
-        if (status != base::Status::ok) return outcome_of(status);
-        if (answer.outcome <= Outcome::failed) take(answer.payload);
-        const Outcome outcome = answer.outcome;
-        pass();
-        return outcome;
-    }
-
   private:
     friend class Dispatcher;
+    friend Requester;
     explicit Port(std::shared_ptr<detail::PortState> state) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room);
     base::Status claim(std::size_t size, std::span<std::byte>& room,
@@ -196,13 +127,6 @@ class Port {
     base::Status look_for(std::uint64_t id, Answer& answer, const base::Deadline& deadline);
     void pass() noexcept;
     void leave() noexcept;
-
-    template <class Fill>
-    base::Status fill_and_commit(std::span<std::byte> room, Fill& fill, std::uint64_t& id,
-                                 const RequestOptions& options) {
-        const std::size_t used = detail::filled(room, fill);
-        return commit(used, id, options);
-    }
 
     std::shared_ptr<detail::PortState> state_;
 };
