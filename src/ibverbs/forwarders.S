@@ -151,6 +151,22 @@ look_up_and_jump:
     trampoline \name
 .endm
 
+.macro in_private_version name, at, number
+    .globl private_\number\()_\name
+    .set private_\number\()_\name, private_\name
+    .symver private_\number\()_\name, \name\at\()IBVERBS_PRIVATE_\number
+.endm
+
+.macro private name
+    .globl private_\name
+    trampoline private_\name
+    in_private_version \name, @@, 34
+    in_private_version \name, @, 57
+    in_private_version \name, @, 59
+    in_private_version \name, @, 64
+    in_private_version \name, @, 65
+.endm
+
 .macro routed name
     .globl system_\name
     .hidden system_\name
@@ -165,5 +181,6 @@ look_up_and_jump:
 
 #define ROUTED(name, version, answer) routed name
 #define FORWARDED(name, version, answer) forwarded name
+#define PRIVATE(name, answer) private name
 #define OLD(name, answer) old name
 #include "symbols.inc"

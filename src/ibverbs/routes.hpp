@@ -16,16 +16,19 @@
 extern "C" {
 
 // Exported by libibverbs, declared by none of its public headers.
-int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type);
+int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index,
+                       int* type) __asm__("private_ibv_query_gid_type");
 int ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size);
 
 #define ROUTED(name, version, answer) \
     extern __attribute__((visibility("hidden"))) decltype(name) system_##name;
 #define FORWARDED(name, version, answer)
+#define PRIVATE(name, answer)
 #define OLD(name, answer)
 #include "symbols.inc"
 #undef ROUTED
 #undef FORWARDED
+#undef PRIVATE
 #undef OLD
 }
 

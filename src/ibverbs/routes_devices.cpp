@@ -35,12 +35,24 @@ constexpr std::size_t old_port_attributes_size = offsetof(ibv_port_attr, port_ca
 
 }  // namespace
 
+// What forwarders.S does for functions that are forwarded: private_NAME in every private version.
+#define IN_PRIVATE_VERSION(name, at, number)                                                      \
+    extern "C" __attribute__((alias("private_" #name))) decltype(name) private_##number##_##name; \
+    __asm__(".symver private_" #number "_" #name ", " #name at "IBVERBS_PRIVATE_" #number);
+#define IN_PRIVATE_VERSIONS(name)      \
+    IN_PRIVATE_VERSION(name, "@@", 34) \
+    IN_PRIVATE_VERSION(name, "@", 57)  \
+    IN_PRIVATE_VERSION(name, "@", 59)  \
+    IN_PRIVATE_VERSION(name, "@", 64)  \
+    IN_PRIVATE_VERSION(name, "@", 65)
+
 extern "C" {
 
 /// Tells whoever looks it up that this libibverbs is the drop-in.
 extern const int millrace_soft_drop_in = 1;
 
 /// Written by drivers that can lose their device, read by the system's library. It finds this one.
+extern bool verbs_allow_disassociate_destroy __asm__("private_verbs_allow_disassociate_destroy");
 bool verbs_allow_disassociate_destroy = false;
 
 ibv_device** ibv_get_device_list(int* count) {
@@ -218,3 +230,6 @@ void ibv_ack_async_event(ibv_async_event* event) {
     }
 }
 }
+
+IN_PRIVATE_VERSIONS(ibv_query_gid_type)
+IN_PRIVATE_VERSIONS(verbs_allow_disassociate_destroy)

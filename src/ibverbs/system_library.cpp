@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <string>
+#include <string_view>
 
 #include "millrace/base/log.hpp"
 
@@ -38,9 +39,11 @@ extern "C" ibv_fork_status answer_unneeded() { return IBV_FORK_UNNEEDED; }
 extern "C" const char* answer_unknown() { return "unknown"; }
 extern "C" void answer_silent() {}
 
+constexpr std::string_view private_version = "IBVERBS_PRIVATE_34";
+
 struct Row {
     const char* name;
-    const char* version;
+    std::string_view version;
     void* answer;  ///< jumped to where the system has no such function
 };
 
@@ -48,10 +51,12 @@ const Row rows[] = {
 #define ROUTED(name, version, answer) {#name, #version, reinterpret_cast<void*>(&answer_##answer)},
 #define FORWARDED(name, version, answer) \
     {#name, #version, reinterpret_cast<void*>(&answer_##answer)},
+#define PRIVATE(name, answer) {#name, private_version, reinterpret_cast<void*>(&answer_##answer)},
 #define OLD(name, answer) {#name, "IBVERBS_1.0", reinterpret_cast<void*>(&answer_##answer)},
 #include "symbols.inc"
 #undef ROUTED
 #undef FORWARDED
+#undef PRIVATE
 #undef OLD
 };
 
@@ -124,7 +129,11 @@ __attribute__((visibility("hidden"))) void* millrace_look_up_forward(std::uint32
     const int error = errno;
     const Row& row = rows[index];
     void* target = nullptr;
-    if (void* library = system_library()) target = dlvsym(library, row.name, row.version);
+    if (void* library = system_library()) {
+        target = dlvsym(library, row.name, row.version.data());
+        // A newer one has them under another number.
+        if (target == nullptr && row.version == private_version) target = dlsym(library, row.name);
+    }
     if (target == nullptr) target = row.answer;
     millrace_forward_targets[index].store(target, std::memory_order_release);
     errno = error;

@@ -46,6 +46,21 @@ TEST(Symbols, AreAllThatTheSystemsLibraryHasInTheSameVersions) {
     EXPECT_THAT(missing, testing::IsEmpty());
 }
 
+// A driver of a newer rdma-core names them with that one's number, and is bound to all at load.
+TEST(Symbols, HaveThePrivateOnesInTheVersionsOfNewerLibraries) {
+    const auto ours = exported_by(MILLRACE_DROP_IN);
+    std::size_t count = 0;
+    for (const auto& [name, version] : ours) {
+        if (version != "IBVERBS_PRIVATE_34") continue;
+        ++count;
+        for (const char* number : {"57", "59", "64", "65"}) {
+            EXPECT_TRUE(ours.contains({name, std::string{"IBVERBS_PRIVATE_"} + number}))
+                << name << " " << number;
+        }
+    }
+    EXPECT_GT(count, 60U);
+}
+
 TEST(Symbols, HideEverythingThatIsNotLibibverbs) {
     for (const auto& [name, version] : exported_by(MILLRACE_DROP_IN)) {
         EXPECT_TRUE(version.starts_with("IBVERBS_") || name == "millrace_soft_drop_in" ||
