@@ -564,7 +564,10 @@ base::Error Handshake::give_up(base::ErrorCode code, const std::string& how_long
             "does anybody accept there (a child made by fork cannot), is it stopped or busy, or is "
             "it something other than a Millrace program?";
     }
-    if (stage_ == Stage::proof) {
+    if (stage_ == Stage::halted) {
+        failure.cause =
+            fmt::format("the peer said hello, and its listener did not take it {}", how_long);
+    } else if (stage_ == Stage::proof) {
         failure.cause = fmt::format(
             "the peer said hello but did not prove that it knows the secret {}", how_long);
     } else if (stage_ == Stage::ready) {
