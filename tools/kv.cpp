@@ -94,10 +94,17 @@ void add_serve(CLI::App& parent, Action& chosen) {
                      "What clients may ask for that concerns all: dump, reset, exit")
         ->delimiter(',')
         ->check(CLI::IsMember(std::vector<std::string>{"dump", "reset", "exit"}));
+    command
+        ->add_option("--metrics", options->metrics,
+                     "Show counts for Prometheus there by HTTP, as in 127.0.0.1:9400")
+        ->type_name("ADDRESS");
     add_transports(*command, options->server.messages.transports);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });
+        if (!options->metrics.empty()) {
+            refuse_if_wrong([&] { (void)connect::Address::parse(options->metrics); });
+        }
         for (const std::string& word : *permitted) {
             options->server.permitted.dump |= word == "dump";
             options->server.permitted.reset |= word == "reset";

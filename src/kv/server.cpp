@@ -1,13 +1,39 @@
 #include "millrace/kv/server.hpp"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/statistics.hpp"
 #include "service.hpp"
 
 namespace millrace::kv {
+
+namespace {
+
+/// A thread's part: the service of all, and what this thread takes.
+class Desk {
+  public:
+    explicit Desk(Service& service) noexcept : service_{&service} {}
+    void operator()(message::Request& request) {
+        const std::size_t command = request.procedure();
+        base::Counter{&taken_[command < commands ? command : 0]}.add();
+        (*service_)(request);
+    }
+    /// Any thread.
+    [[nodiscard]] std::uint64_t taken(std::size_t command) noexcept {
+        return base::Counter{&taken_[command]}.value();
+    }
+
+  private:
+    Service* service_;
+    std::array<std::uint64_t, commands> taken_{};
+};
+
+}  // namespace
 
 struct Server::State {
     State(message::ServerGroup listening, const ServerOptions& chosen)
@@ -19,7 +45,11 @@ struct Server::State {
                   {.exit = [this] { messages.stop(); },
                    // It has to sweep from now on.
                    .first_expiring = [this] { messages.server(0).stop(); },
-                   .stats = [this] { return lines(); }}} {}
+                   .stats = [this] { return lines(); }}} {
+        for (std::size_t thread = 0; thread < messages.size(); ++thread) {
+            desks.push_back(std::make_unique<Desk>(service));
+        }
+    }
 
     /// What one of the threads does.
     base::Status serve_and_sweep(message::Server& server, const base::Deadline& deadline);
@@ -37,6 +67,7 @@ struct Server::State {
     Store store;
     message::ServerGroup messages;
     Service service;
+    std::vector<std::unique_ptr<Desk>> desks;  ///< by thread
 };
 
 Server::Server(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -53,15 +84,26 @@ Server Server::listen(const connect::Address& address, ServerOptions options) {
 
 const connect::Address& Server::address() const noexcept { return state_->messages.address(); }
 Store& Server::store() noexcept { return state_->store; }
+const Store& Server::store() const noexcept { return state_->store; }
 void Server::stop() noexcept { state_->messages.stop(); }
 void Server::adopt() noexcept { state_->messages.adopt(); }
 message::ServerStats Server::stats() const noexcept { return state_->messages.stats(); }
+
+std::array<std::uint64_t, commands> Server::requests() const noexcept {
+    std::array<std::uint64_t, commands> all{};
+    for (const auto& desk : state_->desks) {
+        for (std::size_t command = 0; command < commands; ++command) {
+            all[command] += desk->taken(command);
+        }
+    }
+    return all;
+}
 
 base::Status Server::serve(const base::Deadline& deadline) {
     State& state = *state_;
     return state.messages.run([&](message::Server& server, std::size_t thread) {
         return thread == 0 ? state.serve_and_sweep(server, deadline)
-                           : state.messages.serve_one(server, state.service, deadline);
+                           : state.messages.serve_one(server, *state.desks[thread], deadline);
     });
 }
 
@@ -71,7 +113,7 @@ base::Status Server::State::serve_and_sweep(message::Server& server,
         // Without items that expire there is nothing to wake up for.
         const bool sweeps = service.has_expiring();
         const base::Status status = server.serve(
-            service,
+            *desks.front(),
             sweeps ? deadline.no_later_than(base::Clock::now() + options.sweep_period) : deadline);
         if (status == base::Status::closed) {
             if (messages.is_ending()) return status;

@@ -151,7 +151,79 @@ TEST_F(Kv, SaysWhereNobodyListens) {
     EXPECT_NE(outcome.text.find(folder_.path("kv")), std::string::npos) << outcome.text;
 }
 
+TEST_F(Kv, IsServedByAsManyThreadsAsItWasToldTo) {
+    serve({"--threads", "3", "--transport", "rc,tcp"});
+    EXPECT_TRUE(ask({"set", "name", "a value"}).exit.success());
+    const CommandOutcome loaded = ask({"bench", "--clients", "6", "--operations", "600", "--keys",
+                                       "50", "--transport", "tcp", "--json"});
+    ASSERT_TRUE(loaded.exit.success()) << loaded.text;
+    EXPECT_EQ(nlohmann::json::parse(loaded.text)["operations"], 600);
+    EXPECT_EQ(ask({"get", "name"}).text, "a value");
+    server_->send_signal(SIGTERM);
+    std::string said;
+    while (const auto line = server_->read_line()) said += *line + '\n';
+    EXPECT_NE(said.find("3 message servers, a thread each"), std::string::npos) << said;
+    EXPECT_NE(said.find("requests of "), std::string::npos) << "of all threads: " << said;
+    EXPECT_TRUE(server_->wait().success());
+}
+
+TEST_F(Kv, ShowsMetricsByHttp) {
+    serve({"--threads", "2", "--metrics", "127.0.0.1:0"});
+    const std::string shown = server_->read_line().value_or("");
+    const std::string start = "metrics at ";
+    ASSERT_TRUE(shown.starts_with(start + "http://127.0.0.1:")) << shown;
+    const std::string url = shown.substr(start.size());
+    EXPECT_TRUE(ask({"set", "name", "a value"}).exit.success());
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(ask({"get", "name"}).exit.success());
+    EXPECT_FALSE(ask({"get", "other"}).exit.success());
+    const auto fetch = [](const std::string& from, const char* method) {
+        return run_line(std::string{"python3 -c 'import urllib.request, urllib.error\ntry:\n"
+                                    " print(urllib.request.urlopen(urllib.request.Request(\""} +
+                        from + "\", method=\"" + method +
+                        "\")).read().decode())\nexcept urllib.error.HTTPError as e: print(e)'");
+    };
+    const CommandOutcome got = fetch(url, "GET");
+    ASSERT_TRUE(got.exit.success()) << got.text;
+    for (const char* line :
+         {"# TYPE millrace_kv_requests_total counter\n",
+          "millrace_kv_requests_total{command=\"get\"} 4\n",
+          "millrace_kv_requests_total{command=\"set\"} 1\n",
+          "millrace_kv_requests_total{command=\"dump\"} 0\n", "millrace_kv_hits_total 3\n",
+          "millrace_kv_misses_total 1\n", "millrace_kv_items 1\n", "millrace_kv_item_bytes 11\n",
+          "millrace_kv_evicted_total 0\n", "millrace_kv_clients_joined_total 5\n"}) {
+        EXPECT_NE(got.text.find(line), std::string::npos) << line << got.text;
+    }
+    const std::string root = url.substr(0, url.size() - std::string{"/metrics"}.size());
+    EXPECT_NE(fetch(root + "/", "GET").text.find("404"), std::string::npos);
+    EXPECT_NE(fetch(url, "POST").text.find("405"), std::string::npos);
+    // Nonsense ends with itself.
+    const std::string port = root.substr(root.rfind(':') + 1);
+    const CommandOutcome odd =
+        run_line("python3 -c 'import socket\ns = socket.create_connection((\"127.0.0.1\", " + port +
+                 "))\ns.sendall(b\"x\" * 9000)\ns.close()'");
+    EXPECT_TRUE(odd.exit.success()) << odd.text;
+    EXPECT_NE(fetch(url, "GET").text.find("millrace_kv_items 1\n"), std::string::npos);
+    // Its address is taken now.
+    const CommandOutcome taken =
+        run_command({"kv", "serve", "--listen", "unix:" + folder_.path("other"), "--metrics",
+                     "127.0.0.1:" + port});
+    EXPECT_TRUE(taken.exit.exited_with(1));
+    EXPECT_NE(taken.text.find("127.0.0.1:" + port), std::string::npos) << taken.text;
+    server_->send_signal(SIGTERM);
+    EXPECT_TRUE(server_->wait().success());
+}
+
 TEST_F(Kv, RefusesWrongWords) {
+    EXPECT_TRUE(run_command({"kv", "serve", "--metrics", "nowhere"}).exit.exited_with(2));
+    const CommandOutcome path = run_command(
+        {"kv", "serve", "--listen", address_, "--metrics", "unix:" + folder_.path("metrics")});
+    EXPECT_TRUE(path.exit.exited_with(1));
+    EXPECT_NE(path.text.find("host:port"), std::string::npos) << path.text;
+    EXPECT_TRUE(run_command({"kv", "serve", "--threads", "0"}).exit.exited_with(2));
+    const CommandOutcome nowhere =
+        run_command({"kv", "serve", "--listen", address_, "--cores", "100000"});
+    EXPECT_TRUE(nowhere.exit.exited_with(1));
+    EXPECT_NE(nowhere.text.find("core 100000"), std::string::npos) << nowhere.text;
     EXPECT_TRUE(run_command({"kv"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "fetch", "k"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "get"}).exit.exited_with(2));

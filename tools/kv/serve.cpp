@@ -1,10 +1,12 @@
 #include "kv/serve.hpp"
 
 #include <chrono>
+#include <optional>
 
 #include <fmt/format.h>
 
 #include "cat/interruption.hpp"
+#include "kv/metrics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
@@ -27,8 +29,15 @@ int run_kv_serve(const KvServeOptions& options) {
         chosen.messages.admission.secret = connect::read_secret_file(options.secret_file);
     }
     auto server = kv::Server::listen(connect::Address::parse(options.address), chosen);
+    std::optional<MetricsPage> metrics;
+    if (!options.metrics.empty()) {
+        metrics.emplace(connect::Address::parse(options.metrics), server);
+    }
     const Interruption interruptible;
     fmt::print("listening on {}\n", server.address().to_string());
+    if (metrics.has_value()) {
+        fmt::print("metrics at http://{}/metrics\n", metrics->address().to_string());
+    }
     print_wrapped(server.explain() + "\n", 2);
     (void)output_arrived();
     (void)server.serve(base::Deadline::never().cancelled_by(interruption()));

@@ -11,6 +11,7 @@ struct KvServeOptions {
     std::string address = "127.0.0.1:7400";
     std::string device{};       ///< empty: the default
     std::string secret_file{};  ///< empty: no secret
+    std::string metrics{};      ///< where to show them; empty: nowhere
     kv::ServerOptions server{};
 };
 

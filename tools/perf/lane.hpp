@@ -87,9 +87,6 @@ class Allowance {
 
 // --- TCP's set-up
 
-/// Listens on a port of the system's choice of `host`. Throws Error.
-[[nodiscard]] Descriptor tcp_listen(const std::string& host);
-[[nodiscard]] std::uint16_t tcp_port(const Descriptor& listener);
 /// Connects, and sends the hello. Throws Error.
 [[nodiscard]] Descriptor tcp_connect(const std::string& host, std::uint16_t port,
                                      const Hello& hello);

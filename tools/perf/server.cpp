@@ -21,6 +21,7 @@
 #include "output.hpp"
 #include "perf/perf.hpp"
 #include "perf/run.hpp"
+#include "tcp_socket.hpp"
 
 namespace millrace::tools {
 namespace perf {
@@ -189,7 +190,7 @@ class Server {
             test_->cookie = random_();
             nlohmann::json answer{{"cookie", test_->cookie}};
             if (plan->tcp) {
-                test_->tcp = tcp_listen(address().host());
+                test_->tcp = tcp_listen(address().host(), 0);
                 answer["tcp_port"] = tcp_port(test_->tcp);
             }
             test_->run.emplace(*plan, false);

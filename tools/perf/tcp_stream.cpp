@@ -10,6 +10,7 @@
 
 #include "millrace/base/error.hpp"
 #include "perf/lane.hpp"
+#include "tcp_socket.hpp"
 
 namespace millrace::tools::perf {
 namespace {
@@ -88,57 +89,10 @@ class TcpLane final : public Lane {
     Descriptor socket_;
 };
 
-/// Calls `use(socket, address)` for what the host has, until it answers true.
-template <class Use>
-void for_each_address(const std::string& host, std::uint16_t port, int flags, Use&& use) {
-    addrinfo wanted{};
-    wanted.ai_socktype = SOCK_STREAM;
-    wanted.ai_flags = flags | AI_NUMERICSERV;
-    addrinfo* found = nullptr;
-    const std::string service = std::to_string(port);
-    if (const int error =
-            ::getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &wanted, &found);
-        error != 0) {
-        throw Error{ErrorCode::not_found, "find a host", host, ::gai_strerror(error), ""};
-    }
-    for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-        Descriptor socket{::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-        if (socket.get() >= 0 && use(socket, *at)) break;
-    }
-    ::freeaddrinfo(found);
-}
-
 }  // namespace
 
 std::unique_ptr<Lane> tcp_lane(Descriptor socket, const base::Cancellation& stop) {
     return std::make_unique<TcpLane>(std::move(socket), stop);
-}
-
-Descriptor tcp_listen(const std::string& host) {
-    Descriptor listening;
-    int error = 0;
-    for_each_address(host, 0, AI_PASSIVE, [&](Descriptor& socket, const addrinfo& address) {
-        if (::bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0 ||
-            ::listen(socket.get(), SOMAXCONN) != 0) {
-            error = errno;
-            return false;
-        }
-        listening = std::move(socket);
-        return true;
-    });
-    if (listening.get() < 0) throw_errno(error, "listen for TCP", host);
-    return listening;
-}
-
-std::uint16_t tcp_port(const Descriptor& listener) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    if (::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-        throw_errno(errno, "ask for a port", "a TCP socket");
-    }
-    return ntohs(address.ss_family == AF_INET6
-                     ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                     : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
 Descriptor tcp_connect(const std::string& host, std::uint16_t port, const Hello& hello) {

@@ -55,6 +55,13 @@ enum class Command : std::uint16_t {
     exists,
     stats
 };
+inline constexpr std::size_t commands = 11;
+[[nodiscard]] constexpr std::string_view name_of(Command command) noexcept {
+    constexpr std::string_view names[commands] = {
+        "unknown", "set", "get", "del", "ping", "dump", "rst", "exit", "setopt", "exists", "stats"};
+    const auto index = static_cast<std::size_t>(command);
+    return names[index < commands ? index : 0];
+}
 
 /// What became of a request.
 enum class Code : std::uint8_t {

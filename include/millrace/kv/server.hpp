@@ -7,8 +7,10 @@
 // Source: work 002, whose server has a thread for each client; protocol.hpp says what travels.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,6 +18,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/kv/protocol.hpp"
 #include "millrace/kv/store.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/server_group.hpp"
@@ -40,8 +43,8 @@ struct ServerOptions {
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
 
-/// Belongs to the thread that made it or called adopt() since; stop(), store() and stats() are for
-/// any. Move-only.
+/// Belongs to the thread that made it or called adopt() since; stop(), store(), stats() and
+/// requests() are for any. Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen and Store.
@@ -52,6 +55,7 @@ class Server {
 
     [[nodiscard]] const connect::Address& address() const noexcept;
     [[nodiscard]] Store& store() noexcept;
+    [[nodiscard]] const Store& store() const noexcept;
 
     /// Serves by all its threads until it is stopped, by stop() or a client's EXIT (`closed`), or
     /// `timed_out`, or `cancelled`. Throws Error as message::ServerGroup::run.
@@ -64,6 +68,8 @@ class Server {
     void adopt() noexcept;
 
     [[nodiscard]] message::ServerStats stats() const noexcept;
+    /// How many were taken, by Command; whatever is none counts as Command::unknown.
+    [[nodiscard]] std::array<std::uint64_t, commands> requests() const noexcept;
     /// What was chosen and why: the store, the server of messages.
     [[nodiscard]] std::string explain() const;
 
