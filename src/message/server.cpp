@@ -199,9 +199,9 @@ std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
     const Status status = peer.line->look(message);
     switch (status) {
         case Status::ok: {
-            const ClientId id = peer.id;
+            const std::uint32_t generation = peer.id.generation;
             if (!take(peer, message, handler, requests)) return requests;
-            if (peer.id != id || !peer.line.has_value()) [[unlikely]]
+            if (peer.id.generation != generation || !peer.line.has_value()) [[unlikely]]
                 return requests;
             peer.line->pass();
             break;
