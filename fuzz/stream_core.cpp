@@ -5,6 +5,7 @@
 // Required: every call returns; a copy stays within the ring and a buffer that is outstanding, a
 // transfer within sends that are and, at the peer, within the ring or an advertisement; no message
 // is sent without a credit, and none behind a violation; every buffer comes back exactly once.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -25,8 +26,11 @@ constexpr std::uint32_t most_steps = 200;
 
 Terms chosen_terms(Input& input) {
     Terms terms;
-    terms.outgoing.mode = static_cast<Mode>(input.below(3));
+    const std::uint32_t kind = input.below(6);
+    terms.outgoing.mode = static_cast<Mode>(kind % 3);
     terms.outgoing.ring_bytes = std::uint64_t{1} << input.below(8);
+    if (kind >= 3)
+        terms.outgoing.mark_bytes = std::min<std::uint64_t>(4, terms.outgoing.ring_bytes);
     terms.outgoing.adverts = 1 + input.below(8);
     terms.incoming = terms.outgoing;
     terms.own_slots = terms.peer_slots = fewest_slots + input.below(20);
@@ -149,13 +153,16 @@ class Session {
                 transfer.header.kind = is_direct ? MessageKind::direct : MessageKind::indirect;
                 transfer.sequence = number(end_.receiver().sequence() + end_.receiver().buffered());
                 transfer.length = static_cast<std::uint32_t>(number(1));
+                if (terms_.incoming.keeps_messages()) {
+                    transfer.header.flags = static_cast<std::uint8_t>(input_.below(4));
+                }
                 transfer.number = static_cast<std::uint32_t>(
                     number(end_.receiver().counts().adverts - end_.receiver().advertised()));
                 return with_credits(transfer);
             }
             case 3: {
                 AcknowledgementMessage acknowledgement;
-                acknowledgement.taken = number(end_.sender().counts().indirect_bytes);
+                acknowledgement.taken = number(end_.sender().ring_written());
                 return with_credits(acknowledgement);
             }
             case 4: return with_credits(CancelMessage{});
@@ -206,7 +213,9 @@ class Session {
     void perform(const Write& write) {
         const Transfer& transfer = write.transfer;
         std::uint64_t sum = 0;
-        require(transfer.piece_count > 0 && transfer.piece_count <= most_pieces, "pieces");
+        require((transfer.piece_count > 0 || terms_.outgoing.keeps_messages()) &&
+                    transfer.piece_count <= most_pieces,
+                "pieces");
         for (std::uint32_t i = 0; i < transfer.piece_count; ++i) {
             const Piece& piece = transfer.pieces[i];
             require(piece.send < sends_.size() && sends_[piece.send].outstanding &&
@@ -214,9 +223,13 @@ class Session {
                     "a transfer takes from sends that are outstanding");
             sum += piece.length;
         }
-        require(sum == transfer.length && sum > 0 && sum <= terms_.transfer_bytes, "its length");
-        flying_ += sum;
-        bool granted = !transfer.direct && transfer.address + sum <= terms_.outgoing.ring_bytes;
+        require(sum == transfer.length && sum <= terms_.transfer_bytes, "its length");
+        require(transfer.places > 0 &&
+                    (transfer.places == sum || transfer.places == sum + terms_.outgoing.mark_bytes),
+                "its places");
+        flying_ += transfer.places;
+        bool granted = sum == 0;
+        granted |= !transfer.direct && transfer.address + sum <= terms_.outgoing.ring_bytes;
         for (const Range& range : advertised_) {
             granted |= transfer.direct && transfer.address >= range.begin && sum <= range.length &&
                        transfer.address - range.begin <= range.length - sum;

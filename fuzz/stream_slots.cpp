@@ -50,7 +50,9 @@ class Session {
     explicit Session(Input& input) : input_{input} {
         SocketOptions options;
         options.endpoint = endpoint;
-        options.mode = static_cast<Mode>(input.below(3));
+        const std::uint32_t kind = input.below(6);
+        options.mode = static_cast<Mode>(kind % 3);
+        options.type = static_cast<Type>(kind / 3);
         options.ring_bytes = 256;
         options.sends = options.receives = operations;
         options.least_advertised = options.least_advertised_plain = 1 + input.below(64);

@@ -12,19 +12,22 @@
  * Settings: total (bytes of the stream), ring, window (receives at a time), size (of a receive),
  * cancels (how many), wait_all (receives with MSG_WAITALL. 0: none, 1: all, 2: every second), checked
  * (0: the sender believes any ADVERT, so that what a fault leads to is seen, and not that it is noticed).
+ * messages (1: what is sent has marks in it, of one place each, and a receive ends with a mark: the messages'
+ * lengths are any, also 0, and beyond the receive's; total counts the marks).
  * holds (1: the sender gives no more to the ring than fits into it when it is empty, and waits for that).
  */
 #include "common.pml"
 
-local byte total, ring, window, size, cancels, wait_all, checked, holds;
+local byte total, ring, window, size, cancels, wait_all, checked, holds, messages;
 hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
-    fresh_is_kept;
+    fresh_is_kept, message_is_whole;
 
 mtype = { DIRECT, INDIRECT, CANCELLED, FIN, ADVERT, ACK, CANCEL };
-chan data = [8] of { mtype, byte, byte, byte };           /* sequence, length, receive */
+chan data = [8] of { mtype, byte, byte, byte };           /* sequence, length, receive (+ MARK) */
 chan control = [16] of { mtype, byte, byte, byte, byte }; /* sequence or taken, phase, receive, length */
 
 #define is_direct(phase) (phase % 2 == 0)
+#define MARK 64 /* a message ends with the transfer */
 #define waits(receive) (wait_all == 1 || (wait_all == 2 && receive % 2 == 1))
 
 /* ---- the receiver's, which assertions of the sender look at */
@@ -43,15 +46,27 @@ proctype Sender() {
     byte promised;
     byte written, taken; /* of the ring */
     bool answers, ended;
+    byte left;      /* of the message, with its mark */
+    byte given_up;  /* places that are not sent, because an advertisement has no room for them */
     byte n, s, p, r, most;
     mtype kind;
 end: /* where it waits for ever, the receiver does, too, or has everything */
     do
-    :: atomic { !ended && sent < total &&
+    :: atomic { !ended && sent < total - given_up &&
                 (queued > 0 || (written - taken < ring && (!holds || written == taken))) ->
-        most = total - sent;
+        most = total - given_up - sent;
         if
-        :: queued > 0 -> most = (most < remaining -> most : remaining)
+        :: messages && left == 0 ->
+            left = 1;
+            do
+            :: left < most -> left++
+            :: break
+            od
+        :: else
+        fi;
+        most = (messages && left < most -> left : most);
+        if
+        :: queued > 0 -> most = (most < remaining + messages -> most : remaining + messages)
         :: else -> most = (most < ring - (written - taken) -> most : ring - (written - taken))
         fi;
         n = 1;
@@ -60,6 +75,19 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
         :: break
         od;
         if
+        :: messages && queued > 0 && n == remaining && n < left -> n++ /* with the mark */
+        :: else
+        fi;
+        r = 0;
+        if
+        :: messages && (n == left || (queued > 0 && n == remaining + 1)) ->
+            r = MARK;
+            given_up = given_up + left - n;
+            left = 0
+        :: messages && !(n == left || (queued > 0 && n == remaining + 1)) -> left = left - n
+        :: else
+        fi;
+        if
         :: queued > 0 ->
             if
             :: !is_direct(phase) -> phase = last
@@ -67,10 +95,11 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
             fi;
             buffer_is_outstanding = head >= first;
             assert(buffer_is_outstanding);
-            data!DIRECT, sent, n, head;
+            data!DIRECT, sent, n, head + r;
             promised = promised - (waits(head) -> remaining : 1);
-            remaining = remaining - n;
+            remaining = remaining - (r == MARK -> n - 1 : n);
             if
+            :: messages && r != MARK -> promised = promised + 1
             :: waits(head) && remaining > 0 && !wrong(wait_all_given_up) ->
                 promised = promised + remaining
             :: else -> queued--; head++; remaining = size
@@ -84,17 +113,17 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
             :: is_direct(phase) -> phase++
             :: else
             fi;
-            data!INDIRECT, sent, n, 0;
+            data!INDIRECT, sent, n, r;
             written = written + n
         fi;
         sent = sent + n;
-        n = 0; most = 0
+        n = 0; most = 0; r = 0
        }
     :: atomic { answers ->
         data!CANCELLED, sent, 0, 0;
         answers = false
        }
-    :: atomic { !ended && !answers && sent == total -> data!FIN, sent, 0, 0; ended = true;
+    :: atomic { !ended && !answers && sent == total - given_up -> data!FIN, sent, 0, 0; ended = true;
         queued = 0; head = 0; remaining = 0; promised = 0 }
     :: atomic { control?kind, s, p, r, n ->
         if
@@ -164,6 +193,17 @@ inline take(n) {
     fi
 }
 
+/* The mark of the first receive's message. */
+inline take_mark() {
+    received++;
+    if
+    :: wrong(mark_not_estimated)
+    :: else -> estimate++
+    fi;
+    begun = false;
+    complete()
+}
+
 #define held_off (buffered > 0 || (!is_direct(receiver_phase) && advertised > 0))
 
 proctype Receiver() {
@@ -171,6 +211,8 @@ proctype Receiver() {
     byte advertised;
     byte estimate;   /* S'_r */
     byte taken, acknowledged;
+    byte marks;      /* of the places in the ring, those that are marks: a bit each */
+    bool begun;      /* the first receive has places of a message, and not its mark */
     byte asked;      /* cancels so far */
     byte cancelled;  /* 1 + the receive that waits for CANCELLED */
     bool cancelling, ended;
@@ -179,7 +221,20 @@ proctype Receiver() {
     do
     :: ended && buffered == 0 -> break
     :: atomic { posted - first < window && posted < total + cancels -> posted++ }
-    :: atomic { buffered > 0 && first < posted ->
+    :: atomic { messages && buffered > 0 && first < posted ->
+        buffered--;
+        taken++;
+        if
+        :: marks & 1 -> take_mark()
+        :: else -> /* dropped, where the receive is full */
+            received++;
+            estimate++;
+            begun = true;
+            filled = (filled < size -> filled + 1 : size)
+        fi;
+        marks = marks >> 1
+       }
+    :: atomic { !messages && buffered > 0 && first < posted ->
         n = (buffered < size - filled -> buffered : size - filled);
         buffered = buffered - n;
         taken = taken + n;
@@ -198,6 +253,7 @@ proctype Receiver() {
         fi
        }
     :: atomic { !ended && !cancelling && first + advertised < posted &&
+                !(messages && advertised == 0 && filled == size) &&
                 (!held_off || wrong(no_hold_off)) ->
         if
         :: !is_direct(receiver_phase) -> receiver_phase++
@@ -217,7 +273,10 @@ proctype Receiver() {
             cancelling = true;
             cancelled = first + 1;
             control!CANCEL, 0, 0, 0, 0
+        :: advertised == 0 && begun && !wrong(cancelled_in_message) -> skip
         :: else ->
+            message_is_whole = !begun;
+            assert(message_is_whole);
             if
             :: advertised > 0 -> advertised--
             :: else
@@ -231,13 +290,26 @@ proctype Receiver() {
         assert(bytes_are_in_order);
         if
         :: kind == DIRECT ->
-            match_is_right = r == first && advertised > 0 && is_direct(receiver_phase) && buffered == 0;
+            match_is_right = r % MARK == first && advertised > 0 && is_direct(receiver_phase) && buffered == 0;
             assert(match_is_right);
-            fits = n <= size - filled;
+            fits = (r >= MARK -> n - 1 : n) <= size - filled;
             assert(fits);
-            take(n);
             if
-            :: filled == size || !waits(first) -> complete()
+            :: messages ->
+                n = (r >= MARK -> n - 1 : n);
+                filled = filled + n;
+                received = received + n;
+                estimate = estimate + n;
+                begun = true
+            :: else -> take(n)
+            fi;
+            if
+            :: messages ->
+                if
+                :: r >= MARK -> take_mark()
+                :: else
+                fi
+            :: !messages && (filled == size || !waits(first)) -> complete()
             :: else
             fi
         :: kind == INDIRECT ->
@@ -247,22 +319,35 @@ proctype Receiver() {
             fi;
             buffered = buffered + n;
             fits = buffered <= ring;
-            assert(fits)
+            assert(fits);
+            if
+            :: r >= MARK -> marks = marks | (1 << (buffered - 1))
+            :: else
+            fi
         :: kind == CANCELLED ->
             cancelling = false;
             advertised = 0;
             estimate = received;
             if
-            :: cancelled == first + 1 -> first++; filled = 0
+            :: cancelled == first + 1 && begun && !wrong(cancelled_in_message) -> skip
+            :: cancelled == first + 1 && !(begun && !wrong(cancelled_in_message)) ->
+                message_is_whole = !begun;
+                assert(message_is_whole);
+                first++;
+                filled = 0
             :: else
             fi;
             cancelled = 0
-        :: kind == FIN -> ended = true; cancelling = false
+        :: kind == FIN ->
+            message_is_whole = !(messages && buffered == 0 && begun);
+            assert(message_is_whole);
+            ended = true;
+            cancelling = false
         fi;
         kind = 0; s = 0; n = 0; r = 0
        }
     od;
-    bytes_are_in_order = received == total;
+    bytes_are_in_order = messages || received == total;
     assert(bytes_are_in_order)
 }
 
@@ -278,6 +363,7 @@ init {
             now.checked = setting("MODEL_checked", 1);
             now.wait_all = setting("MODEL_wait_all", 0);
             now.holds = setting("MODEL_holds", 0);
+            now.messages = setting("MODEL_messages", 0);
         };
         run Sender(); run Receiver()
     }

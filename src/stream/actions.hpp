@@ -27,13 +27,14 @@ struct Transfer {
     bool direct = false;
     std::uint64_t address = 0;  ///< direct: in the peer's memory; indirect: offset in its ring
     std::uint32_t key = 0;      ///< direct: of that memory
-    std::uint32_t length = 0;
+    std::uint32_t length = 0;   ///< 0: a message's mark alone, and nothing to write
+    std::uint32_t places = 0;   ///< of the stream: its bytes, and the mark behind them
     std::uint32_t piece_count = 0;
     std::array<Piece, most_pieces> pieces{};
 };
 
 /// Write the pieces, and the notification behind them. When the WRITE completes:
-/// Connection::written.
+/// Connection::written, with its places.
 struct Write {
     Transfer transfer;
     EncodedMessage notification;
@@ -58,8 +59,9 @@ struct SendDone {
     base::Status status = base::Status::ok;
 };
 
-/// A receive's buffer is the program's again, with `length` bytes in it. `status`: ok; closed at
-/// the end of the stream; cancelled; peer_lost after break_off.
+/// A receive's buffer is the program's again, with `length` bytes in it. `status`: ok; too_large:
+/// the rest of the message is gone; closed at the end of the stream; cancelled; peer_lost after
+/// break_off.
 struct ReceiveDone {
     std::uint64_t receive = 0;
     std::uint64_t length = 0;

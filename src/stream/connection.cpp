@@ -79,10 +79,12 @@ Action Connection::next(bool may_post) noexcept {
         if (receiver_.may_advertise()) return SendMessage{stamp(receiver_.take_advert())};
         if (sender_.owes_fin()) return SendMessage{stamp(sender_.take_fin())};
     }
-    if (credits_.transfer_allowed()) {
-        Transfer transfer;
-        TransferMessage message;
-        if (sender_.next_transfer(transfer, message)) return Write{transfer, stamp(message)};
+    if (sender_.unsent() != 0) {
+        if (credits_.transfer_allowed()) {
+            Transfer transfer;
+            TransferMessage message;
+            if (sender_.next_transfer(transfer, message)) return Write{transfer, stamp(message)};
+        }
     }
     if (credits_.return_due()) return SendMessage{stamp(CreditMessage{})};
     return Idle{};

@@ -7,7 +7,13 @@ namespace millrace::stream {
 using base::Status;
 
 Receiver::Receiver(const DirectionTerms& terms, std::uint32_t receives)
-    : terms_{terms}, receives_{receives}, done_{receives} {}
+    : terms_{terms},
+      least_{std::max(terms.mark_bytes, 1U)},
+      marks_{terms.keeps_messages() && terms.mode != Mode::direct
+                 ? terms.ring_bytes / terms.mark_bytes
+                 : 0},
+      receives_{receives},
+      done_{receives} {}
 
 Status Receiver::receive(const ReceiveRequest& request) noexcept {
     if (request.length == 0) return Status::empty;
@@ -15,7 +21,11 @@ Status Receiver::receive(const ReceiveRequest& request) noexcept {
     if (broken_) return Status::peer_lost;
     // Each has its place in done_.
     if (receives_.size() + done_.size() >= receives_.capacity()) return Status::full;
-    receives_.push({request, 0, false});
+    receives_.push({request, 0, false, false});
+    if (terms_.keeps_messages()) {
+        receives_.back().request.wait_all = false;  // a receive takes a message, and no more
+        pass_marks();
+    }
     settle_end();
     return Status::ok;
 }
@@ -30,6 +40,7 @@ Status Receiver::cancel(std::uint64_t id) noexcept {
         if (!cancelling_) cancel_due_ = cancelling_ = true;
         return Status::ok;
     }
+    if (is_begun(receives_[index])) return Status::ok;
     done_.push({id, receives_[index].filled, Status::cancelled});
     receives_.erase(index);
     return Status::ok;
@@ -44,13 +55,34 @@ Violation Receiver::on_direct(const TransferMessage& message) noexcept {
         return Violation::direct_unexpected;
     }
     if (message.sequence != sequence_) return Violation::sequence_gap;
+    if (terms_.keeps_messages()) return on_direct_part(message);
     if (message.length == 0 || message.length > receives_.front().missing()) {
         return Violation::direct_overrun;
     }
+    if (message.header.flags != 0) return Violation::message_mark;
     counts_.direct_bytes += message.length;
     take(message.length);
     const Receive& receive = receives_.front();
     if (!receive.request.wait_all || receive.missing() == 0) complete_front(Status::ok);
+    return Violation::none;
+}
+
+/// Of a message, for the front receive.
+Violation Receiver::on_direct_part(const TransferMessage& message) noexcept {
+    const std::uint64_t missing = receives_.front().missing();
+    const bool ends = message.ends_message();
+    if ((message.length == 0 && !ends) || message.length > missing) {
+        return Violation::direct_overrun;
+    }
+    // It goes on where there is room, and is cut off where there is none.
+    if (message.is_cut_off() ? !ends || message.length != missing
+                             : !ends && message.length == missing) {
+        return Violation::message_mark;
+    }
+    counts_.direct_bytes += message.length;
+    take(message.length);
+    is_message_open_ = !ends;
+    if (ends) end_message(message.is_cut_off());
     return Violation::none;
 }
 
@@ -59,16 +91,26 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
     if (terms_.mode == Mode::direct) return Violation::indirect_unexpected;
     if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
     const std::uint64_t offset = (taken_ + buffered_) & (terms_.ring_bytes - 1);
-    if (message.length == 0 ||
-        message.length > std::min(terms_.ring_bytes - buffered_, terms_.ring_bytes - offset)) {
+    std::uint64_t places = message.length;
+    if (message.header.flags != 0) {
+        if (!terms_.keeps_messages() || message.is_cut_off()) return Violation::message_mark;
+        places += terms_.mark_bytes;
+    }
+    if (places == 0 || places > terms_.ring_bytes - buffered_ ||
+        message.length > terms_.ring_bytes - offset) {
         return Violation::indirect_overrun;
     }
     if (is_direct(phase_)) {
         phase_ = next_phase(phase_);
         ++counts_.phase_changes;
     }
-    buffered_ += message.length;
+    buffered_ += places;
     counts_.indirect_bytes += message.length;
+    if (terms_.keeps_messages()) {
+        is_message_open_ = !message.ends_message();
+        if (!is_message_open_) marks_.push(taken_ + buffered_ - terms_.mark_bytes);
+        pass_marks();
+    }
     return Violation::none;
 }
 
@@ -80,7 +122,8 @@ Violation Receiver::on_cancelled(const CancelledMessage& message) noexcept {
     advertised_ = 0;
     estimate_ = sequence_;
     for (std::size_t index = 0; index < receives_.size();) {
-        const Receive& receive = receives_[index];
+        Receive& receive = receives_[index];
+        if (is_begun(receive)) receive.cancelled = false;
         if (receive.cancelled) {
             done_.push({receive.request.id, receive.filled, Status::cancelled});
             receives_.erase(index);
@@ -94,6 +137,7 @@ Violation Receiver::on_cancelled(const CancelledMessage& message) noexcept {
 Violation Receiver::on_fin(const FinMessage& message) noexcept {
     if (ended_) return Violation::after_end;
     if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
+    if (is_message_open_) return Violation::message_mark;
     ended_ = true;
     // The sender answers no CANCEL behind its FIN: nothing is written any more.
     cancelling_ = cancel_due_ = false;
@@ -121,21 +165,65 @@ bool Receiver::next_copy(CopyOut& copy) noexcept {
     copy.receive = receive.request.id;
     copy.offset = receive.filled;
     copy.ring_offset = offset;
-    copy.length = std::min({buffered_, receive.missing(), terms_.ring_bytes - offset});
+    const std::uint64_t there = terms_.keeps_messages() ? left_of_message() : buffered_;
+    copy.length = std::min({there, receive.missing(), terms_.ring_bytes - offset});
     buffered_ -= copy.length;
     taken_ += copy.length;
     ++counts_.copies;
     take(copy.length);
     // What is there goes into one receive as far as it fits, also over the end of the ring.
-    if (receive.missing() == 0 || (!receive.request.wait_all && buffered_ == 0)) {
+    if (terms_.keeps_messages()) {
+        pass_marks();
+    } else if (receive.missing() == 0 || (!receive.request.wait_all && buffered_ == 0)) {
         complete_front(Status::ok);
     }
     settle_end();
     return true;
 }
 
+/// In the ring, of the message that is next.
+std::uint64_t Receiver::left_of_message() const noexcept {
+    return marks_.empty() ? buffered_ : marks_.front() - taken_;
+}
+
+/// What lies in the ring and needs no copy leaves it: marks, and what does not fit into the front
+/// receive. Then next_copy has something to copy, or nothing to do.
+void Receiver::pass_marks() noexcept {
+    while (buffered_ != 0 && !receives_.empty()) {
+        Receive& receive = receives_.front();
+        const std::uint64_t left = left_of_message();
+        if (left != 0) {
+            if (receive.missing() != 0) return;
+            receive.cut_off = true;
+            buffered_ -= left;
+            taken_ += left;
+            sequence_ += left;
+            estimate_ += left;
+        } else {
+            buffered_ -= terms_.mark_bytes;
+            taken_ += terms_.mark_bytes;
+            marks_.pop();
+            end_message(receive.cut_off);
+        }
+    }
+}
+
+/// The front receive has its message.
+void Receiver::end_message(bool cut_off) noexcept {
+    sequence_ += terms_.mark_bytes;
+    estimate_ += terms_.mark_bytes;
+    complete_front(cut_off ? Status::too_large : Status::ok);
+}
+
+std::uint64_t Receiver::filled(std::uint64_t id) const noexcept {
+    for (std::size_t index = 0; index < receives_.size(); ++index) {
+        if (receives_[index].request.id == id) return receives_[index].filled;
+    }
+    return 0;
+}
+
 /// The front receive got `length` bytes of the stream. What it was sure to get, if it was
-/// advertised, is in the estimate already: all of it with MSG_WAITALL, else one byte (see
+/// advertised, is in the estimate already: all of it with MSG_WAITALL, else one byte or a mark (see
 /// complete_front).
 void Receiver::take(std::uint64_t length) noexcept {
     Receive& receive = receives_.front();
@@ -147,7 +235,7 @@ void Receiver::take(std::uint64_t length) noexcept {
 void Receiver::complete_front(Status status) noexcept {
     const Receive& receive = receives_.front();
     if (advertised_ > 0) {
-        if (!receive.request.wait_all) estimate_ -= 1;
+        if (!receive.request.wait_all) estimate_ -= least_;
         --advertised_;
     }
     done_.push({receive.request.id, receive.filled, status});
@@ -182,6 +270,8 @@ bool Receiver::may_advertise() const noexcept {
     if (terms_.mode == Mode::indirect || ended_ || broken_ || cancelling_) return false;
     if (advertised_ == receives_.size() || advertised_ == terms_.adverts) return false;
     if (!receives_[advertised_].request.advertised) return false;
+    // Its message does not fit, and has not ended.
+    if (terms_.keeps_messages() && receives_[advertised_].missing() == 0) return false;
     // The hold-off: not while there are bytes in the ring, or receives whose advertisements are
     // void. (That none before it waits to be advertised, k_b of the work, is so by taking them in
     // order.)
@@ -203,7 +293,7 @@ AdvertMessage Receiver::take_advert() noexcept {
     message.length = receive.missing();
     message.key = receive.request.key;
     message.number = adverts_;
-    estimate_ += receive.request.wait_all ? receive.missing() : 1;
+    estimate_ += receive.request.wait_all ? receive.missing() : least_;
     ++adverts_;
     ++advertised_;
     ++counts_.adverts;

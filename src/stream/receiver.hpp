@@ -24,6 +24,12 @@
 // not filled meanwhile is advertised anew. Only then is the cancelled receive's buffer the
 // program's again.
 //
+// Where messages are kept (SOCK_SEQPACKET, sender.hpp), each receive takes one message: 1 above is
+// then the places of a mark, which is what an empty message takes. A receive ends with its
+// message's mark; what does not fit is dropped, and said. The places of marks in the ring are kept
+// here, in `marks`. A receive that has a part of a message is not cancelled any more, as the rest
+// would be taken for a message.
+//
 // Source: work 003, "Pre-Advertisement Sending Algorithm", "Receive Transfer Processing Algorithm",
 // "Intermediate Buffer Copy Algorithm"; cancelling and the end of the stream are not in it.
 #pragma once
@@ -61,8 +67,8 @@ class Receiver {
     /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be;
     /// `empty`, `too_large`: a length that no receive has.
     [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept;
-    /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first; `empty`: there is no
-    /// such receive any more.
+    /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first (of a message, the
+    /// first of them); `empty`: there is no such receive any more.
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
 
     // ---- the peer
@@ -87,6 +93,8 @@ class Receiver {
     [[nodiscard]] bool owes_cancel() const noexcept { return cancel_due_; }
     [[nodiscard]] CancelMessage take_cancel() noexcept;
     [[nodiscard]] bool may_advertise() const noexcept;
+    /// Bytes that the receive `id` has got; 0: there is no such receive any more.
+    [[nodiscard]] std::uint64_t filled(std::uint64_t id) const noexcept;
     /// The first ADVERT behind the hold-off is due.
     [[nodiscard]] bool may_resume() const noexcept {
         return is_indirect(phase_) && may_advertise();
@@ -113,15 +121,27 @@ class Receiver {
         ReceiveRequest request;
         std::uint64_t filled = 0;
         bool cancelled = false;  ///< ends with the next CANCELLED
+        bool cut_off = false;    ///< bytes of its message were dropped
 
         [[nodiscard]] std::uint64_t missing() const noexcept { return request.length - filled; }
     };
 
+    /// A part of its message lies in it.
+    [[nodiscard]] bool is_begun(const Receive& receive) const noexcept {
+        return terms_.keeps_messages() && receive.filled != 0;
+    }
+    Violation on_direct_part(const TransferMessage& message) noexcept;
     void take(std::uint64_t length) noexcept;
+    [[nodiscard]] std::uint64_t left_of_message() const noexcept;
+    [[gnu::noinline]] void pass_marks() noexcept;
+    void end_message(bool cut_off) noexcept;
     void complete_front(base::Status status) noexcept;
     void settle_end() noexcept;
 
     DirectionTerms terms_;
+    std::uint64_t least_;                ///< that a receive takes: a byte, or a mark
+    BoundedQueue<std::uint64_t> marks_;  ///< in the ring: their places, counted as taken_ is
+    bool is_message_open_ = false;       ///< its mark has not come
     BoundedQueue<Receive> receives_;
     BoundedQueue<ReceiveDone> done_;
     std::size_t advertised_ = 0;

@@ -23,6 +23,7 @@ constexpr std::uint64_t beyond = std::uint64_t{1} << 63;
 
 Sender::Sender(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
+      least_{std::max(terms.mark_bytes, 1U)},
       transfer_bytes_{own.transfer_bytes},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
@@ -30,14 +31,15 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
       adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
 
 Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient) noexcept {
-    if (length == 0) return Status::empty;
+    if (length == 0 && !terms_.keeps_messages()) return Status::empty;
     if (length > longest_operation) return Status::too_large;
     if (broken_) return Status::peer_lost;
     if (shut_down_) return Status::closed;
     if (sends_.full()) return Status::full;
-    sends_.push({id, queued_, queued_ + length});
-    queued_ += length;
-    if (!patient) impatient_ = queued_;
+    const std::uint64_t begin = queued_;
+    queued_ += length + terms_.mark_bytes;
+    sends_.push({id, begin, queued_});
+    if (!patient || terms_.keeps_messages()) impatient_ = queued_;
     return Status::ok;
 }
 
@@ -60,6 +62,7 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     if (terms_.mode == Mode::indirect || cancelled_due_) return Violation::advert_unexpected;
     if (message.number != adverts_seen_) return Violation::advert_number;
     if (!in_range(message)) return Violation::advert_range;
+    if (message.wait_all() && terms_.keeps_messages()) return Violation::malformed;
     ++adverts_seen_;
     // It crossed FIN. Its receive ends there.
     if (ended_) return Violation::none;
@@ -70,7 +73,7 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     const Advert advert{message.address, message.length,     message.key,
                         message.number,  message.wait_all(), false};
     last_phase_ = message.phase;
-    least_sequence_ = message.sequence + advert.minimum();
+    least_sequence_ = message.sequence + minimum(advert);
     const bool old_phase = message.phase < phase_;
     // Every advertisement before it that has been filled or is still there stands for its minimum;
     // none says more than that.
@@ -82,7 +85,7 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     }
     if (adverts_.full()) return Violation::advert_overflow;
     adverts_.push(advert);
-    promised_ += advert.minimum();
+    promised_ += minimum(advert);
     return Violation::none;
 }
 
@@ -151,7 +154,7 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         is_held_ = true;
         return false;
     }
-    if (room() == 0) return false;
+    if (room() == 0 || (terms_.keeps_messages() && lacks_room_for_mark())) return false;
     fill_indirect(transfer, message);
     return true;
 }
@@ -165,21 +168,27 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
     }
     if (!advert.used) ++counts_.adverts_used;
     advert.used = true;
-    promised_ -= advert.minimum();
+    promised_ -= minimum(advert);
     transfer.direct = true;
     transfer.address = advert.address;
     transfer.key = advert.key;
-    gather(advert.remaining, transfer);
     message.header.kind = MessageKind::direct;
+    if (terms_.keeps_messages()) {
+        gather_message(advert.remaining, transfer, message);
+    } else {
+        gather(advert.remaining, transfer);
+    }
     message.length = transfer.length;
     message.number = advert.number;
     advert.address += transfer.length;
     advert.remaining -= transfer.length;
-    // MSG_WAITALL: it stays at the head until it is filled.
-    if (!advert.wait_all || advert.remaining == 0) {
-        adverts_.pop();
+    // It stays at the head until it is filled (MSG_WAITALL), or until its message ends.
+    const bool stays = terms_.keeps_messages() ? !message.ends_message()
+                                               : advert.wait_all && advert.remaining != 0;
+    if (stays) {
+        promised_ += minimum(advert);
     } else {
-        promised_ += advert.minimum();
+        adverts_.pop();
     }
     counts_.direct_bytes += transfer.length;
     ++counts_.direct_transfers;
@@ -196,12 +205,16 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
     transfer.direct = false;
     transfer.address = offset;
     transfer.key = 0;
-    // A transfer does not go on over the end of the ring.
-    gather(next_room(), transfer);
     message.header.kind = MessageKind::indirect;
+    // A transfer does not go on over the end of the ring.
+    if (terms_.keeps_messages()) {
+        gather_message(next_room(), transfer, message);
+    } else {
+        gather(next_room(), transfer);
+    }
     message.length = transfer.length;
     message.number = 0;
-    ring_written_ += transfer.length;
+    ring_written_ += transfer.places;
     counts_.indirect_bytes += transfer.length;
     ++counts_.indirect_transfers;
 }
@@ -219,8 +232,44 @@ void Sender::gather(std::uint64_t most, Transfer& transfer) noexcept {
         if (from + length == send.end) ++current_;
     }
     transfer.piece_count = count;
-    transfer.length = static_cast<std::uint32_t>(taken);
+    transfer.length = transfer.places = static_cast<std::uint32_t>(taken);
     sequence_ += taken;
+}
+
+/// Of the current message as much as may go, and its mark if that is all, or all that the
+/// advertisement has room for.
+void Sender::gather_message(std::uint64_t most, Transfer& transfer,
+                            TransferMessage& message) noexcept {
+    const Send& send = sends_[current_];
+    const std::uint64_t rest = send.end - terms_.mark_bytes - sequence_;
+    const std::uint64_t length = std::min<std::uint64_t>({most, transfer_bytes_, rest});
+    transfer.piece_count = 0;
+    if (length != 0) {
+        transfer.pieces[0] = {send.id, sequence_ - send.begin, static_cast<std::uint32_t>(length)};
+        transfer.piece_count = 1;
+    }
+    const bool is_cut_off = transfer.direct && length == most && length < rest;
+    const bool is_whole =
+        length == rest && (transfer.direct || room() >= length + terms_.mark_bytes);
+    transfer.length = transfer.places = static_cast<std::uint32_t>(length);
+    if (is_cut_off) give_up(rest - length);
+    if (is_cut_off || is_whole) {
+        message.header.flags = transfer_ends_message;
+        if (is_cut_off) message.header.flags |= transfer_cut_off;
+        transfer.places += terms_.mark_bytes;
+        ++current_;
+    }
+    sequence_ += transfer.places;
+}
+
+/// The last `length` bytes of the current message get no place in the stream.
+void Sender::give_up(std::uint64_t length) noexcept {
+    for (std::size_t index = current_; index < sends_.size(); ++index) {
+        if (index != current_) sends_[index].begin -= length;
+        sends_[index].end -= length;
+    }
+    queued_ -= length;
+    impatient_ -= length;
 }
 
 }  // namespace millrace::stream

@@ -24,6 +24,17 @@
 // time, the next one is held back only behind a number of whole rings, which doubles each time (to
 // 64) until an advertisement does come.
 //
+// Where messages are kept (SOCK_SEQPACKET), a mark lies behind the bytes of each send:
+//
+//   | bytes of a message | mark | … | mark |         the second one is empty
+//
+// A mark takes `mark_bytes` places of the stream, and of the ring, though nothing is written there:
+// it travels as a flag of the transfer that ends its message. So there is a place for each message,
+// however short, everything above goes for places instead of bytes, and the ring bounds the number
+// of messages in it. A transfer takes from one message only. An advertisement stays at the head
+// until its message ends. Where a message does not fit, what is left of it is given up before it
+// has got a place, and the transfer says so.
+//
 // Invariants: every phase in q_A is the same, even, and the sender's or (while it is still
 // indirect) greater; the first one's sequence is <= S_s; phase >= that of the last ADVERT that was
 // thrown away or used.
@@ -52,8 +63,9 @@ class Sender {
     // ---- the program
 
     /// `length` bytes of a buffer that stays as it is until SendDone. `full`: as many sends as
-    /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has.
-    /// `patient`: nobody waits for its SendDone (its bytes are a copy), so it may wait for others.
+    /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has (a
+    /// message may be empty). `patient`: nobody waits for its SendDone (its bytes are a copy), so
+    /// it may wait for others; messages never do.
     [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length,
                                     bool patient = false) noexcept;
     /// The stream ends behind the sends so far.
@@ -67,8 +79,8 @@ class Sender {
 
     // ---- the device
 
-    /// The oldest transfers' WRITEs have completed, `bytes` of them in all.
-    void written(std::uint64_t bytes) noexcept { written_ += bytes; }
+    /// The oldest transfers' WRITEs have completed, of so many places in all.
+    void written(std::uint64_t places) noexcept { written_ += places; }
     /// Nothing is in flight any more and nothing will be: every send that has not completed ends
     /// with peer_lost.
     void break_off() noexcept { broken_ = true; }
@@ -97,8 +109,12 @@ class Sender {
     [[nodiscard]] std::uint64_t room() const noexcept {
         return terms_.mode == Mode::direct ? 0 : terms_.ring_bytes - (ring_written_ - ring_taken_);
     }
+    /// Places of the ring that transfers have taken since the beginning.
+    [[nodiscard]] std::uint64_t ring_written() const noexcept { return ring_written_; }
     /// How many bytes the next transfer can have.
     [[nodiscard]] std::uint64_t next_room() const noexcept;
+    /// Of the sends that have not completed, how many have gone to transfers whole.
+    [[nodiscard]] std::size_t given() const noexcept { return current_; }
     /// What is unsent waits for more, until the receiver has taken what lies in its ring: it would
     /// only lie there behind it. A few patient bytes do so, and not with an advertisement there for
     /// them.
@@ -113,6 +129,11 @@ class Sender {
                (is_held_ || unsent() > room()) &&
                sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
     }
+    /// Requires unsent() != 0. Of a message all bytes are away, and there is no room in the ring
+    /// for its mark.
+    [[nodiscard]] bool lacks_room_for_mark() const noexcept {
+        return room() < terms_.mark_bytes && sends_[current_].end - sequence_ == terms_.mark_bytes;
+    }
     /// The program sends no more.
     [[nodiscard]] bool is_shut_down() const noexcept { return shut_down_; }
     /// FIN has been sent and every send has completed.
@@ -122,7 +143,7 @@ class Sender {
     struct Send {
         std::uint64_t id = 0;
         std::uint64_t begin = 0;  ///< in the stream
-        std::uint64_t end = 0;
+        std::uint64_t end = 0;    ///< ... behind its mark, if it has one
     };
     struct Advert {
         std::uint64_t address = 0;
@@ -131,18 +152,22 @@ class Sender {
         std::uint32_t number = 0;
         bool wait_all = false;
         bool used = false;
-
-        /// What it takes of the stream at least, as the receiver's estimate has it.
-        [[nodiscard]] std::uint64_t minimum() const noexcept { return wait_all ? remaining : 1; }
     };
 
+    /// What it takes of the stream at least, as the receiver's estimate has it.
+    [[nodiscard]] std::uint64_t minimum(const Advert& advert) const noexcept {
+        return advert.wait_all ? advert.remaining : least_;
+    }
     [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
     void change_phase(Phase phase) noexcept;
     void fill_direct(Transfer& transfer, TransferMessage& message) noexcept;
     void fill_indirect(Transfer& transfer, TransferMessage& message) noexcept;
     void gather(std::uint64_t most, Transfer& transfer) noexcept;
+    void gather_message(std::uint64_t most, Transfer& transfer, TransferMessage& message) noexcept;
+    void give_up(std::uint64_t length) noexcept;
 
     DirectionTerms terms_;
+    std::uint64_t least_;  ///< that a receive takes: a byte, or a mark
     std::uint32_t transfer_bytes_;
     std::uint32_t coalesced_bytes_;
     std::uint64_t awaited_bytes_;

@@ -28,7 +28,8 @@ constexpr std::uint64_t largest_socket_ring = std::uint64_t{1} << 30;
 /// What this end alone decides, with a peer that has chosen the same.
 Terms terms_of(const SocketOptions& options) noexcept {
     Terms terms;
-    terms.incoming = {options.mode, options.ring_bytes, options.adverts};
+    terms.incoming = {options.mode, options.ring_bytes, options.adverts,
+                      options.type == Type::seqpacket ? message_mark_bytes : 0};
     terms.outgoing = terms.incoming;
     terms.own_slots = terms.peer_slots = message_slots;
     // And as many copies that are under way, and completed for the program (report_sends).
@@ -88,6 +89,7 @@ constexpr const char* attempt = "set up a byte stream";
 
 [[nodiscard]] bool possible(const Facts& facts) noexcept {
     return facts.mode <= static_cast<std::uint32_t>(Mode::indirect) &&
+           facts.type <= static_cast<std::uint32_t>(Type::seqpacket) &&
            (facts.mode == static_cast<std::uint32_t>(Mode::direct) ||
             valid_ring(facts.ring_bytes)) &&
            std::has_single_bit(facts.slots) && facts.slots >= fewest_slots &&
@@ -166,7 +168,8 @@ Facts Socket::Core::facts() {
             .rkey = all.rkey,
             .slots = message_slots,
             .adverts = options.adverts,
-            .mode = static_cast<std::uint32_t>(options.mode),
+            .mode = static_cast<std::uint16_t>(options.mode),
+            .type = static_cast<std::uint16_t>(options.type),
             .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
 }
 
@@ -178,6 +181,13 @@ void Socket::Core::meet(const Facts& peer) {
                                       "advertisements",
                                       peer.mode, peer.ring_bytes, peer.slots, peer.adverts),
                           "use the same build of millrace on both sides"};
+    }
+    if (static_cast<Type>(peer.type) != options.type) {
+        throw base::Error{base::ErrorCode::refused, "set up a byte stream",
+                          fmt::format("peer {}", link.peer_name()),
+                          fmt::format("its type is {}, and this side's {}",
+                                      name_of(static_cast<Type>(peer.type)), name_of(options.type)),
+                          "choose the same type on both sides"};
     }
     const auto theirs = static_cast<Mode>(peer.mode);
     const std::optional<Mode> common = agreed(options.mode, theirs);
@@ -191,7 +201,7 @@ void Socket::Core::meet(const Facts& peer) {
     mode = *common;
     Terms terms = terms_of(options);
     terms.incoming.mode = mode;
-    terms.outgoing = {mode, peer.ring_bytes, peer.adverts};
+    terms.outgoing = {mode, peer.ring_bytes, peer.adverts, terms.incoming.mark_bytes};
     terms.peer_slots = peer.slots;
     connection.emplace(terms);
 

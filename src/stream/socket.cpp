@@ -100,7 +100,7 @@ Status Socket::read_some(std::span<std::byte> into, std::size_t& size,
     if (into.empty()) return Status::empty;
     const Status status =
         wait_for(core, Status::empty, deadline, [&] { return core.read_some(into, size); });
-    if (status == Status::timed_out || status == Status::cancelled) core.end_read();
+    if (status == Status::timed_out || status == Status::cancelled) core.end_read(into);
     core.tell_loop();
     return status;
 }
@@ -114,13 +114,14 @@ Status Socket::write_some(std::span<const std::byte> from, std::size_t& size,
 }
 
 Status Socket::write_all(std::span<const std::byte> from, const base::Deadline& deadline) {
-    while (!from.empty()) {
+    for (;;) {
         std::size_t size = 0;
+        if (from.empty() && core_->options.type == Type::stream) return Status::ok;
         const Status status = write_some(from, size, deadline);
         if (status != Status::ok) return status;
+        if (size == from.size()) return Status::ok;
         from = from.subspan(size);
     }
-    return Status::ok;
 }
 
 // --- the end
@@ -198,11 +199,11 @@ std::string Socket::explain() const {
             : "one WRITE for bytes and two for a message, as the device does not promise that the "
               "bytes of one WRITE become visible in order";
     return fmt::format(
-        "{}\nbyte stream: mode {}: bytes go {}; {} bytes of ring to receive into, {} to send "
+        "{}\nbyte stream{}: mode {}: bytes go {}; {} bytes of ring to receive into, {} to send "
         "into\ncarrier: {}, because {}; {}",
-        core.link.explain(), name_of(core.mode), bytes,
-        core.mode == Mode::direct ? 0 : core.options.ring_bytes, core.peer_ring_bytes,
-        core.stores ? "store" : "post", core.carrier.reason(), carried);
+        core.link.explain(), core.options.type == Type::seqpacket ? " of messages" : "",
+        name_of(core.mode), bytes, core.mode == Mode::direct ? 0 : core.options.ring_bytes,
+        core.peer_ring_bytes, core.stores ? "store" : "post", core.carrier.reason(), carried);
 }
 
 }  // namespace millrace::stream

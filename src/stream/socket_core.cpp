@@ -19,15 +19,15 @@ using base::Status;
 
 Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, std::uint64_t id,
                           SendFlags flags) {
-    if (from.empty()) return Status::empty;
+    if (from.empty() && !keeps_messages()) return Status::empty;
     if (from.size() > longest_operation) return Status::too_large;
     step();
     if (ended != Status::ok) return ended;
     if (connection->sender().is_shut_down()) return Status::closed;
     if (open_sends == options.sends) return Status::full;
-    const bool is_plain = lkey == 0;
-    const bool patient =
-        is_plain && flags == SendFlags::more && from.size() <= options.coalesced_bytes;
+    const bool is_plain = lkey == 0 && !from.empty();
+    const bool patient = is_plain && flags == SendFlags::more &&
+                         from.size() <= options.coalesced_bytes && !keeps_messages();
     std::byte* copy = nullptr;
     verbs::MemoryRegion region;
     if (is_plain && !goes_at_once(from.size(), patient)) {
@@ -64,7 +64,6 @@ Socket::Core::Send& Socket::Core::add_send(std::span<const std::byte> from,
     send.id = id;
     send.data = from.data();
     send.length = from.size();
-    send.end = connection->sender().sequence() + connection->sender().unsent() + from.size();
     send.lkey = 0;
     send.is_internal = send.is_copy = send.is_patient = false;
     send.status = Status::ok;
@@ -76,7 +75,8 @@ bool Socket::Core::goes_at_once(std::size_t length, bool patient) noexcept {
     const Sender& sender = connection->sender();
     if (!stores || patient || sender.adverts() != 0 || sender.unsent() != 0) return false;
     // Two transfers where the ring ends in between.
-    return length <= sender.room() && connection->credits().transfer_allowed(2) && may_post();
+    const std::uint64_t places = length + (keeps_messages() ? message_mark_bytes : 0);
+    return places <= sender.room() && connection->credits().transfer_allowed(2) && may_post();
 }
 
 std::byte* Socket::Core::stage(std::size_t length) {
@@ -163,19 +163,28 @@ void Socket::Core::shut_down() noexcept {
 
 Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& size) {
     size = 0;
-    if (from.empty()) return Status::empty;
+    if (from.empty() && !keeps_messages()) return Status::empty;
     look();
     if (ended != Status::ok) return ended;
     const Sender& sender = connection->sender();
     if (sender.is_shut_down()) return Status::closed;
     // Only what goes at once: nobody may call again to let it go.
-    const bool can_go = sender.unsent() == 0 && sender.next_room() != 0 &&
-                        connection->credits().transfer_allowed() && may_post() &&
-                        sends_added - std::min(sends_done, sends_reported) < options.sends;
+    bool can_go = sender.unsent() == 0 && connection->credits().transfer_allowed() && may_post() &&
+                  sends_added - std::min(sends_done, sends_reported) < options.sends;
+    std::size_t length = from.size();
+    if (keeps_messages()) {
+        if (length > longest_copied_message()) return Status::too_large;
+        // Where the ring ends in between, two transfers, and twice may_post()'s requests.
+        can_go = can_go && (sender.adverts() != 0 ||
+                            (length + message_mark_bytes <= sender.room() &&
+                             connection->credits().transfer_allowed(2) && window.free() >= 8));
+    } else {
+        can_go = can_go && sender.next_room() != 0;
+        length = std::min<std::uint64_t>(length, sender.next_room());
+    }
     if (!can_go) return Status::full;
-    std::size_t length = std::min<std::uint64_t>(from.size(), sender.next_room());
     std::byte* copy = nullptr;
-    if (!stores || sender.adverts() != 0) {
+    if ((!stores || sender.adverts() != 0) && length != 0) {
         length = std::min(length, staging_bytes / 4);
         copy = stage(length);
         if (copy == nullptr) return Status::full;
@@ -196,47 +205,75 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     return ended == Status::ok ? Status::ok : ended;
 }
 
+/// That write_some takes.
+std::size_t Socket::Core::longest_copied_message() const noexcept {
+    if (mode == Mode::direct) return most_staged;
+    return std::min<std::size_t>(most_staged, peer_ring_bytes - message_mark_bytes);
+}
+
+/// Of read_some: what comes goes to `into`, or where the peer, or a later call, may write to.
+Status Socket::Core::start_read(std::span<std::byte> into) {
+    Status status = Status::ok;
+    if (mode == Mode::direct) {
+        if (landing.size() == 0) {
+            landing = link.protection_domain().allocate(staging_bytes, verbs::Access::remote_write);
+        }
+        landed = landing.data();
+        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), 0, true,
+                               false, true);
+    } else {
+        landed = nullptr;
+        status = start_receive(into, 0, 0, false, false, true);
+    }
+    is_reading = status == Status::ok;
+    read_result.reset();
+    return status;
+}
+
 Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
     size = 0;
     if (into.empty()) return Status::empty;
-    if (landed_from == landed_to && !is_reading) {
-        // Memory that the peer may write to is this end's own: it may stay lent.
-        if (mode == Mode::direct) {
-            if (landing.size() == 0) {
-                landing =
-                    link.protection_domain().allocate(staging_bytes, verbs::Access::remote_write);
-            }
-            const Status status = start_receive({landing.data(), landing.size()},
-                                                landing.region().rkey(), 0, true, false, true);
-            if (status != Status::ok) return status;
-        } else {
-            const Status status = start_receive(into, 0, 0, false, false, true);
-            if (status != Status::ok) return status;
-        }
-        is_reading = true;
-        read_result.reset();
+    if (landed_size == 0 && !is_reading) {
+        const Status status = start_read(into);
+        if (status != Status::ok) return status;
     }
     look();
+    Status status = Status::ok;
     if (is_reading) {
         if (!read_result.has_value()) return Status::empty;
         is_reading = false;
-        if (read_result->status != Status::ok) return read_result->status;
-        if (mode != Mode::direct) {
+        status = read_result->status;
+        if (status != Status::ok && status != Status::too_large) return status;
+        if (landed == nullptr) {
             size = read_result->length;
-            return Status::ok;
+            return status;
         }
-        landed_from = 0;
-        landed_to = read_result->length;
+        landed_size = read_result->length;
     }
-    size = std::min(into.size(), landed_to - landed_from);
-    std::memcpy(into.data(), landing.data() + landed_from, size);
-    landed_from += size;
-    return Status::ok;
+    size = std::min(into.size(), landed_size);
+    if (size != 0) std::memcpy(into.data(), landed, size);
+    landed += size;
+    landed_size -= size;
+    if (keeps_messages() && landed_size != 0) {
+        // A reader has one message, and what of it there is room for.
+        landed_size = 0;
+        status = Status::too_large;
+    }
+    return status;
 }
 
-void Socket::Core::end_read() noexcept {
-    // In mode direct the landing buffer stays lent, and the next read takes what comes.
-    if (!is_reading || mode == Mode::direct) return;
+void Socket::Core::end_read(std::span<std::byte> into) {
+    // What lies elsewhere stays lent, and the next read takes what comes.
+    if (!is_reading || landed != nullptr) return;
+    if (keeps_messages()) {
+        const std::uint64_t begun = connection->receiver().filled(reading);
+        if (begun != 0) {
+            // The beginning of a message, whose rest comes when `into` is gone.
+            kept.assign(into.begin(), into.end());
+            receives[reading].data = landed = kept.data();
+            return;
+        }
+    }
     (void)connection->cancel(reading);
     act();
     is_reading = false;
@@ -263,7 +300,7 @@ void Socket::Core::settle_writes() noexcept {
         return;
     }
     while (!in_flight.empty() && window.done(in_flight.front().ticket)) {
-        connection->written(in_flight.front().bytes);
+        connection->written(in_flight.front().places);
         in_flight.pop();
     }
 }
@@ -312,11 +349,12 @@ void Socket::Core::perform(const Write& write) noexcept {
             at += piece.length;
         }
         put(write.notification, false, ring::Signal::when_due);
-        if (in_flight.empty()) {
-            connection->written(transfer.length);
-        } else {
-            in_flight.back().bytes += transfer.length;
-        }
+        settle_with_others(transfer.places);
+        return;
+    }
+    if (transfer.length == 0) {
+        put(write.notification, false, ring::Signal::now);
+        settle_with_others(transfer.places);
         return;
     }
     std::array<ibv_sge, most_pieces> slices;
@@ -333,7 +371,16 @@ void Socket::Core::perform(const Write& write) noexcept {
                       .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
          ring::Signal::when_due);
     put(write.notification, true, ring::Signal::now);
-    in_flight.push({window.posted(), transfer.length});
+    in_flight.push({window.posted(), transfer.places});
+}
+
+/// A transfer needs nothing of the device, but those before it may.
+void Socket::Core::settle_with_others(std::uint32_t places) noexcept {
+    if (in_flight.empty()) {
+        connection->written(places);
+    } else {
+        in_flight.back().places += places;
+    }
 }
 
 void Socket::Core::put(const EncodedMessage& message, bool behind_write,
@@ -408,7 +455,8 @@ void Socket::Core::report_sends() noexcept {
         const Send& send = send_at(sends_reported);
         const bool is_done = sends_reported < sends_done;
         const bool is_away =
-            send.is_copy && (send.is_patient || send.end <= connection->sender().sequence());
+            send.is_copy &&
+            (send.is_patient || sends_reported < sends_done + connection->sender().given());
         // Of those that the program has heard of and the protocol not, there are as many at most.
         if (!is_done && (!is_away || sends_reported >= sends_done + options.sends)) return;
         ++sends_reported;
@@ -481,7 +529,7 @@ void Socket::Core::end_by_peer() noexcept {
     (void)window.reap();
     const bool had_all = peer == connect::PeerState::closed && peer_had_all();
     while (!in_flight.empty() && (had_all || window.done(in_flight.front().ticket))) {
-        connection->written(in_flight.front().bytes);
+        connection->written(in_flight.front().places);
         in_flight.pop();
     }
     if (peer != connect::PeerState::closed) {

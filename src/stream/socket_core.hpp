@@ -46,6 +46,10 @@ struct ControlPage {
 /// Of each end, for the other's messages. Told to the peer, so that a later build may have another.
 inline constexpr std::uint32_t message_slots = 128;
 
+/// Places that the mark of a message takes in the ring (sender.hpp), so that a ring's marks, of
+/// which a list is kept, are few. A ring has that many at least.
+inline constexpr std::uint32_t message_mark_bytes = 64;
+
 /// The last words of an end: how many bytes of the other's stream have come.
 using LastWords = std::array<std::byte, sizeof(std::uint64_t)>;
 
@@ -57,7 +61,8 @@ struct Facts {
     std::uint32_t rkey = 0;
     std::uint32_t slots = 0;
     std::uint32_t adverts = 0;
-    std::uint32_t mode = 0;
+    std::uint16_t mode = 0;
+    std::uint16_t type = 0;
     /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
     std::uint64_t far_fences = 0;
 };
@@ -96,7 +101,6 @@ struct Socket::Core {
         std::uint64_t id = 0;
         const std::byte* data = nullptr;
         std::uint64_t length = 0;
-        std::uint64_t end = 0;  ///< in the stream
         std::uint32_t lkey = 0;
         bool is_internal = false;  ///< of write_some: completes nothing
         bool is_copy = false;      ///< in the staging ring
@@ -115,7 +119,7 @@ struct Socket::Core {
     /// WRITEs under way, and what was stored behind them.
     struct InFlight {
         std::uint64_t ticket = 0;
-        std::uint64_t bytes = 0;
+        std::uint64_t places = 0;  ///< of the stream
     };
 
     /// Allocates what the peer must be told about.
@@ -144,8 +148,8 @@ struct Socket::Core {
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size);
     /// `empty`: nothing has come.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size);
-    /// Ends a read_some that answered `empty`.
-    void end_read() noexcept;
+    /// Ends a read_some that answered `empty`, and was to fill `into`.
+    void end_read(std::span<std::byte> into);
 
     [[nodiscard]] bool take(Completion& completion) noexcept {
         if (completions.empty()) return false;
@@ -206,6 +210,7 @@ struct Socket::Core {
     }
     void put(const EncodedMessage& message, bool behind_write, ring::Signal signal) noexcept;
     void perform(const Write& write) noexcept;
+    void settle_with_others(std::uint32_t places) noexcept;
     void perform(const CopyOut& copy) noexcept;
     void perform(const SendDone& done) noexcept;
     void perform(const ReceiveDone& done) noexcept;
@@ -215,7 +220,10 @@ struct Socket::Core {
     void report_sends() noexcept;
     void note_stall(bool could_post) noexcept;
 
+    [[nodiscard]] bool keeps_messages() const noexcept { return options.type == Type::seqpacket; }
     [[nodiscard]] bool goes_at_once(std::size_t length, bool patient) noexcept;
+    [[nodiscard]] std::size_t longest_copied_message() const noexcept;
+    [[nodiscard]] base::Status start_read(std::span<std::byte> into);
     [[nodiscard]] std::byte* stage(std::size_t length);
     [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
@@ -271,8 +279,9 @@ struct Socket::Core {
     bool is_reading = false;
     std::uint32_t reading = 0;  ///< the receive
     std::optional<ReceiveDone> read_result;
-    std::size_t landed_from = 0;
-    std::size_t landed_to = 0;
+    std::byte* landed = nullptr;  ///< what was read elsewhere than where the program wants it
+    std::size_t landed_size = 0;
+    std::vector<std::byte> kept;  ///< of a message whose reader has gone
 
     std::uint64_t empty_looks = 0;
     base::Status ended = base::Status::ok;

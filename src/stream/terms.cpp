@@ -26,6 +26,8 @@ void check_direction(const DirectionTerms& terms) {
     if (terms.mode != Mode::direct) {
         require(std::has_single_bit(terms.ring_bytes) && terms.ring_bytes <= largest_ring,
                 "an intermediate ring", terms.ring_bytes, "a power of two, 2^40 at most");
+        require(terms.mark_bytes <= terms.ring_bytes, "a message's mark", terms.mark_bytes,
+                "within the ring");
     }
     if (terms.mode != Mode::indirect) {
         require_within("a number of advertisements", terms.adverts, 1, most_adverts);

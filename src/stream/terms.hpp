@@ -21,6 +21,11 @@ struct DirectionTerms {
     Mode mode = Mode::dynamic;
     std::uint64_t ring_bytes = 256 * 1024;  ///< of the receiver's ring: a power of two; direct: any
     std::uint32_t adverts = 64;             ///< unanswered at most
+    /// Places that the mark behind each message takes in the stream, and in the ring, though its
+    /// bytes are never sent (SOCK_SEQPACKET); 0: there are no messages (SOCK_STREAM).
+    std::uint32_t mark_bytes = 0;
+
+    [[nodiscard]] bool keeps_messages() const noexcept { return mark_bytes != 0; }
 };
 
 /// Of one end.

@@ -26,6 +26,7 @@ enum class [[nodiscard]] Violation : std::uint8_t {
     sequence_gap,          ///< a transfer, FIN or CANCELLED that is not at the end of the stream
     cancel_unexpected,     ///< a CANCEL before the one before it is answered
     cancelled_unexpected,  ///< a CANCELLED without a CANCEL
+    message_mark,          ///< an end of a message where none can be, or none where one must
     after_end,             ///< more of the stream behind its FIN
 };
 
@@ -49,6 +50,7 @@ enum class [[nodiscard]] Violation : std::uint8_t {
         case Violation::sequence_gap: return "sequence_gap";
         case Violation::cancel_unexpected: return "cancel_unexpected";
         case Violation::cancelled_unexpected: return "cancelled_unexpected";
+        case Violation::message_mark: return "message_mark";
         case Violation::after_end: return "after_end";
     }
     return "unknown";

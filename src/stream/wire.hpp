@@ -7,8 +7,8 @@
 //
 //            0     1      2..3  4..7     8..15     16..23        24..31   32..39  40..43  44..47
 //   ADVERT   kind  flags  0     credits  sequence  phase         address  length  key     number
-//   DIRECT   kind  0      0     credits  sequence  length|number
-//   INDIRECT kind  0      0     credits  sequence  length|0
+//   DIRECT   kind  flags  0     credits  sequence  length|number
+//   INDIRECT kind  flags  0     credits  sequence  length|0
 //   ACK      kind  0      0     credits  taken
 //   CANCEL   kind  0      0     credits
 //   CANCELLED kind 0      0     credits  sequence
@@ -17,7 +17,8 @@
 //
 //   credits   how many messages of the peer this end has taken, modulo 2^32
 //   sequence  ADVERT: where in the stream its receive begins, as the receiver estimates;
-//             otherwise how many bytes of the stream lie before this message's, exactly
+//             otherwise how many bytes of the stream lie before this message's, exactly; marks of
+//             messages count as DirectionTerms::mark_bytes each
 //   number    of an ADVERT: counted from 0, modulo 2^32; DIRECT: of the one that it goes to
 //   taken     bytes that have left the ring since the beginning
 //
@@ -66,6 +67,11 @@ static_assert(sizeof(MessageHeader) == 8);
 /// Of an ADVERT: its receive is to be filled whole (MSG_WAITALL).
 inline constexpr std::uint8_t advert_wait_all = 1;
 
+/// Of a transfer: a message ends behind its bytes, of which there may be none; and it was cut off
+/// there, as there was no more room in what was advertised. Only where messages are kept.
+inline constexpr std::uint8_t transfer_ends_message = 1;
+inline constexpr std::uint8_t transfer_cut_off = 2;
+
 struct AdvertMessage {
     MessageHeader header{MessageKind::advert};
     std::uint64_t sequence = 0;
@@ -88,6 +94,13 @@ struct TransferMessage {
     std::uint64_t sequence = 0;
     std::uint32_t length = 0;
     std::uint32_t number = 0;
+
+    [[nodiscard]] bool ends_message() const noexcept {
+        return (header.flags & transfer_ends_message) != 0;
+    }
+    [[nodiscard]] bool is_cut_off() const noexcept {
+        return (header.flags & transfer_cut_off) != 0;
+    }
 };
 static_assert(sizeof(TransferMessage) == 24 && offsetof(TransferMessage, sequence) == 8 &&
               offsetof(TransferMessage, length) == 16 && offsetof(TransferMessage, number) == 20);

@@ -16,6 +16,10 @@ TransferMessage direct(std::uint64_t sequence, std::uint32_t length, std::uint32
 TransferMessage indirect(std::uint64_t sequence, std::uint32_t length) {
     return {{MessageKind::indirect}, sequence, length, 0};
 }
+TransferMessage ending(TransferMessage message, std::uint8_t more = 0) {
+    message.header.flags = transfer_ends_message | more;
+    return message;
+}
 template <class Body>
 Body at(std::uint64_t sequence) {
     Body message;
@@ -60,6 +64,10 @@ class StreamReceiver : public testing::Test {
 class StreamReceiverInModeDirect : public StreamReceiver {
   protected:
     StreamReceiverInModeDirect() : StreamReceiver{{Mode::direct, 0, 3}} {}
+};
+class StreamReceiverOfMessages : public StreamReceiver {
+  protected:
+    StreamReceiverOfMessages() : StreamReceiver{{Mode::dynamic, 16, 3, 2}} {}
 };
 class StreamReceiverInModeIndirect : public StreamReceiver {
   protected:
@@ -319,6 +327,77 @@ TEST_F(StreamReceiverInModeIndirect, NeverAdvertises) {
     EXPECT_EQ(receiver.on_direct(direct(0, 1, 0)), Violation::direct_unexpected);
     EXPECT_EQ(receiver.cancel(1), Status::ok);
     expect_done(1, 0, Status::cancelled);
+}
+
+// --- messages
+
+TEST_F(StreamReceiverOfMessages, GivesEachMessageAReceive) {
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(0, 3))), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(5, 0))), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(indirect(7, 1)), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(8, 4))), Violation::none);
+    for (int i = 0; i < 3; ++i) receive(4);
+    EXPECT_EQ(copy(), 7U);
+    expect_done(1, 3, Status::ok);
+    expect_done(2, 0, Status::ok);
+    expect_done(3, 4, Status::too_large);
+    EXPECT_EQ(receiver.sequence(), 14U);
+    EXPECT_EQ(receiver.estimate(), 14U);
+    EXPECT_EQ(receiver.buffered(), 0U);
+}
+
+TEST_F(StreamReceiverOfMessages, DoesNotAdvertiseAFullReceiveWhoseMessageGoesOn) {
+    receive(4);
+    receive(4);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 6)), Violation::none);
+    EXPECT_EQ(copy(), 4U);
+    expect_none_done();
+    EXPECT_FALSE(receiver.may_advertise());
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(6, 1))), Violation::none);
+    expect_done(1, 4, Status::too_large);
+    advertise();
+    EXPECT_EQ(last.sequence, 9U);
+}
+
+TEST_F(StreamReceiverOfMessages, TellsWhatASenderCutOff) {
+    receive(4);
+    advertise();
+    ASSERT_EQ(receiver.on_direct(ending(direct(0, 4, 0), transfer_cut_off)), Violation::none);
+    expect_done(1, 4, Status::too_large);
+}
+
+TEST_F(StreamReceiverOfMessages, AccusesWhoPutsMarksWhereNoneCanBe) {
+    receive(4);
+    advertise();
+    // Cut off though there was room, or in the middle; full, and goes on; nothing at all.
+    const auto accused = [&](const TransferMessage& message) {
+        Receiver copied{receiver};
+        return message.header.kind == MessageKind::direct ? copied.on_direct(message)
+                                                          : copied.on_indirect(message);
+    };
+    TransferMessage cut = direct(0, 4, 0);
+    cut.header.flags = transfer_cut_off;
+    EXPECT_EQ(accused(ending(direct(0, 3, 0), transfer_cut_off)), Violation::message_mark);
+    EXPECT_EQ(accused(cut), Violation::message_mark);
+    EXPECT_EQ(accused(direct(0, 4, 0)), Violation::message_mark);
+    EXPECT_EQ(accused(direct(0, 0, 0)), Violation::direct_overrun);
+    EXPECT_EQ(accused(ending(indirect(0, 1), transfer_cut_off)), Violation::message_mark);
+    EXPECT_EQ(accused(indirect(0, 0)), Violation::indirect_overrun);
+    EXPECT_EQ(accused(ending(indirect(0, 15))), Violation::indirect_overrun);
+    EXPECT_EQ(accused(ending(indirect(0, 14))), Violation::none);
+    EXPECT_EQ(accused(ending(direct(0, 0, 0))), Violation::none);
+}
+
+TEST_F(StreamReceiverOfMessages, AccusesWhoEndsTheStreamInAMessage) {
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 3)), Violation::none);
+    EXPECT_EQ(receiver.on_fin(at<FinMessage>(3)), Violation::message_mark);
+}
+
+TEST_F(StreamReceiver, AccusesWhoPutsMarksIntoAStreamOfBytes) {
+    receive(4);
+    advertise();
+    EXPECT_EQ(receiver.on_direct(ending(direct(0, 3, 0))), Violation::message_mark);
+    EXPECT_EQ(receiver.on_indirect(ending(indirect(0, 3))), Violation::message_mark);
 }
 
 }  // namespace

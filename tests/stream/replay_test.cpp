@@ -15,6 +15,7 @@ using base::Status;
 
 class StreamReplay : public testing::Test {
   protected:
+    explicit StreamReplay(const Terms& chosen = terms()) : ends{chosen} {}
     static Terms terms() {
         Terms terms;
         terms.outgoing = terms.incoming = {Mode::dynamic, 4, 8};
@@ -44,7 +45,7 @@ class StreamReplay : public testing::Test {
         EXPECT_EQ(ends.failure(), "");
     }
 
-    TwoEnds ends{terms()};
+    TwoEnds ends;
 };
 
 // stale_by_phase_alone
@@ -181,6 +182,43 @@ TEST_F(StreamReplay, AdvertisementsOfBothEndsLeaveACreditForWhatReturnsThem) {
     ends.settle();
     EXPECT_EQ(ends.received(0), 32U);
     EXPECT_EQ(ends.received(1), 32U);
+}
+
+class StreamReplayOfMessages : public StreamReplay {
+  protected:
+    StreamReplayOfMessages() : StreamReplay{with_marks()} {}
+    static Terms with_marks() {
+        Terms with = terms();
+        with.outgoing.mark_bytes = with.incoming.mark_bytes = 2;
+        return with;
+    }
+};
+
+// mark_not_estimated
+TEST_F(StreamReplayOfMessages, TheEstimateCountsTheMarksThatHaveCome) {
+    receive();
+    adverts_arrive();
+    send(3);
+    data_arrives();
+    EXPECT_EQ(ends.receiver(1).sequence(), 5U);
+    EXPECT_EQ(ends.receiver(1).estimate(), 5U);
+    send(0);
+    data_arrives();
+    receive();
+    EXPECT_EQ(ends.receiver(1).estimate(), 7U);
+    EXPECT_EQ(ends.messages(1), 2U);
+}
+
+// cancelled_in_message
+TEST_F(StreamReplayOfMessages, AReceiveWithTheBeginningOfAMessageGetsTheRest) {
+    ASSERT_EQ(ends.receive(1, 10, false, false), Status::ok);
+    send(7);  // three bytes more than the ring
+    data_arrives();
+    ASSERT_EQ(ends.cancel(1, 0), Status::ok);
+    ends.settle();
+    ASSERT_TRUE(ends.done(1, 0).has_value());
+    EXPECT_EQ(ends.done(1, 0)->status, Status::ok);
+    EXPECT_EQ(ends.done(1, 0)->length, 7U);
 }
 
 }  // namespace

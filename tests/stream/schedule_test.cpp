@@ -4,6 +4,7 @@
 // MILLRACE_TEST_SEED: of the first (default 1; with MILLRACE_TEST_LONG random); named by a failure.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <random>
@@ -37,6 +38,10 @@ DirectionTerms random_direction(Random& random) {
     terms.mode = mode == 0 ? Mode::direct : mode == 1 ? Mode::indirect : Mode::dynamic;
     terms.ring_bytes = 1U << random.below(6);
     terms.adverts = 1 + random.below(6);
+    if (random.chance(3)) {
+        terms.mark_bytes = 1 + random.below(4);
+        terms.ring_bytes = std::max<std::uint64_t>(terms.ring_bytes, 4);
+    }
     return terms;
 }
 
@@ -83,7 +88,9 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
     while (choice >= habits.weights[end][what]) choice -= habits.weights[end][what++];
     switch (what) {
         case Habits::send:
-            (void)ends.send(end, 1 + random.below(habits.longest),
+            (void)ends.send(end,
+                            ends.keeps_messages(end) ? random.below(habits.longest + 1)
+                                                     : 1 + random.below(habits.longest),
                             random.chance(habits.impatience));
             break;
         case Habits::receive:
@@ -131,6 +138,8 @@ struct Happened {
     std::uint64_t withdrawn = 0;
     std::uint64_t resumed = 0;
     std::uint64_t copies = 0;
+    std::uint64_t messages = 0;
+    std::uint64_t cut_off = 0;
 
     void add(const SenderCounts& sender, const ReceiverCounts& receiver) {
         direct += sender.direct_bytes;
@@ -168,7 +177,12 @@ std::string play(std::uint64_t seed, Happened& happened) {
                 return "a stream does not end";
             }
             if (ends.receiver(end).outstanding() != 0) return "a receive does not end";
+            if (ends.keeps_messages(1 - end) && ends.messages(end) != ends.sends(1 - end)) {
+                return "messages are missing at the end";
+            }
             happened.add(ends.sender(end).counts(), ends.receiver(end).counts());
+            happened.messages += ends.messages(end);
+            happened.cut_off += ends.cut_off(end);
         }
     }
     return ends.failure();
@@ -191,8 +205,9 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
             << failure << "\nonce more: MILLRACE_TEST_SEED=" << seed << " MILLRACE_TEST_ROUNDS=1";
     }
     if (rounds < 10'000) return;
-    for (const std::uint64_t often : {happened.direct, happened.indirect, happened.used,
-                                      happened.stale, happened.resumed, happened.copies}) {
+    for (const std::uint64_t often :
+         {happened.direct, happened.indirect, happened.used, happened.stale, happened.resumed,
+          happened.copies, happened.messages, happened.cut_off}) {
         EXPECT_GT(often, rounds / 4);
     }
     EXPECT_GT(happened.withdrawn, rounds / 10);

@@ -48,6 +48,7 @@ class StreamSender : public testing::Test {
     void send(std::uint64_t length) { ASSERT_EQ(sender.send(next_id++, length), Status::ok); }
     std::optional<Transfer> transfer() {
         Transfer made;
+        message = {};
         if (!sender.next_transfer(made, message)) return std::nullopt;
         return made;
     }
@@ -65,6 +66,10 @@ class StreamSender : public testing::Test {
 class StreamSenderInModeDirect : public StreamSender {
   protected:
     StreamSenderInModeDirect() : StreamSender{{Mode::direct, 0, 3}} {}
+};
+class StreamSenderOfMessages : public StreamSender {
+  protected:
+    StreamSenderOfMessages() : StreamSender{{Mode::dynamic, 16, 3, 2}} {}
 };
 class StreamSenderInModeIndirect : public StreamSender {
   protected:
@@ -406,6 +411,85 @@ TEST_F(StreamSenderInModeDirect, WaitsForAnAdvertisement) {
 TEST_F(StreamSenderInModeIndirect, RefusesAdvertisementsAndCancels) {
     EXPECT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::advert_unexpected);
     EXPECT_EQ(sender.on_cancel(), Violation::cancel_unexpected);
+}
+
+// --- messages
+
+TEST_F(StreamSenderOfMessages, GivesATransferToOneMessageOnlyAndAMarkToEach) {
+    send(3);
+    send(0);
+    send(4);
+    auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->length, 3U);
+    EXPECT_EQ(made->places, 5U);
+    EXPECT_EQ(message.header.flags, transfer_ends_message);
+    made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->piece_count, 0U);
+    EXPECT_EQ(made->places, 2U);
+    EXPECT_EQ(message.sequence, 5U);
+    made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->address, 7U);
+    EXPECT_EQ(made->places, 6U);
+    EXPECT_EQ(sender.room(), 16U - 13U);
+    SendDone done;
+    sender.written(6);
+    EXPECT_TRUE(sender.next_done(done));
+    EXPECT_FALSE(sender.next_done(done));
+}
+
+TEST_F(StreamSenderOfMessages, SendsAMarkAloneWhereTheRingHadNoRoomForIt) {
+    send(15);
+    auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->places, 15U);
+    EXPECT_FALSE(message.ends_message());
+    EXPECT_FALSE(transfer());
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(15)), Violation::none);
+    made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->length, 0U);
+    EXPECT_EQ(made->places, 2U);
+    EXPECT_TRUE(message.ends_message());
+}
+
+TEST_F(StreamSenderOfMessages, CutsAMessageOffAtTheEndOfItsAdvertisement) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0, 8)), Violation::none);
+    ASSERT_EQ(sender.on_advert(advert(2, 0, 1, 8)), Violation::none);
+    send(20);
+    send(5);
+    auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(made->length, 8U);
+    EXPECT_EQ(message.header.flags, transfer_ends_message | transfer_cut_off);
+    made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_EQ(message.sequence, 10U);
+    EXPECT_EQ(message.number, 1U);
+    EXPECT_EQ(message.header.flags, transfer_ends_message);
+    EXPECT_EQ(made->pieces[0].offset, 0U);
+    EXPECT_EQ(sender.unsent(), 0U);
+    SendDone done;
+    sender.written(17);
+    EXPECT_TRUE(sender.next_done(done));
+    EXPECT_TRUE(sender.next_done(done));
+}
+
+TEST_F(StreamSenderOfMessages, StaysWithAnAdvertisementUntilItsMessageEnds) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0, 3000)), Violation::none);
+    send(1500);  // 1000 with a transfer
+    ASSERT_TRUE(transfer());
+    EXPECT_EQ(sender.adverts(), 1U);
+    const auto made = transfer();
+    ASSERT_TRUE(made && made->direct);
+    EXPECT_EQ(made->address, 0x1000U + 1000U);
+    EXPECT_EQ(sender.adverts(), 0U);
+}
+
+TEST_F(StreamSenderOfMessages, TakesNoAdvertisementThatWaitsForAll) {
+    EXPECT_EQ(sender.on_advert(waiting_for_all(advert(0, 0, 0))), Violation::malformed);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 // What is judged: every byte comes in order and exactly once; a WRITE lands in the ring, or in the
 // buffer of a receive that its program has not got back, where that was advertised; a buffer comes
 // back when the protocol says so; a fresh advertisement is not thrown away; messages find a
-// receive; nobody stands still who has something to do.
+// receive; nobody stands still who has something to do. Where messages are kept, each receive has
+// one, cut off where it is too long, and says so.
 #pragma once
 
 #include <array>
@@ -52,6 +53,7 @@ class TwoEnds {
                          bool advertised = true) {
         End& at = ends_[end];
         const std::uint64_t id = at.receives.size();
+        wait_all = wait_all && !keeps_messages(1 - end);
         const base::Status status =
             at.core.receive({id, address_of(id), length, key_of(id), wait_all, advertised});
         if (status == base::Status::ok) at.receives.push_back({length, wait_all});
@@ -59,6 +61,8 @@ class TwoEnds {
     }
     /// Of what `end` receives.
     [[nodiscard]] Mode mode_towards(unsigned end) const { return ends_[1 - end].mode; }
+    /// Of what `end` sends.
+    [[nodiscard]] bool keeps_messages(unsigned end) const { return ends_[end].mark_bytes != 0; }
     base::Status cancel(unsigned end, std::uint64_t id) {
         const base::Status status = ends_[end].core.cancel(id);
         if (status == base::Status::ok) ends_[end].receives[id].cancelled = true;
@@ -104,6 +108,7 @@ class TwoEnds {
         if (at.completed == at.landed) return false;
         at.core.written(at.landed - at.completed);
         at.completed = at.landed;
+        at.marks_completed = at.marks_landed;
         return true;
     }
     /// Until neither end has anything to do and nothing is on its way. Then nobody may be waiting
@@ -148,6 +153,10 @@ class TwoEnds {
     /// Bytes that this end's program has received, and sent.
     [[nodiscard]] std::uint64_t received(unsigned end) const { return ends_[end].received; }
     [[nodiscard]] std::uint64_t sent(unsigned end) const { return ends_[end].sent; }
+    /// Messages that this end's program has received, and those that were cut off.
+    [[nodiscard]] std::uint64_t messages(unsigned end) const { return ends_[end].messages_taken; }
+    [[nodiscard]] std::uint64_t cut_off(unsigned end) const { return ends_[end].cut_off; }
+    [[nodiscard]] std::uint64_t sends(unsigned end) const { return ends_[end].sends.size(); }
     [[nodiscard]] std::uint64_t receives(unsigned end) const { return ends_[end].receives.size(); }
     /// How many bytes a receive got and how it ended, if it has.
     [[nodiscard]] std::optional<ReceiveDone> done(unsigned end, std::uint64_t id) const {
@@ -174,6 +183,7 @@ class TwoEnds {
         bool direct;
         std::uint64_t address;
         std::uint32_t key;
+        std::uint32_t places;
         std::vector<std::uint8_t> bytes;
     };
     struct Packet {
@@ -186,12 +196,14 @@ class TwoEnds {
               slots{terms.peer_slots},
               coalesced{terms.coalesced_bytes},
               awaited{terms.awaited_bytes},
+              mark_bytes{terms.outgoing.mark_bytes},
               core{terms},
               ring(terms.incoming.ring_bytes) {}
         Mode mode;            ///< of what it sends
         std::uint32_t slots;  ///< for its messages
         std::uint32_t coalesced;
         std::uint64_t awaited;
+        std::uint32_t mark_bytes;  ///< of what it sends
         bool broken = false;
         bool shut_down = false;
         Connection core;
@@ -204,7 +216,11 @@ class TwoEnds {
         std::uint64_t impatient = 0;  ///< ... up to the end of the last send that is not patient
         std::uint64_t landed = 0;
         std::uint64_t completed = 0;
+        std::uint64_t marks_landed = 0;
+        std::uint64_t marks_completed = 0;
         std::uint64_t received = 0;
+        std::uint64_t messages_taken = 0;
+        std::uint64_t cut_off = 0;
         std::uint64_t sends_done = 0;
     };
 
@@ -227,7 +243,11 @@ class TwoEnds {
     bool perform(unsigned, const Idle&) { return false; }
     bool perform(unsigned end, const Write& write) {
         End& at = ends_[end];
-        Landing landing{write.transfer.direct, write.transfer.address, write.transfer.key, {}};
+        Landing landing{write.transfer.direct,
+                        write.transfer.address,
+                        write.transfer.key,
+                        write.transfer.places,
+                        {}};
         for (std::uint32_t i = 0; i < write.transfer.piece_count; ++i) {
             const Piece& piece = write.transfer.pieces[i];
             if (!judge(piece.send < at.sends.size() && !at.sends[piece.send].done,
@@ -240,8 +260,11 @@ class TwoEnds {
                 landing.bytes.push_back(content(end, record.begin + piece.offset + byte));
             }
         }
-        judge(landing.bytes.size() == write.transfer.length && !landing.bytes.empty(),
+        judge(landing.bytes.size() == write.transfer.length && landing.places != 0,
               "a transfer is as long as its pieces");
+        judge(landing.places == write.transfer.length ||
+                  landing.places == write.transfer.length + at.mark_bytes,
+              "nothing but a mark has places without bytes");
         at.pipe.push_back({std::move(landing)});
         return post(end, write.notification);
     }
@@ -272,8 +295,9 @@ class TwoEnds {
             return false;
         }
         SendRecord& record = at.sends[done.send];
-        judge(done.status == base::Status::peer_lost ? at.broken
-                                                     : record.begin + record.length <= at.completed,
+        const bool is_written = at.mark_bytes != 0 ? done.send < at.marks_completed
+                                                   : record.begin + record.length <= at.completed;
+        judge(done.status == base::Status::peer_lost ? at.broken : is_written,
               "a send completes when it is written");
         record.done = true;
         ++at.sends_done;
@@ -288,6 +312,10 @@ class TwoEnds {
         for (std::uint64_t i = 0; i < done.length; ++i) {
             judge(record->bytes[i] == content(1 - end, at.received + i),
                   "bytes come in order and exactly once");
+        }
+        if (keeps_messages(1 - end)) {
+            judge_message(end, *record);
+            return true;
         }
         at.received += done.length;
         switch (done.status) {
@@ -309,6 +337,36 @@ class TwoEnds {
         return true;
     }
 
+    /// How a receive ended that was to take one message; its bytes have been looked at.
+    void judge_message(unsigned end, const ReceiveRecord& record) {
+        End& at = ends_[end];
+        const End& from = ends_[1 - end];
+        const ReceiveDone& done = *record.done;
+        switch (done.status) {
+            case base::Status::ok:
+            case base::Status::too_large: {
+                if (!judge(at.messages_taken < from.sends.size(), "no message is invented")) return;
+                const SendRecord& message = from.sends[at.messages_taken++];
+                const bool is_cut_off = done.status == base::Status::too_large;
+                judge(message.begin == at.received, "messages come in order");
+                judge(is_cut_off ? done.length == record.length && record.length < message.length
+                                 : done.length == message.length,
+                      "a receive has its message, or as much of it as there is room for");
+                at.received += message.length;
+                at.cut_off += is_cut_off ? 1 : 0;
+                break;
+            }
+            case base::Status::cancelled:
+                judge(record.cancelled && done.length == 0, "a message that has begun comes whole");
+                break;
+            case base::Status::closed:
+                judge(done.length == 0 && at.messages_taken == from.sends.size(),
+                      "closed is the end of the stream");
+                break;
+            default: judge(at.broken, "a receive ends without a reason");
+        }
+    }
+
     ReceiveRecord* outstanding(unsigned end, std::uint64_t id) {
         End& at = ends_[end];
         const bool holds = id < at.receives.size() && !at.receives[id].done;
@@ -317,6 +375,9 @@ class TwoEnds {
 
     void land(unsigned from, const Landing& landing) {
         End& to = ends_[1 - from];
+        ends_[from].landed += landing.places;
+        if (landing.places != landing.bytes.size()) ++ends_[from].marks_landed;
+        if (landing.bytes.empty()) return;
         std::uint8_t* target = nullptr;
         if (landing.direct) {
             const std::uint64_t id = (landing.address >> 12) - 1;
@@ -336,7 +397,6 @@ class TwoEnds {
             target = to.ring.data() + landing.address;
         }
         std::memcpy(target, landing.bytes.data(), landing.bytes.size());
-        ends_[from].landed += landing.bytes.size();
     }
 
     void deliver(unsigned from, const EncodedMessage& message) {
@@ -375,7 +435,7 @@ class TwoEnds {
         judge(receiver.buffered() == 0 || receiver.outstanding() == 0,
               "stall: there are bytes in the ring and a receive for them");
         judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) || may_be_held(from) ||
-                  receiver.buffered() == ends_[1 - from].ring.size(),
+                  receiver.buffered() == ends_[1 - from].ring.size() || lacks_room_for_mark(from),
               "stall: there are bytes to send and room in the ring");
         judge(ends_[from].sends_done == ends_[from].sends.size() || sender.unsent() != 0,
               "stall: a send does not complete");
@@ -392,15 +452,21 @@ class TwoEnds {
                sender.unsent() < at.coalesced && ends_[1 - from].core.receiver().buffered() > 0;
     }
 
+    /// A message's bytes are away, and its mark finds no room in the ring.
+    [[nodiscard]] bool lacks_room_for_mark(unsigned from) const {
+        const End& at = ends_[from];
+        const End& to = ends_[1 - from];
+        const std::uint64_t room = to.ring.size() - to.core.receiver().buffered();
+        if (at.mark_bytes == 0 || room >= at.mark_bytes) return false;
+        return at.core.sender().lacks_room_for_mark();
+    }
+
     /// What is unsent is long, and the ring is not empty.
     [[nodiscard]] bool may_be_held(unsigned from) const {
         const End& at = ends_[from];
         if (at.awaited == 0 || ends_[1 - from].core.receiver().buffered() == 0) return false;
-        for (const SendRecord& record : at.sends) {
-            if (record.begin + record.length <= at.core.sender().sequence()) continue;
-            return record.length >= at.awaited;
-        }
-        return false;
+        const std::uint64_t next = at.sends_done + at.core.sender().given();
+        return next < at.sends.size() && at.sends[next].length + at.mark_bytes >= at.awaited;
     }
 
     std::array<End, 2> ends_;

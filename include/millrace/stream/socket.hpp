@@ -36,10 +36,13 @@
 #include "millrace/ring/carrier.hpp"
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/mode.hpp"
+#include "millrace/stream/type.hpp"
 
 namespace millrace::stream {
 
 struct SocketOptions {
+    /// Both ends say the same, or refuse each other.
+    Type type = Type::stream;
     /// How bytes travel, both ways. Where the ends say different things, `dynamic` gives way; one
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
@@ -51,7 +54,7 @@ struct SocketOptions {
     /// Sends and receives that may be outstanding, until their completion was taken: 1 to 2^19.
     std::uint32_t sends = 64;
     std::uint32_t receives = 64;
-    /// So few bytes of sends with SendFlags::more wait for others; 0: none do.
+    /// So few bytes of sends with SendFlags::more wait for others; 0: none do. Messages never wait.
     std::uint32_t coalesced_bytes = 4096;
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
     std::size_t least_advertised = std::size_t{32} << 10;
@@ -79,7 +82,9 @@ enum class SendFlags : std::uint8_t {
 };
 enum class ReceiveFlags : std::uint8_t {
     none = 0,
-    wait_all = 1,  ///< completes when it is full, or at the end of the stream (MSG_WAITALL)
+    /// Completes when it is full, or at the end of the stream (MSG_WAITALL). Says nothing where
+    /// there are messages: a receive has one, always.
+    wait_all = 1,
 };
 
 /// An operation is over, and its memory is the program's again.
@@ -87,8 +92,10 @@ struct Completion {
     enum class Kind : std::uint8_t { send, receive };
 
     Kind kind = Kind::send;
-    /// `ok`; `closed`: receiving, the end of the stream, behind its last byte; sending, the peer
-    /// closed, or this side did; `cancelled`, with what had come; `peer_lost`.
+    /// `ok`; `too_large`: receiving a message, which was longer than the memory: its beginning is
+    /// there, and the rest of it is gone; `closed`: receiving, the end of the stream, behind its
+    /// last byte; sending, the peer closed, or this side did; `cancelled`, with what had come;
+    /// `peer_lost`.
     base::Status status = base::Status::ok;
     std::uint64_t id = 0;     ///< as the program named it
     std::uint64_t bytes = 0;  ///< that were sent or received
@@ -131,9 +138,13 @@ struct SocketStats {
 
 /// One end of a byte stream. Move-only; one thread at a time.
 ///
+/// In type `seqpacket` each send is a message, and each receive has one, which may be empty. Both
+/// ways of sending and receiving may be mixed.
+///
 /// Operations answer (besides `ok`):
 ///   full              as many sends or receives as there may be: take completions
-///   empty             an operation of no bytes; poll: no completion now
+///   empty             an operation of no bytes (but a message may be empty); poll: no completion
+///                     now
 ///   too_large         more than 1 TiB
 ///   timed_out,        (waiting)
 ///   cancelled
@@ -165,7 +176,8 @@ class Socket {
     [[nodiscard]] base::Status receive(std::span<std::byte> into, std::uint64_t id,
                                        ReceiveFlags flags = ReceiveFlags::none);
     /// `ok`: the receive completes, `cancelled` unless bytes come first: at once, or when the peer
-    /// has given its buffer back. `empty`: there is no such receive any more.
+    /// has given its buffer back. `empty`: there is no such receive any more. A receive that has
+    /// the beginning of a message completes with that message.
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
 
     /// The next completion, if there is one: `ok`, otherwise `empty`. Never blocks.
@@ -184,15 +196,19 @@ class Socket {
 
     /// Waits for bytes, and copies what is there to the beginning of `into`: `ok` and `size` > 0;
     /// `closed`: the end of the stream. The memory is never lent to the peer, so this can time out;
-    /// receive() saves the copy. Behind receives that are outstanding.
+    /// receive() saves the copy. Behind receives that are outstanding. A message: one of them, of
+    /// `size` bytes, or `too_large`, with its beginning there and the rest gone; in mode `direct`
+    /// of 256 KiB at most.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size,
                                          const base::Deadline& deadline);
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
     /// way when it returns, and need no further call of this side. Behind sends that are
-    /// outstanding.
+    /// outstanding. A message: all of it. `too_large`: it is longer than 64 KiB, or does not fit
+    /// into the peer's ring; send() takes it.
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size,
                                           const base::Deadline& deadline);
-    /// The same until all are under way. Anything but `ok`: some of them may be.
+    /// The same until all are under way. Anything but `ok`: some of them may be, if they are not a
+    /// message.
     [[nodiscard]] base::Status write_all(std::span<const std::byte> from,
                                          const base::Deadline& deadline);
 
