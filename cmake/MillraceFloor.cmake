@@ -89,5 +89,5 @@ function(millrace_floor name)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FLOORS ${name})
   # base/log.hpp is for the floors themselves: it needs fmt, which a user of Millrace need not have.
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/millrace/${name}
-    DESTINATION include/millrace FILES_MATCHING PATTERN "*.hpp" PATTERN "log.hpp" EXCLUDE)
+    DESTINATION include/millrace FILES_MATCHING REGEX "[.]hp*$" PATTERN "log.hpp" EXCLUDE)
 endfunction()

@@ -53,6 +53,9 @@ expect("^hello\nthere\n$")
 run(sh -c "\"$1\" listen \"$2\" & echo straight away | \"$1\" \"$2\" && wait $!" sh
   ${WORK}/examples/stream_copy unix:${WORK}/copy)
 expect("^straight away\n$")
+run(sh -c "\"$1\" listen \"$2\" & echo said in C | \"$1\" \"$2\" && wait $!" sh
+  ${WORK}/examples/exs_copy unix:${WORK}/exs)
+expect("^said in C\n$")
 run(sh -c "\"$1\" \"$3\" 2 & \"$2\" \"$3\" one two & \"$2\" \"$3\" three four && wait" sh
   ${WORK}/examples/log_server ${WORK}/examples/log_client unix:${WORK}/log)
 expect("one\ntwo\n")
@@ -104,7 +107,7 @@ refuse("hpp")
 # libmillrace.so has a version in its name, and keeps to itself what it brings for itself.
 run(readelf -d ${PREFIX}/lib/libmillrace.so)
 expect("SONAME.*libmillrace\\.so\\.0\\.1\\]")
-run(sh -c "nm -DC --defined-only \"$1\" | grep -vE ' millrace::| for millrace::' || true" sh
+run(sh -c "nm -DC --defined-only \"$1\" | grep -vE ' millrace::| for millrace::| T exs_' || true" sh
   ${PREFIX}/lib/libmillrace.so)
 if(NOT output STREQUAL "")
   message(FATAL_ERROR "libmillrace.so shows what is not Millrace's:\n${output}")

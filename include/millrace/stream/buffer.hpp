@@ -44,25 +44,33 @@ class Buffer {
     /// (SocketOptions::endpoint); null: Endpoint::shared(). Throws Error (resource_exhausted,
     /// invalid_argument: no bytes).
     explicit Buffer(std::size_t size, std::shared_ptr<connect::Endpoint> endpoint = {});
+    /// Memory of the program's, which outlives the Buffer. Throws as above.
+    explicit Buffer(std::span<std::byte> memory, std::shared_ptr<connect::Endpoint> endpoint = {});
 
-    [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
-    [[nodiscard]] std::size_t size() const noexcept { return memory_.size(); }
-    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data(), size()}; }
+    [[nodiscard]] std::byte* data() const noexcept { return bytes_.data(); }
+    [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
+    [[nodiscard]] std::span<std::byte> bytes() const noexcept { return bytes_; }
 
     /// `length` bytes from `offset` on. Throws Error (invalid_argument): they go beyond its end.
     [[nodiscard]] Slice slice(std::size_t offset, std::size_t length) const {
         if (offset > size() || length > size() - offset) [[unlikely]]
             refuse(offset, length);
-        return {{data() + offset, length}, memory_.region()};
+        return {{data() + offset, length}, region()};
     }
     /// All of it.
-    [[nodiscard]] Slice slice() const noexcept { return {bytes(), memory_.region()}; }
+    [[nodiscard]] Slice slice() const noexcept { return {bytes(), region()}; }
 
   private:
     [[noreturn]] void refuse(std::size_t offset, std::size_t length) const;
 
+    [[nodiscard]] const verbs::MemoryRegion& region() const noexcept {
+        return memory_.size() != 0 ? memory_.region() : region_;
+    }
+
     std::shared_ptr<connect::Endpoint> endpoint_;
-    verbs::RegisteredBuffer memory_;
+    verbs::RegisteredBuffer memory_;  ///< its own
+    verbs::MemoryRegion region_;      ///< or of the program's
+    std::span<std::byte> bytes_;
 };
 
 }  // namespace millrace::stream

@@ -1,0 +1,496 @@
+// The C face of byte streams, see the header: handles over Socket, Listener, Buffer and Hub. No
+// exception leaves it.
+#include "millrace/stream/exs.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "bounded_queue.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/connect/hub.hpp"
+#include "millrace/stream/socket.hpp"
+
+using millrace::base::Deadline;
+using millrace::base::Error;
+using millrace::base::ErrorCode;
+using millrace::base::Status;
+using millrace::connect::Address;
+using millrace::connect::Endpoint;
+using millrace::connect::Hub;
+namespace stream = millrace::stream;
+
+struct exs_memory_state {
+    stream::Buffer buffer;
+    std::uint64_t uses = 0;  ///< by operations
+};
+
+struct exs_queue_state {
+    explicit exs_queue_state(std::size_t depth) : events{depth} {}
+    [[nodiscard]] bool has_room() const noexcept {
+        return open + events.size() < events.capacity();
+    }
+
+    stream::BoundedQueue<exs_event_t> events;
+    std::size_t open = 0;  ///< operations that have no event yet
+    Hub hub;
+    std::vector<exs_socket_state*> sockets;  ///< in the hub
+};
+
+struct exs_socket_state {
+    struct Operation {
+        exs_ahandle_t name = nullptr;
+        exs_queue_state* queue = nullptr;
+        exs_memory_state* memory = nullptr;
+        bool is_open = false;
+        bool is_receive = false;
+    };
+    struct Accept {
+        exs_ahandle_t name;
+        exs_queue_state* queue;
+    };
+
+    stream::SocketOptions options;
+    std::optional<Address> address;  ///< it is bound to
+    std::string listens_at;
+    std::optional<stream::Listener> listener;
+    std::optional<stream::Socket> socket;
+    std::vector<Operation> operations;  ///< by the id of the socket's
+    std::vector<std::uint32_t> free;
+    bool is_closing = false;
+    std::deque<Accept> accepts;
+    std::vector<std::pair<exs_queue_state*, Hub::Id>> queues;  ///< whose hubs it is in
+};
+
+namespace {
+
+thread_local std::string last_error;
+
+int failed(int number, std::string text) noexcept {
+    last_error = std::move(text);
+    errno = number;
+    return -1;
+}
+
+int errno_of(Status status) noexcept {
+    switch (status) {
+        case Status::ok: return 0;
+        case Status::full: return EAGAIN;
+        case Status::empty: return EINVAL;
+        case Status::timed_out: return ETIMEDOUT;
+        case Status::cancelled: return ECANCELED;
+        case Status::closed: return EPIPE;
+        case Status::peer_lost: return ECONNRESET;
+        case Status::too_large: return EMSGSIZE;
+    }
+    return EIO;
+}
+
+int errno_of(ErrorCode code) noexcept {
+    switch (code) {
+        case ErrorCode::invalid_argument: return EINVAL;
+        case ErrorCode::not_found: return ENOENT;
+        case ErrorCode::refused: return ECONNREFUSED;
+        case ErrorCode::timed_out: return ETIMEDOUT;
+        case ErrorCode::cancelled: return ECANCELED;
+        case ErrorCode::peer_lost: return ECONNRESET;
+        case ErrorCode::closed: return EPIPE;
+        case ErrorCode::version_mismatch:
+        case ErrorCode::protocol: return EPROTO;
+        case ErrorCode::resource_exhausted: return ENOMEM;
+        case ErrorCode::permission: return EACCES;
+        case ErrorCode::unsupported: return EOPNOTSUPP;
+        case ErrorCode::system:
+        case ErrorCode::verbs: return EIO;
+    }
+    return EIO;
+}
+
+/// `call()`, or -1 with what it threw.
+template <class Call>
+int guarded(Call&& call) noexcept {
+    try {
+        return call();
+    } catch (const Error& error) {
+        return failed(errno_of(error.code()), error.what());
+    } catch (const std::bad_alloc&) {
+        return failed(ENOMEM, "there is no memory left");
+    } catch (const std::exception& error) {
+        return failed(EIO, error.what());
+    }
+}
+
+/// A handle that `make()` makes; null where it throws.
+template <class Handle, class Make>
+Handle* made(Make&& make) noexcept {
+    Handle* handle = nullptr;
+    (void)guarded([&] {
+        handle = make().release();
+        return 0;
+    });
+    return handle;
+}
+
+int answer(const exs_socket_state& sock, const char* attempted, Status status) {
+    if (status == Status::ok) return 0;
+    const std::string why = sock.socket ? sock.socket->failure() : std::string{};
+    return failed(errno_of(status), fmt::format("cannot {}: {}{}{}", attempted, name_of(status),
+                                                why.empty() ? "" : ": ", why));
+}
+
+Deadline deadline_in(int milliseconds) {
+    return milliseconds < 0 ? Deadline::never()
+                            : Deadline::after(std::chrono::milliseconds{milliseconds});
+}
+
+// --- progress
+
+void give(exs_queue_state& queue, const exs_event_t& event) {
+    --queue.open;
+    queue.events.push(event);
+}
+
+void finish(exs_socket_state& sock, const stream::Completion& done) {
+    exs_socket_state::Operation& operation = sock.operations[done.id];
+    const bool is_end = operation.is_receive && done.status == Status::closed && !sock.is_closing;
+    exs_event_t event{};
+    event.type = operation.is_receive ? EXS_EVT_RECV : EXS_EVT_SEND;
+    event.error = is_end ? 0 : errno_of(done.status);
+    event.socket = &sock;
+    event.ahandle = operation.name;
+    event.length = done.bytes;
+    event.end_of_stream = is_end ? 1 : 0;
+    operation.is_open = false;
+    if (operation.memory != nullptr) --operation.memory->uses;
+    sock.free.push_back(static_cast<std::uint32_t>(done.id));
+    give(*operation.queue, event);
+}
+
+void take_socket(exs_socket_state& sock, stream::Socket socket) {
+    const std::size_t most = std::size_t{sock.options.sends} + sock.options.receives;
+    sock.operations.resize(most);
+    sock.free.resize(most);
+    for (std::uint32_t i = 0; i < most; ++i) sock.free[i] = i;
+    sock.socket.emplace(std::move(socket));
+}
+
+/// Takes what is over, until there is nothing more.
+void look_at(exs_socket_state& sock) {
+    stream::Completion done;
+    while (sock.socket && sock.socket->poll(done) == Status::ok) finish(sock, done);
+    while (!sock.accepts.empty()) {
+        std::optional<stream::Socket> peer = sock.listener->try_accept();
+        if (!peer) return;
+        auto accepted = std::make_unique<exs_socket_state>();
+        accepted->options = sock.options;
+        take_socket(*accepted, std::move(*peer));
+        const auto accept = sock.accepts.front();
+        sock.accepts.pop_front();
+        exs_event_t event{};
+        event.type = EXS_EVT_ACCEPT;
+        event.socket = &sock;
+        event.ahandle = accept.name;
+        event.accepted = accepted.release();
+        give(*accept.queue, event);
+    }
+}
+
+/// The queue waits for the socket from now on.
+void join(exs_socket_state& sock, exs_queue_state& queue) {
+    for (const auto& [joined, id] : sock.queues) {
+        if (joined == &queue) return;
+    }
+    queue.hub.adopt();
+    queue.sockets.reserve(queue.sockets.size() + 1);
+    sock.queues.reserve(sock.queues.size() + 1);
+    const int descriptor = sock.socket ? sock.socket->descriptor() : sock.listener->descriptor();
+    const Hub::Id id = queue.hub.add(descriptor, [&sock] { look_at(sock); });
+    sock.queues.emplace_back(&queue, id);
+    queue.sockets.push_back(&sock);
+}
+
+void part(exs_socket_state& sock) {
+    for (const auto& [queue, id] : sock.queues) {
+        queue->hub.adopt();
+        (void)queue->hub.remove(id);
+        std::erase(queue->sockets, &sock);
+    }
+    sock.queues.clear();
+}
+
+template <class Start>
+int start(exs_socket_state* sock, const char* attempted, exs_queue_state* queue, exs_ahandle_t name,
+          exs_memory_state* memory, const std::byte* bytes, std::size_t length, bool is_receive,
+          Start&& operate) {
+    if (sock == nullptr || queue == nullptr) return failed(EINVAL, "a handle is null");
+    if (!sock->socket) return failed(ENOTCONN, "the socket is not connected");
+    if (!queue->has_room()) return failed(EAGAIN, "the queue has no room for another event");
+    return guarded([&] {
+        std::optional<stream::Slice> slice;
+        if (memory != nullptr) {
+            const std::byte* const begin = memory->buffer.data();
+            if (bytes < begin || bytes > begin + memory->buffer.size()) {
+                return failed(EINVAL, "the bytes do not lie in the registered memory");
+            }
+            slice = memory->buffer.slice(static_cast<std::size_t>(bytes - begin), length);
+        }
+        join(*sock, *queue);
+        look_at(*sock);
+        if (sock->free.empty()) return answer(*sock, attempted, Status::full);
+        const std::uint32_t id = sock->free.back();
+        const Status status = operate(slice, id);
+        if (status != Status::ok) return answer(*sock, attempted, status);
+        sock->free.pop_back();
+        sock->operations[id] = {name, queue, memory, true, is_receive};
+        if (memory != nullptr) ++memory->uses;
+        ++queue->open;
+        return 0;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+int exs_init(int version) {
+    if (version != EXS_VERSION) {
+        return failed(EINVAL,
+                      fmt::format("version {} is asked for, and this is {}", version, EXS_VERSION));
+    }
+    return guarded([] {
+        (void)Endpoint::shared();
+        return 0;
+    });
+}
+
+const char* exs_last_error(void) { return last_error.c_str(); }
+
+exs_mhandle_t exs_mregister(void* memory, size_t length) {
+    return made<exs_memory_state>([&] {
+        return std::make_unique<exs_memory_state>(
+            stream::Buffer{std::span{static_cast<std::byte*>(memory), length}});
+    });
+}
+
+int exs_mderegister(exs_mhandle_t memory) {
+    if (memory == nullptr) return failed(EINVAL, "a handle is null");
+    if (memory->uses != 0) return failed(EBUSY, "an operation uses the memory");
+    delete memory;
+    return 0;
+}
+
+exs_qhandle_t exs_qcreate(int depth) {
+    if (depth <= 0) {
+        (void)failed(EINVAL, "a queue has room for one event at least");
+        return nullptr;
+    }
+    return made<exs_queue_state>(
+        [&] { return std::make_unique<exs_queue_state>(static_cast<std::size_t>(depth)); });
+}
+
+int exs_qdelete(exs_qhandle_t queue) {
+    if (queue == nullptr) return failed(EINVAL, "a handle is null");
+    if (queue->open != 0 || !queue->events.empty()) {
+        return failed(EBUSY, "operations name the queue whose events were not taken");
+    }
+    return guarded([&] {
+        queue->hub.adopt();
+        for (exs_socket_state* const sock : queue->sockets) {
+            std::erase_if(sock->queues, [&](const auto& joined) { return joined.first == queue; });
+        }
+        delete queue;
+        return 0;
+    });
+}
+
+int exs_qdequeue(exs_qhandle_t queue, exs_event_t* events, int count, int milliseconds) {
+    if (queue == nullptr || events == nullptr || count <= 0) {
+        return failed(EINVAL, "there is no queue, or no room for an event");
+    }
+    return guarded([&] {
+        queue->hub.adopt();
+        if (queue->events.empty()) {
+            // A list of its own would be made anew each time: nobody joins meanwhile.
+            for (exs_socket_state* const sock : queue->sockets) look_at(*sock);
+        }
+        const Deadline deadline = deadline_in(milliseconds);
+        while (queue->events.empty() && milliseconds != 0) {
+            if (queue->hub.rest(deadline) != Status::ok) break;
+            (void)queue->hub.turn();
+        }
+        int taken = 0;
+        for (; taken < count && !queue->events.empty(); ++taken) {
+            events[taken] = queue->events.front();
+            queue->events.pop();
+        }
+        return taken;
+    });
+}
+
+exs_shandle_t exs_socket(int type) {
+    if (type != SOCK_STREAM && type != SOCK_SEQPACKET) {
+        (void)failed(ESOCKTNOSUPPORT, "a socket is of type SOCK_STREAM or SOCK_SEQPACKET");
+        return nullptr;
+    }
+    return made<exs_socket_state>([&] {
+        auto sock = std::make_unique<exs_socket_state>();
+        if (type == SOCK_SEQPACKET) sock->options.type = stream::Type::seqpacket;
+        return sock;
+    });
+}
+
+int exs_setmode(exs_shandle_t sock, int mode) {
+    if (sock == nullptr) return failed(EINVAL, "a handle is null");
+    if (sock->socket || sock->listener) return failed(EISCONN, "the socket has its mode");
+    switch (mode) {
+        case EXS_MODE_DYNAMIC: sock->options.mode = stream::Mode::dynamic; return 0;
+        case EXS_MODE_DIRECT: sock->options.mode = stream::Mode::direct; return 0;
+        case EXS_MODE_INDIRECT: sock->options.mode = stream::Mode::indirect; return 0;
+        default: return failed(EINVAL, fmt::format("there is no mode {}", mode));
+    }
+}
+
+int exs_bind(exs_shandle_t sock, const char* address) {
+    if (sock == nullptr || address == nullptr) return failed(EINVAL, "a handle is null");
+    return guarded([&] {
+        sock->address = Address::parse(address);
+        return 0;
+    });
+}
+
+int exs_listen(exs_shandle_t sock) {
+    if (sock == nullptr || !sock->address) return failed(EINVAL, "the socket is not bound");
+    if (sock->socket || sock->listener) return failed(EISCONN, "the socket is in use");
+    return guarded([&] {
+        sock->listener.emplace(stream::Listener::listen(*sock->address, sock->options));
+        sock->listens_at = sock->listener->address().to_string();
+        return 0;
+    });
+}
+
+const char* exs_address(exs_shandle_t sock) {
+    return sock == nullptr || !sock->listener ? nullptr : sock->listens_at.c_str();
+}
+
+int exs_accept(exs_shandle_t sock, exs_ahandle_t ahandle, exs_qhandle_t queue) {
+    if (sock == nullptr || queue == nullptr) return failed(EINVAL, "a handle is null");
+    if (!sock->listener) return failed(EINVAL, "the socket does not listen");
+    if (!queue->has_room()) return failed(EAGAIN, "the queue has no room for another event");
+    return guarded([&] {
+        join(*sock, *queue);
+        sock->accepts.push_back({ahandle, queue});
+        ++queue->open;
+        look_at(*sock);
+        return 0;
+    });
+}
+
+int exs_connect(exs_shandle_t sock, const char* address, int milliseconds, exs_ahandle_t ahandle,
+                exs_qhandle_t queue) {
+    if (sock == nullptr || address == nullptr || queue == nullptr) {
+        return failed(EINVAL, "a handle is null");
+    }
+    if (sock->socket || sock->listener) return failed(EISCONN, "the socket is in use");
+    if (!queue->has_room()) return failed(EAGAIN, "the queue has no room for another event");
+    return guarded([&] {
+        take_socket(*sock, stream::connect(Address::parse(address), sock->options,
+                                           deadline_in(milliseconds)));
+        exs_event_t event{};
+        event.type = EXS_EVT_CONNECT;
+        event.socket = sock;
+        event.ahandle = ahandle;
+        queue->events.push(event);
+        return 0;
+    });
+}
+
+int exs_send(exs_shandle_t sock, const void* bytes, size_t length, int flags, exs_mhandle_t memory,
+             exs_ahandle_t ahandle, exs_qhandle_t queue) {
+    if ((flags & ~MSG_MORE) != 0) return failed(EINVAL, "a send has no flag but MSG_MORE");
+    const auto more = flags == MSG_MORE ? stream::SendFlags::more : stream::SendFlags::none;
+    const auto* const from = static_cast<const std::byte*>(bytes);
+    return start(sock, "send", queue, ahandle, memory, from, length, false,
+                 [&](const std::optional<stream::Slice>& slice, std::uint64_t id) {
+                     return slice ? sock->socket->send(*slice, id, more)
+                                  : sock->socket->send(std::span{from, length}, id, more);
+                 });
+}
+
+int exs_recv(exs_shandle_t sock, void* bytes, size_t length, int flags, exs_mhandle_t memory,
+             exs_ahandle_t ahandle, exs_qhandle_t queue) {
+    if ((flags & ~MSG_WAITALL) != 0) return failed(EINVAL, "a receive has no flag but MSG_WAITALL");
+    const auto all =
+        flags == MSG_WAITALL ? stream::ReceiveFlags::wait_all : stream::ReceiveFlags::none;
+    auto* const into = static_cast<std::byte*>(bytes);
+    return start(sock, "receive", queue, ahandle, memory, into, length, true,
+                 [&](const std::optional<stream::Slice>& slice, std::uint64_t id) {
+                     return slice ? sock->socket->receive(*slice, id, all)
+                                  : sock->socket->receive(std::span{into, length}, id, all);
+                 });
+}
+
+int exs_cancel(exs_shandle_t sock, exs_ahandle_t ahandle) {
+    if (sock == nullptr) return failed(EINVAL, "a handle is null");
+    return guarded([&] {
+        int found = 0;
+        for (std::size_t id = 0; id < sock->operations.size(); ++id) {
+            const auto& operation = sock->operations[id];
+            if (!operation.is_open || !operation.is_receive || operation.name != ahandle) continue;
+            if (sock->socket->cancel(id) == Status::ok) ++found;
+        }
+        for (std::size_t i = 0; i < sock->accepts.size();) {
+            const auto accept = sock->accepts[i];
+            if (accept.name != ahandle) {
+                ++i;
+                continue;
+            }
+            exs_event_t event{};
+            event.type = EXS_EVT_ACCEPT;
+            event.error = ECANCELED;
+            event.socket = sock;
+            event.ahandle = ahandle;
+            sock->accepts.erase(sock->accepts.begin() + static_cast<std::ptrdiff_t>(i));
+            give(*accept.queue, event);
+            ++found;
+        }
+        return found != 0 ? 0 : failed(ENOENT, "no receive and no accept has that name");
+    });
+}
+
+int exs_shutdown(exs_shandle_t sock, int how) {
+    if (sock == nullptr || !sock->socket) return failed(ENOTCONN, "the socket is not connected");
+    if (how != SHUT_WR) return failed(EOPNOTSUPP, "SHUT_WR alone ends a direction");
+    sock->socket->shut_down();
+    return 0;
+}
+
+int exs_close(exs_shandle_t sock, int milliseconds) {
+    if (sock == nullptr) return failed(EINVAL, "a handle is null");
+    Status status = Status::ok;
+    const int ended = guarded([&] {
+        const std::unique_ptr<exs_socket_state> owned{sock};
+        if (sock->socket) {
+            look_at(*sock);
+            sock->is_closing = true;
+            status = sock->socket->close(deadline_in(milliseconds));
+            look_at(*sock);
+        }
+        while (!sock->accepts.empty()) (void)exs_cancel(sock, sock->accepts.front().name);
+        part(*sock);
+        return 0;
+    });
+    if (ended != 0 || status == Status::ok) return ended;
+    return failed(errno_of(status), fmt::format("cannot close in good order: {}", name_of(status)));
+}
+
+}  // extern "C"
