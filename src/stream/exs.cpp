@@ -470,8 +470,10 @@ int exs_cancel(exs_shandle_t sock, exs_ahandle_t ahandle) {
 int exs_shutdown(exs_shandle_t sock, int how) {
     if (sock == nullptr || !sock->socket) return failed(ENOTCONN, "the socket is not connected");
     if (how != SHUT_WR) return failed(EOPNOTSUPP, "SHUT_WR alone ends a direction");
-    sock->socket->shut_down();
-    return 0;
+    return guarded([&] {
+        sock->socket->shut_down();
+        return 0;
+    });
 }
 
 int exs_close(exs_shandle_t sock, int milliseconds) {

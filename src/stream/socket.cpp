@@ -8,6 +8,8 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/error.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "socket_core.hpp"
 
 namespace millrace::stream {
@@ -35,6 +37,27 @@ Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline
     return waited == Status::ok ? status : waited;
 }
 
+[[noreturn]] [[gnu::cold]] void refuse_thread(const Socket::Core& core) {
+    throw base::Error{base::ErrorCode::invalid_argument, "use a byte stream",
+                      fmt::format("peer {}", core.link.peer_name()),
+                      "a call of another thread is under way in it",
+                      "let one thread at a time use a socket, or give each direction a socket"};
+}
+
+/// A call is under way. Throws Error (invalid_argument): in another thread, too.
+class [[nodiscard]] Call {
+  public:
+    explicit Call(Socket::Core& core) : use_{core.use} {
+        if (!use_.try_enter()) refuse_thread(core);
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() { use_.leave(); }
+
+  private:
+    base::SoleUse& use_;
+};
+
 }  // namespace
 
 Socket::Socket(std::unique_ptr<Core> core) noexcept : core_{std::move(core)} {}
@@ -44,32 +67,43 @@ Socket::~Socket() = default;
 
 connect::Link& Socket::link() noexcept { return core_->link; }
 const std::string& Socket::peer_name() const noexcept { return core_->link.peer_name(); }
-std::string Socket::failure() const { return core_->why_failed; }
+std::string Socket::failure() const {
+    const Call call{*core_};
+    return core_->why_failed;
+}
 
 // --- operations
 
 Status Socket::send(Slice from, std::uint64_t id, SendFlags flags) {
+    const Call call{*core_};
     return core_->send(from.bytes(), core_->is_registered_here(from) ? from.lkey() : 0, id, flags);
 }
 Status Socket::send(std::span<const std::byte> from, std::uint64_t id, SendFlags flags) {
+    const Call call{*core_};
     return core_->send(from, 0, id, flags);
 }
 Status Socket::receive(Slice into, std::uint64_t id, ReceiveFlags flags) {
+    const Call call{*core_};
     return core_->receive(into.bytes(), core_->is_registered_here(into) ? into.rkey() : 0, id,
                           flags);
 }
 Status Socket::receive(std::span<std::byte> into, std::uint64_t id, ReceiveFlags flags) {
+    const Call call{*core_};
     return core_->receive(into, 0, id, flags);
 }
-Status Socket::cancel(std::uint64_t id) noexcept { return core_->cancel(id); }
+Status Socket::cancel(std::uint64_t id) {
+    const Call call{*core_};
+    return core_->cancel(id);
+}
 
-Status Socket::poll(Completion& completion) noexcept {
+Status Socket::poll(Completion& completion) {
     Core& core = *core_;
+    const Call call{core};
     if (core.take(completion)) return Status::ok;
     return core.look_for(completion);
 }
 
-std::size_t Socket::poll(std::span<Completion> completions) noexcept {
+std::size_t Socket::poll(std::span<Completion> completions) {
     std::size_t count = 0;
     while (count < completions.size() && poll(completions[count]) == Status::ok) ++count;
     return count;
@@ -77,6 +111,7 @@ std::size_t Socket::poll(std::span<Completion> completions) noexcept {
 
 Status Socket::wait(Completion& completion, const base::Deadline& deadline) {
     Core& core = *core_;
+    const Call call{core};
     if (core.take(completion)) return Status::ok;
     if (!core.has_operations()) return Status::empty;
     return wait_for(core, Status::empty, deadline, [&] { return core.look_for(completion); });
@@ -84,6 +119,7 @@ Status Socket::wait(Completion& completion, const base::Deadline& deadline) {
 
 int Socket::descriptor() {
     Core& core = *core_;
+    const Call call{core};
     if (core.readiness == nullptr) {
         core.readiness =
             std::make_unique<connect::Readiness>(core.link.news(), core.options.wait.spin);
@@ -96,6 +132,7 @@ int Socket::descriptor() {
 Status Socket::read_some(std::span<std::byte> into, std::size_t& size,
                          const base::Deadline& deadline) {
     Core& core = *core_;
+    const Call call{core};
     size = 0;
     if (into.empty()) return Status::empty;
     const Status status =
@@ -107,6 +144,7 @@ Status Socket::read_some(std::span<std::byte> into, std::size_t& size,
 
 Status Socket::write_some(std::span<const std::byte> from, std::size_t& size,
                           const base::Deadline& deadline) {
+    const Call call{*core_};
     const Status status =
         wait_for(*core_, Status::full, deadline, [&] { return core_->write_some(from, size); });
     core_->tell_loop();
@@ -126,10 +164,14 @@ Status Socket::write_all(std::span<const std::byte> from, const base::Deadline& 
 
 // --- the end
 
-void Socket::shut_down() noexcept { core_->shut_down(); }
+void Socket::shut_down() {
+    const Call call{*core_};
+    core_->shut_down();
+}
 
 Status Socket::close(const base::Deadline& deadline) {
     Core& core = *core_;
+    const Call call{core};
     core.shut_down();
     // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
     if (core.ended == Status::ok && core.link.peer_now() == connect::PeerState::closed) {
@@ -170,6 +212,7 @@ Status Socket::close(const base::Deadline& deadline) {
 // --- facts
 
 SocketStats Socket::stats() const {
+    const Call call{*core_};
     core_->show();
     return core_->stats();
 }

@@ -24,6 +24,7 @@
 
 #include "bounded_queue.hpp"
 #include "connection.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
@@ -234,6 +235,7 @@ struct Socket::Core {
                                              bool is_internal);
 
   public:
+    base::SoleUse use;  ///< by the call that is under way
     // In the order in which they may go: the queue pair before the memory that its requests name.
     SocketOptions options;           ///< and with it the device
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage

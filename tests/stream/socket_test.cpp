@@ -698,5 +698,51 @@ TEST(StreamDescriptor, WorksInAHub) {
     other.join();
 }
 
+TEST(StreamSocket, NamesAThreadThatComesWhileAnotherWaits) {
+    SocketOptions options;
+    options.wait = base::WaitPolicy::blocking();
+    Pair pair{options};
+    Bytes into(5000);
+    ASSERT_EQ(pair.near->receive(into, 1, ReceiveFlags::wait_all), Status::ok);
+    Completion done;
+    std::thread waiter{[&] { EXPECT_EQ(pair.near->wait(done, patience()), Status::ok); }};
+    // It was asleep when it was rung for, and what came is not enough for it to come back.
+    Bytes byte(1);
+    std::size_t sent = 0;
+    Completion nothing;
+    const Deadline deadline = patience();
+    while (pair.far->stats().events_sent == 0 && !deadline.expired()) {
+        if (sent < into.size() - 1 && pair.far->write_all(byte, deadline) == Status::ok) ++sent;
+        (void)pair.far->poll(nothing);
+    }
+    const auto expect_refused = [&](auto&& use) {
+        try {
+            use(*pair.near);
+            ADD_FAILURE() << "two threads use it";
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+            EXPECT_THAT(error.what(), testing::HasSubstr("a call of another thread is under way"));
+        }
+    };
+    Completion other;
+    std::size_t size = 0;
+    expect_refused([&](Socket& socket) { (void)socket.send(byte, 1); });
+    expect_refused([&](Socket& socket) { (void)socket.receive(byte, 1); });
+    expect_refused([&](Socket& socket) { (void)socket.cancel(1); });
+    expect_refused([&](Socket& socket) { (void)socket.poll(other); });
+    expect_refused([&](Socket& socket) { (void)socket.wait(other, deadline); });
+    expect_refused([&](Socket& socket) { (void)socket.descriptor(); });
+    expect_refused([&](Socket& socket) { (void)socket.read_some(byte, size, deadline); });
+    expect_refused([&](Socket& socket) { (void)socket.write_all(byte, deadline); });
+    expect_refused([&](Socket& socket) { socket.shut_down(); });
+    expect_refused([&](Socket& socket) { (void)socket.close(deadline); });
+    expect_refused([&](Socket& socket) { (void)socket.stats(); });
+    EXPECT_EQ(pair.far->write_all(Bytes(into.size() - sent), patience()), Status::ok);
+    waiter.join();
+    EXPECT_EQ(done.bytes, into.size());
+    // And behind it the socket is anybody's.
+    EXPECT_EQ(pair.near->poll(other), Status::empty);
+}
+
 }  // namespace
 }  // namespace millrace::stream

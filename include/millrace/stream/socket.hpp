@@ -136,7 +136,9 @@ struct SocketStats {
     }
 };
 
-/// One end of a byte stream. Move-only; one thread at a time.
+/// One end of a byte stream. Move-only; one thread at a time: while a call is under way, one of
+/// another thread throws Error (invalid_argument), and nothing is done. (Two that begin at the same
+/// moment may pass unnoticed.)
 ///
 /// In type `seqpacket` each send is a message, and each receive has one, which may be empty. Both
 /// ways of sending and receiving may be mixed.
@@ -178,12 +180,12 @@ class Socket {
     /// `ok`: the receive completes, `cancelled` unless bytes come first: at once, or when the peer
     /// has given its buffer back. `empty`: there is no such receive any more. A receive that has
     /// the beginning of a message completes with that message.
-    [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
+    [[nodiscard]] base::Status cancel(std::uint64_t id);
 
     /// The next completion, if there is one: `ok`, otherwise `empty`. Never blocks.
-    [[nodiscard]] base::Status poll(Completion& completion) noexcept;
+    [[nodiscard]] base::Status poll(Completion& completion);
     /// As many as there are and fit: how many.
-    [[nodiscard]] std::size_t poll(std::span<Completion> completions) noexcept;
+    [[nodiscard]] std::size_t poll(std::span<Completion> completions);
     /// Waits for the next one: `ok`, `timed_out`, `cancelled`; `empty`, at once: no operation is
     /// outstanding.
     [[nodiscard]] base::Status wait(Completion& completion, const base::Deadline& deadline);
@@ -214,7 +216,7 @@ class Socket {
 
     /// Sends no more: behind the sends so far the peer's receives end with `closed`. Receiving goes
     /// on.
-    void shut_down() noexcept;
+    void shut_down();
     /// Shuts down, waits until everything and the end of the stream lies in the peer's memory, and
     /// ends the connection in good order, both ways. What is outstanding then completes with
     /// `closed`. `timed_out`, `cancelled`: the connection was ended, but the peer may miss some of
