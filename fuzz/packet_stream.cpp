@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
 #include "packet_stream.hpp"
 
@@ -51,7 +52,7 @@ class Session {
           peer_{peer_terms(), peer_memory_} {}
 
     void run() {
-        for (std::uint32_t i = 0; i < most_steps && !input_.empty(); ++i) step();
+        take_steps(input_, most_steps, [this] { step(); });
     }
 
   private:
@@ -215,8 +216,5 @@ class Session {
 extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    millrace::fuzz::Input input{data, size};
-    millrace::fuzz::Session session{input};
-    session.run();
-    return 0;
+    return millrace::fuzz::run_session<millrace::fuzz::Session>(data, size);
 }

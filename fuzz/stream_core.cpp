@@ -14,6 +14,7 @@
 
 #include "connection.hpp"
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
 
 namespace millrace::fuzz {
@@ -46,7 +47,7 @@ class Session {
         : input_{input}, terms_{chosen_terms(input)}, end_{terms_}, peer_{terms_} {}
 
     void run() {
-        for (std::uint32_t i = 0; i < most_steps && !input_.empty(); ++i) step();
+        take_steps(input_, most_steps, [this] { step(); });
         end_.break_off();
         act_all();
         for (const Buffer& buffer : sends_) require(!buffer.outstanding, "a send comes back");
@@ -283,8 +284,5 @@ class Session {
 extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    millrace::fuzz::Input input{data, size};
-    millrace::fuzz::Session session{input};
-    session.run();
-    return 0;
+    return millrace::fuzz::run_session<millrace::fuzz::Session>(data, size);
 }

@@ -15,6 +15,7 @@
 #include "fuzz/endpoints.hpp"
 #include "fuzz/granted.hpp"
 #include "fuzz/input.hpp"
+#include "fuzz/session.hpp"
 #include "fuzz/target.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/stream/socket.hpp"
@@ -67,7 +68,7 @@ class Session {
     }
 
     void run() {
-        for (unsigned i = 0; i < most_steps && !input_.empty(); ++i) step();
+        take_steps(input_, most_steps, [this] { step(); });
         for (End& end : ends_) {
             static_cast<void>(end.socket->explain());
             static_cast<void>(end.socket->failure());
@@ -156,8 +157,5 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-    millrace::fuzz::Input input{data, size};
-    millrace::fuzz::Session session{input};
-    session.run();
-    return 0;
+    return millrace::fuzz::run_session<millrace::fuzz::Session>(data, size);
 }

@@ -16,6 +16,7 @@
 #include "faults/ends.hpp"
 #include "millrace/base/error.hpp"
 #include "support/child_process.hpp"
+#include "support/settings.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -25,11 +26,6 @@ using millrace::test::say;
 
 constexpr auto budget = 20s;
 constexpr std::uint64_t total = 400;
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // arguments: kind, produces or consumes, listens or connects, address, wait.
 // Says how it ended and how many items it has put or taken, or "error" and the error.
@@ -141,8 +137,8 @@ class BadLuck : public testing::TestWithParam<const char*> {
     }
 
     static std::uint64_t rounds() {
-        return number_from("MILLRACE_TEST_ROUNDS",
-                           std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200 : 3);
+        return test::number_from("MILLRACE_TEST_ROUNDS",
+                                 std::getenv("MILLRACE_TEST_LONG") != nullptr ? 200 : 3);
     }
     /// How many requests a seed has to strike depends on how the machine runs the two ends: where
     /// the first rounds saw nothing happen, more follow.
@@ -150,7 +146,7 @@ class BadLuck : public testing::TestWithParam<const char*> {
         const std::uint64_t round = seed - first_seed();
         return round < rounds() || (happened == 0 && round < 50 && !HasFailure());
     }
-    static std::uint64_t first_seed() { return number_from("MILLRACE_TEST_SEED", 1); }
+    static std::uint64_t first_seed() { return test::number_from("MILLRACE_TEST_SEED", 1); }
 };
 
 TEST_P(BadLuck, OfExhaustedRetriesIsToldToBothEnds) {

@@ -31,6 +31,7 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/message/channel.hpp"
 #include "support/child_process.hpp"
+#include "support/settings.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -38,13 +39,9 @@ namespace {
 using millrace::test::ChildProcess;
 using millrace::test::say;
 
-[[nodiscard]] std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const asked = std::getenv(name);
-    return asked != nullptr ? std::strtoull(asked, nullptr, 10) : otherwise;
-}
 [[nodiscard]] std::uint64_t rounds(std::uint64_t otherwise, std::uint64_t when_long) {
-    return number_from("MILLRACE_TEST_ROUNDS",
-                       std::getenv("MILLRACE_TEST_LONG") != nullptr ? when_long : otherwise);
+    return test::number_from("MILLRACE_TEST_ROUNDS",
+                             std::getenv("MILLRACE_TEST_LONG") != nullptr ? when_long : otherwise);
 }
 
 struct Word {
@@ -183,7 +180,7 @@ class Nonsense {
 constexpr std::uint64_t words_of_one = 150;
 
 TEST(HubUnderFire, ServesTheOthersWhileSomeAreKilledStoppedAndReplaced) {
-    const std::uint64_t seed = number_from("MILLRACE_TEST_SEED", 1);
+    const std::uint64_t seed = test::number_from("MILLRACE_TEST_SEED", 1);
     SCOPED_TRACE("MILLRACE_TEST_SEED=" + std::to_string(seed));
     std::mt19937_64 random{seed};
     constexpr std::size_t crowd_size = 30;

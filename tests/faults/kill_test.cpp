@@ -16,6 +16,7 @@
 #include "faults/residue.hpp"
 #include "millrace/base/error.hpp"
 #include "support/child_process.hpp"
+#include "support/settings.hpp"
 
 namespace millrace::faults {
 namespace {
@@ -26,11 +27,6 @@ using millrace::test::say;
 
 // Far beyond the 2 s within which a death must be known: it only ends tests that have failed.
 constexpr auto budget = 10s;
-
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// The fabric of this program and its children: nobody else's nodes are counted.
 const std::string& own_fabric() {
@@ -211,10 +207,11 @@ void PrintTo(const Side& side, std::ostream* out) {
 template <class Choose>
 void kill_many(std::uint64_t usual_rounds, Choose&& choose) {
     using testing::Test;
-    const std::uint64_t rounds = number_from(
+    const std::uint64_t rounds = test::number_from(
         "MILLRACE_TEST_ROUNDS",
         std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10 * usual_rounds : usual_rounds);
-    const std::uint64_t first_seed = number_from("MILLRACE_TEST_SEED", std::random_device{}());
+    const std::uint64_t first_seed =
+        test::number_from("MILLRACE_TEST_SEED", std::random_device{}());
     std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first_seed),
                 static_cast<unsigned long long>(first_seed + rounds - 1));
     std::size_t descriptors = 0;

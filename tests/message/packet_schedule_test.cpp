@@ -1,17 +1,15 @@
 // Random schedules of both ends of a packet stream, against queues of messages (packet_ends.hpp).
-//
-// MILLRACE_TEST_ROUNDS: how many (default 20,000; with MILLRACE_TEST_LONG a million).
-// MILLRACE_TEST_SEED: of the first (default 1; with MILLRACE_TEST_LONG random); named by a failure.
+// By default 20,000 are played, and a million with MILLRACE_TEST_LONG; settings:
+// support/schedules.hpp.
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdlib>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "packet_ends.hpp"
+#include "support/schedules.hpp"
 
 namespace millrace::message {
 namespace {
@@ -164,22 +162,10 @@ std::string play(std::uint64_t seed, Happened& happened) {
     return {};
 }
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(PacketSchedule, EveryMessageComesOnceWholeInOrderAndEverythingEnds) {
-    const bool lengthy = std::getenv("MILLRACE_TEST_LONG") != nullptr;
-    const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", lengthy ? 1'000'000 : 20'000);
-    const std::uint64_t first =
-        number_from("MILLRACE_TEST_SEED", lengthy ? std::random_device{}() : 1);
     Happened happened;
-    for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
-        const std::string failure = play(seed, happened);
-        ASSERT_TRUE(failure.empty())
-            << failure << "\nonce more: MILLRACE_TEST_SEED=" << seed << " MILLRACE_TEST_ROUNDS=1";
-    }
+    const std::uint64_t rounds = test::play_schedules(
+        20'000, 1'000'000, [&](std::uint64_t seed) { return play(seed, happened); });
     if (rounds < 5'000) return;
     EXPECT_GT(happened.messages, rounds * 10);
     for (const std::uint64_t often :

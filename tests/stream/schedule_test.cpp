@@ -1,15 +1,13 @@
 // Random schedules of both ends of a byte stream, against a queue of bytes (two_ends.hpp).
-//
-// MILLRACE_TEST_ROUNDS: how many (default 120,000; with MILLRACE_TEST_LONG 5 million).
-// MILLRACE_TEST_SEED: of the first (default 1; with MILLRACE_TEST_LONG random); named by a failure.
+// By default 120,000 are played, and 5 million with MILLRACE_TEST_LONG; settings:
+// support/schedules.hpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <random>
 #include <string>
 
+#include "support/schedules.hpp"
 #include "two_ends.hpp"
 
 namespace millrace::stream {
@@ -188,22 +186,10 @@ std::string play(std::uint64_t seed, Happened& happened) {
     return ends.failure();
 }
 
-std::uint64_t number_from(const char* name, std::uint64_t otherwise) {
-    const char* const text = std::getenv(name);
-    return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
-    const bool lengthy = std::getenv("MILLRACE_TEST_LONG") != nullptr;
-    const std::uint64_t rounds = number_from("MILLRACE_TEST_ROUNDS", lengthy ? 5'000'000 : 120'000);
-    const std::uint64_t first =
-        number_from("MILLRACE_TEST_SEED", lengthy ? std::random_device{}() : 1);
     Happened happened;
-    for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
-        const std::string failure = play(seed, happened);
-        ASSERT_TRUE(failure.empty())
-            << failure << "\nonce more: MILLRACE_TEST_SEED=" << seed << " MILLRACE_TEST_ROUNDS=1";
-    }
+    const std::uint64_t rounds = test::play_schedules(
+        120'000, 5'000'000, [&](std::uint64_t seed) { return play(seed, happened); });
     if (rounds < 10'000) return;
     for (const std::uint64_t often :
          {happened.direct, happened.indirect, happened.used, happened.stale, happened.resumed,
