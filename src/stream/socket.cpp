@@ -37,6 +37,81 @@ Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline
     return waited == Status::ok ? status : waited;
 }
 
+/// Asks `attempt()`; where it answers `again`, the descriptor is quiet until there is news. Who
+/// looks for something else is told of what the attempt came upon, before that.
+template <class Attempt>
+Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Attempt&& attempt) {
+    if (core.readiness == nullptr) [[likely]]
+        return attempt();
+    core.end_rest();
+    Status status = again;
+    const auto finds = [&] {
+        status = attempt();
+        if (status == again && core.ended == Status::ok) {
+            core.look_around();
+            if (core.ended != Status::ok) status = attempt();
+        }
+        return status != again;
+    };
+    connect::Readiness& readiness = *core.readiness;
+    try {
+        if (finds()) {
+            readiness.wake();
+        } else if (!readiness.stays_awake(core.activity())) {
+            if (core.owes_news(what)) {
+                core.settle_news();
+                readiness.wake();
+            } else {
+                readiness.rest(*core.sleeper, [&] { return finds() || core.owes_news(what); });
+            }
+        }
+    } catch (...) {
+        readiness.wake();
+        throw;
+    }
+    core.note_search(what, status == again);
+    return status;
+}
+
+/// Where close() has to wait: ended means that the wait is over.
+bool is_delivered_or_over(Socket::Core& core) {
+    core.look();
+    return core.ended != Status::ok || core.all_delivered();
+}
+
+void begin_close(Socket::Core& core) {
+    core.shut_down();
+    // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
+    if (core.ended == Status::ok && core.link.peer_now() == connect::PeerState::closed) {
+        core.end_by_peer();
+    }
+}
+
+/// A queue pair that failed may have failed because the peer closed meanwhile.
+bool may_hear_goodbye(Socket::Core& core) {
+    return core.ended == Status::peer_lost && core.connection->violation() == Violation::none &&
+           core.link.peer_now() == connect::PeerState::alive;
+}
+
+/// `status`: of the wait for delivery.
+Status end_close(Socket::Core& core, Status status) {
+    if (core.ended != Status::ok) {
+        const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
+        status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
+    }
+    if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
+    core.is_closed_here = true;
+    core.end(Status::closed, {});
+    core.connection->break_off();
+    core.act();
+    core.show();
+    if (core.readiness != nullptr) {
+        core.end_rest();
+        core.readiness->wake();
+    }
+    return status;
+}
+
 [[noreturn]] [[gnu::cold]] void refuse_thread(const Socket::Core& core) {
     throw base::Error{base::ErrorCode::invalid_argument, "use a byte stream",
                       fmt::format("peer {}", core.link.peer_name()),
@@ -100,7 +175,8 @@ Status Socket::poll(Completion& completion) {
     Core& core = *core_;
     const Call call{core};
     if (core.take(completion)) return Status::ok;
-    return core.look_for(completion);
+    return try_now(core, Core::Awaited::completion, Status::empty,
+                   [&] { return core.look_for(completion); });
 }
 
 std::size_t Socket::poll(std::span<Completion> completions) {
@@ -115,6 +191,11 @@ Status Socket::wait(Completion& completion, const base::Deadline& deadline) {
     if (core.take(completion)) return Status::ok;
     if (!core.has_operations()) return Status::empty;
     return wait_for(core, Status::empty, deadline, [&] { return core.look_for(completion); });
+}
+
+std::uint64_t Socket::outstanding() const {
+    const Call call{*core_};
+    return core_->open_sends + core_->open_receives;
 }
 
 int Socket::descriptor() {
@@ -138,6 +219,27 @@ Status Socket::read_some(std::span<std::byte> into, std::size_t& size,
     const Status status =
         wait_for(core, Status::empty, deadline, [&] { return core.read_some(into, size); });
     if (status == Status::timed_out || status == Status::cancelled) core.end_read(into);
+    core.tell_loop();
+    return status;
+}
+
+Status Socket::try_read_some(std::span<std::byte> into, std::size_t& size) {
+    Core& core = *core_;
+    const Call call{core};
+    size = 0;
+    if (into.empty()) return Status::empty;
+    const Status status = try_now(core, Core::Awaited::bytes, Status::empty,
+                                  [&] { return core.read_some(into, size); });
+    if (status == Status::empty) core.end_read(into);
+    core.tell_loop();
+    return status;
+}
+
+Status Socket::try_write_some(std::span<const std::byte> from, std::size_t& size) {
+    Core& core = *core_;
+    const Call call{core};
+    const Status status = try_now(core, Core::Awaited::room, Status::full,
+                                  [&] { return core.write_some(from, size); });
     core.tell_loop();
     return status;
 }
@@ -172,41 +274,37 @@ void Socket::shut_down() {
 Status Socket::close(const base::Deadline& deadline) {
     Core& core = *core_;
     const Call call{core};
-    core.shut_down();
-    // A peer that has closed takes nothing more, and its goodbye tells how far it has read.
-    if (core.ended == Status::ok && core.link.peer_now() == connect::PeerState::closed) {
-        core.end_by_peer();
-    }
+    begin_close(core);
     Status status = Status::ok;
     if (core.ended == Status::ok && !core.all_delivered()) {
-        status = wait_for(core, Status::empty, deadline, [&] {
-            core.look();
-            return core.ended != Status::ok || core.all_delivered() ? Status::ok : Status::empty;
-        });
+        status = wait_for(core, Status::empty, deadline,
+                          [&] { return is_delivered_or_over(core) ? Status::ok : Status::empty; });
     }
-    if (core.ended == Status::peer_lost && core.connection->violation() == Violation::none &&
-        core.link.peer_now() == connect::PeerState::alive) {
-        // A queue pair that failed may have failed because the peer closed meanwhile.
+    if (may_hear_goodbye(core)) {
         base::NapParker nap;
         (void)base::wait_until([&] { return core.link.peer_now() != connect::PeerState::alive; },
                                deadline.no_later_than(base::Clock::now() + goodbye_patience),
                                core.options.wait, nap);
     }
-    if (core.ended != Status::ok) {
-        const bool said_goodbye = core.link.peer_now() == connect::PeerState::closed;
-        status = !said_goodbye ? core.ended : core.peer_had_all() ? Status::ok : Status::closed;
+    return end_close(core, status);
+}
+
+Status Socket::try_close() {
+    Core& core = *core_;
+    const Call call{core};
+    begin_close(core);
+    const Status status = try_now(core, Core::Awaited::end, Status::full, [&] {
+        return is_delivered_or_over(core) ? Status::ok : Status::full;
+    });
+    if (status != Status::ok) return status;
+    if (may_hear_goodbye(core)) {
+        if (!core.goodbye_due.has_value()) {
+            core.goodbye_due = base::Deadline::after(goodbye_patience);
+        }
+        // The descriptor is readable: that word is looked for by the clock.
+        if (!core.goodbye_due->expired()) return Status::full;
     }
-    if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
-    core.is_closed_here = true;
-    core.end(Status::closed, {});
-    core.connection->break_off();
-    core.act();
-    core.show();
-    if (core.readiness != nullptr) {
-        core.end_rest();
-        core.readiness->wake();
-    }
-    return status;
+    return end_close(core, Status::ok);
 }
 
 // --- facts

@@ -502,19 +502,8 @@ void Socket::Core::look_around() noexcept {
 }
 
 Status Socket::Core::look_for(Completion& completion) noexcept {
-    if (readiness == nullptr) [[likely]] {
-        look();
-        return take(completion) ? Status::ok : Status::empty;
-    }
-    end_rest();
-    step();
-    if (completions.empty()) look_around();
-    if (take(completion)) {
-        readiness->wake();
-        return Status::ok;
-    }
-    if (!readiness->stays_awake(activity())) rest();
-    return Status::empty;
+    look();
+    return take(completion) ? Status::ok : Status::empty;
 }
 
 // --- the end
@@ -583,18 +572,27 @@ void Socket::Core::end_rest() noexcept {
     if (readiness != nullptr) readiness->end(*sleeper);
 }
 
-void Socket::Core::rest() noexcept {
-    readiness->rest(*sleeper, [this] {
-        step();
-        if (completions.empty()) look_around();
-        return !completions.empty();
-    });
-}
-
 void Socket::Core::tell_loop() noexcept {
-    if (readiness == nullptr || completions.empty()) return;
+    if (readiness == nullptr || !owes_news()) return;
     end_rest();
     readiness->wake();
+}
+
+bool Socket::Core::owes_news(std::optional<Awaited> but) const noexcept {
+    if (!completions.empty()) return true;
+    const std::uint64_t now = news();
+    for (std::size_t kind = 0; kind < awaited_kinds; ++kind) {
+        if (but.has_value() && kind == static_cast<std::size_t>(*but)) continue;
+        if (searches[kind].has_value() && *searches[kind] != now) return true;
+    }
+    return false;
+}
+
+void Socket::Core::settle_news() noexcept {
+    const std::uint64_t now = news();
+    for (std::optional<std::uint64_t>& seen : searches) {
+        if (seen.has_value()) seen = now;
+    }
 }
 
 // --- reports

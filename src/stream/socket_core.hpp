@@ -76,6 +76,8 @@ struct Socket::Core {
     /// a copy of some 100 KiB.
     static constexpr std::size_t most_staged = 64 << 10;
     static constexpr std::size_t staging_bytes = 256 << 10;
+    /// Of the device: a transfer, its message, and what an end posts beside them.
+    static constexpr std::uint32_t requests_at_once = 4;
 
     class SocketSleeper final : public ring::Sleeper {
       public:
@@ -192,10 +194,29 @@ struct Socket::Core {
 
     // --- sleeping elsewhere
 
-    [[gnu::cold]] void rest() noexcept;
+    /// What calls that do not wait look for, each of which takes in all that has come.
+    enum class Awaited : std::uint8_t { completion, bytes, room, end };
+    static constexpr std::size_t awaited_kinds = 4;
+
     void end_rest() noexcept;
-    /// Something may have completed outside of poll().
+    /// Something may have come about outside of the call that looks for it.
     void tell_loop() noexcept;
+    /// Another number, once somebody may find what was not there.
+    [[nodiscard]] std::uint64_t news() const noexcept {
+        const std::uint64_t events = slots.taken() + sends_done + sends_reported +
+                                     (connection->sender().is_shut_down() ? 1 : 0) +
+                                     (ended != base::Status::ok ? 1 : 0);
+        return events << 1 | (window.free() >= requests_at_once ? 1 : 0);
+    }
+    void note_search(Awaited what, bool in_vain) noexcept {
+        std::optional<std::uint64_t>& seen = searches[static_cast<std::size_t>(what)];
+        seen.reset();
+        if (in_vain) seen = news();
+    }
+    /// True: there are completions, or who looked in vain last has not looked since there was news.
+    [[nodiscard]] bool owes_news(std::optional<Awaited> but = {}) const noexcept;
+    /// The descriptor is readable: who looked in vain counts as told.
+    void settle_news() noexcept;
     /// Another number, once something was sent or received.
     [[nodiscard]] std::uint64_t activity() const noexcept { return messages_sent + slots.taken(); }
 
@@ -204,10 +225,10 @@ struct Socket::Core {
     void show() noexcept;
 
   private:
-    /// Room for a transfer and its message, and for what an end posts beside them.
     [[nodiscard]] bool may_post() noexcept {
         if (in_flight.full()) return false;
-        return window.free() >= 4 || (window.reap() == base::Status::ok && window.free() >= 4);
+        return window.free() >= requests_at_once ||
+               (window.reap() == base::Status::ok && window.free() >= requests_at_once);
     }
     void put(const EncodedMessage& message, bool behind_write, ring::Signal signal) noexcept;
     void perform(const Write& write) noexcept;
@@ -249,6 +270,8 @@ struct Socket::Core {
     ControlPage* own_page = nullptr;
     std::optional<SocketSleeper> sleeper;
     std::unique_ptr<connect::Readiness> readiness;  ///< if a descriptor was asked for
+    /// Those that found nothing last, each with the news() that it had seen.
+    std::array<std::optional<std::uint64_t>, awaited_kinds> searches;
     std::optional<Connection> connection;
 
     Mode mode = Mode::dynamic;
@@ -287,7 +310,8 @@ struct Socket::Core {
 
     std::uint64_t empty_looks = 0;
     base::Status ended = base::Status::ok;
-    bool is_closed_here = false;  ///< close() was called
+    bool is_closed_here = false;                ///< close() was called
+    std::optional<base::Deadline> goodbye_due;  ///< of a peer that try_close waits for
     std::string why_failed;
     bool is_stalled = false;
     SocketStats counts;  ///< by this end itself; stats() adds what its parts count

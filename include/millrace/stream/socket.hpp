@@ -146,7 +146,7 @@ struct SocketStats {
 /// Operations answer (besides `ok`):
 ///   full              as many sends or receives as there may be: take completions
 ///   empty             an operation of no bytes (but a message may be empty); poll: no completion
-///                     now
+///                     now; try_read_some: no bytes now
 ///   too_large         more than 1 TiB
 ///   timed_out,        (waiting)
 ///   cancelled
@@ -189,11 +189,15 @@ class Socket {
     /// Waits for the next one: `ok`, `timed_out`, `cancelled`; `empty`, at once: no operation is
     /// outstanding.
     [[nodiscard]] base::Status wait(Completion& completion, const base::Deadline& deadline);
+    /// Operations whose completion was not taken: while there are none, none comes.
+    [[nodiscard]] std::uint64_t outstanding() const;
 
     /// For a program's own loop (poll, epoll, asio …): readable means that there may be a
-    /// completion. It stays readable until poll() has answered `empty`. From the first call on, an
-    /// `empty` asks the peer for a wake-up, SocketOptions::wait.spin behind the last message either
-    /// way. Lives as long as the socket. Throws Error (resource_exhausted). docs/loops.md.
+    /// completion, or what another call that does not wait (try_read_some, try_write_some,
+    /// try_close) has asked for in vain. It stays readable until one of them has found nothing,
+    /// and the others were told of what it came upon, once. From the first call on, finding nothing
+    /// asks the peer for a wake-up, SocketOptions::wait.spin behind the last message either way.
+    /// Lives as long as the socket. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor();
 
     /// Waits for bytes, and copies what is there to the beginning of `into`: `ok` and `size` > 0;
@@ -203,12 +207,16 @@ class Socket {
     /// of 256 KiB at most.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size,
                                          const base::Deadline& deadline);
+    /// The same of what is there: `empty` if that is nothing. Never blocks.
+    [[nodiscard]] base::Status try_read_some(std::span<std::byte> into, std::size_t& size);
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
     /// way when it returns, and need no further call of this side. Behind sends that are
     /// outstanding. A message: all of it. `too_large`: it is longer than 64 KiB, or does not fit
     /// into the peer's ring; send() takes it.
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size,
                                           const base::Deadline& deadline);
+    /// The same of what can go now: `full` if that is nothing. Never blocks.
+    [[nodiscard]] base::Status try_write_some(std::span<const std::byte> from, std::size_t& size);
     /// The same until all are under way. Anything but `ok`: some of them may be, if they are not a
     /// message.
     [[nodiscard]] base::Status write_all(std::span<const std::byte> from,
@@ -223,6 +231,8 @@ class Socket {
     /// the stream, and reports this side as lost. `closed`: the peer closed before it had
     /// everything, and the rest it never will.
     [[nodiscard]] base::Status close(const base::Deadline& deadline);
+    /// Shuts down, and closes as soon as that takes no wait: `full` until then. Never blocks.
+    [[nodiscard]] base::Status try_close();
 
     [[nodiscard]] SocketStats stats() const;
     /// What was chosen and why: device, path, mode, ring, carrier.
