@@ -10,9 +10,9 @@
 //     hub.run();
 //
 // The awaitable forms of an end's waiting operations lie beside the end (connect/coroutine.hpp,
-// flow/coroutine.hpp, message/coroutine.hpp). They do what the waiting ones do, with the same
-// answers, but give the thread to others meanwhile. An operation whose try_ form succeeds does not
-// suspend and allocates nothing.
+// flow/coroutine.hpp, message/coroutine.hpp, stream/coroutine.hpp). They do what the waiting ones
+// do, with the same answers, but give the thread to others meanwhile. An operation whose try_ form
+// succeeds does not suspend and allocates nothing.
 //
 // Frames of tasks that have ended are kept, some of each size, for the next ones of the thread:
 // what a program does again and again it does without allocating.
@@ -292,8 +292,14 @@ class AttemptAwaiter final : public Waiting {
 
   private:
     bool look() override {
-        answer_ = attempt_();
-        return answer_ != Status::empty && answer_ != Status::full;
+        if constexpr (std::is_same_v<std::invoke_result_t<Attempt&>, Status>) {
+            answer_ = attempt_();
+            return answer_ != Status::empty && answer_ != Status::full;
+        } else {
+            const std::optional<Status> answer = attempt_();
+            answer_ = answer.value_or(Status::empty);
+            return answer.has_value();
+        }
     }
     End* end_;
     Attempt attempt_;
@@ -318,9 +324,10 @@ class AttemptAwaiter final : public Waiting {
 }
 
 /// co_await: until `attempt()` answers something else than `empty` or `full`, which it answers
-/// then; or `timed_out` or `cancelled`. It is asked at once, and whenever `end.descriptor()` is
-/// readable; where that is so again and again without another answer, every 50 µs to 1 ms. What the
-/// awaitable forms of all ends are made of. Throws what `attempt` throws.
+/// then; or `timed_out` or `cancelled`. Where it gives a std::optional, any answer is one. It is
+/// asked at once, and whenever `end.descriptor()` is readable; where that is so again and again
+/// without another answer, every 50 µs to 1 ms. What the awaitable forms of all ends are made of.
+/// Throws what `attempt` throws.
 template <class End, class Attempt>
 [[nodiscard]] detail::AttemptAwaiter<End, Attempt> until_done(End& end, Attempt attempt,
                                                               const Deadline& deadline) {
