@@ -40,9 +40,8 @@ Status wait_for(Socket::Core& core, Status again, const base::Deadline& deadline
 /// Asks `attempt()`; where it answers `again`, the descriptor is quiet until there is news. Who
 /// looks for something else is told of what the attempt came upon, before that.
 template <class Attempt>
-Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Attempt&& attempt) {
-    if (core.readiness == nullptr) [[likely]]
-        return attempt();
+[[gnu::noinline]] Status try_or_rest(Socket::Core& core, Socket::Core::Awaited what, Status again,
+                                     Attempt& attempt) {
     core.end_rest();
     Status status = again;
     const auto finds = [&] {
@@ -71,6 +70,13 @@ Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Att
     }
     core.note_search(what, status == again);
     return status;
+}
+
+template <class Attempt>
+Status try_now(Socket::Core& core, Socket::Core::Awaited what, Status again, Attempt&& attempt) {
+    if (core.readiness == nullptr) [[likely]]
+        return attempt();
+    return try_or_rest(core, what, again, attempt);
 }
 
 /// Where close() has to wait: ended means that the wait is over.
