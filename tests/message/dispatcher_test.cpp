@@ -20,6 +20,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "support/child_process.hpp"
+#include "support/served.hpp"
 
 namespace millrace::message {
 namespace {
@@ -35,27 +36,17 @@ using namespace std::chrono_literals;
 class Dispatching {
   public:
     explicit Dispatching(std::vector<connect::Address> servers, DispatcherOptions options = {})
-        : dispatcher{Dispatcher::connect(servers, std::move(options), patience())}, thread_{[this] {
-              dispatcher.adopt();
-              EXPECT_EQ(dispatcher.run(Deadline::never()), Status::closed);
-          }} {}
+        : dispatcher{Dispatcher::connect(servers, std::move(options), patience())},
+          thread_{dispatcher, [](Dispatcher& its) { return its.run(Deadline::never()); }} {}
     explicit Dispatching(const Running& server, DispatcherOptions options = {})
         : Dispatching{std::vector{server.server.address()}, std::move(options)} {}
-    Dispatching(const Dispatching&) = delete;
-    Dispatching& operator=(const Dispatching&) = delete;
-    ~Dispatching() { stop(); }
     /// From here on the dispatcher is the calling thread's.
-    void stop() {
-        if (!thread_.joinable()) return;
-        dispatcher.stop();
-        thread_.join();
-        dispatcher.adopt();
-    }
+    void stop() { thread_.stop(); }
 
     Dispatcher dispatcher;
 
   private:
-    std::thread thread_;
+    test::ServingThread<Dispatcher> thread_;
 };
 
 /// What a port has asked and has no answer to, each by its number and content.

@@ -17,13 +17,13 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/server_group.hpp"
+#include "support/served.hpp"
 
 namespace millrace::message {
 
@@ -261,20 +261,11 @@ class Running {
     explicit Running(ServerOptions options = {}, Handler handler = echo,
                      std::optional<connect::Address> address = {})
         : server{Server::listen(address.value_or(unique_address()), std::move(options))},
-          thread_{[this, handler = std::move(handler)] {
-              server.adopt();
-              EXPECT_EQ(server.serve(handler, base::Deadline::never()), base::Status::closed);
-          }} {}
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-    ~Running() { stop(); }
+          thread_{server, [handler = std::move(handler)](auto& its) {
+                      return its.serve(handler, base::Deadline::never());
+                  }} {}
     /// From here on the server is the calling thread's.
-    void stop() {
-        if (!thread_.joinable()) return;
-        server.stop();
-        thread_.join();
-        server.adopt();
-    }
+    void stop() { thread_.stop(); }
     [[nodiscard]] Client connect(ClientOptions options = {}) {
         return Client::connect(server.address(), options_of_client(std::move(options)), patience());
     }
@@ -282,7 +273,7 @@ class Running {
     Server server;
 
   private:
-    std::thread thread_;
+    test::ServingThread<Server> thread_;
 };
 
 /// A group of servers that its threads serve until it is stopped.
@@ -292,20 +283,11 @@ class RunningGroup {
                           Handler handler = echo, std::optional<connect::Address> address = {})
         : group{ServerGroup::listen(address.value_or(unique_address()), options,
                                     {.count = threads})},
-          thread_{[this, handler = std::move(handler)] {
-              group.adopt();
-              EXPECT_EQ(group.serve(handler, base::Deadline::never()), base::Status::closed);
-          }} {}
-    RunningGroup(const RunningGroup&) = delete;
-    RunningGroup& operator=(const RunningGroup&) = delete;
-    ~RunningGroup() { stop(); }
+          thread_{group, [handler = std::move(handler)](auto& its) {
+                      return its.serve(handler, base::Deadline::never());
+                  }} {}
     /// From here on the group is the calling thread's.
-    void stop() {
-        if (!thread_.joinable()) return;
-        group.stop();
-        thread_.join();
-        group.adopt();
-    }
+    void stop() { thread_.stop(); }
     [[nodiscard]] Client connect(ClientOptions options = {}) {
         return Client::connect(group.address(), options_of_client(std::move(options)), patience());
     }
@@ -313,7 +295,7 @@ class RunningGroup {
     ServerGroup group;
 
   private:
-    std::thread thread_;
+    test::ServingThread<ServerGroup> thread_;
 };
 
 }  // namespace millrace::message

@@ -22,6 +22,7 @@
 #include "millrace/ring/carrier.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/server.hpp"
+#include "support/served.hpp"
 
 namespace millrace::rpc {
 
@@ -91,23 +92,11 @@ class Running {
     explicit Running(ServerOptions options = {},
                      const std::function<void(Server&)>& prepare = add_procedures,
                      const connect::Address& address = unique_address())
-        : server{Server::listen(address, std::move(options))} {
-        prepare(server);
-        thread_ = std::thread{[this] {
-            server.adopt();
-            EXPECT_EQ(server.serve(base::Deadline::never()), base::Status::closed);
-        }};
-    }
-    Running(const Running&) = delete;
-    Running& operator=(const Running&) = delete;
-    ~Running() { stop(); }
+        : server{Server::listen(address, std::move(options))},
+          thread_{prepared(prepare),
+                  [](Server& its) { return its.serve(base::Deadline::never()); }} {}
     /// From here on the server is the calling thread's.
-    void stop() {
-        if (!thread_.joinable()) return;
-        server.stop();
-        thread_.join();
-        server.adopt();
-    }
+    void stop() { thread_.stop(); }
     template <Procedure... P>
     [[nodiscard]] Client connect(ClientOptions options = {}) {
         return Client::connect<P...>(server.address(), std::move(options), patience());
@@ -116,7 +105,12 @@ class Running {
     Server server;
 
   private:
-    std::thread thread_;
+    [[nodiscard]] Server& prepared(const std::function<void(Server&)>& prepare) {
+        prepare(server);
+        return server;
+    }
+
+    test::ServingThread<Server> thread_;
 };
 
 /// How requests are found, what carries them, and how both directions travel.

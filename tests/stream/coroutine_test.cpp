@@ -27,10 +27,8 @@ using base::Status;
 using base::Task;
 
 /// Without a spin, nothing but news keeps a descriptor readable.
-SocketOptions in_mode(Mode mode, base::WaitPolicy wait = base::WaitPolicy::blocking()) {
-    SocketOptions options;
-    options.mode = mode;
-    options.ring_bytes = 4096;
+SocketOptions waiting_in(Mode mode, base::WaitPolicy wait = base::WaitPolicy::blocking()) {
+    SocketOptions options = in_mode(mode, 4096);
     options.wait = wait;
     return options;
 }
@@ -83,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Of, StreamCoroutines,
 
 TEST_P(StreamCoroutines, WriteInOneTaskAndReadInAnotherAtBothEnds) {
     constexpr std::uint64_t total = 300'000;
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     int running = 2;
     base::spawn(hub, write_pattern(*pair.near, total, 1));
@@ -115,7 +113,7 @@ Task<> lend(Socket& socket, std::uint64_t total, std::uint64_t seed, connect::Hu
 
 TEST_P(StreamCoroutines, TakeCompletionsAndCloseBothEnds) {
     constexpr std::uint64_t total = 400'000;
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     base::spawn(hub, [](Socket& socket) -> Task<> {
         constexpr std::size_t length = 50'000;
@@ -136,7 +134,7 @@ TEST_P(StreamCoroutines, TakeCompletionsAndCloseBothEnds) {
 TEST_P(StreamCoroutines, ReadWhileAnotherTaskWaitsForCompletions) {
     // Each takes in what comes for the other one: sends complete by what the reader reads with.
     constexpr std::uint64_t total = 100'000;
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     int running = 2;
     base::spawn(hub, [](Socket& socket, int& left, connect::Hub& in) -> Task<> {
@@ -169,7 +167,7 @@ TEST_P(StreamCoroutines, ReadWhileAnotherTaskWaitsForCompletions) {
 }
 
 TEST_P(StreamCoroutines, AnswerAtTheDeadlineAndWhenTheyAreCancelled) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     base::spawn(hub, [](Pair& both, connect::Hub& in) -> Task<> {
         Bytes bytes(1000);
@@ -204,7 +202,7 @@ TEST_P(StreamCoroutines, AnswerAtTheDeadlineAndWhenTheyAreCancelled) {
 }
 
 TEST_P(StreamCoroutines, ATaskThatIsEndedLosesNoByte) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     std::size_t size = 0;
     {
@@ -239,7 +237,7 @@ TEST_P(StreamCoroutines, ATaskThatIsEndedLosesNoByte) {
 }
 
 TEST_P(StreamCoroutines, CloseWaitsForAPeerThatReadsLate) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     const Bytes message = pattern(60'000, 6);
     bool is_wanted = false;
@@ -274,7 +272,7 @@ TEST_P(StreamCoroutines, CloseWaitsForAPeerThatReadsLate) {
 }
 
 TEST_P(StreamCoroutines, CloseEndsTheConnectionAtItsDeadline) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     const Bytes message = pattern(60'000, 7);
     base::spawn(hub, [](Socket& socket, const Bytes& bytes, connect::Hub& in) -> Task<> {
@@ -287,7 +285,7 @@ TEST_P(StreamCoroutines, CloseEndsTheConnectionAtItsDeadline) {
 }
 
 TEST_P(StreamCoroutines, TellThatThePeerIsLost) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     int running = 2;
     base::spawn(hub, [](Socket& socket, int& left, connect::Hub& in) -> Task<> {
@@ -310,7 +308,7 @@ TEST_P(StreamCoroutines, TellThatThePeerIsLost) {
 }
 
 TEST_P(StreamCoroutines, AreQuietWhileNothingHappens) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     Socket& socket = *pair.near;
     const int descriptor = socket.descriptor();
     Bytes lent(100);
@@ -342,7 +340,7 @@ TEST_P(StreamCoroutines, AreQuietWhileNothingHappens) {
 }
 
 TEST_P(StreamCoroutines, AreToldOfWhatAnotherOneCameUpon) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     Socket& socket = *pair.near;
     const int descriptor = socket.descriptor();
     Bytes bytes(1000);
@@ -382,7 +380,7 @@ TEST_P(StreamCoroutines, AreToldOfWhatAnotherOneCameUpon) {
 }
 
 TEST_P(StreamCoroutines, AWriterLearnsThatItsOwnSideHasShutDown) {
-    Pair pair{in_mode(GetParam())};
+    Pair pair{waiting_in(GetParam())};
     connect::Hub hub;
     base::spawn(hub, [](Socket& socket, connect::Hub& in) -> Task<> {
         const Bytes bytes(100'000);
@@ -398,7 +396,7 @@ TEST_P(StreamCoroutines, AWriterLearnsThatItsOwnSideHasShutDown) {
 }
 
 TEST(StreamCoroutine, KeepsMessagesApart) {
-    SocketOptions options = in_mode(Mode::dynamic);
+    SocketOptions options = waiting_in(Mode::dynamic);
     options.type = Type::seqpacket;
     Pair pair{options};
     connect::Hub hub;

@@ -20,18 +20,9 @@ using base::Status;
 using namespace std::chrono_literals;
 
 SocketOptions messages_in(Mode mode, std::size_t ring_bytes = 64 << 10) {
-    SocketOptions options;
+    SocketOptions options = in_mode(mode, ring_bytes);
     options.type = Type::seqpacket;
-    options.mode = mode;
-    options.ring_bytes = ring_bytes;
     return options;
-}
-
-Completion next(Socket& socket, std::uint64_t id) {
-    Completion completion;
-    EXPECT_EQ(socket.wait(completion, patience()), Status::ok) << socket.failure();
-    EXPECT_EQ(completion.id, id);
-    return completion;
 }
 
 class StreamMessages : public testing::TestWithParam<Mode> {};

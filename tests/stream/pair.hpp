@@ -1,6 +1,7 @@
 // Two connected sockets in one process, and bytes that tell where in a stream they are.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -38,6 +39,21 @@ struct Pair {
     }
     std::optional<Socket> near, far;
 };
+
+[[nodiscard]] inline SocketOptions in_mode(Mode mode, std::size_t ring_bytes = 64 << 10) {
+    SocketOptions options;
+    options.mode = mode;
+    options.ring_bytes = ring_bytes;
+    return options;
+}
+
+/// Waits for the next completion of `socket`, which must be of operation `id`.
+inline Completion next(Socket& socket, std::uint64_t id) {
+    Completion completion;
+    EXPECT_EQ(socket.wait(completion, patience()), base::Status::ok) << socket.failure();
+    EXPECT_EQ(completion.id, id);
+    return completion;
+}
 
 /// The byte at `place` of stream `seed`: neighbours differ, and so do the same places of pages.
 [[nodiscard]] inline std::byte byte_at(std::uint64_t place, std::uint64_t seed) noexcept {

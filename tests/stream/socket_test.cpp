@@ -25,21 +25,6 @@ using base::Deadline;
 using base::Status;
 using namespace std::chrono_literals;
 
-SocketOptions in_mode(Mode mode, std::size_t ring_bytes = 64 << 10) {
-    SocketOptions options;
-    options.mode = mode;
-    options.ring_bytes = ring_bytes;
-    return options;
-}
-
-/// Waits for the next completion of `socket`, which must be of operation `id`.
-Completion next(Socket& socket, std::uint64_t id) {
-    Completion completion;
-    EXPECT_EQ(socket.wait(completion, patience()), Status::ok) << socket.failure();
-    EXPECT_EQ(completion.id, id);
-    return completion;
-}
-
 /// Where operations take their memory from.
 enum class Memory { buffers, plain };
 
