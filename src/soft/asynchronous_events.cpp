@@ -220,7 +220,10 @@ int get_async_event(ibv_context* public_context, ibv_async_event* event) {
             process.look_now(base::ticks());
             look = true;
         }
-        if (look) process.look_after_queue_pairs();
+        if (look) {
+            process.look_after_queue_pairs();
+            process.let_go_of_the_dead();
+        }
         if (events.take(*event)) return 0;
         if ((fcntl(events.descriptor(), F_GETFL) & O_NONBLOCK) != 0) {
             errno = EAGAIN;

@@ -74,6 +74,8 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
         base::count_system_call();
     }
     if (liveness.revents != 0) channel.owner->process->look_now(base::ticks());
+    // Here or elsewhere: a death rings every channel, and its thread may not poll for long.
+    channel.owner->process->let_go_of_the_dead();
 }
 
 /// Does the program want to wait in here?

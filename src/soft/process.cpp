@@ -145,12 +145,13 @@ void Process::collect(std::uint64_t now) noexcept {
 void Process::let_go_of_the_gone(std::uint64_t now) noexcept {
     static const std::uint64_t seldom = base::ticks_in(std::chrono::seconds{1});
     const std::uint64_t deaths = this->deaths();
-    if (deaths == deaths_let_go_ && now - last_letting_go_ < seldom) return;
+    if (deaths == deaths_let_go_.load(std::memory_order_relaxed) && now - last_letting_go_ < seldom)
+        return;
     bool all = true;
     for (QueuePair* qp : queue_pairs_) all &= qp->forget_gone_receivers();
     copies_.forget_dead();
     if (!all) return;
-    deaths_let_go_ = deaths;
+    deaths_let_go_.store(deaths, std::memory_order_relaxed);
     last_letting_go_ = now;
 }
 

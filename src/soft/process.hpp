@@ -91,6 +91,13 @@ class Process {
             return;
         tend_now(now);
     }
+    /// Gives back what was held of peers that were found to have gone since it was last done:
+    /// for threads that wait for events, of which nobody may poll afterwards. Without locks.
+    void let_go_of_the_dead() noexcept {
+        if (deaths() == deaths_let_go_.load(std::memory_order_relaxed)) [[likely]]
+            return;
+        collect(base::ticks());
+    }
     /// How often peers were found to have gone, together or alone.
     [[nodiscard]] std::uint64_t deaths() const noexcept {
         return deaths_.load(std::memory_order_acquire);
@@ -146,8 +153,8 @@ class Process {
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
     std::atomic<std::uint64_t> last_collection_{0};
-    std::uint64_t last_letting_go_ = 0;                    ///< with the mutex, and
-    std::uint64_t deaths_let_go_ = 0;                      ///< so many deaths there had been then
+    std::uint64_t last_letting_go_ = 0;            ///< with the mutex
+    std::atomic<std::uint64_t> deaths_let_go_{0};  ///< so many there had been then; with the mutex
     std::vector<std::shared_ptr<void>> retired_mappings_;  ///< executors may still know them
     std::atomic<std::uint64_t> last_publication_{0};
     std::uint64_t publish_interval_;

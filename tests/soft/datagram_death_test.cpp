@@ -1,5 +1,8 @@
 // UD senders that die or stop in the middle of a send: the receiver goes on, its receives come
 // back, and its memory is its own.
+#include <fcntl.h>
+#include <poll.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -250,7 +253,7 @@ std::size_t mapped_bytes() {
 
 /// Of what this process has of others: a station's queue pair that exchanges datagrams with them.
 struct Correspondence {
-    Correspondence() {
+    explicit Correspondence(const StationOptions& options = {}) : station{options} {
         for (int i = 0; i < 4; ++i) post();  // a child may be faster than we are
     }
     ChildProcess begin() {
@@ -295,6 +298,29 @@ TEST(DatagramDeath, OfAPeerLeavesNoDescriptorAndNoMapping) {
     }
     ours.settle(open_descriptors, descriptors);
     ours.settle(shared_mappings, mappings);
+}
+
+TEST(DatagramDeath, OfAPeerLeavesNoDescriptorWithWhoOnlyWaitsForEvents) {
+    StationOptions options;
+    options.events = true;
+    Correspondence ours{options};
+    ibv_comp_channel& channel = *ours.station.channel;
+    ASSERT_EQ(fcntl(channel.fd, F_SETFL, O_NONBLOCK), 0);
+    const std::size_t descriptors = open_descriptors();
+    {
+        ChildProcess child = ours.begin();
+        ours.exchange(child);
+        child.kill_and_wait();
+    }
+    const base::Deadline patience = patience_for_a_coincidence();
+    while (open_descriptors() > descriptors && !patience.expired()) {
+        pollfd readable{channel.fd, POLLIN, 0};
+        static_cast<void>(::poll(&readable, 1, 10));
+        ibv_cq* cq = nullptr;
+        void* context = nullptr;
+        static_cast<void>(soft::get_cq_event(&channel, &cq, &context));
+    }
+    EXPECT_LE(open_descriptors(), descriptors);
 }
 
 TEST(DatagramDeparture, OfAQueuePairWhoseProcessLivesLeavesNoMapping) {
