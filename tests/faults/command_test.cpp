@@ -170,7 +170,7 @@ TEST_F(Command, DemoNeedsNoSharedMemoryFolder) {
              "{ " + isolate + "; } && " + prepare +
                  " || exit 77; exec \"$0\" demo \"$1\" --rounds 1",
              MILLRACE_COMMAND, files()});
-        const std::string text = process.read_all();
+        const std::string text = process.read_all(std::chrono::seconds{50});
         const Exit exit = process.wait();
         if (exit.exited_with(77)) GTEST_SKIP() << "no mounts may be made here: " << text;
         EXPECT_TRUE(exit.success()) << exit << '\n' << text;
