@@ -19,6 +19,7 @@
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/dispatcher.hpp"
+#include "support/extent.hpp"
 #include "support/child_process.hpp"
 #include "support/served.hpp"
 
@@ -29,6 +30,7 @@ using base::Deadline;
 using base::Status;
 using test::ChildProcess;
 using test::hear;
+using test::repetitions;
 using test::say;
 using namespace std::chrono_literals;
 
@@ -163,7 +165,7 @@ TEST_P(Dispatchers, BringRequestsOfAnySizeThroughTheSmallestRingsAndWindows) {
     for (unsigned whose = 0; whose < 3; ++whose) {
         threads.emplace_back([&, whose] {
             Port port = dispatching.dispatcher.port({.window = 1, .request_bytes = 64});
-            Conversation{port, whose, 700}.talk(60);
+            Conversation{port, whose, 700}.talk(repetitions(60));
         });
     }
     for (std::thread& each : threads) each.join();
@@ -176,10 +178,10 @@ TEST_P(Dispatchers, BringLargeRequestsBesideSmallOnes) {
     Dispatching dispatching{running};
     std::thread large{[&] {
         Port port = dispatching.dispatcher.port({.window = 2});
-        Conversation{port, 1, 300'000}.talk(20);
+        Conversation{port, 1, 300'000}.talk(repetitions(20));
     }};
     Port port = dispatching.dispatcher.port();
-    Conversation{port, 2, 40}.talk(1000);
+    Conversation{port, 2, 40}.talk(repetitions(1000));
     large.join();
 }
 

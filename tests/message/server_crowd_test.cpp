@@ -26,6 +26,7 @@
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "setup.hpp"
+#include "support/extent.hpp"
 #include "support/child_process.hpp"
 #include "wires.hpp"
 
@@ -36,13 +37,14 @@ using base::Deadline;
 using base::Status;
 using test::ChildProcess;
 using test::hear;
+using test::repetitions;
 using test::say;
 using namespace std::chrono_literals;
 
 [[nodiscard]] std::uint64_t rounds() {
     const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
     if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
-    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : 400;
+    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : repetitions(400);
 }
 
 std::size_t open_descriptors() {
@@ -179,7 +181,7 @@ TEST_P(ServersApart, GetThePlacesOfKilledClientsBackWhileOthersAreServed) {
         }
     };
     serve_until([&] { return server.stats().joined == 1; });
-    for (int round = 0; round < 15; ++round) {
+    for (std::uint64_t round = 0; round < repetitions(15); ++round) {
         const std::uint64_t joined = server.stats().joined;
         std::vector<ChildProcess> victims;
         for (std::uint64_t whose = 0; whose < 3; ++whose) {
