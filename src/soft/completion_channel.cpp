@@ -132,6 +132,10 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 
 }  // namespace
 
+int CompletionQueue::bell() const noexcept {
+    return soft_channel == nullptr ? -1 : soft_channel->bell;
+}
+
 void CompletionChannel::ring() noexcept { ring_bell(bell); }
 
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {

@@ -85,6 +85,8 @@ struct CompletionQueue : ExtendableCompletionQueue {
     Context* owner = nullptr;
     ObjectLimit::Place place;
     CompletionChannel* soft_channel = nullptr;
+    /// That of its channel; -1: it has none.
+    [[nodiscard]] int bell() const noexcept;
     std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
     Moderation moderation;
 

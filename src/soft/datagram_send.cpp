@@ -14,6 +14,12 @@
 
 namespace millrace::soft {
 
+DatagramSender::DatagramSender(QueuePair& qp) noexcept : qp_{qp} {
+    completions_.open(qp.block, CompletionRing::Of::sends,
+                      {static_cast<CompletionQueue*>(qp.send_cq)->bell(), &qp.send_source.place},
+                      qp.asymmetric, qp.counters);
+}
+
 void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
     const auto look_up = [&](const DatagramTarget* instead_of) {
         Process& process = *qp_.owner->process;
@@ -180,29 +186,7 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
 }
 
 void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept {
-    const BlockView& block = qp_.block;
-    const std::uint32_t before = block.control->armed_send.load(std::memory_order_acquire);
-    const std::uint32_t position = block.send->completions.load(std::memory_order_relaxed);
-    CompletionEntry& entry = block.send_ring[position & block.send_mask];
-    entry.byte_len = bytes;
-    entry.immediate = 0;
-    entry.slot_and_flags = slot;
-    block.send->completions.store(position + 1, std::memory_order_relaxed);
-    entry.sequence.store(sequence_of(position), std::memory_order_release);
-    light_fence(qp_.asymmetric);
-    const std::uint32_t armed = block.control->armed_send.load(std::memory_order_relaxed);
-    if ((armed & armed_attention_mask) == 0) [[likely]]
-        return;
-    if ((armed & armed_stamps) != 0 && block.send_stamps != nullptr) {
-        put_stamp(block.send_stamps[position & block.send_mask], position);
-    }
-    if (NewsPage* const page = qp_.send_source.place.page.load(std::memory_order_acquire);
-        page != nullptr) {
-        page->tell(qp_.send_source.place.bit);
-    }
-    if (!rung_.must_ring(armed, before, false)) return;
-    auto* const channel = static_cast<CompletionQueue*>(qp_.send_cq)->soft_channel;
-    if (channel != nullptr) channel->ring();
+    completions_.write(completions_.position(), bytes, 0, slot);
 }
 
 int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <unordered_map>
 
+#include "completion_ring.hpp"
 #include "datagram_flight.hpp"
 #include "datagram_target.hpp"
 #include "multicast.hpp"
-#include "ringing.hpp"
 
 namespace millrace::soft {
 
@@ -20,7 +20,8 @@ struct QueuePair;
 /// The sending half of a UD queue pair. With its send_lock.
 class DatagramSender {
   public:
-    explicit DatagramSender(QueuePair& qp) noexcept : qp_{qp} {}
+    /// `qp` has its block, its completion queues and its fences.
+    explicit DatagramSender(QueuePair& qp) noexcept;
 
     /// ibv_post_send, in whatever state.
     [[nodiscard]] int post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
@@ -49,7 +50,7 @@ class DatagramSender {
     Groups groups_;
     std::uint32_t last_qpn_ = 0;
     DatagramTarget* last_ = nullptr;
-    RungEpoch rung_;
+    CompletionRing completions_;
     std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
 };
 

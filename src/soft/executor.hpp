@@ -16,35 +16,20 @@
 #include <utility>
 
 #include "block_layout.hpp"
+#include "completion_ring.hpp"
+#include "connection_end.hpp"
 #include "copy_in_order.hpp"
 #include "counters.hpp"
 #include "fabric.hpp"
 #include "hazard.hpp"
+#include "key_cache.hpp"
 #include "lines_ahead.hpp"
-#include "mode.hpp"
-#include "news_page.hpp"
 #include "reasons.hpp"
 #include "receive_pool_layout.hpp"
+#include "request.hpp"
 #include "ringing.hpp"
 
 namespace millrace::soft {
-
-class ReceivePool;
-
-/// A send work request in the executor's own memory. With IBV_SEND_INLINE the sges hold pointers
-/// of this process and no keys.
-struct Request {
-    ibv_wr_opcode opcode;
-    std::uint32_t flags;
-    std::uint32_t immediate;
-    std::uint32_t remote_key;
-    std::uint64_t remote_address;
-    std::uint64_t compare_or_add;  ///< of an atomic; else not set
-    std::uint64_t swap;
-    const ibv_sge* sges;
-    int sge_count;
-    std::uint32_t slot;
-};
 
 enum class Progress : std::uint8_t {
     done,
@@ -58,34 +43,11 @@ enum class Progress : std::uint8_t {
     held,        ///< the other side executes just now
 };
 
-/// What the executor knows about one end.
-struct End {
-    bool mine = false;  ///< the queue pair belongs to this process
-    BlockView block;
-    const PathLine* path = nullptr;  ///< of ours, outside of the block
-    std::uint32_t qpn = 0;
-    std::uint32_t generation = 0;  ///< of its block
-    std::uint32_t pd = 0;          ///< of ours; the peer's is read from its block
-    std::uint32_t receive_pd = 0;  ///< likewise: what its receives' memory is of
-    std::uint32_t access = 0;
-    ibv_qp_type type = IBV_QPT_RC;  ///< of both ends, or they do not hear each other
-    int bell_send = -1;             ///< of ours: the bell pipe's write end
-    int bell_receive = -1;
-    int bell_async = -1;
-    const NewsPlace* news_send = nullptr;  ///< of ours: where completions are announced
-    const NewsPlace* news_receive = nullptr;
-    /// Of ours: what its block says of these is for the peer, who may have changed it.
-    const std::atomic<std::uint64_t>* state_word = nullptr;
-    const std::atomic<std::uint32_t>* receive_head = nullptr;  ///< receives polled, and
-    const std::atomic<std::uint32_t>* receive_tail = nullptr;  ///< posted
-    const StrictSettings* strict = nullptr;                    ///< of both, in mode `strict`
-    PoolView pool;                    ///< of its shared receive queue, if it has one
-    ReceivePool* own_pool = nullptr;  ///< and its owner's side, if it is ours
-};
-
 class Executor {
   public:
     Executor() noexcept;
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
 
     /// Runs the sends of `sender` to `receiver`; exactly one of them, or both, is `mine`. The peer
     /// must outlive the executor's use; without one (`peer` null, `receiver` nobody) an unreliable
@@ -164,11 +126,11 @@ class Executor {
         }
         const ibv_sge& piece = *wr.sg_list;
         const std::uint64_t length = way.length = piece.length;
-        const CachedRegion& target = cached(receiver_, wr.wr.rdma.rkey);
-        if (!valid(target, wr.wr.rdma.rkey)) [[unlikely]]
+        const KeyCache::Region& target = receiver_.keys.at(wr.wr.rdma.rkey);
+        if (!target.is_valid_as(wr.wr.rdma.rkey)) [[unlikely]]
             return false;
         const std::uint64_t to = wr.wr.rdma.remote_addr - target.iova;
-        if (!lies_within(to, length, target.writable_length) ||
+        if (!KeyCache::lies_within(to, length, target.writable_length) ||
             (access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_WRITE) == 0)
             [[unlikely]] {
             return false;
@@ -179,11 +141,12 @@ class Executor {
                 return false;
             way.from = reinterpret_cast<const std::byte*>(piece.addr);
         } else {
-            const CachedRegion& source = cached(sender_, piece.lkey);
-            if (!valid(source, piece.lkey)) [[unlikely]]
+            const KeyCache::Region& source = sender_.keys.at(piece.lkey);
+            if (!source.is_valid_as(piece.lkey)) [[unlikely]]
                 return false;
             const std::uint64_t at = piece.addr - source.iova;
-            if (!lies_within(at, length, source.readable_length) || length > longest_) [[unlikely]]
+            if (!KeyCache::lies_within(at, length, source.readable_length) || length > longest_)
+                [[unlikely]]
                 return false;
             way.from = source.read_from + at;
         }
@@ -252,55 +215,23 @@ class Executor {
         const PendingEntry& entry) noexcept;
 
     /// Writes the sender's completion. For requests that run: `run` does it.
-    void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept;
-
-    /// Wakes the sender (or the receiver) if its completion queue is armed for anything. Once per
-    /// epoch suffices for completions that were written after it had begun: `before` is the armed
-    /// word as it was ahead of the completion. One that came while the queue was being armed may be
-    /// older than the epoch's first event, and a fault is no completion: they do not count.
-    void ring_sender(bool solicited, std::uint32_t before = armed_not) noexcept;
-    void ring_receiver(bool solicited, std::uint32_t before = armed_not) noexcept;
-
+    void complete_send(std::uint32_t slot, std::uint32_t bytes) noexcept {
+        CompletionRing& ring = sender_.completions;
+        ring.write(ring.position(), bytes, 0, slot);
+    }
+    /// Wakes the sender for what is no completion, if its completion queue is armed for anything.
+    void ring_sender(bool solicited) noexcept { sender_.completions.ring(solicited); }
     /// Wakes whoever waits for the sender's asynchronous events.
-    void ring_sender_async() noexcept;
+    void ring_sender_async() noexcept { ring_async(sender_); }
 
     [[nodiscard]] bool asymmetric() const noexcept { return asymmetric_; }
 
   private:
-    struct alignas(128) CachedRegion {  // found by a shift
-        std::uint32_t key = 0;
-        std::uint32_t access = 0;
-        const std::atomic<std::uint64_t>* live;  ///< holds `word` while the key is valid
-        std::uint64_t word = no_word;
-        std::uint64_t iova = 0;
-        std::byte* write_to = nullptr;         ///< the first byte, if peers may write and it is
-        std::uint64_t writable_length = 0;     ///< mapped: else 0
-        const std::byte* read_from = nullptr;  ///< the first byte, if it is mapped:
-        std::uint64_t readable_length = 0;     ///< else 0
-        std::byte* receive_to = nullptr;       ///< the first byte, if receives may lie in it and it
-        std::uint64_t receivable_length = 0;   ///< is mapped: else 0
-        std::uint64_t length = 0;
-        std::uint32_t pd = 0;
-        bool writable = false;
-        RegionKind kind = RegionKind::private_memory;
-        Reach base{};
-    };
-    /// The peer's page in which completions of one of its sub-rings are announced.
-    struct Announcement {
-        std::uint64_t word = 0;  ///< what the peer said of it
-        std::shared_ptr<NewsPage> page;
-    };
     struct Side {
         End end;
-        Announcement news_send;
-        Announcement news_receive;
-        PeerBell bell_send;
-        PeerBell bell_receive;
+        KeyCache keys;
+        CompletionRing completions;  ///< of the sender's sends, of the receiver's receives
         PeerBell bell_async;
-        std::array<CachedRegion, 8> cache;
-        /// Of a shared receive queue in another protection domain than its queue pair: the last of
-        /// its receives' regions. It is no key of the queue pair's, and so never in `cache`.
-        CachedRegion receiving;
     };
     struct Piece {
         Reach at;
@@ -319,85 +250,93 @@ class Executor {
         alignas(Piece) std::byte room_[max_sges * sizeof(Piece)];
     };
 
-    static void forget(Side& side) noexcept;
     void limit_messages(std::uint32_t longest) noexcept;
     [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
         return side.end.mine ? *side.end.path : *side.end.block.path;
-    }
-    [[nodiscard]] static CachedRegion& cached(Side& side, std::uint32_t key) noexcept {
-        return const_cast<CachedRegion&>(cached(std::as_const(side), key));
-    }
-    [[nodiscard]] static const CachedRegion& cached(const Side& side, std::uint32_t key) noexcept {
-        // side.cache[index_of_key(key) % side.cache.size()], by one shift.
-        static_assert(sizeof(CachedRegion) == 128 && index_of_key(1U << 8) == 1);
-        const std::size_t offset =
-            (std::size_t{key} >> 1) & ((std::tuple_size_v<decltype(side.cache)> - 1) * 128);
-        return *reinterpret_cast<const CachedRegion*>(
-            reinterpret_cast<const std::byte*>(side.cache.data()) + offset);
-    }
-    [[nodiscard]] static bool lies_within(std::uint64_t offset, std::uint64_t bytes,
-                                          std::uint64_t length) noexcept {
-        return bytes <= length && offset <= length - bytes;
-    }
-    [[nodiscard]] static bool valid(const CachedRegion& region, std::uint32_t key) noexcept {
-        return region.key == key && region.live->load(std::memory_order_acquire) == region.word;
     }
     /// The sges of an entry that the peer may be changing.
     using EntrySges = std::array<ibv_sge, max_sges>;
     [[nodiscard]] bool unpack(const PendingEntry& entry, Request& request,
                               EntrySges& sges) const noexcept;
-    /// `in_steps`: mode `strict`, by the plan of the pending request.
-    template <bool in_steps>
+    /// How a request is executed: at once; or in mode `strict`, where the plan of the pending
+    /// request says so, one part of its bytes after the other, and with a reason where it fails.
+    struct AtOnce {
+        static constexpr bool in_pieces = false;
+        struct Place {};
+    };
+    struct InPieces {
+        static constexpr bool in_pieces = true;
+        struct Place {
+            std::uint32_t step = 0;
+            std::uint32_t steps = 1;
+            std::int64_t pause = 0;  ///< behind this step, ns
+        };
+    };
+    template <class Steps, class Why>
+    void because(const Why& why) noexcept {
+        if constexpr (Steps::in_pieces) reason_ = why();
+    }
+    /// The receive that a request consumes, if it does.
+    struct Consumed {
+        std::uint32_t position = 0;  ///< in the ring of completions
+        const PoolSlot* slot = nullptr;
+        bool pooled = false;
+    };
+
+    template <class Steps>
+    [[nodiscard]] Progress run_as(const Request& request) noexcept;
+    [[nodiscard]] Progress run_in_pieces(const Request& request) noexcept;
+    template <class Steps>
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
     /// A request that cannot be sent now, because of `progress`. What is wrong with its data here
     /// is found all the same, as a device finds it that has them read before it hears of the peer.
-    template <bool in_steps>
+    template <class Steps>
     [[nodiscard]] Progress put_off(const Request& request, Progress progress) noexcept;
+    /// The sender's side of it, all checked.
+    template <class Steps>
+    [[nodiscard]] Progress gather_message(const Request& request, std::uint32_t access,
+                                          Pieces& pieces, std::uint32_t& count,
+                                          std::uint64_t& total) noexcept;
     /// Where a READ or WRITE of `bytes` goes to, in the receiver's memory. `failed`: nowhere.
-    template <bool in_steps>
+    template <class Steps>
     [[nodiscard]] Progress find_target(const Request& request, std::uint64_t bytes,
                                        Piece& target) noexcept;
-    template <bool in_steps>
-    [[nodiscard]] Progress run_as(const Request& request) noexcept;
+    /// The same of a SEND: where its receive says.
+    template <class Steps>
+    [[nodiscard]] Progress find_receive(const Consumed& receive, std::uint64_t bytes,
+                                        Pieces& pieces, std::uint32_t& count) noexcept;
+    /// After a READ whose own pieces are wrong.
+    template <class Steps>
+    [[nodiscard]] Progress judge_read(const Request& request) noexcept;
+    [[nodiscard]] Reason reason_of_own(const Request& request, std::uint32_t access) noexcept;
+    [[nodiscard]] Reason reason_of_receive(const Consumed& receive) noexcept;
+    /// Copies, or has the peer copy what the system does not let us.
+    [[nodiscard]] CopyResult move(const Request& request, const Consumed& receive, const Piece* to,
+                                  std::uint32_t to_count, const Piece* from,
+                                  std::uint32_t from_count, std::uint64_t bytes) noexcept;
+    [[nodiscard]] Progress move_failed(const Request& request, const Consumed& receive,
+                                       CopyResult result) noexcept;
+    /// Writes the completions. `window`: the one that it invalidates.
+    void tell(const Request& request, const Consumed& receive, std::uint32_t bytes,
+              std::atomic<std::uint64_t>* window) noexcept;
     [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
-    template <bool in_steps>
+    template <class Steps>
     [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
     [[nodiscard]] Progress tell_receiver(const Request& request) noexcept;
     /// The next step of the request in `pause` ns.
     [[nodiscard]] Progress go_on_in(std::int64_t pause, std::uint32_t step) noexcept;
-    /// What is wrong with a range that `find_region` has not found.
-    [[nodiscard]] Reason reason_of_range(const Side& side, std::uint32_t key, std::uint64_t address,
-                                         std::uint64_t length, std::uint32_t access) const noexcept;
-    [[nodiscard]] Reason reason_of_sges(Side& side, const ibv_sge* sges, std::uint32_t count,
-                                        std::uint32_t access) noexcept;
     /// Leaves of the pieces what lies in [offset, offset + bytes).
     static void cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
                     std::uint64_t bytes) noexcept;
     /// `pause`: ns between reading and writing.
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
                                     std::uint64_t& original, std::int64_t pause) noexcept;
-    [[nodiscard]] std::uint64_t address_at_owner(const Side& side, std::uint32_t key,
-                                                 std::uint64_t address) const noexcept;
     [[nodiscard]] Progress drop(const Request& request, Progress progress) noexcept;
     /// Of an unreliable sender: only the first `landing` bytes of a WRITE get there, nothing else.
     [[nodiscard]] Progress lose(const Request& request, std::uint64_t landing) noexcept;
     [[nodiscard]] bool receiver_changed(std::uint64_t word) noexcept;
     [[nodiscard]] static bool verify(const Side& peer, const Side& other,
                                      std::uint64_t word) noexcept;
-    [[nodiscard]] const CachedRegion* look_up(Side& side, std::uint32_t key, bool write) noexcept;
-    [[nodiscard]] const CachedRegion* look_up_slowly(Side& side, CachedRegion& cached,
-                                                     std::uint32_t key, bool write,
-                                                     std::uint32_t domain) noexcept;
-    [[nodiscard]] static bool reach_within(const CachedRegion* region, std::uint64_t address,
-                                           std::uint64_t length, std::uint32_t access,
-                                           Reach& reach) noexcept;
-    /// The same as `find` for the memory of a receive.
-    [[nodiscard]] bool find_room(const ibv_sge& sge, Reach& reach) noexcept;
-    [[nodiscard]] const CachedRegion* find_region(Side& side, std::uint32_t key,
-                                                  std::uint64_t address, std::uint64_t length,
-                                                  std::uint32_t access, Reach& reach) noexcept;
-    [[nodiscard]] bool find(Side& side, std::uint32_t key, std::uint64_t address,
-                            std::uint64_t length, std::uint32_t access, Reach& reach) noexcept;
     [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
                               std::uint32_t& count, std::uint64_t& total) noexcept;
     [[nodiscard]] bool scatter_of(const std::uint32_t& sges, std::uint32_t most, const void* list,
@@ -463,29 +402,12 @@ class Executor {
     /// Of the peer's pending request: is any of its memory such?
     [[nodiscard]] bool is_peers_alone(const Request& request) noexcept;
     [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
-    void complete_receive(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
-                          std::uint32_t flags) noexcept;
     Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
-    void ring_receiver_async() noexcept;
-    /// What an armed word asks of whoever has written a completion.
-    void attend_sender(std::uint32_t before) noexcept;
-    void attend_receiver(bool solicited, std::uint32_t before) noexcept;
-    void announce(Side& side, bool send) noexcept;
-    void ring(const Side& side, PeerBell& bell, int number, int own_bell) noexcept;
-    [[nodiscard]] std::uint32_t pd_of(const Side& side) const noexcept {
-        return side.end.mine ? side.end.pd
-                             : side.end.block.control->pd.load(std::memory_order_relaxed);
-    }
-
-    [[nodiscard]] std::uint32_t receive_pd_of(const Side& side) const noexcept {
-        return side.end.mine ? side.end.receive_pd : load_once(side.end.block.receive->pd);
-    }
+    void ring_async(Side& side) noexcept;
 
     /// RTR, RTS, SQD, SQE: the words that follow that of RTR.
     static constexpr std::uint64_t receiving_states = IBV_QPS_SQE - IBV_QPS_RTR;
-    /// In CachedRegion::access: the key is a local one, too (that of a region, not of a window).
-    static constexpr std::uint32_t access_local = 1U << 30;
     static constexpr std::uint64_t no_word = ~std::uint64_t{0} - 4;  ///< matches nothing
 
     const std::atomic<std::uint64_t>* receiver_state_ = nullptr;
@@ -500,10 +422,8 @@ class Executor {
     std::uint64_t longest_inline_ = 0;           ///< nor are more bytes posted inline
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
-    RungEpoch rung_send_;
-    RungEpoch rung_receive_;
-    std::int64_t due_ = 0;    ///< of the request that was not
-    std::uint32_t plan_ = 0;  ///< of the pending request that runs
+    std::int64_t due_ = 0;       ///< of the request that was not
+    std::uint32_t plan_ = 0;     ///< of the pending request that runs
     bool hurry_ = false;
     bool abandoned_ = false;
     bool copies_refused_ = false;  ///< the system's refusal, known when they were connected

@@ -50,7 +50,7 @@ CopyResult Executor::call_for_copies() noexcept {
     std::atomic<std::uint32_t>& wishes = receiver_.end.block.fault->wishes;
     if ((wishes.fetch_or(wish_copies, std::memory_order_release) & wish_copies) == 0) {
         tell_copies_denied(peer_->pid());
-        ring_receiver_async();
+        ring_async(receiver_);
     }
     return copies_refused_ ? CopyResult::busy : CopyResult::denied;
 }
@@ -60,7 +60,8 @@ bool Executor::is_peers_alone(const Request& request) noexcept {
     for (int i = 0; i < request.sge_count; ++i) {
         const ibv_sge& sge = request.sges[i];
         Reach reach;
-        if (sge.length != 0 && find(sender_, sge.lkey, sge.addr, sge.length, access_local, reach) &&
+        if (sge.length != 0 &&
+            sender_.keys.find(sge.lkey, sge.addr, sge.length, KeyCache::access_local, reach) &&
             reach.direct == nullptr && reach.pid != nowhere) {
             return true;
         }
