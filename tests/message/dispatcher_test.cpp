@@ -19,8 +19,8 @@
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/dispatcher.hpp"
-#include "support/extent.hpp"
 #include "support/child_process.hpp"
+#include "support/extent.hpp"
 #include "support/served.hpp"
 
 namespace millrace::message {

@@ -26,8 +26,8 @@
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "setup.hpp"
-#include "support/extent.hpp"
 #include "support/child_process.hpp"
+#include "support/extent.hpp"
 #include "wires.hpp"
 
 namespace millrace::message {

@@ -1,0 +1,340 @@
+// The beginning and the end of a queue pair: ibv_create_qp and ibv_destroy_qp.
+#include <pthread.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "completion_channel.hpp"
+#include "control_calls.hpp"
+#include "domains.hpp"
+#include "fences.hpp"
+#include "multicast.hpp"
+#include "queue_pair.hpp"
+#include "shared_receive_queue.hpp"
+
+namespace millrace::soft {
+
+namespace {
+
+[[nodiscard]] std::uint32_t ring_size(std::uint32_t requested) noexcept {
+    return std::bit_ceil(requested == 0 ? 1U : requested);
+}
+
+[[nodiscard]] CompletionQueue& queue_of(ibv_cq* cq) noexcept {
+    return *static_cast<CompletionQueue*>(cq);
+}
+
+[[nodiscard]] bool is_datagram(const ibv_qp_init_attr& wanted) noexcept {
+    return wanted.qp_type == IBV_QPT_UD;
+}
+
+/// What ibv_create_qp refuses `wanted` with; 0: nothing.
+[[nodiscard]] int objection(ibv_pd* pd, const ibv_qp_init_attr& wanted) noexcept {
+    const ibv_qp_cap& cap = wanted.cap;
+    if (!usable(pd) || wanted.send_cq == nullptr || wanted.recv_cq == nullptr) return EINVAL;
+    if (wanted.send_cq->context != pd->context || wanted.recv_cq->context != pd->context) {
+        return EINVAL;  // objects of two contexts have nothing to do with each other
+    }
+    const bool supported = wanted.qp_type == IBV_QPT_RC || wanted.qp_type == IBV_QPT_UC ||
+                           wanted.qp_type == IBV_QPT_UD;
+    if (!supported || (wanted.srq != nullptr && wanted.qp_type == IBV_QPT_UC)) return EOPNOTSUPP;
+    if (wanted.srq != nullptr && !opened_together(wanted.srq->context, pd->context)) return EINVAL;
+    const bool too_much = cap.max_send_wr > max_queue_entries ||
+                          cap.max_recv_wr > max_queue_entries || cap.max_send_sge > max_sges ||
+                          cap.max_recv_sge > max_sges || cap.max_inline_data > max_inline_bytes;
+    return too_much ? EINVAL : 0;
+}
+
+[[nodiscard]] Geometry geometry_of(const Context& owner, const ibv_qp_init_attr& wanted) noexcept {
+    const ibv_qp_cap& cap = wanted.cap;
+    Geometry geometry;
+    geometry.send_entries = ring_size(cap.max_send_wr);
+    if (owner.link != nullptr) {
+        // Slots may come back before their requests have left the pending ring.
+        const bool strict = owner.link->mode.kind == ModeKind::strict && !is_datagram(wanted);
+        const std::uint32_t times = strict ? 2 : wanted.qp_type == IBV_QPT_RC ? 1 : 4;
+        geometry.send_entries = std::min(times * geometry.send_entries, max_queue_entries);
+    }
+    geometry.receive_entries = ring_size(cap.max_recv_wr);
+    geometry.send_sges = cap.max_send_sge == 0 ? 1 : cap.max_send_sge;
+    geometry.receive_sges = cap.max_recv_sge == 0 ? 1 : cap.max_recv_sge;
+    geometry.inline_bytes = cap.max_inline_data;
+    geometry.stamped = queue_of(wanted.send_cq).stamps || queue_of(wanted.recv_cq).stamps;
+    if (is_datagram(wanted) || wanted.srq != nullptr) {
+        // The receives lie in the pool, and a datagram's completion as well.
+        const auto* const srq = static_cast<const SharedReceiveQueue*>(wanted.srq);
+        geometry.receive_entries = is_datagram(wanted) ? 1 : srq->pool->entries();
+        geometry.receive_sges = 1;
+    }
+    return geometry;
+}
+
+/// The queues that only its own process reads. Not touched before they are used: they may be large.
+/// False, with errno. Throws bad_alloc.
+[[nodiscard]] bool make_own_queues(QueuePair& qp, Process& process, const ibv_qp_init_attr& wanted,
+                                   const Geometry& geometry) {
+    qp.sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
+    qp.own_pending = std::make_unique_for_overwrite<std::byte[]>(geometry.send_entries *
+                                                                 geometry.pending_stride());
+    if (wanted.srq != nullptr) {
+        qp.pool = static_cast<SharedReceiveQueue*>(wanted.srq)->pool.get();
+    } else if (is_datagram(wanted)) {
+        qp.own_pool =
+            ReceivePool::make(process.node(), wanted.cap.max_recv_wr, wanted.cap.max_recv_sge);
+        qp.pool = qp.own_pool.get();
+        return qp.pool != nullptr;
+    } else {
+        qp.receive_ids = std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
+        qp.own_receives = std::make_unique_for_overwrite<std::byte[]>(geometry.receive_entries *
+                                                                      geometry.receive_stride());
+    }
+    return true;
+}
+
+void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const Block& memory,
+               const Geometry& geometry) noexcept {
+    const ibv_qp_cap& cap = wanted.cap;
+    qp.context = pd->context;
+    qp.qp_context = wanted.qp_context;
+    qp.pd = pd;
+    qp.send_cq = wanted.send_cq;
+    qp.recv_cq = wanted.recv_cq;
+    qp.srq = wanted.srq;
+    qp.handle = memory.index;
+    qp.owner = context_of(pd->context);
+    qp.qp_num = make_qpn(qp.owner->process->node().number(), memory.index);
+    qp.state = IBV_QPS_RESET;
+    qp.qp_type = wanted.qp_type;
+    qp.opcodes = allowed_opcodes(qp);
+    qp.events_completed = 0;
+    qp.memory = memory;
+    qp.geometry = geometry;
+    qp.block = BlockView{memory.memory, geometry};
+    qp.as_posted = qp.block;
+    qp.as_posted.receive_queue = qp.own_receives.get();
+    qp.as_posted.pending_ring = qp.own_pending.get();
+    qp.always = wanted.sq_sig_all != 0 ? unsigned{IBV_SEND_SIGNALED} : 0U;
+    qp.send_mask = geometry.send_entries - 1;
+    qp.send_capacity = cap.max_send_wr == 0 ? 0 : ring_size(cap.max_send_wr);
+    qp.send_sges = geometry.send_sges;
+    qp.inline_bytes = geometry.inline_bytes;
+    qp.receive_mask = geometry.receive_entries - 1;
+    qp.receive_capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
+    qp.receive_sges = geometry.receive_sges;
+    if (wanted.srq != nullptr) {
+        qp.receive_capacity = 0;
+        qp.receive_sges = 0;
+    }
+    qp.send_source.ring = qp.block.send_ring;
+    qp.send_source.mask = qp.send_mask;
+    qp.send_source.send = true;
+    qp.send_source.qp = &qp;
+    qp.receive_source.ring = qp.block.receive_ring;
+    qp.receive_source.mask = qp.receive_mask;
+    qp.receive_source.qp = &qp;
+}
+
+/// What a modelled link keeps of a connection's requests. Throws.
+void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
+    if (qp.owner->link == nullptr || is_datagram(wanted)) return;
+    qp.link = std::make_unique<LinkQueue>(qp, qp.owner->link, qp.geometry.send_entries,
+                                          ring_size(wanted.cap.max_send_wr), qp.reliable());
+    qp.on_link = qp.link.get();
+}
+
+/// What a UD queue pair has besides. Throws.
+void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
+    if (!is_datagram(wanted)) return;
+    Node& node = qp.owner->process->node();
+    qp.asymmetric = node.membarrier();
+    qp.datagram =
+        std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(), *qp.pool);
+    qp.datagram_sender = std::make_unique<DatagramSender>(qp);
+    if (qp.owner->link != nullptr) {
+        qp.flights = std::make_unique<DatagramFlights>(qp, *qp.datagram_sender, qp.owner->link,
+                                                       qp.geometry.send_entries,
+                                                       ring_size(wanted.cap.max_send_wr));
+        qp.on_link = qp.flights.get();
+    }
+    qp.receive_source.ring = qp.datagram->ring();
+    qp.receive_source.mask = qp.datagram->mask();
+    qp.receive_source.collects_from = qp.pool;
+    if (wanted.srq == nullptr) {
+        qp.receive_capacity = qp.pool->entries();
+        qp.receive_sges = qp.pool->sges();
+    }
+}
+
+/// Writes what peers read into its block.
+void publish(QueuePair& qp) noexcept {
+    const Geometry& geometry = qp.geometry;
+    ReceiveLine& receive = *qp.block.receive;
+    receive.type = static_cast<std::uint32_t>(qp.qp_type);
+    receive.stamped = geometry.stamped ? 1 : 0;
+    receive.pd = qp.receive_domain();
+    receive.pool_index = qp.pool != nullptr ? qp.pool->block().index : 0;
+    receive.pool_generation = qp.pool != nullptr ? qp.pool->block().generation : 0;
+
+    ControlLine& control = *qp.block.control;
+    control.send_entries = geometry.send_entries;
+    control.receive_entries = geometry.receive_entries;
+    control.send_sges = static_cast<std::uint8_t>(geometry.send_sges);
+    control.receive_sges = static_cast<std::uint8_t>(geometry.receive_sges);
+    control.inline_bytes = geometry.inline_bytes;
+    control.type = static_cast<std::uint16_t>(qp.qp_type);
+    control.pd.store(static_cast<ProtectionDomain*>(qp.pd)->number, std::memory_order_relaxed);
+    control.bell_send.store(queue_of(qp.send_cq).bell(), std::memory_order_relaxed);
+    control.bell_receive.store(queue_of(qp.recv_cq).bell(), std::memory_order_relaxed);
+    control.bell_async.store(qp.owner->events->bell(), std::memory_order_relaxed);
+    publish_mode(*qp.block.mode, qp.owner->mode);
+    qp.block.send->completions.store(first_position, std::memory_order_relaxed);
+    qp.block.pending->head.store(first_position, std::memory_order_relaxed);
+    qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
+    qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
+    qp.block.receive->tail.store(qp.first_receive_tail(), std::memory_order_relaxed);
+    qp.set_state(IBV_QPS_RESET);
+}
+
+/// Makes it known to whoever serves it. Throws.
+void enlist(QueuePair& qp) {
+    if (qp.pool != nullptr) qp.pool->attach(qp);
+    queue_of(qp.send_cq).attach(qp.send_source);
+    queue_of(qp.recv_cq).attach(qp.receive_source);
+    if (qp.on_link != nullptr) qp.on_link->enlist();
+    qp.owner->process->add(qp);
+}
+
+/// After any part of `enlist`.
+void withdraw(QueuePair& qp) noexcept {
+    if (qp.on_link != nullptr) qp.on_link->withdraw();
+    queue_of(qp.send_cq).detach(qp.send_source);
+    queue_of(qp.recv_cq).detach(qp.receive_source);
+    if (qp.pool != nullptr) qp.pool->detach(qp);
+}
+
+}  // namespace
+
+ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
+    if (const int error = objection(pd, *attributes); error != 0) {
+        errno = error;
+        return nullptr;
+    }
+    Context* const owner = context_of(pd->context);
+    Process& process = *owner->process;
+    const Geometry geometry = geometry_of(*owner, *attributes);
+    std::optional<Block> memory;
+    std::unique_ptr<QueuePair> qp;
+    try {
+        qp = std::make_unique<QueuePair>();
+        if (!make_own_queues(*qp, process, *attributes, geometry)) return nullptr;
+        memory = process.node().allocate_block(geometry.block_size() +
+                                               (is_datagram(*attributes) ? SenderTable::size : 0));
+        if (!memory) {
+            if (qp->own_pool != nullptr) qp->own_pool->give_back();
+            return nullptr;  // errno says why
+        }
+        set_facts(*qp, pd, *attributes, *memory, geometry);
+        set_up_link(*qp, *attributes);
+        set_up_datagrams(*qp, *attributes);
+        publish(*qp);
+        enlist(*qp);
+    } catch (const std::exception&) {
+        if (memory) {
+            withdraw(*qp);
+            process.node().free_block(*memory, false);
+        }
+        if (qp != nullptr && qp->own_pool != nullptr) qp->own_pool->give_back();
+        errno = ENOMEM;
+        return nullptr;
+    }
+    attributes->cap.max_send_wr = qp->send_capacity;
+    attributes->cap.max_recv_wr = qp->receive_capacity;
+    attributes->cap.max_send_sge = qp->send_sges;
+    attributes->cap.max_recv_sge = qp->receive_sges;
+    attributes->cap.max_inline_data = qp->inline_bytes;
+    qp->created = *attributes;
+    qp->attributes.cap = attributes->cap;
+    pthread_mutex_init(&qp->mutex, nullptr);
+    pthread_cond_init(&qp->cond, nullptr);
+    enter(pd);
+    owner->users.fetch_add(1);
+    return qp.release();
+}
+
+int end_queue_pair(ibv_qp* public_qp) noexcept {
+    if (const auto& bound = *static_cast<QueuePair*>(public_qp);
+        bound.datagram != nullptr &&
+        in_any_group(bound.owner->process->node(), bound.memory.index)) {
+        return EBUSY;
+    }
+    std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
+    Context* const owner = qp->owner;
+    if (qp->on_link != nullptr) {
+        qp->await_landing();
+        qp->on_link->withdraw();
+    }
+    {
+        const std::lock_guard guard{qp->send_lock};
+        qp->execute_at_once(false);
+        ++qp->connection;  // what peers know of it is no longer true
+        qp->set_state(IBV_QPS_RESET);
+    }
+    heavy_fence();
+    const bool out = qp->wait_for_executors();
+    qp->forget_local();
+    owner->process->windows().leave(*qp);
+    static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
+    static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
+    leave(qp->pd);
+    const auto process = owner->process;
+    if (!out) {
+        // A stopped executor never let go: its connection, block and number are never used again.
+        // It goes on using its context.
+        if (qp->pool != nullptr) {
+            qp->pool->quarantine();
+            qp->pool->detach(*qp);
+        }
+        qp->broken_at = process->registrations();
+        qp->broken.store(true, std::memory_order_release);
+        process->keep(std::move(qp));
+        end_async_events(*public_qp);
+        pthread_cond_destroy(&public_qp->cond);
+        pthread_mutex_destroy(&public_qp->mutex);
+        return 0;
+    }
+    process->remove(*qp);
+    if (qp->pool != nullptr) {
+        qp->pool->detach(*qp);
+        if (qp->own_pool != nullptr) {
+            qp->own_pool->give_back();
+        } else {
+            qp->pool->offer_again(qp->memory.index, true, qp->datagram.get());
+        }
+    }
+    end_async_events(*public_qp);
+    pthread_cond_destroy(&qp->cond);
+    pthread_mutex_destroy(&qp->mutex);
+    qp->disconnect();
+    process->node().free_block(qp->memory, false);
+    qp.reset();
+    release(owner);
+    return 0;
+}
+
+int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, std::uint32_t flags) noexcept {
+    const auto& link = static_cast<QueuePair*>(qp)->link;
+    const StrictSettings* const strict = link == nullptr ? nullptr : link->strict();
+    if (flags != 0 || (strict != nullptr && !strict->in_order)) return 0;
+#if defined(__x86_64__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
+}  // namespace millrace::soft

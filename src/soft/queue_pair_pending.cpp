@@ -1,0 +1,223 @@
+// What a queue pair has posted and could not run at once, its own and its peer's: run when it is
+// due, by whichever process looks first.
+#include <chrono>
+#include <cstdint>
+
+#include "failure_lines.hpp"
+#include "fences.hpp"
+#include "millrace/base/peer_causality.hpp"
+#include "queue_pair.hpp"
+#include "rnr_timer.hpp"
+
+namespace millrace::soft {
+
+using namespace std::chrono_literals;
+
+bool QueuePair::believe_head(std::uint32_t head) noexcept {
+    if (head - pending_seen > pending_tail - pending_seen) {
+        corrupt.store(true, std::memory_order_relaxed);  // back, or beyond what was posted
+        return false;
+    }
+    pending_seen = head;
+    return true;
+}
+
+Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
+                                Hazard& hazard, Counters& counts) noexcept {
+    PendingLine& pending = *view.pending;
+    Progress progress = Progress::done;
+    // More than any queue holds: who goes on for longer is fed by a peer that has no end.
+    std::uint32_t patience = 4 * max_queue_entries;
+    const auto waiting_after = [&](std::uint32_t head) {
+        if (side == run_owner) return believe_head(head) ? pending_shown - head : 0U;
+        return pending.tail.load(std::memory_order_seq_cst) - head;
+    };
+    // The peer's block is only touched under a hazard with its state checked: it may be gone.
+    const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
+    for (;;) {
+        {
+            const HazardScope scope{hazard, asymmetric, names_none};
+            if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
+            const auto take = [&] {
+                std::uint32_t free = run_free;
+                return pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst);
+            };
+            if (!take()) {
+                // The holder looks again after releasing it. That it sees what we have published is
+                // sure only from here on: a compare-and-swap that fails need be no fence.
+                full_fence();
+                if (!take()) return Progress::held;
+            }
+        }
+        for (;;) {
+            if (--patience == 0) {
+                progress = Progress::owners;
+                break;
+            }
+            if (side == run_owner && !deferred_local.empty()) {
+                const std::uint32_t next = pending.head.load(std::memory_order_acquire);
+                if (deferred_local.front().position == next && next != pending_shown) {
+                    progress = run_local(deferred_local.front());
+                    if (progress != Progress::done) break;
+                    deferred_local.front().window_done();
+                    deferred_local.pop_front();
+                    counts.add(Count::pending_run);
+                    pending.head.store(next + 1, std::memory_order_release);
+                    continue;
+                }
+            }
+            HazardScope scope{hazard, asymmetric, names_none};  // the executor names them
+            if (side == run_peer && !executor.sender_ready()) {
+                progress = Progress::failed;
+                break;
+            }
+            const std::uint32_t head = pending.head.load(std::memory_order_acquire);
+            const std::uint32_t waiting = waiting_after(head);
+            if (waiting == 0 || waiting - 1 > view.send_mask) {
+                progress = Progress::done;
+                break;
+            }
+            base::heard_from_peers();
+            progress = executor.run_pending(*view.pending_entry(head));
+            if (progress == Progress::failed && side == run_peer) {
+                const Reason& reason = executor.reason();
+                view.fault->send_reason.store(reason.word(), std::memory_order_relaxed);
+                view.fault->send_amount.store(reason.amount, std::memory_order_relaxed);
+                view.fault->send.store(1U + static_cast<std::uint32_t>(executor.failure()),
+                                       std::memory_order_release);
+                full_fence();
+                executor.ring_sender(true);
+            }
+            if (progress != Progress::done && executor.abandoned()) [[unlikely]] {
+                scope.keep();
+                return progress;  // with the pending ring's lock, which is of no use any more
+            }
+            if (progress != Progress::done) break;
+            counts.add(Count::pending_run);
+            pending.head.store(head + 1, std::memory_order_release);
+            if (side == run_peer && waiting == 1 && executor.sender_drains()) {
+                full_fence();
+                executor.ring_sender_async();
+            }
+        }
+        const HazardScope scope{hazard, asymmetric, names_none};
+        if (!mine_to_touch()) return progress;
+        base::telling_peers();
+        pending.lock.store(run_free, std::memory_order_seq_cst);
+        full_fence();
+        // After the lock: who is woken for it must not find it taken, and sleep again.
+        if (side == run_peer && progress == Progress::owners) executor.ring_sender(true);
+        const std::uint32_t waiting = waiting_after(pending.head.load(std::memory_order_relaxed));
+        if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
+            return progress;
+        }
+    }
+}
+
+void QueuePair::run_own_pending() noexcept {
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
+    if (!own.connected()) {
+        if (stall != Progress::no_peer) {
+            stall = Progress::no_peer;
+            stalled_since = base::Clock::now();
+        }
+        return;
+    }
+    Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
+    if (progress == Progress::failed) {
+        if (strict()) tell_failure(*this, own.failure(), own.reason());
+        begin_send_error(own.failure());
+        return;
+    }
+    const std::uint32_t waiting = pending_count();
+    if (executable_count() == 0) {
+        execute_at_once(link == nullptr && waiting == 0 && state == IBV_QPS_RTS);
+        stall = Progress::done;
+        return;
+    }
+    // One more than the ring holds is possible: the peer has completed an entry, we have polled
+    // that and posted again, and only then does the peer move the head on.
+    if (waiting - 1 > send_mask + 1) {
+        corrupt.store(true, std::memory_order_relaxed);
+        return;
+    }
+    if (progress == Progress::no_peer) tell_of_way(false);
+    const std::uint32_t head = pending_tail - waiting;
+    if (progress == Progress::not_due) {
+        stall = Progress::done;
+        return;
+    }
+    // Both sides look when something is due, so they meet often, and one of them does it. Who holds
+    // it for long may be stopped: then it is as if it were not there.
+    bool brief = false;
+    if (progress == Progress::held) {
+        const auto now = base::Clock::now();
+        if (held_head != head || held_since == base::Clock::time_point{}) {
+            held_head = head;
+            held_since = now;
+        }
+        brief = now - held_since < 1ms;
+        if (brief && stall != Progress::done && stalled_head == head) return;
+        progress = Progress::no_peer;
+    } else {
+        held_since = {};
+    }
+    if (link != nullptr && progress != Progress::done && !brief) link->stalled(head);
+    if (progress != Progress::done && (stall != progress || stalled_head != head)) {
+        if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
+        stall = progress;
+        stalled_head = head;
+        stalled_since = base::Clock::now();
+        alarm_set = false;
+    }
+}
+
+void QueuePair::run_peer_pending() noexcept {
+    do {
+        if (!run_lock.try_lock_or_tell()) return;
+        run_peer_pending_with_lock();
+    } while (run_lock.unlock());
+}
+
+void QueuePair::look_for_peer_pending() noexcept {
+    if (!run_lock.try_lock()) return;
+    run_peer_pending_with_lock();
+    if (run_lock.unlock()) run_peer_pending();
+}
+
+void QueuePair::run_peer_pending_with_lock() noexcept {
+    if (!theirs.connected() || theirs.abandoned()) return;
+    if (link != nullptr && !peer_is_due()) return;
+    const Progress progress =
+        run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
+    static_cast<void>(progress);
+    if (link != nullptr) static_cast<void>(peer_is_due());
+}
+
+bool QueuePair::take_landed() noexcept {
+    if (!run_lock.try_lock()) return false;
+    const auto landed = [&] {
+        return theirs.connected() && !theirs.abandoned() &&
+               peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
+    };
+    if (landed()) {
+        theirs.set_hurry(true);
+        static_cast<void>(
+            run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters));
+        theirs.set_hurry(false);
+    }
+    const bool done = !landed();
+    static_cast<void>(run_lock.unlock());  // who came meanwhile is too late: it goes to ERROR
+    return done;
+}
+
+bool QueuePair::peer_is_due() noexcept {
+    const std::uint32_t head = peer_view.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t tail = peer_view.pending->tail.load(std::memory_order_acquire);
+    std::int64_t due = link_never;
+    if (head != tail) due = peer_view.pending_due(head);
+    link->peer_due.store(due, std::memory_order_relaxed);
+    return due != link_never && due <= link_now();
+}
+
+}  // namespace millrace::soft
