@@ -76,12 +76,15 @@ struct Client::State {
                                   .procedure = said.procedure,
                                   .kind = SessionKind::request,
                                   .behind = static_cast<std::uint16_t>(next_id - lowest),
-                                  .limit_us = limit_of(said.deadline)});
+                                  .limit_us = limit_of(said)});
     }
-    [[nodiscard]] static std::uint32_t limit_of(const Deadline& deadline) noexcept {
-        if (deadline.point() == base::Clock::time_point::max()) return 0;
+    [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {
+        if (said.deadline.point() == base::Clock::time_point::max()) return 0;
         constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
-        const auto left = std::chrono::ceil<std::chrono::microseconds>(deadline.remaining());
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(
+            said.told_from == base::Clock::time_point::min()
+                ? said.deadline.remaining()
+                : said.deadline.point() - said.told_from);
         return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left.count(), 1, most));
     }
 

@@ -45,7 +45,7 @@ struct Dispatcher::State {
     /// A port, as the dispatcher sees it.
     struct Served {
         std::shared_ptr<PortState> state;
-        std::vector<Lane> lanes;  ///< by server
+        std::deque<Lane> lanes;  ///< by server; they stay where they are as it grows
         std::uint64_t taken = 0;
         std::uint64_t answered = 0;
         std::uint64_t published = 0;  ///< of answered
@@ -63,14 +63,16 @@ struct Dispatcher::State {
               asked(std::bit_ceil(std::size_t{client.window()})) {}
 
         Client client;
+        std::uint32_t number = 0;
         connect::Address address;
         std::unique_ptr<connect::Readiness> readiness{};
         connect::Hub::Id member{};
         std::vector<Asked> asked;
         Lane* first = nullptr;
         Lane* last = nullptr;
-        std::size_t lacks = 0;  ///< bytes of the request that found no room; 0: none lacks
-        Status ended = Status::ok;
+        std::size_t lacks = 0;      ///< bytes of the request that found no room; 0: none lacks
+        Status ended = Status::ok;  ///< other than ok: there is no client any more
+        std::string why_ended{};
 
         [[nodiscard]] Asked& of(std::uint64_t id) noexcept {
             return asked[id & (asked.size() - 1)];
@@ -101,15 +103,12 @@ struct Dispatcher::State {
 
     State(std::vector<Client> clients, std::span<const connect::Address> addresses,
           DispatcherOptions chosen)
-        : options{std::move(chosen)}, gate{std::make_shared<PortGate>(clients.size())} {
+        : options{std::move(chosen)},
+          gate{std::make_shared<PortGate>(
+              clients.size(), std::max<std::size_t>(clients.size(), options.max_servers))} {
         hub.add(gate->bell.descriptor(), [] {});
         for (std::size_t i = 0; i < clients.size(); ++i) {
-            servers.push_back(std::make_unique<Server>(std::move(clients[i]), addresses[i]));
-            Server& server = *servers.back();
-            server.readiness = std::make_unique<connect::Readiness>(server.client.link().news(),
-                                                                    options.wait.spin);
-            server.readiness->hush();
-            server.member = hub.add(server.readiness->descriptor(), [] {});
+            let_in(std::make_unique<Server>(std::move(clients[i]), addresses[i]));
         }
     }
     State(const State&) = delete;
@@ -146,11 +145,14 @@ struct Dispatcher::State {
     }
     void let_in() {
         std::vector<std::shared_ptr<PortState>> arriving;
+        std::vector<std::unique_ptr<Server>> joining;
         {
             const std::lock_guard guard{gate->mutex};
             arriving.swap(gate->arriving);
+            joining.swap(joining_servers);
             gate->has_arriving.store(false, std::memory_order_relaxed);
         }
+        for (auto& server : joining) let_in(std::move(server));
         for (auto& state : arriving) {
             Served& port = ports.emplace_back();
             port.state = std::move(state);
@@ -160,6 +162,16 @@ struct Dispatcher::State {
         }
         present.store(ports.size(), std::memory_order_relaxed);
     }
+    void let_in(std::unique_ptr<Server> joining) {
+        Server& server = *joining;
+        server.number = static_cast<std::uint32_t>(servers.size());
+        server.readiness =
+            std::make_unique<connect::Readiness>(server.client.link().news(), options.wait.spin);
+        server.readiness->hush();
+        server.member = hub.add(server.readiness->descriptor(), [] {});
+        servers.push_back(std::move(joining));
+        for (Served& port : ports) port.lanes.push_back(Lane{.port = &port});
+    }
     std::size_t take(Served& port) {
         PortState& state = *port.state;
         const std::uint64_t prepared = state.prepared.load(std::memory_order_acquire);
@@ -167,6 +179,9 @@ struct Dispatcher::State {
         std::size_t done = prepared - port.taken;
         for (; port.taken != prepared; ++port.taken) {
             PortState::Place& place = state.places[state.requests[port.taken & state.mask]];
+            // It has joined since this turn began.
+            if (place.server >= servers.size()) [[unlikely]]
+                let_in();
             Server& server = *servers[place.server];
             Lane& lane = port.lanes[place.server];
             if (server.ended != Status::ok) {
@@ -226,8 +241,8 @@ struct Dispatcher::State {
             const bool is_wanted = !place.is_cancelled.load(std::memory_order_relaxed);
             if (is_wanted) {
                 if (!std::exchange(has_begun, true)) ClientAccess::begin_batch(server.client);
-                status =
-                    server.client.submit(place.request(), id, {place.procedure, place.deadline});
+                status = server.client.submit(place.request(), id,
+                                              {place.procedure, place.deadline, place.told_from});
                 if (status == Status::full) {
                     server.lacks = session_head_bytes + place.size;
                     held_back.fetch_add(1, std::memory_order_relaxed);
@@ -268,7 +283,8 @@ struct Dispatcher::State {
         // At most a window of answers, so that ports are looked at in between.
         std::size_t taken = 0;
         Status status = Status::ok;
-        while (taken < server.asked.size()) {
+        const std::size_t most = server.asked.size();
+        while (taken < most) {
             status = server.client.poll([&](const Answer& given) {
                 const Asked& asked = server.of(given.id);
                 answer(*asked.port, *asked.place, given.outcome, given.payload);
@@ -301,17 +317,14 @@ struct Dispatcher::State {
             given += port.answered - port.published;
             port.published = port.answered;
             port.state->answered.store(port.answered, std::memory_order_seq_cst);
-            port.state->bell.ring();
+            port.state->ring();
         }
         if (given != 0) answers.fetch_add(given, std::memory_order_relaxed);
     }
     /// What has no answer, and what waits for this server, ends with it.
     void end(Server& server, Status why) {
         server.ended = why;
-        const auto index = static_cast<std::size_t>(
-            std::find_if(servers.begin(), servers.end(),
-                         [&](const auto& one) { return one.get() == &server; }) -
-            servers.begin());
+        const std::uint32_t index = server.number;
         gate->ended[index].store(why, std::memory_order_release);
         for (Served& port : ports) {
             Lane& lane = port.lanes[index];
@@ -323,6 +336,10 @@ struct Dispatcher::State {
         }
         server.first = server.last = nullptr;
         unwatch(server);
+        // Its rings and queue pair are of no use to anybody.
+        server.why_ended = server.client.failure();
+        const Client gone{std::move(server.client)};
+        server.asked = {};
     }
     void unwatch(Server& server) noexcept {
         if (server.readiness == nullptr) return;
@@ -434,7 +451,7 @@ struct Dispatcher::State {
         publish();
         for (Served& port : ports) {
             port.state->taken_at_end.store(port.taken, std::memory_order_seq_cst);
-            port.state->bell.ring();
+            port.state->ring();
         }
     }
 
@@ -442,6 +459,7 @@ struct Dispatcher::State {
     std::shared_ptr<PortGate> gate;
     connect::Hub hub{connect::Hub::Options{}};
     std::vector<std::unique_ptr<Server>> servers;
+    std::vector<std::unique_ptr<Server>> joining_servers;  ///< guarded by the gate's mutex
     std::list<Served> ports;
     bool owes_answers = false;  ///< some port was not told of some
     std::atomic<bool> stopping{false};
@@ -464,6 +482,21 @@ namespace {
     throw base::Error{code, std::move(attempted), std::move(on), std::move(why), std::move(remedy)};
 }
 
+void check_client(const ClientOptions& options) {
+    if (options.resumes) {
+        refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
+               "ClientOptions::resumes",
+               "its thread would have to wait for one server while the others' ports wait for it",
+               "use a Client of its own for a session that resumes");
+    }
+    if (options.transport != connect::Transport::rc) {
+        refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
+               fmt::format("transport {}", name_of(options.transport)),
+               "its thread sleeps by what rings announce, and lays many requests in one",
+               "use rc, or a Client of its own for each thread");
+    }
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(std::unique_ptr<State> state) noexcept : state_{std::move(state)} {}
@@ -474,29 +507,51 @@ Dispatcher::~Dispatcher() = default;
 Dispatcher Dispatcher::connect(std::span<const connect::Address> servers, DispatcherOptions options,
                                const Deadline& deadline) {
     constexpr std::size_t most = 65'536;
-    if (servers.empty() || servers.size() > most) {
+    if (servers.size() > most) {
         refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
-               fmt::format("{} servers", servers.size()), fmt::format("it has 1 to {}", most),
+               fmt::format("{} servers", servers.size()), fmt::format("it has at most {}", most),
                "name the servers that its ports are to reach");
     }
-    if (options.client.resumes) {
+    if (options.max_servers > most) {
         refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
-               "ClientOptions::resumes",
-               "its thread would have to wait for one server while the others' ports wait for it",
-               "use a Client of its own for a session that resumes");
+               fmt::format("max_servers of {}", options.max_servers),
+               fmt::format("it is at most {}", most), "use the default of 1024");
     }
-    if (options.client.transport != connect::Transport::rc) {
-        refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
-               fmt::format("transport {}", name_of(options.client.transport)),
-               "its thread sleeps by what rings announce, and lays many requests in one",
-               "use rc, or a Client of its own for each thread");
-    }
+    check_client(options.client);
     std::vector<Client> clients;
     clients.reserve(servers.size());
     for (const connect::Address& each : servers) {
         clients.push_back(Client::connect(each, options.client, deadline));
     }
     return Dispatcher{std::make_unique<State>(std::move(clients), servers, std::move(options))};
+}
+
+std::uint32_t Dispatcher::join(const connect::Address& server, const ClientOptions& options,
+                               const Deadline& deadline) {
+    check_client(options);
+    PortGate& gate = *state_->gate;
+    auto joining =
+        std::make_unique<State::Server>(Client::connect(server, options, deadline), server);
+    std::uint32_t number = 0;
+    {
+        const std::lock_guard guard{gate.mutex};
+        if (gate.is_closed.load(std::memory_order_relaxed)) {
+            refuse(base::ErrorCode::closed, "join a server by a message dispatcher",
+                   server.to_string(), "the dispatcher is closed", "make another one");
+        }
+        const std::size_t servers = gate.servers.load(std::memory_order_relaxed);
+        if (servers == gate.ended.size()) {
+            refuse(base::ErrorCode::resource_exhausted, "join a server by a message dispatcher",
+                   server.to_string(), fmt::format("it had {} connections already", servers),
+                   "raise DispatcherOptions::max_servers, or make another one");
+        }
+        number = static_cast<std::uint32_t>(servers);
+        state_->joining_servers.push_back(std::move(joining));
+        gate.has_arriving.store(true, std::memory_order_seq_cst);
+        gate.servers.store(servers + 1, std::memory_order_release);
+    }
+    gate.bell.ring();
+    return number;
 }
 
 Port Dispatcher::port(PortOptions options) {
@@ -549,23 +604,26 @@ Status Dispatcher::close(const Deadline& deadline) {
     dispatcher.end_all();
     Status first = Status::ok;
     for (const auto& server : dispatcher.servers) {
-        dispatcher.unwatch(*server);
-        const Status status =
-            server->ended == Status::ok ? server->client.close(deadline) : server->ended;
-        if (server->ended == Status::ok) server->ended = Status::closed;
+        Status status = server->ended;
+        if (status == Status::ok) {
+            dispatcher.unwatch(*server);
+            status = server->client.close(deadline);
+            dispatcher.end(*server, Status::closed);
+        }
         if (first == Status::ok) first = status;
     }
     return first;
 }
 
 std::uint32_t Dispatcher::servers() const noexcept {
-    return static_cast<std::uint32_t>(state_->servers.size());
+    return static_cast<std::uint32_t>(state_->gate->servers.load(std::memory_order_acquire));
 }
 Status Dispatcher::state_of(std::uint32_t server) const noexcept {
-    return state_->servers[server]->ended;
+    return state_->gate->ended[server].load(std::memory_order_acquire);
 }
 std::string Dispatcher::failure(std::uint32_t server) const {
-    return state_->servers[server]->client.failure();
+    const State::Server& its = *state_->servers[server];
+    return its.ended == Status::ok ? its.client.failure() : its.why_ended;
 }
 
 DispatcherStats Dispatcher::stats() const noexcept {
@@ -590,9 +648,12 @@ std::string Dispatcher::explain() const {
         "port",
         state_->ports.size(), state_->servers.size());
     for (const auto& server : state_->servers) {
-        text += fmt::format("\nto {}{}:\n{}", server->address.to_string(),
-                            server->ended == Status::ok ? "" : ", which has ended",
-                            server->client.explain());
+        text +=
+            server->ended == Status::ok
+                ? fmt::format("\nto {}:\n{}", server->address.to_string(), server->client.explain())
+                : fmt::format(
+                      "\nto {}, which has ended: {}", server->address.to_string(),
+                      server->why_ended.empty() ? name_of(server->ended) : server->why_ended);
     }
     return text;
 }

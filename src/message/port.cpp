@@ -28,6 +28,12 @@ class PortSleeper final : public base::Parker {
     base::ThreadBell* bell_;
 };
 
+void be_readable(PortState& port) noexcept {
+    port.is_armed = false;
+    port.bell.announce();
+    port.bell.ring();
+}
+
 /// Waits for what `attempt()` answers, as long as that is `again`.
 template <class Attempt>
 Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt&& attempt) {
@@ -40,6 +46,8 @@ Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt
             return status != again;
         },
         deadline, port.options.wait, sleeper);
+    // The sleeper has used the bell: whoever watches it looks once more.
+    if (port.is_watched) be_readable(port);
     return waited == Status::ok ? status : waited;
 }
 
@@ -87,6 +95,23 @@ Status look_at_places(PortState& port, Answer& answer) {
     }
 }
 
+/// The descriptor is readable while a poll may find something: it is armed by the first poll that
+/// finds nothing, and disarmed by the next one that does.
+Status watch(PortState& port, Status status, Answer& answer) {
+    if (status == Status::empty) {
+        // What it was rung for may have been taken before it was armed.
+        const std::uint64_t rings = port.rings.load(std::memory_order_acquire);
+        if (port.is_armed && port.armed_at == rings) return status;
+        port.bell.retract();
+        port.bell.announce();
+        port.armed_at = rings;
+        port.is_armed = true;
+        status = look_at_places(port, answer);
+    }
+    if (status != Status::empty && std::exchange(port.is_armed, false)) be_readable(port);
+    return status;
+}
+
 void pass_place(PortState& port, std::uint32_t index) noexcept {
     --port.wanted;
     ++port.handed;
@@ -131,7 +156,7 @@ void Port::leave() noexcept {
 
 void Port::to(std::uint32_t server) noexcept { state_->server = server; }
 std::uint32_t Port::servers() const noexcept {
-    return static_cast<std::uint32_t>(state_->gate->ended.size());
+    return static_cast<std::uint32_t>(state_->gate->servers.load(std::memory_order_acquire));
 }
 
 Status Port::claim(std::size_t size, std::span<std::byte>& room) {
@@ -181,6 +206,7 @@ Status Port::commit(std::size_t size, std::uint64_t& id, const RequestOptions& o
     place.server = port.server;
     place.procedure = options.procedure;
     place.deadline = options.deadline;
+    place.told_from = options.told_from;
     place.is_cancelled.store(false, std::memory_order_relaxed);
     place.call = PortState::Call::wanted;
     ++port.wanted;
@@ -202,7 +228,9 @@ Status Port::submit(std::span<const std::byte> request, std::uint64_t& id,
 Status Port::look(Answer& answer) {
     PortState& port = *state_;
     if (!port.kept.empty()) return look_at_kept(port, 0, answer);
-    const Status status = look_at_places(port, answer);
+    Status status = look_at_places(port, answer);
+    if (port.is_watched) [[unlikely]]
+        status = watch(port, status, answer);
     if (status == Status::closed && !port.kept.empty()) return look_at_kept(port, 0, answer);
     port.kept_index = PortState::in_place;
     port.current = PortState::place_of(answer.id);
@@ -257,6 +285,13 @@ bool Port::cancel(std::uint64_t id) {
     port.cancels.fetch_add(1, std::memory_order_seq_cst);
     tell(port);
     return true;
+}
+
+int Port::descriptor() {
+    PortState& port = *state_;
+    const int descriptor = port.bell.descriptor();
+    if (!std::exchange(port.is_watched, true)) be_readable(port);
+    return descriptor;
 }
 
 std::size_t Port::outstanding() const noexcept { return state_->wanted + state_->kept.size(); }

@@ -30,6 +30,7 @@
 #include <mutex>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/thread_bell.hpp"
@@ -39,15 +40,17 @@ namespace millrace::message::detail {
 
 /// What all ports of a dispatcher share, and what may outlive it.
 struct PortGate {
-    explicit PortGate(std::size_t servers) : ended(servers) {}
+    /// `most`: servers over the dispatcher's life.
+    PortGate(std::size_t of_servers, std::size_t most) : servers{of_servers}, ended(most) {}
 
     base::ThreadBell bell;  ///< the dispatcher's
     std::atomic<bool> is_closed{false};
+    std::atomic<std::size_t> servers;  ///< grows, guarded by mutex
     /// By server; `ok` while its connection stands.
     std::vector<std::atomic<base::Status>> ended;
     std::mutex mutex;
     std::vector<std::shared_ptr<PortState>> arriving;  ///< guarded by mutex
-    std::atomic<bool> has_arriving{false};
+    std::atomic<bool> has_arriving{false};             ///< ports or servers
 };
 
 struct PortState {
@@ -76,6 +79,7 @@ struct PortState {
         Outcome outcome = Outcome::ok;
         std::atomic<bool> is_cancelled{false};
         base::Deadline deadline = base::Deadline::never();
+        base::Clock::time_point told_from = base::Clock::time_point::min();
         std::uint64_t sent_as = 0;  ///< the client's number
         Place* next = nullptr;      ///< behind it in the same lane
         std::vector<std::byte> answer{};
@@ -107,6 +111,11 @@ struct PortState {
             free.push_back(i);
         }
     }
+    /// By the dispatcher, behind what it published.
+    void ring() noexcept {
+        bell.ring();
+        rings.store(rings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
     [[nodiscard]] static std::uint32_t place_of(std::uint64_t id) noexcept {
         return static_cast<std::uint32_t>(id % largest_window);
     }
@@ -127,6 +136,8 @@ struct PortState {
     alignas(64) std::atomic<std::uint64_t> answered{0};
     std::atomic<std::uint64_t> taken_at_end{not_ended};
     base::ThreadBell bell;  ///< the port's
+    /// How often it was rung, behind each time.
+    std::atomic<std::uint64_t> rings{0};
 
     // The port's own.
     alignas(64) std::vector<std::uint32_t> free;  ///< places
@@ -137,6 +148,9 @@ struct PortState {
     static constexpr std::size_t in_place = ~std::size_t{0};
     std::size_t wanted = 0;  ///< places of calls that are
     std::uint32_t server = 0;
+    bool is_watched = false;     ///< by its descriptor …
+    bool is_armed = false;       ///< … which the dispatcher makes readable with the next answer
+    std::uint64_t armed_at = 0;  ///< of rings
     std::deque<Kept> kept;
 };
 

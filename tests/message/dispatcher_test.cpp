@@ -21,6 +21,7 @@
 #include "millrace/message/dispatcher.hpp"
 #include "support/child_process.hpp"
 #include "support/extent.hpp"
+#include "support/readable.hpp"
 #include "support/served.hpp"
 
 namespace millrace::message {
@@ -28,9 +29,11 @@ namespace {
 
 using base::Deadline;
 using base::Status;
+using test::becomes_readable;
 using test::ChildProcess;
 using test::hear;
 using test::repetitions;
+using test::is_readable;
 using test::say;
 using namespace std::chrono_literals;
 
@@ -506,6 +509,83 @@ TEST_P(Dispatchers, HoldUpNobodyForAServerThatDoesNotAnswer) {
     EXPECT_EQ(late, 8);
 }
 
+TEST_P(Dispatchers, AreJoinedByServersAtAnyTimeAlsoByOneThatCameBack) {
+    Dispatching dispatching{std::vector<connect::Address>{}, {.max_servers = 3}};
+    Dispatcher& dispatcher = dispatching.dispatcher;
+    Port port = dispatcher.port();
+    EXPECT_EQ(port.servers(), 0U);
+    const connect::Address address = unique_address();
+    Bytes answer;
+    for (std::uint32_t number = 0; number < 3; ++number) {
+        Running running{options(), echo, address};
+        ASSERT_EQ(dispatcher.join(address, {}, patience()), number);
+        // At once, and many, while others have joined already.
+        port.to(number);
+        for (std::uint64_t i = 0; i < 100; ++i) {
+            const Bytes request = content(number, i, 70);
+            ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+            ASSERT_EQ(answer, request);
+        }
+        running.stop();
+        EXPECT_EQ(running.server.close(patience()), Status::ok);
+        // It has ended for good, under this number.
+        Outcome outcome = Outcome::ok;
+        const Deadline deadline = patience();
+        while (outcome != Outcome::closed && outcome != Outcome::peer_lost && !deadline.expired()) {
+            outcome = port.call(bytes_of("more"), answer, Deadline::after(20ms));
+        }
+        EXPECT_NE(dispatcher.state_of(number), Status::ok);
+    }
+    Running running{options()};
+    EXPECT_THROW((void)dispatcher.join(running.server.address(), {}, patience()), base::Error);
+    dispatching.stop();
+    EXPECT_NE(dispatcher.explain().find("which has ended"), std::string::npos)
+        << dispatcher.explain();
+    (void)dispatcher.close(patience());
+}
+
+TEST_P(Dispatchers, HavePortsForLoopsThatWaitForManyThings) {
+    Running running{options()};
+    Dispatching dispatching{running};
+    Port port = dispatching.dispatcher.port({.window = 4});
+    const int descriptor = port.descriptor();
+    EXPECT_TRUE(becomes_readable(descriptor, 40s)) << "nobody has looked yet";
+    std::uint64_t sent = 0;
+    std::uint64_t answered = 0;
+    Bytes answer;
+    while (answered < 400) {
+        std::uint64_t id = 0;
+        while (port.submit(content(1, sent, 40), id) == Status::ok) ++sent;
+        ASSERT_TRUE(becomes_readable(descriptor, 40s)) << sent << " sent, " << answered;
+        while (port.poll([&](const Answer& each) {
+            EXPECT_EQ(each.outcome, Outcome::ok);
+            ++answered;
+        }) == Status::ok) {
+        }
+        if (answered % 50 < 4) {
+            // A call sleeps by the same bell.
+            ASSERT_EQ(port.poll([&](const Answer&) { ++answered; }), Status::empty);
+            while (port.outstanding() != 0) {
+                ASSERT_EQ(port.wait([&](const Answer&) { ++answered; }, patience()), Status::ok);
+            }
+            ASSERT_EQ(port.call(content(2, sent, 10), answer, patience()), Outcome::ok);
+        }
+        // What was given up rings, too, and nothing is there.
+        if (answered % 30 < 4 && port.submit(content(3, sent, 40), id) == Status::ok) {
+            EXPECT_TRUE(port.cancel(id));
+        }
+    }
+    while (port.outstanding() != 0) {
+        ASSERT_EQ(port.wait([&](const Answer&) {}, patience()), Status::ok);
+    }
+    // Not readable for ever, whatever it was rung for last.
+    const Deadline deadline = patience();
+    do {
+        EXPECT_EQ(port.poll([](const Answer&) {}), Status::empty);
+    } while (is_readable(descriptor) && !deadline.expired());
+    EXPECT_FALSE(is_readable(descriptor));
+}
+
 TEST(Dispatcher, GivesEachPortATurn) {
     // A server that takes one request at a time, in the order they come in.
     std::vector<char> order;
@@ -539,7 +619,7 @@ TEST(Dispatcher, SaysWhatItDoesNotTake) {
     const auto attempt = [](std::span<const connect::Address> servers, DispatcherOptions options) {
         return Dispatcher::connect(servers, std::move(options), patience());
     };
-    EXPECT_THROW((void)attempt({}, {}), base::Error);
+    EXPECT_THROW((void)attempt({}, {.max_servers = 65'537}), base::Error);
     Running running;
     DispatcherOptions resuming;
     resuming.client.resumes = true;

@@ -48,6 +48,9 @@ struct DispatcherOptions {
     ClientOptions client{};
     /// How the dispatcher waits.
     base::WaitPolicy wait{};
+    /// Connections over the dispatcher's life, those that have ended and those that it began with
+    /// included: 65,536 at most. One more join() is refused.
+    std::uint32_t max_servers = 1024;
 };
 
 struct PortOptions {
@@ -113,6 +116,10 @@ class Port : public Requester<Port> {
     /// Requests that were submitted, are wanted, and whose answers were not handed out.
     [[nodiscard]] std::size_t outstanding() const noexcept;
     [[nodiscard]] std::uint32_t window() const noexcept;
+    /// For a program's own loop: readable means, call poll(), until it answers `empty`. From then
+    /// on the dispatcher makes two system calls when it tells this port of answers behind such a
+    /// poll. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor();
 
   private:
     friend class Dispatcher;
@@ -137,8 +144,8 @@ class Port : public Requester<Port> {
 /// somebody calls run(), or turn() again and again.
 class Dispatcher {
   public:
-    /// Throws Error as Client::connect of the first server that cannot be joined;
-    /// invalid_argument: no server, or more than 65,536; a session that resumes.
+    /// `servers`: none, if they join() later. Throws Error as Client::connect of the first server
+    /// that cannot be joined; invalid_argument: more than 65,536; a session that resumes.
     [[nodiscard]] static Dispatcher connect(std::span<const connect::Address> servers,
                                             DispatcherOptions options,
                                             const base::Deadline& deadline);
@@ -147,6 +154,13 @@ class Dispatcher {
     /// Ends as close() does, without a word to the servers.
     ~Dispatcher();
 
+    /// One more connection, to a server of before or to another one: the number that ports reach it
+    /// by. What has ended stays so: a server that came back is joined again, under another number.
+    /// Any thread, at any time while the dispatcher lives; the calling thread waits for the server.
+    /// Throws Error as Client::connect; invalid_argument as connect(); closed; resource_exhausted:
+    /// DispatcherOptions::max_servers.
+    [[nodiscard]] std::uint32_t join(const connect::Address& server, const ClientOptions& options,
+                                     const base::Deadline& deadline);
     /// A new port. Any thread, at any time while the dispatcher lives. Throws Error
     /// (invalid_argument; closed).
     [[nodiscard]] Port port(PortOptions options = {});
@@ -171,10 +185,11 @@ class Dispatcher {
     base::Status close(const base::Deadline& deadline);
 
     [[nodiscard]] std::uint32_t servers() const noexcept;
-    /// `ok`; `closed`, `peer_lost`: that connection has ended, and requests to it end at once. Its
+    /// `ok`; `closed`, `peer_lost`: that connection has ended, and requests to it end at once. Any
     /// thread.
     [[nodiscard]] base::Status state_of(std::uint32_t server) const noexcept;
-    /// Why that connection has ended; empty while it has not. Its thread.
+    /// Why that connection has ended; empty while it has not. Its thread, behind a turn since the
+    /// server joined.
     [[nodiscard]] std::string failure(std::uint32_t server) const;
     [[nodiscard]] DispatcherStats stats() const noexcept;
     /// What was chosen and why: the ports, and each connection. Its thread.

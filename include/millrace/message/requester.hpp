@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/session.hpp"
@@ -22,6 +23,10 @@ struct RequestOptions {
     std::uint16_t procedure = 0;  ///< means something to the program
     /// Told to the server, which may leave undone what comes too late. Nothing else keeps to it.
     base::Deadline deadline = base::Deadline::never();
+    /// The server is told what was left of the deadline at that time; min(): what is left when the
+    /// request is sent, which a dispatcher does later than its port lays it. For who tells the
+    /// server by itself how long ago that was (rpc/head.hpp).
+    base::Clock::time_point told_from = base::Clock::time_point::min();
 };
 
 struct Answer {
@@ -111,12 +116,19 @@ class Requester {
     template <class Fill, class Take>
     Outcome call(std::size_t size, Fill&& fill, Take&& take, const base::Deadline& deadline,
                  std::uint16_t procedure = 0) {
+        return call(size, std::forward<Fill>(fill), std::forward<Take>(take),
+                    RequestOptions{.procedure = procedure, .deadline = deadline});
+    }
+    /// The same until `said.deadline`.
+    template <class Fill, class Take>
+    Outcome call(std::size_t size, Fill&& fill, Take&& take, const RequestOptions& said) {
+        const base::Deadline& deadline = said.deadline;
         if (deadline.expired()) return Outcome::timed_out;
         std::span<std::byte> room;
         base::Status status = end().claim(size, room, deadline);
         if (status != base::Status::ok) return outcome_of(status);
         std::uint64_t id = 0;
-        status = fill_and_commit(room, fill, id, {procedure, deadline});
+        status = fill_and_commit(room, fill, id, said);
         if (status != base::Status::ok) return outcome_of(status);
         Answer answer;
         status = end().look_for(id, answer, deadline);
