@@ -20,6 +20,7 @@
 #include "millrace/base/standard_streams.hpp"
 #include "output.hpp"
 #include "rpc/run_rpc.hpp"
+#include "rpc/write_profile.hpp"
 #include "stream/run_stream.hpp"
 #include "usage.hpp"
 #include "verbs/run_verbs.hpp"
@@ -166,7 +167,30 @@ void add_rpc(CLI::App& parent, Action& chosen) {
         "one, N to one, N to M, own connections and dispatchers, empty mailboxes, with what the "
         "work found. Exit status 1 if a point failed");
     auto options = add_study_options(*command);
-    command->callback([options, &chosen] { chosen = [options] { return run_rpc(*options); }; });
+    auto profile = std::make_shared<ProfileOptions>();
+    auto* const file = command->add_option(
+        "--profile", profile->file,
+        "In place of all that, measure every design of calls, and write a profile for clients "
+        "that choose one by it into this file");
+    command
+        ->add_option("--device", profile->device,
+                     "With --profile: of this device; modes are the soft device's")
+        ->needs(file)
+        ->capture_default_str();
+    command->callback([options, profile, &chosen] {
+        if (profile->file.empty()) {
+            chosen = [options] { return run_rpc(*options); };
+            return;
+        }
+        profile->modes = options->modes;
+        profile->repeats = options->repeats;
+        if (options->quick) {
+            profile->response_bytes = {64, 4096};
+            profile->clients = {1, 8};
+            profile->repeats = 1;
+        }
+        chosen = [profile] { return write_profile(*profile); };
+    });
 }
 
 void add_stream(CLI::App& parent, Action& chosen) {

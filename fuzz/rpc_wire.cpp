@@ -31,7 +31,8 @@ void read_head(std::span<const std::byte> input) {
     Head again;
     require(parse_head(bytes, again, payload) && payload.empty(), "a head is read again");
     require(again.sent_at == head.sent_at && again.trace == head.trace &&
-                again.priority == head.priority && again.clocks_parted == head.clocks_parted,
+                again.stream == head.stream && again.priority == head.priority &&
+                again.clocks_parted == head.clocks_parted,
             "the same head");
 }
 

@@ -429,7 +429,7 @@ RpcResult measure_rpc(const RpcCase& chosen) {
                 chosen.idle_percent < 100 && (chosen.idle_percent == 0 || !chosen.threads),
             "this case");
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
-    const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     RpcResult result;
     run_pair(
         {.shared_bytes = sizeof(Board), .deadline = std::chrono::seconds{60}},

@@ -12,6 +12,7 @@
 namespace millrace::bench {
 
 struct RpcCase {
+    std::string device = "soft0";
     std::string mode = "fast";                              ///< as MILLRACE_SOFT_MODE has it
     message::Transfer requests = message::Transfer::write;  ///< `send`: to a shared receive queue
     message::Transfer answers = message::Transfer::write;

@@ -14,9 +14,19 @@ using base::Status;
 
 namespace detail {
 
-ClientCore::ClientCore(message::Client connected, ClientOptions chosen)
-    : messages_{std::move(connected)},
+namespace {
+
+/// It is the connection that was wrong.
+[[nodiscard]] bool has_ended(Code code) noexcept {
+    return code == Code::not_sent || code == Code::peer_lost || code == Code::closed;
+}
+
+}  // namespace
+
+ClientCore::ClientCore(Path path, ClientOptions chosen, Choice choice)
+    : messages_{std::move(path)},
       options_{std::move(chosen)},
+      choice_{std::move(choice)},
       records_{std::make_unique<Record[]>(std::bit_ceil(std::size_t{options_.messages.window}))},
       mask_{std::bit_ceil(std::size_t{options_.messages.window}) - 1},
       budget_{options_.retry.largest_budget} {}
@@ -59,8 +69,10 @@ std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadl
                 error = parse_error(answer.payload);
             }
         },
-        deadline,
-        static_cast<std::uint16_t>((with_counts ? report_number : table_number) | head_bit));
+        {.procedure =
+             static_cast<std::uint16_t>((with_counts ? report_number : table_number) | head_bit),
+         .deadline = deadline,
+         .told_from = told_from(head)});
     switch (outcome) {
         case message::Outcome::ok: break;
         case message::Outcome::failed:
@@ -68,7 +80,9 @@ std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadl
             break;
         case message::Outcome::timed_out:
             refuse(base::ErrorCode::timed_out, "the server did not answer in time",
-                   "does its thread call turn() or serve()?");
+                   messages_.is_shared()
+                       ? "do the server's thread call serve(), and the dispatcher's run()?"
+                       : "does its thread call turn() or serve()?");
             break;
         default:
             refuse(base::ErrorCode::peer_lost, std::string{name_of(outcome)},
@@ -123,6 +137,57 @@ void ClientCore::resolve(const Used& used) {
     }
 }
 
+Path connect_path(const connect::Address& address, ClientOptions& options,
+                  std::size_t response_bytes, const base::Deadline& deadline, Choice& chosen) {
+    message::ClientOptions& messages = options.messages;
+    if (messages.requests != Transfer::write || messages.answers != Transfer::write) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make an rpc client",
+                          "ClientOptions::messages", "it says how requests and answers travel",
+                          "say that by ClientOptions::design"};
+    }
+    const bool is_by_rc = messages.transport == connect::Transport::rc;
+    std::vector<Choice> choices;
+    if (const auto* const design = std::get_if<Design>(&options.design)) {
+        choices.push_back({*design, "as the program chose"});
+    } else if (!is_by_rc) {
+        choices.push_back({Design{}, fmt::format("by {} there is nothing to choose",
+                                                 name_of(messages.transport))});
+    } else {
+        Automatic load = std::get<Automatic>(options.design);
+        if (load.response_bytes == 0)
+            load.response_bytes = std::max<std::size_t>(response_bytes, 64);
+        if (messages.endpoint == nullptr) messages.endpoint = connect::Endpoint::shared();
+        const Profile& profile =
+            options.profile != nullptr ? *options.profile : Profile::built_in();
+        choices =
+            profile.choose(device_kind(*messages.endpoint), load, options.dispatcher != nullptr);
+    }
+    std::string refused;
+    for (std::size_t i = 0;; ++i) {
+        chosen = choices[i];
+        chosen.why += refused;
+        const Design design = chosen.design;
+        if (design.connection == Connection::dispatcher && options.dispatcher == nullptr) {
+            throw base::Error{base::ErrorCode::invalid_argument, "make an rpc client",
+                              fmt::format("design {}", to_string(design)), "there is no dispatcher",
+                              "name one in ClientOptions::dispatcher"};
+        }
+        message::ClientOptions said = messages;
+        said.requests = design.request;
+        said.answers = design.response;
+        try {
+            if (design.connection == Connection::dispatcher) {
+                return Path{options.dispatcher, address, said, deadline};
+            }
+            return Path{message::Client::connect(address, std::move(said), deadline)};
+        } catch (const base::Error& error) {
+            // What the server does not allow is not for a choice of our own.
+            if (error.code() != base::ErrorCode::refused || i + 1 == choices.size()) throw;
+            refused += fmt::format("; {} was refused: {}", to_string(design), error.cause());
+        }
+    }
+}
+
 // --- calls made again
 
 void ClientCore::note(Code code, const base::Deadline& deadline) noexcept {
@@ -141,30 +206,34 @@ bool ClientCore::pays(const Attempt& attempt) {
     return true;
 }
 
+bool ClientCore::may_repeat(Code code, const Attempt& attempt) const noexcept {
+    const bool is_unknown = has_ended(code) || code == Code::session_lost ||
+                            code == Code::expired || code == Code::dropped;
+    return !is_closed_ && (is_safe_to_repeat(code) || (is_unknown && attempt.is_idempotent));
+}
+
+std::chrono::nanoseconds ClientCore::pause_before(const Attempt& attempt) const noexcept {
+    const auto doubled =
+        options_.retry.pause * (std::int64_t{1} << std::min(attempt.made - 1, 20U));
+    const auto pause = std::min(doubled, options_.retry.longest_pause);
+    // Clients that failed together do not come back together.
+    return pause - pause / 2 * static_cast<std::int64_t>(base::ticks() % 64) / 64;
+}
+
 bool ClientCore::repeats(Code code, Attempt& attempt, const base::Deadline& deadline) {
-    const bool is_lost = code == Code::peer_lost || code == Code::closed;
-    const bool is_unknown =
-        is_lost || code == Code::session_lost || code == Code::expired || code == Code::dropped;
-    if (is_closed_ || !(is_safe_to_repeat(code) || (is_unknown && attempt.is_idempotent))) {
-        return false;
-    }
-    if (!pays(attempt)) return false;
-    const bool has_ended = code == Code::not_sent || is_lost;
-    if (has_ended && !options_.reconnects) return false;
+    if (!may_repeat(code, attempt) || !pays(attempt)) return false;
+    const bool is_over = has_ended(code);
+    if (is_over && !options_.reconnects) return false;
     // The first time anew at once, where it is the connection or the table that was wrong.
     if (code == Code::overloaded || code == Code::draining || attempt.made > 1) {
-        const auto doubled =
-            options_.retry.pause * (std::int64_t{1} << std::min(attempt.made - 1, 20U));
-        auto pause = std::min(doubled, options_.retry.longest_pause);
-        // Clients that failed together do not come back together.
-        pause -= pause / 2 * static_cast<std::int64_t>(base::ticks() % 64) / 64;
         base::NapParker nap;
-        const Status waited = base::wait_until([] { return false; },
-                                               deadline.no_later_than(base::Clock::now() + pause),
-                                               options_.messages.wait, nap);
+        const Status waited =
+            base::wait_until([] { return false; },
+                             deadline.no_later_than(base::Clock::now() + pause_before(attempt)),
+                             options_.messages.wait, nap);
         if (waited == Status::cancelled || deadline.expired()) return false;
     }
-    if (has_ended && !reconnects(deadline)) {
+    if (is_over && !reconnects(deadline)) {
         // Nobody is there: perhaps a little later.
         ++attempt.made;
         return repeats(Code::not_sent, attempt, deadline);
@@ -190,12 +259,114 @@ bool ClientCore::reconnects(const base::Deadline& deadline) {
     }
 }
 
+std::optional<base::Clock::time_point> ClientCore::again_at(Code code, Attempt& attempt,
+                                                            const base::Deadline& deadline) {
+    if (has_ended(code) || !may_repeat(code, attempt)) return std::nullopt;
+    const auto at = base::Clock::now() + pause_before(attempt);
+    if (at >= deadline.point() || deadline.cancelled() || !pays(attempt)) return std::nullopt;
+    ++attempt.made;
+    ++counts_.repeated;
+    return at;
+}
+
+Status ClientCore::submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& id) {
+    check_thread();
+    AgainCall& its = *call;
+    // Before it is sent: what could not be kept would have nobody to end it.
+    again_.push_back(std::move(call));
+    Status status = Status::closed;
+    try {
+        status = its.send(*this);
+    } catch (...) {
+        (void)take(its);
+        throw;
+    }
+    if (status != Status::ok) {
+        (void)take(its);
+        return status;
+    }
+    earn();
+    id = its.first_id = its.id;
+    return status;
+}
+
+void ClientCore::put_off(AgainCall& call, base::Clock::time_point due) noexcept {
+    call.is_put_off = true;
+    call.due = due;
+    earliest_ = std::min(earliest_, due);
+    ++put_off_;
+    if (call.deadline.cancellation() != nullptr) ++cancellable_;
+}
+
+bool ClientCore::puts_off(AgainCall& call, Code code) {
+    const auto at = again_at(code, call.attempt, call.deadline);
+    if (!at.has_value()) return false;
+    call.code = code;
+    put_off(call, *at);
+    return true;
+}
+
+std::unique_ptr<AgainCall> ClientCore::take(AgainCall& call) noexcept {
+    if (call.is_put_off) {
+        call.is_put_off = false;
+        --put_off_;
+        if (call.deadline.cancellation() != nullptr) --cancellable_;
+    }
+    const auto found = std::find_if(again_.begin(), again_.end(),
+                                    [&](const auto& one) { return one.get() == &call; });
+    std::unique_ptr<AgainCall> taken = std::move(*found);
+    again_.erase(found);
+    return taken;
+}
+
+AgainCall* ClientCore::due_again(base::Clock::time_point now) noexcept {
+    for (const auto& one : again_) {
+        if (one->is_put_off && (one->due <= now || one->deadline.cancelled())) return one.get();
+    }
+    return nullptr;
+}
+
+/// Those that were put off, and whose time has come. How many are over by that.
+std::size_t ClientCore::send_again() {
+    constexpr std::chrono::milliseconds room{1};
+    std::size_t ended = 0;
+    const auto now = base::Clock::now();
+    // Whoever is told that a call is over may do anything to the others.
+    while (put_off_ != 0) {
+        AgainCall* const call = due_again(now);
+        if (call == nullptr) break;
+        Code code = call->code;
+        Status status = Status::closed;
+        if (call->deadline.cancelled()) {
+            code = Code::cancelled;
+        } else if (call->deadline.expired()) {
+            ++counts_.timed_out;
+            code = Code::timed_out;
+        } else if (knows(call->attempt)) {
+            status = call->send(*this);
+        }
+        if (status == Status::full) {
+            call->due = now + room;
+            continue;
+        }
+        if (status == Status::ok) {
+            call->is_put_off = false;
+            --put_off_;
+            if (call->deadline.cancellation() != nullptr) --cancellable_;
+            continue;
+        }
+        take(*call)->end(code);
+        ++ended;
+    }
+    return ended;
+}
+
 // --- several at a time
 
 void ClientCore::release(const Record& record) noexcept {
     --outstanding_;
     if (record.deadline.cancellation() != nullptr) --cancellable_;
-    if (outstanding_ == 0) earliest_ = base::Clock::time_point::max();
+    if (outstanding() == 0) earliest_ = base::Clock::time_point::max();
 }
 
 void ClientCore::finish(Record& record) {
@@ -212,6 +383,11 @@ void ClientCore::end(Record& record, Code code) {
 void ClientCore::end_all(Code code) {
     for (std::size_t i = 0; i <= mask_ && outstanding_ != 0; ++i) {
         if (records_[i].type != nullptr) end(records_[i], code);
+    }
+    while (put_off_ != 0) {
+        const auto one = std::find_if(again_.begin(), again_.end(),
+                                      [](const auto& each) { return each->is_put_off; });
+        take(**one)->end(code);
     }
 }
 
@@ -232,7 +408,13 @@ std::size_t ClientCore::expire() {
             ++ended;
         }
     }
+    if (put_off_ != 0) ended += send_again();
     earliest_ = latest;
+    for (const auto& one : again_) {
+        if (one->is_put_off) {
+            earliest_ = std::min({earliest_, one->due, one->deadline.point()});
+        }
+    }
     for (std::size_t i = 0; i <= mask_; ++i) {
         if (records_[i].type != nullptr) {
             earliest_ = std::min(earliest_, records_[i].deadline.point());
@@ -265,7 +447,7 @@ Status ClientCore::poll() {
     check_thread();
     const Status status = look([&](auto&& take) { return messages_.poll(take); });
     const bool looks_at_clock = status == Status::empty || (++polls_ & 63) == 0;
-    if (looks_at_clock && outstanding_ != 0 && expire() != 0) return Status::ok;
+    if (looks_at_clock && outstanding() != 0 && expire() != 0) return Status::ok;
     return status;
 }
 
@@ -273,10 +455,16 @@ Status ClientCore::wait(const base::Deadline& deadline) {
     check_thread();
     constexpr std::chrono::milliseconds slice{50};  // in which cancellations are noticed
     while (true) {
-        if (outstanding_ == 0) return Status::empty;
+        if (outstanding() == 0) return Status::empty;
         auto limit = deadline.no_later_than(earliest_);
         if (cancellable_ != 0) limit = limit.no_later_than(base::Clock::now() + slice);
-        const Status status = look([&](auto&& take) { return messages_.wait(take, limit); });
+        Status status = Status::timed_out;
+        if (outstanding_ != 0) {
+            status = look([&](auto&& taken) { return messages_.wait(taken, limit); });
+        } else {  // until what is put off is due
+            base::NapParker nap;
+            status = base::wait_until([] { return false; }, limit, options_.messages.wait, nap);
+        }
         if (needs_table_) read_table(deadline);
         if (status != Status::timed_out) return status;
         if (expire() != 0) return Status::ok;
@@ -286,6 +474,13 @@ Status ClientCore::wait(const base::Deadline& deadline) {
 
 bool ClientCore::cancel(std::uint64_t id) {
     check_thread();
+    const auto again = std::find_if(again_.begin(), again_.end(),
+                                    [id](const auto& one) { return one->first_id == id; });
+    if (again != again_.end()) {
+        const std::unique_ptr<AgainCall> call = take(**again);
+        id = call->id;
+        if (find(id) == nullptr) return true;  // it was put off
+    }
     Record* const record = find(id);
     if (record == nullptr) return false;
     (void)messages_.cancel(id);
@@ -319,12 +514,23 @@ ClientStats ClientCore::stats() const noexcept {
 }
 
 std::string ClientCore::explain() const {
-    std::string text = fmt::format(
-        "{}\nrpc client: a call is made at most {} times, where nothing was done or the procedure "
+    std::string text = fmt::format("{}\ndesign {}, {}", messages_.explain(),
+                                   to_string(choice_.design), choice_.why);
+    text += fmt::format(
+        "\nrpc client: a call is made at most {} times, where nothing was done or the procedure "
         "is idempotent, within a budget of {:.1f} (+{} for each call); {}",
-        messages_.explain(), options_.retry.attempts, budget_, options_.retry.budget_per_call,
+        options_.retry.attempts, budget_, options_.retry.budget_per_call,
         options_.reconnects ? "a call connects anew if that is needed"
                             : "who wants to connect anew calls reconnect()");
+    if (options_.messages.transport == connect::Transport::rc) {
+        const Posts posts = posts_of(choice_.design, true, false);
+        text += fmt::format(
+            "\na call by post: client {} WRITE, {} SEND, {} receive; server {} WRITE, {} SEND, {} "
+            "receive; where bytes of a WRITE may land in any order each takes two, and requests to "
+            "a dense server one more; by store none",
+            posts.client_writes, posts.client_sends, posts.client_receives, posts.server_writes,
+            posts.server_sends, posts.server_receives);
+    }
     for (const Used& used : used_) {
         text += fmt::format("\n  {} is procedure {}", used.signature.name, numbers_[used.place]);
     }
@@ -341,9 +547,11 @@ Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
 Client Client::connect_to(const connect::Address& address, ClientOptions options,
-                          const base::Deadline& deadline) {
-    message::Client messages = message::Client::connect(address, options.messages, deadline);
-    Client client{std::make_unique<detail::ClientCore>(std::move(messages), std::move(options))};
+                          const base::Deadline& deadline, std::size_t response_bytes) {
+    Choice chosen;
+    detail::Path path = detail::connect_path(address, options, response_bytes, deadline, chosen);
+    Client client{std::make_unique<detail::ClientCore>(std::move(path), std::move(options),
+                                                       std::move(chosen))};
     client.core_->read_table(deadline);
     return client;
 }

@@ -46,7 +46,10 @@ std::shared_ptr<StreamState> CallCore::open() {
     message::Reply reply = defer(pending);
     auto stream = std::make_shared<StreamState>(std::move(pending), id, std::move(reply),
                                                 procedure_->options.max_parts);
-    client_->streams[id] = stream;
+    // A client that gives two streams one number has ended the first.
+    std::shared_ptr<StreamState>& known = client_->streams[head_->stream.value_or(id)];
+    if (known != nullptr) known->give_up();
+    known = stream;
     return stream;
 }
 

@@ -44,13 +44,20 @@ void Desk::attach(message::Server& messages) {
 }
 
 void Desk::operator()(message::Request& request) {
-    const std::uint16_t number = request.procedure() & static_cast<std::uint16_t>(~head_bit);
+    static const Head nothing;
+    const std::uint16_t number = request.procedure();
+    if ((number & head_bit) == 0) return take(request, number, nothing, request.payload());
     std::span<const std::byte> payload = request.payload();
     Head head;
-    if ((request.procedure() & head_bit) != 0 && !parse_head(payload, head, payload)) [[unlikely]] {
+    if (!parse_head(payload, head, payload)) [[unlikely]] {
         detail::count(counts.malformed);
         return fail(request, Code::malformed, "the head of the request cannot be read");
     }
+    take(request, number & static_cast<std::uint16_t>(~head_bit), head, payload);
+}
+
+inline void Desk::take(message::Request& request, std::uint16_t number, const Head& head,
+                       std::span<const std::byte> payload) {
     ClientState& client = client_of(request.client());
     if (number < first_number) [[unlikely]]
         return answer_own(request, client, head, payload);
@@ -86,7 +93,7 @@ void Desk::call(message::Request& request, ProcedureState& procedure, ClientStat
                                          std::chrono::nanoseconds{static_cast<std::int64_t>(age)});
         }
     }
-    if (is_too_much(procedure, client, head.priority)) [[unlikely]] {
+    if (procedure.has_limits && is_too_much(procedure, client, head.priority)) [[unlikely]] {
         detail::count(procedure.overloaded);
         detail::count(counts.overloaded);
         return fail(request, Code::overloaded, "too many calls are under way");
@@ -168,15 +175,13 @@ void Desk::answer_own(message::Request& request, ClientState& client, const Head
     fail(request, Code::unknown_procedure, "there is no procedure of this number");
 }
 
-ClientState& Desk::client_of(message::ClientId id) {
-    if (id.place >= clients_.size()) [[unlikely]]
-        clients_.resize(id.place + 1);
+ClientState& Desk::greet(message::ClientId id) {
+    if (id.place >= clients_.size()) clients_.resize(id.place + 1);
     ClientState& client = clients_[id.place];
-    if (client.generation != id.generation) [[unlikely]] {
-        for (auto& [opened, stream] : client.streams) stream->give_up();
-        client = ClientState{};
-        client.generation = id.generation;
-    }
+    if (client.generation == id.generation) return client;
+    for (auto& [opened, stream] : client.streams) stream->give_up();
+    client = ClientState{};
+    client.generation = id.generation;
     return client;
 }
 
@@ -276,6 +281,7 @@ void Server::add(Signature signature, std::vector<std::shared_ptr<detail::Handle
         state->options = options;
         state->handler = handlers[thread % handlers.size()];
         state->deferred = deferred;
+        state->has_limits = options.max_pending != 0 || state_->options.max_pending_of_client != 0;
         state_->desks[thread]->procedures.push_back(std::move(state));
     }
 }

@@ -103,6 +103,7 @@ struct ProcedureState {
     std::uint64_t overloaded = 0;
     base::Histogram latency;             ///< in ticks, as that of `deferred`
     std::shared_ptr<Deferred> deferred;  ///< of all desks
+    bool has_limits = false;             ///< for what is deferred
 };
 
 struct ClientState {
@@ -110,7 +111,7 @@ struct ClientState {
     bool knows_table = false;
     Lateness lateness;
     std::shared_ptr<Calls> calls;  ///< null: none was deferred yet
-    /// By the number of the request that opened it.
+    /// By the number that the client gave.
     std::unordered_map<std::uint64_t, std::shared_ptr<StreamState>> streams;
 };
 
@@ -145,7 +146,18 @@ class Desk {
               std::span<const std::byte> payload);
     void answer_own(message::Request& request, detail::ClientState& client, const Head& head,
                     std::span<const std::byte> payload);
-    [[nodiscard]] detail::ClientState& client_of(message::ClientId id);
+    void take(message::Request& request, std::uint16_t number, const Head& head,
+              std::span<const std::byte> payload);
+    [[nodiscard]] detail::ClientState& client_of(message::ClientId id) {
+        if (id.place < clients_.size()) [[likely]] {
+            detail::ClientState& client = clients_[id.place];
+            if (client.generation == id.generation) [[likely]]
+                return client;
+        }
+        return greet(id);
+    }
+    /// Another client than before in this place.
+    [[nodiscard]] detail::ClientState& greet(message::ClientId id);
     [[nodiscard]] bool is_too_much(const detail::ProcedureState& procedure,
                                    const detail::ClientState& client, Priority priority) const;
 

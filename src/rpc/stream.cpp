@@ -2,6 +2,7 @@
 #include "millrace/rpc/stream.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <utility>
@@ -147,6 +148,7 @@ bool SinkCore::is_wanted() const noexcept { return state_ != nullptr && state_->
 
 /// A request for a part. Its record holds a pointer to it: it stays where it is.
 struct ReaderCore::Pull {
+    State* reader = nullptr;
     std::uint64_t id = 0;
     bool is_over = false;
     Code code = Code::ok;
@@ -164,6 +166,7 @@ struct ReaderCore::Pull {
         of(record).is_over = true;
         record.type = nullptr;
     }
+    static void finish(Record& record);
     static const Record::Type type;
 };
 
@@ -181,7 +184,7 @@ const Record::Type ReaderCore::Pull::type{
             }
         },
     .end = [](Record& record, Code code) noexcept { of(record).code = code; },
-    .finish = [](Record& record) { leave(record); },
+    .finish = finish,
     .drop = leave,
 };
 
@@ -189,35 +192,44 @@ struct ReaderCore::State {
     ClientCore& client;
     base::Deadline deadline;
     std::uint32_t ahead;
-    std::uint64_t id = 0;  ///< of the call
+    std::uint64_t number = next_number();  ///< of the stream
     bool is_over = false;
+    bool waits = true;              ///< for room
+    PartWaiter* waiter = nullptr;   ///< for the first of pulls
     std::deque<Pull> pulls{};       ///< in the order of their parts
     std::vector<std::byte> part{};  ///< the one that next() gave
 
-    Status send(std::uint64_t word, std::uint64_t& number, bool waits) {
-        const std::array<std::uint64_t, 2> asks{id, word};
-        const auto bytes = std::as_bytes(std::span{asks});
+    [[nodiscard]] static std::uint64_t next_number() noexcept {
+        static std::atomic<std::uint64_t> count{0};
+        return ++count;
+    }
+    Status send(std::uint64_t word, std::uint64_t& id, bool may_wait) {
+        const std::array<std::uint64_t, 2> asks{number, word};
+        const auto fill = [&](std::span<std::byte> room) {
+            std::memcpy(room.data(), asks.data(), sizeof asks);
+        };
         const message::RequestOptions said{.procedure = pull_number};
-        return waits ? client.messages().submit(bytes, number, deadline, said)
-                     : client.messages().submit(bytes, number, said);
+        return may_wait ? client.messages().submit(sizeof asks, fill, id, deadline, said)
+                        : client.messages().submit(sizeof asks, fill, id, said);
     }
     /// Asks for parts ahead, as many as there is room for.
     Status ask() {
         while (pulls.size() < ahead && client.has_room()) {
-            std::uint64_t number = 0;
-            const Status status = send(0, number, pulls.empty());
+            std::uint64_t id = 0;
+            const Status status = send(0, id, waits && pulls.empty());
             if (status == Status::full) return Status::ok;
             if (status != Status::ok) return pulls.empty() ? status : Status::ok;
-            wait_for(number);
+            wait_for(id);
         }
         return Status::ok;
     }
-    void wait_for(std::uint64_t number) {
+    void wait_for(std::uint64_t id) {
         Pull& pull = pulls.emplace_back();
-        pull.id = number;
-        Record& record = client.free_record(number);
+        pull.reader = this;
+        pull.id = id;
+        Record& record = client.free_record(id);
         pull.put(record);
-        client.submitted(record, number, deadline);
+        client.submitted(record, id, deadline);
     }
 };
 
@@ -228,8 +240,8 @@ ReaderCore::~ReaderCore() {
     State& state = *state_;
     // The server hears of it even where nothing is asked for.
     if (!state.is_over) {
-        std::uint64_t number = 0;
-        (void)state.send(1, number, false);
+        std::uint64_t id = 0;
+        (void)state.send(1, id, false);
     }
     for (Pull& pull : state.pulls) {
         if (!pull.is_over) (void)state.client.cancel(pull.id);
@@ -237,15 +249,28 @@ ReaderCore::~ReaderCore() {
 }
 
 void ReaderCore::opened(std::uint64_t id) {
-    state_->id = id;
     state_->wait_for(id);
     (void)state_->ask();
 }
+
+std::uint64_t ReaderCore::number() const noexcept { return state_->number; }
 
 void ReaderCore::fail(Code code) {
     state_->is_over = true;
     error_ = {.code = code, .text = std::string{name_of(code)}};
 }
+
+void ReaderCore::Pull::finish(Record& record) {
+    State& state = *of(record).reader;
+    const bool is_next = &of(record) == &state.pulls.front();
+    leave(record);
+    // Whoever is told may take the part, and be gone with the reader.
+    if (is_next && state.waiter != nullptr) std::exchange(state.waiter, nullptr)->came();
+}
+
+void ReaderCore::never_waits() noexcept { state_->waits = false; }
+bool ReaderCore::lacks_room() const noexcept { return !state_->is_over && state_->pulls.empty(); }
+void ReaderCore::tell(PartWaiter* waiter) noexcept { state_->waiter = waiter; }
 
 Status ReaderCore::next(std::span<const std::byte>& part, const base::Deadline& deadline) {
     State& state = *state_;
@@ -258,6 +283,17 @@ Status ReaderCore::next(std::span<const std::byte>& part, const base::Deadline& 
         fail(status == Status::closed ? Code::closed : Code::peer_lost);
         return Status::peer_lost;
     }
+    return take(part);
+}
+
+Status ReaderCore::take(std::span<const std::byte>& part) {
+    State& state = *state_;
+    if (state.is_over) return error_.code == Code::ok ? Status::closed : Status::peer_lost;
+    if (state.pulls.empty() && state.ask() != Status::ok) {
+        fail(Code::not_sent);
+        return Status::peer_lost;
+    }
+    if (state.pulls.empty() || !state.pulls.front().is_over) return Status::empty;
     Pull pull = std::move(state.pulls.front());
     state.pulls.pop_front();
     std::uint64_t word = 0;

@@ -7,8 +7,11 @@
 #include "framework/study.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
+#include "millrace/rpc/profile.hpp"
 #include "rpc/measure_rpc.hpp"
 #include "rpc/run_rpc.hpp"
+#include "rpc/write_profile.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -77,6 +80,25 @@ INSTANTIATE_TEST_SUITE_P(Modes, Rpc, testing::Values("fast", "shaped:100g,latenc
                              const std::string mode = each.param;
                              return mode.substr(0, mode.find(':'));
                          });
+
+TEST(RpcProfile, IsWrittenAsClientsReadIt) {
+    if (base::available_cores().size() < 2) GTEST_SKIP() << "pairs need two cores";
+    const test::TemporaryFolder folder;
+    const std::string file = folder.path("profile");
+    EXPECT_EQ(write_profile({.file = file,
+                             .modes = {"fast"},
+                             .response_bytes = {64},
+                             .clients = {1, 2},
+                             .repeats = 1}),
+              0);
+    const rpc::Profile profile = rpc::Profile::load(file);
+    EXPECT_EQ(profile.lines().size(), 12U) << "a dispatcher is not for one client";
+    for (const rpc::ProfileLine& line : profile.lines()) {
+        EXPECT_EQ(line.device, "soft-fast");
+        EXPECT_GE(line.p99_ns, line.median_ns);
+    }
+    EXPECT_THROW((void)write_profile({.file = folder.path("none") + "/profile"}), base::Error);
+}
 
 TEST(RpcCase, IsRefusedWhereItMeansNothing) {
     EXPECT_THROW((void)measure_rpc({.response_bytes = 8}), base::Error);

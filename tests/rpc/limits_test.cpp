@@ -251,6 +251,101 @@ TEST(Repeating, HasABudget) {
     EXPECT_EQ(client.stats().out_of_budget, 5U);
 }
 
+/// Refuses the first calls, and answers then.
+struct Refusing {
+    explicit Refusing(int first, Error with = {.code = Code::overloaded})
+        : left{first}, running{{}, [this, with](Server& server) {
+                                   server.handle<Break>(
+                                       [this, with](std::string_view how) -> Result<std::string> {
+                                           ++calls;
+                                           if (left-- > 0) return with;
+                                           return std::string{how};
+                                       });
+                                   server.handle<Ping>([](Nothing) { return Nothing{}; });
+                               }} {}
+    std::atomic<int> left;
+    std::atomic<int> calls{0};
+    Running running;
+};
+
+TEST(Repeating, OfWhatWasSubmittedIsDoneIfThatIsAskedFor) {
+    Refusing refusing{2};
+    Client client = refusing.running.connect<Break, Ping>();
+    std::vector<Result<std::string>> results;
+    const auto keep = [&](Result<std::string> result) { results.push_back(std::move(result)); };
+    {
+        // A view need not stay.
+        const std::string text(1000, 'x');
+        ASSERT_EQ(client.submit<Break>(text, keep, patience(), {.again = true}), Status::ok);
+    }
+    // Others go on meanwhile.
+    EXPECT_TRUE(client.call<Ping>({}, patience()).ok());
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_EQ(results.size(), 1U);
+    ASSERT_TRUE(results[0]);
+    EXPECT_EQ(*results[0], std::string(1000, 'x'));
+    EXPECT_EQ(client.stats().repeated, 2U);
+    EXPECT_EQ(refusing.calls, 3);
+
+    // By poll alone, and of several.
+    refusing.left = 5;
+    for (int i = 0; i < 4; ++i) {
+        ASSERT_EQ(client.submit<Break>("again", keep, patience(), {.again = true}), Status::ok);
+    }
+    EXPECT_EQ(client.outstanding(), 4U);
+    const auto deadline = patience();
+    while (client.outstanding() != 0 && !deadline.expired()) (void)client.poll();
+    ASSERT_EQ(results.size(), 5U);
+    int failed = 0;
+    for (const auto& result : results) failed += result.ok() ? 0 : 1;
+    // Five refusals may all have met one call, which has three attempts, or have met them all.
+    EXPECT_LE(failed, 1);
+    EXPECT_EQ(client.wait(patience()), Status::empty);
+}
+
+TEST(Repeating, OfWhatWasSubmittedHasABudgetADeadlineAndAnEnd) {
+    Refusing refusing{1'000'000};
+    ClientOptions options;
+    options.retry = {.attempts = 100, .budget_per_call = 0, .largest_budget = 3, .pause = 1us};
+    Client client = refusing.running.connect<Break>(options);
+    std::vector<Code> codes;
+    const auto keep = [&](const Result<std::string>& result) { codes.push_back(result.code()); };
+    ASSERT_EQ(client.submit<Break>("", keep, patience(), {.again = true}), Status::ok);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(codes, std::vector{Code::overloaded});
+    EXPECT_EQ(refusing.calls, 4);
+    EXPECT_EQ(client.stats().out_of_budget, 1U);
+
+    options.retry = {.attempts = 100, .largest_budget = 100, .pause = 10s, .longest_pause = 10s};
+    Client patient = refusing.running.connect<Break>(options);
+    codes.clear();
+    base::Cancellation cancellation;
+    std::uint64_t id = 0;
+    const auto never = [](const Result<std::string>&) { ADD_FAILURE() << "it was taken back"; };
+    ASSERT_EQ(patient.submit<Break>("", never, patience(), {.again = true}, &id), Status::ok);
+    ASSERT_EQ(
+        patient.submit<Break>("", keep, patience().cancelled_by(cancellation), {.again = true}),
+        Status::ok);
+    ASSERT_EQ(patient.submit<Break>("", keep, patience(), {.again = true}), Status::ok);
+    // One with less time than a pause is not put off.
+    ASSERT_EQ(patient.submit<Break>("", keep, Deadline::after(4s), {.again = true}), Status::ok);
+    ASSERT_TRUE(comes_true([&] {
+        (void)patient.poll();
+        return patient.stats().repeated == 3 && codes.size() == 1;
+    }));
+    EXPECT_NE(codes.back(), Code::ok);
+    EXPECT_EQ(patient.outstanding(), 3U);
+    EXPECT_TRUE(patient.cancel(id));
+    EXPECT_FALSE(patient.cancel(id));
+    cancellation.request();
+    ASSERT_EQ(patient.wait(patience()), Status::ok);
+    EXPECT_EQ(codes.back(), Code::cancelled);
+    EXPECT_EQ(patient.close(patience()), Status::ok);
+    EXPECT_EQ(codes.back(), Code::closed);
+    EXPECT_EQ(codes.size(), 3U);
+    EXPECT_EQ(patient.outstanding(), 0U);
+}
+
 TEST(Repeating, OfWhatMayHaveBeenDoneIsForIdempotentProcedures) {
     int dropped = 0;
     Running running{{}, [&](Server& server) {
@@ -273,17 +368,31 @@ void add_in_another_order(Server& server) {
     server.handle<Add>(sum_of);
 }
 
-class Reconnecting : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Sessions, Reconnecting, testing::Bool(), [](const auto& each) {
-    return std::string{each.param ? "that_resume" : "that_end"};
-});
+/// What becomes of a session when its server ends, or whose it is.
+class Reconnecting : public testing::TestWithParam<const char*> {
+  protected:
+    [[nodiscard]] ClientOptions options() {
+        ClientOptions options;
+        const std::string name = GetParam();
+        options.messages.resumes = name == "resumes";
+        if (name == "shared") {
+            dispatching_.emplace();
+            options.design = Design{.connection = Connection::dispatcher};
+            options.dispatcher = dispatching_->dispatcher;
+        }
+        return options;
+    }
+
+  private:
+    std::optional<Dispatching> dispatching_;
+};
+INSTANTIATE_TEST_SUITE_P(Sessions, Reconnecting, testing::Values("ends", "resumes", "shared"),
+                         [](const auto& each) { return std::string{each.param}; });
 
 TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {
     const connect::Address address = unique_address();
     auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
-    ClientOptions options;
-    options.messages.resumes = GetParam();
-    Client client = first->connect<Add, Ping>(options);
+    Client client = first->connect<Add, Ping>(options());
     EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
     first.reset();
     Running second{{}, add_in_another_order, address};
@@ -301,9 +410,7 @@ TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {
 TEST_P(Reconnecting, ToAServerThatLacksAProcedureIsAnError) {
     const connect::Address address = unique_address();
     auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
-    ClientOptions options;
-    options.messages.resumes = GetParam();
-    Client client = first->connect<Add, Ping>(options);
+    Client client = first->connect<Add, Ping>(options());
     first.reset();
     Running second{{}, [](Server& server) { server.handle<Add>(sum_of); }, address};
     EXPECT_TRUE(client.call<Add>({3, 4}, patience()).ok());
@@ -338,11 +445,17 @@ MILLRACE_CHILD(rpc_client) {
     return 0;
 }
 
-TEST(Death, OfTheServerEndsEveryCallOnce) {
+class Death : public testing::TestWithParam<Connection> {};
+INSTANTIATE_TEST_SUITE_P(Connections, Death,
+                         testing::Values(Connection::own, Connection::dispatcher),
+                         [](const auto& each) { return std::string{name_of(each.param)}; });
+
+TEST_P(Death, OfTheServerEndsEveryCallOnce) {
+    std::optional<Dispatching> dispatching;
     const connect::Address address = unique_address();
     ChildProcess child = ChildProcess::start("rpc_server", {address.to_string()});
     ASSERT_EQ(child.read_line(), "serving");
-    ClientOptions options;
+    ClientOptions options = client_options_of({.design = {.connection = GetParam()}}, dispatching);
     options.retry.attempts = 1;
     Client client = Client::connect<Add>(address, options, patience());
     EXPECT_TRUE(client.call<Add>({1, 1}, patience()).ok());
@@ -362,7 +475,8 @@ TEST(Death, OfTheServerEndsEveryCallOnce) {
     child.kill_and_wait();
     Status status = Status::ok;
     while (client.outstanding() != 0) status = client.wait(patience());
-    EXPECT_EQ(status, Status::peer_lost);
+    // The connection of a dispatcher is not the client's own, and tells it by answers.
+    EXPECT_EQ(status, GetParam() == Connection::own ? Status::peer_lost : Status::ok);
     EXPECT_EQ(ends, std::vector<int>(all, 1));
     EXPECT_EQ(client.call<Add>({1, 1}, patience()).code(), Code::not_sent);
     // Somebody is there again.
@@ -372,7 +486,7 @@ TEST(Death, OfTheServerEndsEveryCallOnce) {
     EXPECT_TRUE(client.call<Add>({1, 1}, patience()).ok());
 }
 
-TEST(Death, OfTheClientIsToldToWhoeverWorksForIt) {
+TEST(ClientDeath, IsToldToWhoeverWorksForIt) {
     Aside aside;
     Running running{{}, defers_zeroes(aside)};
     ChildProcess child = ChildProcess::start("rpc_client", {running.server.address().to_string()});

@@ -22,7 +22,11 @@ Head full_head() {
     Trace trace{.flags = 3};
     trace.trace_id.fill(std::byte{1});
     trace.parent_id.fill(std::byte{2});
-    return {.sent_at = 77, .trace = trace, .priority = Priority::low, .clocks_parted = true};
+    return {.sent_at = 77,
+            .trace = trace,
+            .stream = 99,
+            .priority = Priority::low,
+            .clocks_parted = true};
 }
 Bytes written(const Head& head, std::size_t behind = 0) {
     Bytes bytes(size_of(head) + behind);
@@ -39,6 +43,7 @@ TEST(Heads, SayWhatWasWritten) {
     EXPECT_EQ(payload.size(), 5U);
     EXPECT_EQ(head.sent_at, 77U);
     EXPECT_EQ(head.trace, full_head().trace);
+    EXPECT_EQ(head.stream, 99U);
     EXPECT_EQ(head.priority, Priority::low);
     EXPECT_TRUE(head.clocks_parted);
     EXPECT_EQ(size_of(Head{}), 0U) << "a call of which there is nothing to say costs nothing";

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -113,11 +116,26 @@ class Running {
     test::ServingThread<Server> thread_;
 };
 
+/// A dispatcher that a thread runs until it is stopped.
+class Dispatching {
+  public:
+    explicit Dispatching(const DispatcherOptions& options = {})
+        : dispatcher{std::make_shared<Dispatcher>(options)},
+          thread_{*dispatcher, [](Dispatcher& its) { return its.run(base::Deadline::never()); }} {}
+    /// From here on the dispatcher is the calling thread's.
+    void stop() { thread_.stop(); }
+
+    std::shared_ptr<Dispatcher> dispatcher;
+
+  private:
+    test::ServingThread<Dispatcher> thread_;
+};
+
 /// How requests are found, what carries them, and how both directions travel.
 struct Way {
     message::Polling polling = message::Polling::automatic;
     ring::Carrier carrier = ring::Carrier::automatic;
-    message::Transfer transfer = message::Transfer::write;
+    Design design{};
     connect::Transport transport = connect::Transport::rc;
     std::uint32_t threads = 1;  ///< of the server
 };
@@ -129,10 +147,15 @@ inline ServerOptions server_options_of(const Way& way) {
     options.threads.count = way.threads;
     return options;
 }
-inline ClientOptions client_options_of(const Way& way) {
+/// `dispatching`: made for a way that needs one.
+inline ClientOptions client_options_of(const Way& way, std::optional<Dispatching>& dispatching) {
     ClientOptions options;
+    if (way.design.connection == Connection::dispatcher) {
+        if (!dispatching.has_value()) dispatching.emplace();
+        options.dispatcher = dispatching->dispatcher;
+    }
     options.messages.carrier = way.carrier;
-    options.messages.requests = options.messages.answers = way.transfer;
+    options.design = way.design;
     options.messages.transport = way.transport;
     return options;
 }
@@ -140,19 +163,29 @@ inline ClientOptions client_options_of(const Way& way) {
 class Calls : public testing::TestWithParam<Way> {
   protected:
     static ServerOptions server_options() { return server_options_of(GetParam()); }
-    static ClientOptions client_options() { return client_options_of(GetParam()); }
+    ClientOptions client_options() { return client_options_of(GetParam(), dispatching_); }
+
+  private:
+    std::optional<Dispatching> dispatching_;
 };
 inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
     const Way& way = each.param;
     const std::string by = way.threads == 1 ? "" : fmt::format("_{}_threads", way.threads);
     if (way.transport != connect::Transport::rc) return std::string{name_of(way.transport)} + by;
+    std::string design = way.design == Design{} ? "" : "_" + to_string(way.design);
+    std::replace(design.begin(), design.end(), '/', '_');
     return std::string{name_of(way.polling)} + "_" + std::string{ring::name_of(way.carrier)} +
-           (way.transfer == message::Transfer::send ? "_send" : "") + by;
+           design + by;
 }
 inline auto all_ways() {
-    using message::Polling, message::Transfer, ring::Carrier;
+    using message::Polling, ring::Carrier;
+    constexpr Design by_send{Transfer::send, Transfer::send};
+    constexpr Design shared{.connection = Connection::dispatcher};
+    constexpr Design all_else{Transfer::send, Transfer::send, Connection::dispatcher};
     return testing::Values(Way{Polling::flag}, Way{Polling::dense, Carrier::post},
-                           Way{Polling::flag, Carrier::automatic, Transfer::send},
+                           Way{Polling::flag, Carrier::automatic, by_send},
+                           Way{Polling::flag, Carrier::automatic, shared},
+                           Way{Polling::dense, Carrier::post, all_else},
                            Way{.transport = connect::Transport::tcp}, Way{.threads = 3},
                            Way{.transport = connect::Transport::tcp, .threads = 2});
 }

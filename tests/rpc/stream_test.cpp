@@ -64,7 +64,8 @@ TEST_P(Streams, BringEveryPartOnceAndInOrder) {
                         server.handle<Count>(std::ref(counting), {.max_parts = 4});
                         server.handle<Add>(sum_of);
                     }};
-    Client client = running.connect<Count, Add>(client_options_of(GetParam()));
+    std::optional<Dispatching> dispatching;
+    Client client = running.connect<Count, Add>(client_options_of(GetParam(), dispatching));
     for (const std::uint64_t count : {0U, 1U, 8U, 500U}) {
         auto one = client.open<Count>({1, count}, patience());
         auto other = client.open<Count>({2, count}, patience(), 3);

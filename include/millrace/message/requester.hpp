@@ -107,9 +107,22 @@ class Requester {
     Outcome call(std::span<const std::byte> request, std::vector<std::byte>& answer,
                  const base::Deadline& deadline, std::uint16_t procedure = 0) {
         return call(
-            request.size(), copying(request),
+            request,
             [&](std::span<const std::byte> bytes) { answer.assign(bytes.begin(), bytes.end()); },
-            deadline, procedure);
+            RequestOptions{.procedure = procedure, .deadline = deadline});
+    }
+    /// The same, until `said.deadline`, where `take` gets the answer in place, as below.
+    template <class Take>
+    Outcome call(std::span<const std::byte> request, Take&& take, const RequestOptions& said) {
+        if (said.deadline.expired()) return Outcome::timed_out;
+        std::uint64_t id = 0;
+        base::Status status = end().submit(request, id, said);
+        if (status != base::Status::ok) [[unlikely]] {
+            // As one that is claimed: also what is longer than the ring, and behind a wait.
+            status = submit(request, id, said.deadline, said);
+            if (status != base::Status::ok) return outcome_of(status);
+        }
+        return answer_to(id, take, said.deadline);
     }
     /// Without copies: `fill` as submit(), `take(std::span<const std::byte>)`, or
     /// `take(const Answer&)`, gets the answer, or the text, in place, and only if there is one.
@@ -129,9 +142,14 @@ class Requester {
         if (status != base::Status::ok) return outcome_of(status);
         std::uint64_t id = 0;
         status = fill_and_commit(room, fill, id, said);
-        if (status != base::Status::ok) return outcome_of(status);
+        return status == base::Status::ok ? answer_to(id, take, deadline) : outcome_of(status);
+    }
+
+    /// The answer to what submit() gave that number, as call() takes it: its second half.
+    template <class Take>
+    Outcome answer_to(std::uint64_t id, Take&& take, const base::Deadline& deadline) {
         Answer answer;
-        status = end().look_for(id, answer, deadline);
+        const base::Status status = end().look_for(id, answer, deadline);
         if (status != base::Status::ok) return outcome_of(status);
         if (answer.outcome <= Outcome::failed) {
             if constexpr (std::is_invocable_v<Take&, const Answer&>) {

@@ -12,6 +12,7 @@
 // coroutine.hpp has calls for coroutines.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <concepts>
@@ -26,6 +27,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "millrace/base/clock.hpp"
@@ -34,17 +36,24 @@
 #include "millrace/base/status.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/rpc/design.hpp"
+#include "millrace/rpc/detail/path.hpp"
+#include "millrace/rpc/dispatcher.hpp"
 #include "millrace/rpc/head.hpp"
 #include "millrace/rpc/procedure.hpp"
+#include "millrace/rpc/profile.hpp"
 #include "millrace/rpc/result.hpp"
 #include "millrace/rpc/stream.hpp"
 #include "millrace/rpc/table.hpp"
 
 namespace millrace::rpc {
 
-/// When Client::call makes a call once more: where nothing was done (is_safe_to_repeat), and, of a
-/// procedure that is_idempotent, where nobody knows whether something was. Within the deadline, and
-/// within a budget of the client: whatever fails, repeating adds no more than a part to the load.
+/// When a call is made once more: where nothing was done (is_safe_to_repeat), and, of a procedure
+/// that is_idempotent, where nobody knows whether something was. Within the deadline, and within a
+/// budget of the client: whatever fails, repeating adds no more than a part to the load.
+/// Client::call and AsyncClient::call do so, and Client::submit where CallOptions::again asks for
+/// it. Only call() connects anew for that: of the others, those that a connection's end has ended
+/// stay so.
 struct RetryPolicy {
     std::uint32_t attempts = 3;    ///< of a call, the first one included; 1: never again
     double budget_per_call = 0.1;  ///< what each call adds to the budget; a repetition takes 1
@@ -55,8 +64,15 @@ struct RetryPolicy {
 
 struct ClientOptions {
     /// Of the session beneath. `window`: calls without an answer at a time, which is this client's
-    /// own limit.
+    /// own limit. What `requests` and `answers` are is for `design` to say, and refused here.
     message::ClientOptions messages{};
+    /// How requests and answers travel: as the program says, or as a profile of measurements says
+    /// for what the client is going to do. Of transports other than rc: as it is.
+    std::variant<Design, Automatic> design = Design{};
+    /// For Connection::dispatcher, which Automatic chooses only among if there is one.
+    std::shared_ptr<Dispatcher> dispatcher{};
+    /// For Automatic; null: Profile::built_in().
+    std::shared_ptr<const Profile> profile{};
     RetryPolicy retry{};
     /// call() connects anew where the connection has ended before it.
     bool reconnects = true;
@@ -66,6 +82,9 @@ struct ClientOptions {
 struct CallOptions {
     std::optional<Trace> trace{};  ///< travels with it
     Priority priority = Priority::normal;
+    /// Of what is submitted: keep a copy of the request, and make the call again as RetryPolicy
+    /// says, before the callback is called. Allocates.
+    bool again = false;
 };
 
 struct ClientStats {
@@ -162,10 +181,13 @@ struct Submitted {
     };
 };
 
+/// A submitted call that is made again where that may help. Owned by the client's core.
+struct AgainCall;
+
 /// What of a client depends on no type. Belongs to one thread, which is checked.
 class ClientCore {
   public:
-    ClientCore(message::Client connected, ClientOptions chosen);
+    ClientCore(Path path, ClientOptions chosen, Choice choice);
     ClientCore(const ClientCore&) = delete;
     ClientCore& operator=(const ClientCore&) = delete;
     ~ClientCore();
@@ -209,6 +231,14 @@ class ClientCore {
         std::uint32_t made = 1;
     };
     [[nodiscard]] bool repeats(Code code, Attempt& attempt, const base::Deadline& deadline);
+    /// The same of a call for which nobody waits: when it is to be made again; nothing: never. It
+    /// is counted as made.
+    [[nodiscard]] std::optional<base::Clock::time_point> again_at(Code code, Attempt& attempt,
+                                                                  const base::Deadline& deadline);
+    /// Whether what was put off can be sent now: the server's numbers are known.
+    [[nodiscard]] bool knows(const Attempt& attempt) const noexcept {
+        return !needs_table_ && numbers_[attempt.place] != 0;
+    }
     void earn() noexcept {
         if (budget_ < options_.retry.largest_budget) budget_ += options_.retry.budget_per_call;
     }
@@ -242,7 +272,13 @@ class ClientCore {
     base::Status poll();
     base::Status wait(const base::Deadline& deadline);
     bool cancel(std::uint64_t id);
-    [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_; }
+    [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_ + put_off_; }
+    /// Those that are made again: sent, and kept until they are over.
+    base::Status submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& id);
+    /// It has failed, and is put off. False: it is over.
+    [[nodiscard]] bool puts_off(AgainCall& call, Code code);
+    /// It is over, and the caller's to tell.
+    [[nodiscard]] std::unique_ptr<AgainCall> take(AgainCall& call) noexcept;
     /// The earliest deadline of what was submitted; max(): none. Not later than it is.
     [[nodiscard]] base::Clock::time_point earliest() const noexcept { return earliest_; }
     [[nodiscard]] bool has_cancellable() const noexcept { return cancellable_ != 0; }
@@ -252,8 +288,8 @@ class ClientCore {
     base::Status reconnect(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline);
 
-    [[nodiscard]] message::Client& messages() noexcept { return messages_; }
-    [[nodiscard]] const message::Client& messages() const noexcept { return messages_; }
+    [[nodiscard]] Path& messages() noexcept { return messages_; }
+    [[nodiscard]] const Path& messages() const noexcept { return messages_; }
     [[nodiscard]] ClientStats stats() const noexcept;
     [[nodiscard]] std::string explain() const;
 
@@ -271,7 +307,12 @@ class ClientCore {
     [[noreturn]] void refuse_procedure() const;
     void resolve(const Used& used);
     [[nodiscard]] bool reconnects(const base::Deadline& deadline);
+    [[nodiscard]] bool may_repeat(Code code, const Attempt& attempt) const noexcept;
     [[nodiscard]] bool pays(const Attempt& attempt);
+    [[nodiscard]] std::chrono::nanoseconds pause_before(const Attempt& attempt) const noexcept;
+    void put_off(AgainCall& call, base::Clock::time_point due) noexcept;
+    [[nodiscard]] AgainCall* due_again(base::Clock::time_point now) noexcept;
+    std::size_t send_again();
     void release(const Record& record) noexcept;
     void finish(Record& record);
     void end(Record& record, Code code);
@@ -279,8 +320,9 @@ class ClientCore {
     template <class Ask>
     base::Status look(Ask&& ask);
 
-    message::Client messages_;
+    Path messages_;
     ClientOptions options_;
+    Choice choice_;
     const void* owner_ = this_thread();
     std::vector<std::uint16_t> numbers_;  ///< by place; 0: not asked for
     std::vector<Used> used_;
@@ -289,6 +331,8 @@ class ClientCore {
     std::uint64_t mask_ = 0;
     std::size_t outstanding_ = 0;
     std::size_t cancellable_ = 0;
+    std::vector<std::unique_ptr<AgainCall>> again_;
+    std::size_t put_off_ = 0;  ///< of again_
     base::Clock::time_point earliest_ = base::Clock::time_point::max();
     std::uint32_t polls_ = 0;
     double budget_;
@@ -298,18 +342,46 @@ class ClientCore {
     ClientStats counts_;
 };
 
-/// Sends a request of P, for whose answer there is a free record. `waits`: for room.
+/// There is nothing for a head to say.
+[[nodiscard]] inline bool says_nothing(const base::Deadline& deadline,
+                                       const CallOptions& options) noexcept {
+    return deadline.point() == base::Clock::time_point::max() && !options.trace.has_value() &&
+           options.priority == Priority::normal;
+}
+
+/// What the head says of when the request was made, which the server takes off what it is told of
+/// the deadline.
+[[nodiscard]] inline base::Clock::time_point told_from(const Head& head) noexcept {
+    return head.sent_at.has_value() ? base::Clock::time_point{std::chrono::nanoseconds{
+                                          static_cast<std::int64_t>(*head.sent_at)}}
+                                    : base::Clock::time_point::min();
+}
+
+/// Connects as options.design says, and tells what that came to. Throws Error as Client::connect.
+[[nodiscard]] Path connect_path(const connect::Address& address, ClientOptions& options,
+                                std::size_t response_bytes, const base::Deadline& deadline,
+                                Choice& chosen);
+
+/// Sends a request of P, for whose answer there is a free record. `waits`: for room. `stream`: its
+/// number, if there is one.
 template <Procedure P>
 base::Status send(ClientCore& core, const typename P::Request& request,
                   const base::Deadline& deadline, const CallOptions& options, bool waits,
-                  std::uint64_t& id) {
+                  std::uint64_t& id, std::optional<std::uint64_t> stream = {}) {
     core.check_thread();
     const std::uint16_t number = core.number_of(place_of<P>);
     if (deadline.expired()) return base::Status::timed_out;
     if (!core.has_room()) [[unlikely]]
         return base::Status::full;
     const Writer<typename P::Request> writer{request};
-    const Head head = core.head_of(deadline, options);
+    if constexpr (lies_as_bytes<typename P::Request>) {
+        // Nothing is said of it, and it lies there as it travels.
+        if (!waits && !stream.has_value() && says_nothing(deadline, options)) [[likely]] {
+            return core.messages().submit(bytes_of(request), id, {.procedure = number});
+        }
+    }
+    Head head = core.head_of(deadline, options);
+    head.stream = stream;
     const std::size_t head_bytes = size_of(head);
     const auto fill = [&](std::span<std::byte> room) {
         if (head_bytes != 0) write(head, room.data());
@@ -317,7 +389,8 @@ base::Status send(ClientCore& core, const typename P::Request& request,
     };
     const message::RequestOptions said{
         .procedure = head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
-        .deadline = deadline};
+        .deadline = deadline,
+        .told_from = told_from(head)};
     const std::size_t size = head_bytes + writer.size();
     return waits ? core.messages().submit(size, fill, id, deadline, said)
                  : core.messages().submit(size, fill, id, said);
@@ -336,6 +409,69 @@ base::Status submit(ClientCore& core, const typename P::Request& request,
     return status;
 }
 
+struct AgainCall {
+    AgainCall(const ClientCore::Attempt& its, const base::Deadline& until)
+        : attempt{its}, deadline{until} {}
+    AgainCall(const AgainCall&) = delete;
+    AgainCall& operator=(const AgainCall&) = delete;
+    virtual ~AgainCall() = default;
+    /// Sets `id`. As Client::submit.
+    virtual base::Status send(ClientCore& core) = 0;
+    /// Calls the callback, of a call that was taken from the core.
+    virtual void end(Code code) = 0;
+
+    ClientCore::Attempt attempt;
+    base::Deadline deadline;
+    std::uint64_t first_id = 0;  ///< by which the caller knows it
+    std::uint64_t id = 0;
+    Code code = Code::ok;  ///< of the last time
+    bool is_put_off = false;
+    base::Clock::time_point due{};
+};
+
+template <UnaryProcedure P, class Callback>
+class Again final : public AgainCall {
+  public:
+    using A = Owned<typename P::Response>;
+    Again(const typename P::Request& request, Callback callback, const base::Deadline& until,
+          const CallOptions& options)
+        : AgainCall{{.place = place_of<P>, .is_idempotent = is_idempotent<P>()}, until},
+          request_{own(request)},
+          callback_{std::move(callback)},
+          options_{options} {}
+
+    base::Status send(ClientCore& core) override {
+        return submit<P>(core, typename P::Request{request_}, deadline, options_, false, id,
+                         [&](Record& record) {
+                             Submitted<A, Done>::put(record, Done{&core, this});
+                         });
+    }
+    void end(Code with) override { std::invoke(callback_, Result<A>{with}); }
+
+  private:
+    using Request = Owned<typename P::Request>;
+    struct Done {
+        ClientCore* core;
+        Again* call;
+        void operator()(Result<A> result) const {
+            if (!result.ok() && core->puts_off(*call, result.code())) return;
+            const std::unique_ptr<AgainCall> owned = core->take(*call);
+            std::invoke(call->callback_, std::move(result));
+        }
+    };
+    [[nodiscard]] static Request own(const typename P::Request& request) {
+        if constexpr (std::is_same_v<Request, typename P::Request>) {
+            return request;
+        } else {
+            return Request{request.begin(), request.end()};
+        }
+    }
+
+    Request request_;
+    Callback callback_;
+    CallOptions options_;
+};
+
 }  // namespace detail
 
 /// One session with a server. Move-only. Belongs to the thread that made it, or to the one that
@@ -343,11 +479,14 @@ base::Status submit(ClientCore& core, const typename P::Request& request,
 class Client {
   public:
     /// Connects, asks for the table, and finds each of the procedures in it. Throws Error as
-    /// message::Client::connect; as use(); protocol: it is no rpc server.
+    /// message::Client::connect; as use(); protocol: it is no rpc server; invalid_argument: a
+    /// design with a dispatcher, and none is named; as Profile::built_in.
     template <Procedure... P>
     [[nodiscard]] static Client connect(const connect::Address& address, ClientOptions options,
                                         const base::Deadline& deadline) {
-        Client client = connect_to(address, std::move(options), deadline);
+        Client client =
+            connect_to(address, std::move(options), deadline,
+                       std::max({std::size_t{0}, detail::plain_response_bytes<P>()...}));
         (client.use<P>(deadline), ...);
         return client;
     }
@@ -381,21 +520,39 @@ class Client {
         detail::ClientCore::Attempt attempt{.place = detail::place_of<P>,
                                             .is_idempotent = detail::is_idempotent<P>()};
         core.earn();
+        Result<A> result{Code::dropped};
+        const auto take = [&](const message::Answer& answer) {
+            detail::read_result(answer, result);
+        };
         while (true) {
             const std::uint16_t number = core.number_of(attempt.place);
-            const Head head = core.head_of(deadline, options);
-            const std::size_t head_bytes = size_of(head);
-            Result<A> result{Code::dropped};
             bool is_sent = false;
-            const message::Outcome outcome = core.messages().call(
-                head_bytes + writer.size(),
-                [&](std::span<std::byte> room) {
-                    is_sent = true;
-                    if (head_bytes != 0) write(head, room.data());
-                    writer.write(room.data() + head_bytes);
-                },
-                [&](const message::Answer& answer) { detail::read_result(answer, result); },
-                deadline, head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit));
+            std::uint64_t id = 0;
+            if constexpr (detail::lies_as_bytes<typename P::Request>) {
+                // Nothing is said of it, and it lies there as it travels.
+                is_sent = detail::says_nothing(deadline, options) &&
+                          core.messages().submit(detail::bytes_of(request), id,
+                                                 {.procedure = number}) == base::Status::ok;
+            }
+            message::Outcome outcome = message::Outcome::ok;
+            if (is_sent) {
+                outcome = core.messages().answer_to(id, take, deadline);
+            } else {
+                const Head head = core.head_of(deadline, options);
+                const std::size_t head_bytes = size_of(head);
+                outcome = core.messages().call(
+                    head_bytes + writer.size(),
+                    [&](std::span<std::byte> room) {
+                        is_sent = true;
+                        if (head_bytes != 0) write(head, room.data());
+                        writer.write(room.data() + head_bytes);
+                    },
+                    take,
+                    {.procedure =
+                         head_bytes == 0 ? number : static_cast<std::uint16_t>(number | head_bit),
+                     .deadline = deadline,
+                     .told_from = detail::told_from(head)});
+            }
             if (result.ok()) [[likely]]
                 return result;
             if (outcome > message::Outcome::failed) result = ended(outcome, is_sent);
@@ -409,9 +566,9 @@ class Client {
     /// Sends the request, and calls `callback(Result<Response>)` once, from poll(), wait() or
     /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
     /// answer, or the server's ring has no room; `timed_out`: the deadline has passed; `too_large`,
-    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Not made
-    /// again: the callback gets the code. Callback and Result<Response> together take at most 176
-    /// bytes, or they are allocated. Throws as call().
+    /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Made
+    /// again only where CallOptions::again says so: else the callback gets the code. Callback and
+    /// Result<Response> together take at most 176 bytes, or they are allocated. Throws as call().
     template <UnaryProcedure P, class Callback>
     base::Status submit(const typename P::Request& request, Callback callback,
                         const base::Deadline& deadline, const CallOptions& options = {},
@@ -419,7 +576,8 @@ class Client {
         return submit_by<P>(request, std::move(callback), deadline, options, false, id);
     }
     /// The same, waiting for room until the deadline. Callbacks are called later, by poll() and
-    /// wait(). `full`: answers to as many calls as the window allows lie there already.
+    /// wait(). `full`: answers to as many calls as the window allows lie there already. With
+    /// CallOptions::again it does not wait.
     template <UnaryProcedure P, class Callback>
     base::Status submit_or_wait(const typename P::Request& request, Callback callback,
                                 const base::Deadline& deadline, const CallOptions& options = {},
@@ -451,7 +609,8 @@ class Client {
                                        const CallOptions& options = {}) {
         auto reader = std::make_unique<detail::ReaderCore>(*core_, deadline, ahead);
         std::uint64_t id = 0;
-        const base::Status status = detail::send<P>(*core_, request, deadline, options, true, id);
+        const base::Status status =
+            detail::send<P>(*core_, request, deadline, options, true, id, reader->number());
         if (status == base::Status::ok) {
             reader->opened(id);
         } else {
@@ -484,7 +643,8 @@ class Client {
   private:
     friend class detail::AsyncCore;
     [[nodiscard]] static Client connect_to(const connect::Address& address, ClientOptions options,
-                                           const base::Deadline& deadline);
+                                           const base::Deadline& deadline,
+                                           std::size_t response_bytes);
     [[nodiscard]] static Code ended(message::Outcome outcome, bool is_sent) noexcept;
     explicit Client(std::unique_ptr<detail::ClientCore> core) noexcept;
     template <UnaryProcedure P, class Callback>
@@ -493,6 +653,14 @@ class Client {
                            std::uint64_t* id) {
         using Submitted = detail::Submitted<Owned<typename P::Response>, Callback>;
         std::uint64_t number = 0;
+        if (options.again) [[unlikely]] {
+            const base::Status status =
+                core_->submit_again(std::make_unique<detail::Again<P, Callback>>(
+                                        request, std::move(callback), deadline, options),
+                                    number);
+            if (status == base::Status::ok && id != nullptr) *id = number;
+            return status;
+        }
         const base::Status status = detail::submit<P>(
             *core_, request, deadline, options, waits, number,
             [&](detail::Record& record) { Submitted::put(record, std::move(callback)); });

@@ -5,6 +5,7 @@
 //   word 0   | words (8 bits, this one included) | facts (8) | priority (8) | trace flags (8) | 0 |
 //   word 1   sent_at       if facts says so: the client's monotonic clock, in ns
 //   word 2…  trace         if facts says so: 16 bytes of trace id, 8 of the parent's id
+//   …        stream        if facts says so: the number by which parts are asked for (stream.hpp)
 //
 // A reader skips what it does not know: further facts stand behind these.
 //
@@ -45,17 +46,19 @@ enum class Priority : std::uint8_t { normal = 0, low = 1 };
 struct Head {
     std::optional<std::uint64_t> sent_at{};
     std::optional<Trace> trace{};
+    std::optional<std::uint64_t> stream{};
     Priority priority = Priority::normal;
     /// The server said `late` before the deadline had passed: it is to compare the clocks anew.
     bool clocks_parted = false;
 
     [[nodiscard]] bool is_empty() const noexcept {
-        return !sent_at.has_value() && !trace.has_value() && priority == Priority::normal;
+        return !sent_at.has_value() && !trace.has_value() && !stream.has_value() &&
+               priority == Priority::normal;
     }
 };
 
 inline constexpr std::uint16_t head_bit = 0x8000;
-inline constexpr std::size_t longest_head = 40;
+inline constexpr std::size_t longest_head = 48;
 /// Of the procedures that every server has; those of the program follow.
 inline constexpr std::uint16_t table_number = 0;
 inline constexpr std::uint16_t report_number = 1;
@@ -64,13 +67,19 @@ inline constexpr std::uint16_t first_number = 16;
 inline constexpr std::size_t most_procedures = 4096;
 
 namespace detail {
-enum Fact : std::uint8_t { fact_sent_at = 1, fact_trace = 2, fact_clocks_parted = 4 };
+enum Fact : std::uint8_t {
+    fact_sent_at = 1,
+    fact_trace = 2,
+    fact_clocks_parted = 4,
+    fact_stream = 8
+};
 }
 
 /// Bytes of the head, 0 if it is empty.
 [[nodiscard]] inline std::size_t size_of(const Head& head) noexcept {
     if (head.is_empty()) return 0;
-    return 8 + (head.sent_at.has_value() ? 8 : 0) + (head.trace.has_value() ? 24 : 0);
+    return 8 + (head.sent_at.has_value() ? 8 : 0) + (head.trace.has_value() ? 24 : 0) +
+           (head.stream.has_value() ? 8 : 0);
 }
 /// `into` has size_of(head) bytes.
 inline void write(const Head& head, std::byte* into) noexcept {
@@ -89,6 +98,11 @@ inline void write(const Head& head, std::byte* into) noexcept {
         trace_flags = head.trace->flags;
         words += 3;
     }
+    if (head.stream.has_value()) {
+        facts |= detail::fact_stream;
+        std::memcpy(into + 8 * words, &*head.stream, 8);
+        words += 1;
+    }
     if (head.clocks_parted) facts |= detail::fact_clocks_parted;
     const std::uint64_t first = words | facts << 8 |
                                 std::uint64_t{static_cast<std::uint8_t>(head.priority)} << 16 |
@@ -106,6 +120,7 @@ inline void write(const Head& head, std::byte* into) noexcept {
     std::size_t needed = 8;
     if ((facts & detail::fact_sent_at) != 0) needed += 8;
     if ((facts & detail::fact_trace) != 0) needed += 24;
+    if ((facts & detail::fact_stream) != 0) needed += 8;
     const auto priority = static_cast<std::uint8_t>(first >> 16);
     if (size < needed || size > request.size()) return false;
     if (priority > static_cast<std::uint8_t>(Priority::low)) return false;
@@ -121,6 +136,12 @@ inline void write(const Head& head, std::byte* into) noexcept {
         std::memcpy(trace.trace_id.data(), at, 16);
         std::memcpy(trace.parent_id.data(), at + 16, 8);
         trace.flags = static_cast<std::uint8_t>(first >> 24);
+        at += 24;
+    }
+    if ((facts & detail::fact_stream) != 0) {
+        std::uint64_t number = 0;
+        std::memcpy(&number, at, sizeof number);
+        head.stream = number;
     }
     head.priority = static_cast<Priority>(priority);
     head.clocks_parted = (facts & detail::fact_clocks_parted) != 0;

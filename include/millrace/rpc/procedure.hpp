@@ -84,6 +84,16 @@ template <Procedure P>
     return signature;
 }
 
+/// Bytes of its response, if that is a plain struct; else 0.
+template <Procedure P>
+[[nodiscard]] constexpr std::size_t plain_response_bytes() noexcept {
+    if constexpr (UnaryProcedure<P>) {
+        return kind_of<typename P::Response>() == Kind::plain ? sizeof(typename P::Response) : 0;
+    } else {
+        return 0;
+    }
+}
+
 /// Numbers the procedures of this program, for a place in each client's list.
 [[nodiscard]] std::size_t next_place() noexcept;
 template <class P>

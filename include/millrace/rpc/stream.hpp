@@ -13,10 +13,11 @@
 //
 // Each part is the answer to one request, so that a session has what it has for every call: the
 // call itself asks for the first part, and the reader asks for further ones ahead of what it has
-// read (pull_number, whose payload is the number of the call's request, and a word that is not 0
-// once it wants no more). Flow control is the window: a server has at most as many parts on their
-// way as the reader asked for. What a sink writes beyond waits in the server, up to
-// ProcedureOptions::max_parts; then it is `full`.
+// read (pull_number, whose payload is the stream's number, and a word that is not 0 once it wants
+// no more). The client gives that number, in the head of the call (head.hpp): one that no other
+// client of its process gives, as some may share a session (dispatcher.hpp). Flow control is the
+// window: a server has at most as many parts on their way as the reader asked for. What a sink
+// writes beyond waits in the server, up to ProcedureOptions::max_parts; then it is `full`.
 //
 //   answer   | 1: a part, 2: the end (64 bits) | part … |
 #pragma once
@@ -75,6 +76,31 @@ class SinkCore {
     std::shared_ptr<StreamState> state_;
 };
 
+/// Waits for a part.
+class PartWaiter {
+  public:
+    PartWaiter() noexcept = default;
+    PartWaiter(const PartWaiter&) = delete;
+    PartWaiter& operator=(const PartWaiter&) = delete;
+    virtual void came() = 0;
+
+  protected:
+    ~PartWaiter() = default;
+};
+
+/// The part of these bytes; false: it is none.
+template <Carried T>
+[[nodiscard]] bool read_part(std::span<const std::byte> bytes, T& into) {
+    try {
+        T part{};
+        if (!read(bytes, part)) return false;
+        into = std::move(part);
+        return true;
+    } catch (const std::exception&) {
+        return false;  // a codec that cannot read it
+    }
+}
+
 /// The reading end without its type.
 class ReaderCore {
   public:
@@ -85,8 +111,18 @@ class ReaderCore {
 
     /// The call was sent: what waits for its answer.
     void opened(std::uint64_t id);
+    /// The stream's number, for the head of the call.
+    [[nodiscard]] std::uint64_t number() const noexcept;
     /// The next part's bytes, until the next call. As StreamReader::next.
     base::Status next(std::span<const std::byte>& part, const base::Deadline& deadline);
+    /// The same without a wait: `empty`, it has not come.
+    base::Status take(std::span<const std::byte>& part);
+    /// For coroutines: never waits for room either, but asks again with each look.
+    void never_waits() noexcept;
+    /// It found no room to ask for the next part.
+    [[nodiscard]] bool lacks_room() const noexcept;
+    /// Who is told, once, when the next part has come; null: nobody.
+    void tell(PartWaiter* waiter) noexcept;
     void fail(Code code);
     [[nodiscard]] const Error& error() const noexcept { return error_; }
 
@@ -142,16 +178,7 @@ class StreamReader {
     base::Status next(Part& part, const base::Deadline& deadline) {
         std::span<const std::byte> bytes;
         const base::Status status = core_->next(bytes, deadline);
-        if (status != base::Status::ok) return status;
-        try {
-            Part read_part{};
-            if (detail::read(bytes, read_part)) {
-                part = std::move(read_part);
-                return status;
-            }
-        } catch (const std::exception&) {
-            // A codec that cannot read it.
-        }
+        if (status != base::Status::ok || detail::read_part(bytes, part)) return status;
         core_->fail(Code::bad_answer);
         return base::Status::peer_lost;
     }

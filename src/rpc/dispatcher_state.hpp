@@ -1,0 +1,36 @@
+// What clients ask of their dispatcher. Used by dispatcher.cpp and path.cpp.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "millrace/rpc/dispatcher.hpp"
+
+namespace millrace::rpc {
+
+struct Dispatcher::State {
+    explicit State(const DispatcherOptions& chosen);
+
+    /// The number of a connection that stands, to that server and with these transfers: one that is
+    /// there, or a new one. Any thread. Throws Error as message::Dispatcher::join.
+    [[nodiscard]] std::uint32_t connect(const connect::Address& address,
+                                        message::ClientOptions options,
+                                        const base::Deadline& deadline);
+
+    /// One at a time makes it, and the others wait for that.
+    struct Shared {
+        std::mutex making;
+        std::optional<std::uint32_t> number{};  ///< guarded by making
+    };
+
+    DispatcherOptions options;
+    message::Dispatcher messages;
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<Shared>> connections;  ///< guarded by mutex
+};
+
+}  // namespace millrace::rpc
