@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <new>
 #include <utility>
+#include <vector>
 
 namespace millrace::rpc {
 
@@ -32,20 +34,56 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             call.core_ = nullptr;
             call.state_ = SuspendedCall::State::over;
         }
+        for (SuspendedCall* const call : std::exchange(put_off_, {})) {
+            call->core_ = nullptr;
+            call->state_ = SuspendedCall::State::over;
+        }
+        for (SuspendedPart* const part : std::exchange(parts_, {})) {
+            part->reader_->tell(nullptr);
+            part->is_waiting_ = false;
+        }
+        has_left_ = true;
     }
 
     [[nodiscard]] Client& client() noexcept { return client_; }
     [[nodiscard]] ClientCore& core() noexcept { return *client_.core_; }
 
     [[nodiscard]] bool begin(SuspendedCall& call) {
+        core().earn();
         if (first_ != nullptr || !submit(call)) {
             if (call.state_ == SuspendedCall::State::over) return false;
             link(call);
         }
         set_alarm();
+        return call.state_ != SuspendedCall::State::over;
+    }
+    /// It has an answer, which is an error. False: that is its last word.
+    [[nodiscard]] bool puts_off(SuspendedCall& call) {
+        const Code code = call.code();
+        if (code == Code::ok || has_left_) return false;
+        const auto at = core().again_at(code, call.attempt_, call.deadline_);
+        if (!at.has_value()) return false;
+        call.due_ = *at;
+        call.state_ = SuspendedCall::State::put_off;
+        put_off_.push_back(&call);
+        set_alarm();
         return true;
     }
+    /// A task waits for a part.
+    void wait(SuspendedPart& part) {
+        part.is_waiting_ = true;
+        part.reader_->tell(&part);
+        parts_.push_back(&part);
+        set_alarm();
+    }
+    void forget(SuspendedPart& part) noexcept {
+        if (!std::exchange(part.is_waiting_, false)) return;
+        part.reader_->tell(nullptr);
+        std::erase(parts_, &part);
+    }
+    [[nodiscard]] bool has_left() const noexcept { return has_left_; }
     void cancel(SuspendedCall& call) {
+        if (call.state_ == SuspendedCall::State::put_off) std::erase(put_off_, &call);
         if (call.state_ == SuspendedCall::State::queued) unlink(call);
         if (call.state_ == SuspendedCall::State::submitted) (void)core().cancel(call.id_);
     }
@@ -108,7 +146,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     void submit_queued() {
         while (first_ != nullptr) {
             SuspendedCall& call = *first_;
-            if (submit(call)) {
+            const bool is_sent = submit(call);
+            if (is_sent && call.state_ != SuspendedCall::State::over) {
                 unlink(call);
                 call.state_ = SuspendedCall::State::submitted;
             } else if (call.state_ == SuspendedCall::State::over) {
@@ -135,6 +174,45 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         }
     }
 
+    /// Those whose time to be made again has come, or is over.
+    void expire_put_off() {
+        const auto now = base::Clock::now();
+        for (std::size_t i = 0; i < put_off_.size();) {
+            SuspendedCall& call = *put_off_[i];
+            const bool is_over = call.deadline_.cancelled() || call.deadline_.expired();
+            if (call.due_ > now && !is_over) {
+                ++i;
+                continue;
+            }
+            put_off_.erase(put_off_.begin() + static_cast<std::ptrdiff_t>(i));
+            if (is_over) {
+                call.end(call.deadline_.cancelled() ? Code::cancelled : Code::timed_out);
+            } else if (core().knows(call.attempt_)) {
+                link(call);
+                continue;
+            }
+            call.state_ = SuspendedCall::State::over;
+            call.run_->resume(call.frame_);
+            i = 0;  // whatever that has done
+        }
+    }
+    /// Tasks whose wait for a part is over, or that could not ask for it.
+    void look_at_parts() {
+        for (std::size_t i = 0; i < parts_.size();) {
+            SuspendedPart& part = *parts_[i];
+            const bool is_over = part.deadline_.cancelled() || part.deadline_.expired();
+            if (is_over) {
+                part.status_ = part.deadline_.cancelled() ? Status::cancelled : Status::timed_out;
+            }
+            if (!is_over && !(part.reader_->lacks_room() && part.look())) {
+                ++i;
+                continue;
+            }
+            part.resume();
+            i = 0;  // whatever that has done
+        }
+    }
+
     void set_alarm() {
         constexpr std::chrono::milliseconds cancellation_slice{50};
         constexpr std::chrono::milliseconds room_slice{1};
@@ -144,6 +222,19 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         }
         // Nobody tells of room in the server's ring.
         if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
+        for (const SuspendedCall* const call : put_off_) {
+            due = std::min(due, call->due_);
+            if (call->deadline_.cancellation() != nullptr) {
+                due = std::min(due, base::Clock::now() + cancellation_slice);
+            }
+        }
+        for (const SuspendedPart* const part : parts_) {
+            due = std::min(due, part->deadline_.point());
+            if (part->deadline_.cancellation() != nullptr) {
+                due = std::min(due, base::Clock::now() + cancellation_slice);
+            }
+            if (part->reader_->lacks_room()) due = std::min(due, base::Clock::now() + room_slice);
+        }
         if (due == base::Clock::time_point::max() || (alarm_.has_value() && alarm_at_ <= due)) {
             return;
         }
@@ -156,7 +247,9 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         alarm_.reset();
         (void)core().expire();
         expire_queued();
+        expire_put_off();
         submit_queued();
+        look_at_parts();
         set_alarm();
     }
 
@@ -179,6 +272,9 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     base::Clock::time_point alarm_at_{};
     SuspendedCall* first_ = nullptr;
     SuspendedCall* last_ = nullptr;
+    std::vector<SuspendedCall*> put_off_;
+    std::vector<SuspendedPart*> parts_;  ///< that wait
+    bool has_left_ = false;
 };
 
 SuspendedCall& SuspendedCall::of(Record& record) noexcept {
@@ -192,6 +288,7 @@ const Record::Type SuspendedCall::type{
         [](Record& record) {
             SuspendedCall& call = of(record);
             record.type = nullptr;
+            if (call.core_->puts_off(call)) return;
             call.state_ = State::over;
             call.run_->resume(call.frame_);
         },
@@ -221,6 +318,36 @@ bool SuspendedCall::begin(base::detail::Run& run, std::coroutine_handle<> frame)
     return core_->begin(*this);
 }
 
+SuspendedPart::~SuspendedPart() {
+    if (core_ != nullptr) core_->forget(*this);
+}
+
+bool SuspendedPart::begin(base::detail::Run& run, std::coroutine_handle<> frame) {
+    run_ = &run;
+    frame_ = frame;
+    if (look()) return false;
+    if (!core_->has_left()) core_->wait(*this);
+    return true;
+}
+
+bool SuspendedPart::look() {
+    status_ = reader_->take(part_);
+    return status_ != Status::empty;
+}
+
+void SuspendedPart::resume() {
+    core_->forget(*this);
+    run_->resume(frame_);
+}
+
+void SuspendedPart::came() {
+    if (look()) {
+        resume();
+    } else {
+        reader_->tell(this);
+    }
+}
+
 }  // namespace detail
 
 AsyncClient::AsyncClient(base::Executor& executor, Client client)
@@ -238,5 +365,6 @@ Status AsyncClient::poll() { return core_->poll(); }
 Status AsyncClient::reconnect(const base::Deadline& deadline) { return core_->reconnect(deadline); }
 Status AsyncClient::close(const base::Deadline& deadline) { return core_->close(deadline); }
 Client& AsyncClient::client() noexcept { return core_->client(); }
+detail::ClientCore& AsyncClient::core_of_client() noexcept { return core_->core(); }
 
 }  // namespace millrace::rpc

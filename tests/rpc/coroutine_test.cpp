@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,9 +41,15 @@ Task<> add_many(AsyncClient& client, std::uint64_t whose, int count, int& runnin
     if (--running == 0) hub.stop();
 }
 
-TEST(AwaitedCalls, OfManyTasksHaveTheirOwnAnswersThoughTheWindowIsSmall) {
+class AwaitedBy : public testing::TestWithParam<Connection> {};
+INSTANTIATE_TEST_SUITE_P(Connections, AwaitedBy,
+                         testing::Values(Connection::own, Connection::dispatcher),
+                         [](const auto& each) { return std::string{name_of(each.param)}; });
+
+TEST_P(AwaitedBy, ManyTasksHaveTheirOwnAnswersThoughTheWindowIsSmall) {
     Running running_server;
-    ClientOptions options;
+    std::optional<Dispatching> dispatching;
+    ClientOptions options = client_options_of({.design = {.connection = GetParam()}}, dispatching);
     options.messages.window = 4;
     connect::Hub hub;
     AsyncClient client{hub, running_server.connect<Add>(options)};
@@ -99,6 +107,216 @@ TEST(AwaitedCalls, AreOverByDeadlineAndCancellation) {
     EXPECT_EQ(client.client().outstanding(), 0U);
 }
 
+TEST(AwaitedCalls, AreMadeAgainWhereNothingWasDone) {
+    int refuse = 4;
+    Running running{
+        {}, [&](Server& server) {
+            server.handle<Add>([&](const Pair& pair) -> Result<Sum> {
+                if (refuse-- > 0) return Error{.code = Code::overloaded};
+                return sum_of(pair);
+            });
+            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
+        }};
+    connect::Hub hub;
+    AsyncClient client{hub, running.connect<Add, Break>()};
+    int over = 0;
+    const auto call = [&](std::uint64_t number) -> Task<> {
+        const Result<Sum> sum = co_await client.call<Add>({number, 1}, patience());
+        // Of four refusals no call meets more than it has attempts, but for all of them.
+        EXPECT_TRUE(sum || refuse <= 0) << name_of(sum.code());
+        if (sum) {
+            EXPECT_EQ(sum->who, number);
+        }
+        if (++over == 3) hub.stop();
+    };
+    base::spawn(hub, call(1));
+    base::spawn(hub, call(2));
+    base::spawn(hub, [](AsyncClient& asked, int& count, connect::Hub& in) -> Task<> {
+        const auto result = co_await asked.call<Break>("", patience());
+        EXPECT_EQ(result.code(), Code::overloaded);
+        if (++count == 3) in.stop();
+    }(client, over, hub));
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_EQ(over, 3);
+    EXPECT_GE(client.client().stats().repeated, 4U);
+}
+
+TEST(AwaitedCalls, ThatArePutOffMayBeCancelledOrDestroyed) {
+    Running running{
+        {}, [&](Server& server) {
+            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
+        }};
+    connect::Hub hub;
+    ClientOptions options;
+    options.retry = {.attempts = 9, .pause = 10s, .longest_pause = 10s};
+    auto client = std::make_unique<AsyncClient>(hub, running.connect<Break>(options));
+    base::Cancellation cancellation;
+    std::optional<Code> code;
+    const auto call = [&](Deadline deadline) -> Task<> {
+        code = (co_await client->call<Break>("", deadline)).code();
+    };
+    base::spawn(hub, call(patience().cancelled_by(cancellation)));
+    const auto destroyed = base::spawn(hub, call(patience()));
+    base::spawn(hub, call(patience()));
+    const auto deadline = patience();
+    while (client->client().stats().repeated != 3 && !deadline.expired()) (void)hub.turn();
+    EXPECT_TRUE(hub.remove(destroyed));
+    EXPECT_FALSE(code.has_value());
+    cancellation.request();
+    while (!code.has_value() && !deadline.expired()) {
+        (void)hub.rest(Deadline::after(1ms));
+        (void)hub.turn();
+    }
+    EXPECT_EQ(code, Code::cancelled);
+    client.reset();  // the third one stays suspended
+    for (int i = 0; i < 10; ++i) (void)hub.turn();
+}
+
+// --- streams
+
+struct Counted {
+    static constexpr std::string_view name = "counted";
+    using Request = Pair;  ///< from one to the other
+    using Part = Sum;
+};
+
+/// Writes from threads of its own.
+struct Writers {
+    ~Writers() {
+        for (std::thread& one : threads) one.join();
+    }
+    void operator()(const Pair& range, Sink<Sum> sink) {
+        threads.emplace_back([range, sink = std::move(sink)]() mutable {
+            for (std::uint64_t i = range.one; i < range.other; ++i) {
+                if (sink.write({i, range.one}, patience()) != Status::ok) return;
+            }
+            if (range.other % 2 == 0) {
+                (void)sink.finish();
+            } else {
+                (void)sink.fail({.number = 3, .text = "odd"});
+            }
+        });
+    }
+    std::vector<std::thread> threads;
+};
+
+TEST_P(AwaitedBy, StreamsBringEveryPartOnceAndInOrder) {
+    Writers writers;
+    Running running{{}, [&](Server& server) {
+                        server.handle<Counted>(std::ref(writers), {.max_parts = 4});
+                        server.handle<Add>(sum_of);
+                    }};
+    std::optional<Dispatching> dispatching;
+    ClientOptions options = client_options_of({.design = {.connection = GetParam()}}, dispatching);
+    options.messages.window = 6;  // of which each stream would have 8
+    connect::Hub hub;
+    AsyncClient client{hub, running.connect<Counted, Add>(options)};
+    int over = 0;
+    const auto read = [&](Pair range, std::uint32_t ahead) -> Task<> {
+        auto reader = co_await client.open<Counted>(range, patience(), ahead);
+        std::uint64_t next = range.one;
+        while (true) {
+            const auto part = co_await reader.next(patience());
+            if (!part) {
+                EXPECT_EQ(range.other % 2, 1U);
+                EXPECT_EQ(part.error().text, "odd");
+                EXPECT_EQ(part.error().number, 3U);
+                break;
+            }
+            if (!part->has_value()) {
+                EXPECT_EQ(range.other % 2, 0U);
+                break;
+            }
+            EXPECT_EQ((**part).who, range.one);
+            EXPECT_EQ((**part).sum, next++);
+        }
+        EXPECT_EQ(next, range.other);
+        if (++over == 4) hub.stop();
+    };
+    base::spawn(hub, read({0, 300}, 8));
+    base::spawn(hub, read({1000, 1301}, 1));
+    base::spawn(hub, read({5000, 5000}, 3));
+    base::spawn(hub, [](AsyncClient& asked, int& count, connect::Hub& in) -> Task<> {
+        for (std::uint64_t i = 0; i < 100; ++i) {
+            const Result<Sum> sum = co_await asked.call<Add>({i, 1}, patience());
+            EXPECT_TRUE(sum) << name_of(sum.code());
+        }
+        if (++count == 4) in.stop();
+    }(client, over, hub));
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    EXPECT_EQ(over, 4);
+}
+
+TEST(AwaitedStreams, AreOverByDeadlineOrLeftInTheMiddle) {
+    std::mutex mutex;
+    std::vector<Sink<Sum>> sinks;
+    Running running{{}, [&](Server& server) {
+                        server.handle<Counted>([&](const Pair&, Sink<Sum> sink) {
+                            const std::lock_guard guard{mutex};
+                            sinks.push_back(std::move(sink));
+                        });
+                    }};
+    const auto wanted = [&] {
+        const std::lock_guard guard{mutex};
+        return std::count_if(sinks.begin(), sinks.end(),
+                             [](const auto& one) { return one.is_wanted(); });
+    };
+    const auto turn_until = [](connect::Hub& hub, auto&& condition) {
+        const auto deadline = patience();
+        while (!condition() && !deadline.expired()) {
+            (void)hub.rest(Deadline::after(1ms));
+            (void)hub.turn();
+        }
+        EXPECT_TRUE(condition());
+    };
+    connect::Hub hub;
+    auto client = std::make_unique<AsyncClient>(hub, running.connect<Counted>());
+    base::Cancellation cancellation;
+    int step = 0;
+    base::spawn(hub, [](AsyncClient& asked, base::Cancellation& cancels, int& now) -> Task<> {
+        {
+            auto reader = co_await asked.open<Counted>({}, patience());
+            auto part = co_await reader.next(Deadline::after(2ms));
+            EXPECT_EQ(part.code(), Code::timed_out);
+            EXPECT_EQ(reader.error().code, Code::ok) << "the stream goes on";
+            ++now;
+            part = co_await reader.next(patience().cancelled_by(cancels));
+            EXPECT_EQ(part.code(), Code::cancelled);
+            ++now;
+            part = co_await reader.next(patience());
+            EXPECT_TRUE(part.ok() && part->has_value() && (**part).sum == 7);
+        }
+        ++now;  // it is let go of
+        auto late = co_await asked.open<Counted>({}, Deadline::now());
+        EXPECT_EQ((co_await late.next(patience())).code(), Code::late);
+        ++now;
+    }(*client, cancellation, step));
+    turn_until(hub, [&] { return step == 1; });
+    turn_until(hub, [&] { return wanted() == 1; });
+    cancellation.request();
+    turn_until(hub, [&] { return step == 2; });
+    {
+        const std::lock_guard guard{mutex};
+        EXPECT_EQ(sinks[0].write({7, 7}), Status::ok);
+    }
+    turn_until(hub, [&] { return step == 4; });
+    turn_until(hub, [&] { return wanted() == 0; });
+
+    // A task that waits for a part is destroyed, and one outlives its client.
+    const auto wait = [](AsyncClient& asked) -> Task<> {
+        auto reader = co_await asked.open<Counted>({}, patience());
+        (void)co_await reader.next(patience());
+        ADD_FAILURE() << "nobody writes";
+    };
+    const auto task = base::spawn(hub, wait(*client));
+    base::spawn(hub, wait(*client));
+    turn_until(hub, [&] { return wanted() == 2; });
+    EXPECT_TRUE(hub.remove(task));
+    turn_until(hub, [&] { return wanted() == 1; });
+    client.reset();
+    for (int i = 0; i < 10; ++i) (void)hub.turn();
+}
+
 TEST(AwaitedCalls, MayBeDestroyedWhileTheyWait) {
     Lazy lazy;
     connect::Hub hub;
@@ -144,7 +362,9 @@ TEST(AwaitedCalls, EndWhenTheServerOrTheClientCloses) {
     for (const bool by_client : {false, true}) {
         Lazy lazy;
         connect::Hub hub;
-        AsyncClient client{hub, lazy.running.connect<Add>()};
+        ClientOptions options;
+        options.retry.attempts = 1;
+        AsyncClient client{hub, lazy.running.connect<Add>(options)};
         std::optional<Code> code;
         base::spawn(hub, [](AsyncClient& asked, std::optional<Code>& told) -> Task<> {
             told = (co_await asked.call<Add>({0, 0}, patience())).code();

@@ -13,6 +13,14 @@
 // descriptor is readable; or from poll(), where the program looks by itself. What waits for an
 // answer lies in the task's frame: a call allocates nothing, and frames of tasks are taken from
 // those that have ended (base/coroutine.hpp).
+//
+// Streams (stream.hpp):
+//
+//     auto events = co_await client.open<Watch>({.key = 7}, deadline);
+//     while (auto event = co_await events.next(deadline)) {
+//         if (!event->has_value()) break;                           // it has ended well
+//         use(**event);
+//     }
 #pragma once
 
 #include <concepts>
@@ -29,6 +37,7 @@
 #include "millrace/base/executor.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/rpc/client.hpp"
+#include "millrace/rpc/stream.hpp"
 
 namespace millrace::rpc {
 namespace detail {
@@ -42,25 +51,29 @@ class SuspendedCall {
     SuspendedCall& operator=(const SuspendedCall&) = delete;
 
   protected:
-    SuspendedCall(AsyncCore& core, const base::Deadline& deadline) noexcept
-        : core_{&core}, deadline_{deadline} {}
+    SuspendedCall(AsyncCore& core, const base::Deadline& deadline,
+                  const ClientCore::Attempt& attempt) noexcept
+        : core_{&core}, deadline_{deadline}, attempt_{attempt} {}
     virtual ~SuspendedCall();
 
     /// Sends the request; `full`: not yet.
     virtual base::Status submit(ClientCore& client) = 0;
     virtual void take(const message::Answer& answer) = 0;
     virtual void end(Code code) noexcept = 0;
+    [[nodiscard]] virtual Code code() const noexcept = 0;
 
     /// False: it is over already.
     [[nodiscard]] bool begin(base::detail::Run& run, std::coroutine_handle<> frame);
     void put(Record& record) noexcept;
+    /// What waits has been sent, and has no answer of its own to wait for.
+    void sent() noexcept { state_ = State::over; }
     [[nodiscard]] const base::Deadline& deadline() const noexcept { return deadline_; }
 
     std::uint64_t id_ = 0;  ///< submit() sets it
 
   private:
     friend class AsyncCore;
-    enum class State : std::uint8_t { idle, queued, submitted, over };
+    enum class State : std::uint8_t { idle, queued, submitted, put_off, over };
     [[nodiscard]] static SuspendedCall& of(Record& record) noexcept;
     static const Record::Type type;
 
@@ -69,6 +82,8 @@ class SuspendedCall {
     base::detail::Run* run_ = nullptr;
     std::coroutine_handle<> frame_;
     State state_ = State::idle;
+    ClientCore::Attempt attempt_;
+    base::Clock::time_point due_{};    ///< of one that is put off
     SuspendedCall* before_ = nullptr;  ///< of those that are queued
     SuspendedCall* behind_ = nullptr;
 };
@@ -79,7 +94,11 @@ class CallAwaiter final : SuspendedCall {
     using A = Owned<typename P::Response>;
     CallAwaiter(AsyncCore& core, typename P::Request request, const base::Deadline& deadline,
                 const CallOptions& options)
-        : SuspendedCall{core, deadline}, request_{std::move(request)}, options_{options} {}
+        : SuspendedCall{core,
+                        deadline,
+                        {.place = place_of<P>, .is_idempotent = is_idempotent<P>()}},
+          request_{std::move(request)},
+          options_{options} {}
 
     [[nodiscard]] bool await_ready() const noexcept { return false; }
     template <std::derived_from<base::detail::Promise> Of>
@@ -95,10 +114,147 @@ class CallAwaiter final : SuspendedCall {
     }
     void take(const message::Answer& answer) override { read_result(answer, result_); }
     void end(Code code) noexcept override { result_ = Result<A>{code}; }
+    [[nodiscard]] Code code() const noexcept override { return result_.code(); }
 
     typename P::Request request_;
     CallOptions options_;
     Result<A> result_{Code::dropped};
+};
+
+/// A task that waits for a part of a stream.
+class SuspendedPart : PartWaiter {
+  public:
+    SuspendedPart(const SuspendedPart&) = delete;
+    SuspendedPart& operator=(const SuspendedPart&) = delete;
+
+  protected:
+    SuspendedPart(std::shared_ptr<AsyncCore> core, ReaderCore& reader,
+                  const base::Deadline& deadline) noexcept
+        : core_{std::move(core)}, reader_{&reader}, deadline_{deadline} {}
+    virtual ~SuspendedPart();
+
+    /// False: there is nothing to wait for.
+    [[nodiscard]] bool begin(base::detail::Run& run, std::coroutine_handle<> frame);
+    /// What came of the wait; `empty`: nobody has looked yet.
+    base::Status status_ = base::Status::empty;
+    std::span<const std::byte> part_;
+
+  private:
+    friend class AsyncCore;
+    void came() override;
+    /// True: it is over.
+    bool look();
+    void resume();
+
+    std::shared_ptr<AsyncCore> core_;
+    ReaderCore* reader_;
+    base::Deadline deadline_;
+    base::detail::Run* run_ = nullptr;
+    std::coroutine_handle<> frame_;
+    bool is_waiting_ = false;
+};
+
+template <StreamProcedure P>
+class PartAwaiter final : SuspendedPart {
+  public:
+    using Part = Owned<typename P::Part>;
+    PartAwaiter(std::shared_ptr<AsyncCore> core, ReaderCore& reader,
+                const base::Deadline& deadline) noexcept
+        : SuspendedPart{std::move(core), reader, deadline}, its_reader_{&reader} {}
+
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    template <std::derived_from<base::detail::Promise> Of>
+    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
+        return begin(*frame.promise().run, frame);
+    }
+    [[nodiscard]] Result<std::optional<Part>> await_resume() {
+        std::optional<Part> part;
+        switch (status_) {
+            case base::Status::ok:
+                if (read_part(part_, part.emplace())) return part;
+                its_reader_->fail(Code::bad_answer);
+                return its_reader_->error();
+            case base::Status::closed: return part;
+            case base::Status::timed_out: return Code::timed_out;
+            case base::Status::cancelled: return Code::cancelled;
+            default: return its_reader_->error();
+        }
+    }
+
+  private:
+    ReaderCore* its_reader_;
+};
+
+}  // namespace detail
+
+/// The reading end of a stream, for coroutines. Move-only; belongs to the executor's thread.
+/// Destroyed before the end, the server is told that it is not wanted.
+template <StreamProcedure P>
+class AsyncStreamReader {
+  public:
+    using Part = Owned<typename P::Part>;
+    AsyncStreamReader(std::shared_ptr<detail::AsyncCore> client,
+                      std::unique_ptr<detail::ReaderCore> core) noexcept
+        : client_{std::move(client)}, core_{std::move(core)} {}
+
+    /// co_await: Result<std::optional<Part>>: the next part, in the order in which they were
+    /// written; nothing: the stream has ended well; an error: it has ended otherwise. But for
+    /// Code::timed_out and Code::cancelled, which are of this wait: the stream goes on. One task at
+    /// a time.
+    [[nodiscard]] detail::PartAwaiter<P> next(const base::Deadline& deadline) {
+        return {client_, *core_, deadline};
+    }
+    /// Why the stream has ended; Code::ok while it has not, or where it ended well.
+    [[nodiscard]] const Error& error() const noexcept { return core_->error(); }
+
+  private:
+    std::shared_ptr<detail::AsyncCore> client_;  // before core_, which asks it
+    std::unique_ptr<detail::ReaderCore> core_;
+};
+
+namespace detail {
+
+template <StreamProcedure P>
+class OpenAwaiter final : SuspendedCall {
+  public:
+    OpenAwaiter(std::shared_ptr<AsyncCore> core, ClientCore& client, typename P::Request request,
+                const base::Deadline& deadline, std::uint32_t ahead, const CallOptions& options)
+        : SuspendedCall{*core, deadline, {.place = place_of<P>}},
+          client_{std::move(core)},
+          request_{std::move(request)},
+          options_{options},
+          reader_{std::make_unique<ReaderCore>(client, deadline, ahead)} {
+        reader_->never_waits();
+    }
+
+    [[nodiscard]] bool await_ready() const noexcept { return false; }
+    template <std::derived_from<base::detail::Promise> Of>
+    [[nodiscard]] bool await_suspend(std::coroutine_handle<Of> frame) {
+        return begin(*frame.promise().run, frame);
+    }
+    [[nodiscard]] AsyncStreamReader<P> await_resume() {
+        return {std::move(client_), std::move(reader_)};
+    }
+
+  private:
+    base::Status submit(ClientCore& client) override {
+        std::uint64_t id = 0;
+        const base::Status status =
+            detail::send<P>(client, request_, deadline(), options_, false, id, reader_->number());
+        if (status == base::Status::ok) {
+            reader_->opened(id);
+            sent();
+        }
+        return status;
+    }
+    void take(const message::Answer&) override {}
+    void end(Code code) noexcept override { reader_->fail(code); }
+    [[nodiscard]] Code code() const noexcept override { return reader_->error().code; }
+
+    std::shared_ptr<AsyncCore> client_;
+    typename P::Request request_;
+    CallOptions options_;
+    std::unique_ptr<ReaderCore> reader_;
 };
 
 }  // namespace detail
@@ -116,12 +272,23 @@ class AsyncClient {
 
     /// co_await: Result<Response>. While the window is full, the call waits for its turn. It is
     /// over by its deadline (Code::timed_out, or Code::late: it was not sent) or cancellation, and
-    /// not made again. What a request is a view of must stay until then.
+    /// made again until then as RetryPolicy says. What a request is a view of must stay so long.
     template <UnaryProcedure P>
     [[nodiscard]] detail::CallAwaiter<P> call(typename P::Request request,
                                               const base::Deadline& deadline,
                                               const CallOptions& options = {}) {
         return {*core_, std::move(request), deadline, options};
+    }
+
+    /// co_await: AsyncStreamReader<P>. Calls a procedure that answers by a stream, as Client::open,
+    /// but that it waits for its turn where the window is full. A call that could not be sent gives
+    /// a reader that says so.
+    template <StreamProcedure P>
+    [[nodiscard]] detail::OpenAwaiter<P> open(typename P::Request request,
+                                              const base::Deadline& deadline,
+                                              std::uint32_t ahead = 8,
+                                              const CallOptions& options = {}) {
+        return {core_, core_of_client(), std::move(request), deadline, ahead, options};
     }
 
     /// Resumes the task of one answer that is there, for a program that looks by itself. `ok`;
@@ -135,6 +302,7 @@ class AsyncClient {
     [[nodiscard]] Client& client() noexcept;
 
   private:
+    [[nodiscard]] detail::ClientCore& core_of_client() noexcept;
     std::shared_ptr<detail::AsyncCore> core_;
 };
 
