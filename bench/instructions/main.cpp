@@ -28,6 +28,8 @@
 #include "millrace/message/channel.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
+#include "millrace/rpc/client.hpp"
+#include "millrace/rpc/server.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -124,6 +126,26 @@ struct TakeItem {
         require(client.poll(TakeItem{&item}), "an answer");
         keep(item);
     }
+}
+struct EchoItem {
+    static constexpr std::string_view name = "echo";
+    using Request = Item;
+    using Response = Item;
+};
+[[gnu::noinline]] void counted_typed_submit(rpc::Client& client, int count,
+                                            std::uint64_t& answered) {
+    Item item{};
+    for (int i = 0; i < count; ++i) {
+        item[0] = static_cast<std::uint64_t>(i);
+        const auto take = [&answered](const rpc::Result<Item>& answer) { answered += answer.ok(); };
+        require(client.submit<EchoItem>(item, take, base::Deadline::never()), "a call");
+    }
+}
+[[gnu::noinline]] void counted_typed_turns(rpc::Server& server) {
+    for (std::size_t answered = 0; answered < operations;) answered += server.turn();
+}
+[[gnu::noinline]] void counted_typed_answers(rpc::Client& client, int count) {
+    for (int i = 0; i < count; ++i) require(client.poll(), "an answer");
 }
 [[gnu::noinline]] void counted_write(verbs::QueuePair& queue_pair, verbs::RemoteAddress to,
                                      int count) {
@@ -258,6 +280,39 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     }
 }
 
+/// The same as calls of a procedure.
+void typed_server() {
+    constexpr int clients_of_it = 16;
+    rpc::ServerOptions options;
+    options.messages.polling = message::Polling::flag;
+    options.messages.carrier = ring::Carrier::store;
+    options.messages.ring_bytes = std::size_t{32} << 10;
+    auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    server.handle<EchoItem>([](const Item& item) { return item; });
+    std::vector<rpc::Client> clients;
+    std::thread joining{[&] {
+        rpc::ClientOptions chosen;
+        chosen.messages.carrier = ring::Carrier::store;
+        chosen.messages.ring_bytes = std::size_t{32} << 10;
+        chosen.messages.window = 128;
+        for (int i = 0; i < clients_of_it; ++i) {
+            clients.push_back(rpc::Client::connect<EchoItem>(server.address(), chosen, patience()));
+        }
+        server.stop();
+    }};
+    require(server.serve(patience()) == Status::closed, "clients");
+    joining.join();
+    constexpr int share = operations / clients_of_it;
+    std::uint64_t answered = 0;
+    for (rpc::Client& client : clients) client.adopt();
+    for (int round = 0; round < rounds; ++round) {
+        for (rpc::Client& client : clients) counted_typed_submit(client, share, answered);
+        counted_typed_turns(server);
+        for (rpc::Client& client : clients) counted_typed_answers(client, share);
+    }
+    require(answered == rounds * share * clients_of_it, "every answer");
+}
+
 /// A signaled WRITE of no bytes, and its completion: frees the slots of what was posted before.
 void free_slots(connect::Link& link, verbs::RemoteAddress to) {
     require(link.queue_pair().post(
@@ -325,6 +380,8 @@ int run(std::string_view operation) {
         message_server(message::Polling::dense, Carrier::store, 16);
     } else if (operation == "server-dense-post") {
         message_server(message::Polling::dense, Carrier::post, 16);
+    } else if (operation == "server-typed") {
+        typed_server();
     } else if (operation == "server-tcp") {
         message_server(message::Polling::automatic, Carrier::automatic, 16,
                        connect::Transport::tcp);
