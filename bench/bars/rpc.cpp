@@ -1,10 +1,15 @@
 // Bars of typed calls: to the same calls without types, to the ideal hand-over, to gRPC's; what a
 // coroutine takes beside a callback.
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
+#include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,14 +54,10 @@ void check(const rpc::Result<Block>& answer, std::uint64_t number) {
     require_intact(stamped(answer->bytes, sizeof answer->bytes, number), "a call");
 }
 
-/// What `measure` finds of a client whose server echoes blocks.
-double with_client(const std::function<double(rpc::Client)>& measure) {
+/// What `measure` finds of a server that echoes blocks.
+double with_server(const std::function<double(const connect::Address&)>& measure) {
     return run_pair(
-        {.deadline = longest},
-        [&](Pair& pair) {
-            return measure(rpc::Client::connect<Echo>(
-                address_of_first(pair), {}, base::Deadline::after(std::chrono::seconds{20})));
-        },
+        {.deadline = longest}, [&](Pair& pair) { return measure(address_of_first(pair)); },
         [&](Pair& pair) {
             auto server = rpc::Server::listen(connect::Address::tcp("127.0.0.1", 0));
             server.handle<Echo>([](const Block& block) { return block; });
@@ -70,6 +71,86 @@ double with_client(const std::function<double(rpc::Client)>& measure) {
                         "serving");
             }
         });
+}
+
+rpc::Client connected(const connect::Address& address, rpc::ClientOptions options = {}) {
+    return rpc::Client::connect<Echo>(address, std::move(options),
+                                      base::Deadline::after(std::chrono::seconds{20}));
+}
+/// What `measure` finds of one client of such a server.
+double with_client(const std::function<double(rpc::Client)>& measure) {
+    return with_server(
+        [&](const connect::Address& address) { return measure(connected(address)); });
+}
+
+/// Calls a second of 8 threads on one core, 16 outstanding of each: by connections of their own, or
+/// by one that a dispatcher on the same core has.
+double calls_of_threads(rpc::Connection connection) {
+    constexpr std::size_t threads = 8;
+    constexpr std::uint64_t outstanding = 16;
+    constexpr std::uint64_t rounds = 1'000;
+    // Polls, and lets the others of its core run at once.
+    constexpr base::WaitPolicy shared_core{std::chrono::nanoseconds{0},
+                                           std::chrono::nanoseconds::max(), false};
+    return with_server([&](const connect::Address& address) {
+        rpc::ClientOptions options;
+        options.design = rpc::Design{.connection = connection};
+        options.messages.window = outstanding;
+        options.messages.wait = shared_core;
+        std::jthread dispatching;
+        const bool is_shared = connection == rpc::Connection::dispatcher;
+        if (is_shared) {
+            options.dispatcher =
+                std::make_shared<rpc::Dispatcher>(rpc::DispatcherOptions{.wait = shared_core});
+            // Who polls would take the core from the dispatcher.
+            options.messages.wait = base::WaitPolicy::blocking();
+            dispatching = std::jthread{[&its = *options.dispatcher] {
+                its.adopt();
+                (void)its.run(base::Deadline::after(longest));
+            }};
+        }
+        std::barrier ready{threads + 1};
+        std::barrier done{threads + 1};
+        std::atomic<bool> failed{false};
+        const auto call = [&] {
+            try {
+                rpc::Client client = connected(address, options);
+                ready.arrive_and_wait();
+                for (std::uint64_t round = 1; round <= rounds; ++round) {
+                    for (std::uint64_t i = 0; i < outstanding; ++i) {
+                        const std::uint64_t number = round * outstanding + i;
+                        require(client.submit_or_wait<Echo>(
+                                    block_of(number),
+                                    [number](const rpc::Result<Block>& answer) {
+                                        check(answer, number);
+                                    },
+                                    base::Deadline::never()),
+                                "a call");
+                    }
+                    while (client.outstanding() != 0) {
+                        require(client.wait(base::Deadline::never()), "an answer");
+                    }
+                }
+                done.arrive_and_wait();
+            } catch (const std::exception&) {
+                failed = true;
+                ready.arrive_and_drop();
+                done.arrive_and_drop();
+            }
+        };
+        double time = 0;
+        {
+            std::vector<std::jthread> callers;
+            for (std::size_t i = 0; i < threads; ++i) callers.emplace_back(call);
+            ready.arrive_and_wait();
+            const auto start = base::Clock::now();
+            done.arrive_and_wait();
+            time = nanoseconds_since(start);
+        }
+        if (is_shared) options.dispatcher->stop();
+        require(!failed, "calls of all threads");
+        return static_cast<double>(threads * outstanding * rounds) * 1e9 / time;
+    });
 }
 
 double typed_call() {
@@ -175,6 +256,12 @@ const BarRegistration to_raw{ratio_bar("rpc", "typed call of 64 B to the call of
 const BarRegistration to_ideal{ratio_bar(
     "rpc", "typed call of 64 B to the ideal hand-over", 1.6, Sense::at_most,
     {"typed", typed_call, "ns"}, {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
+const BarRegistration dispatcher{ratio_bar(
+    "rpc",
+    "typed calls a second of 8 threads on one core, 16 each, by a dispatcher to own connections",
+    0.7, Sense::at_least,
+    {"dispatcher", [] { return calls_of_threads(rpc::Connection::dispatcher); }, "calls/s"},
+    {"own", [] { return calls_of_threads(rpc::Connection::own); }, "calls/s"})};
 const BarRegistration to_grpc{
     ratio_bar("rpc", "gRPC's unary call of 64 B over a Unix socket to ours", 60, Sense::at_least,
               {"gRPC", [] { return grpc_call(1, calls); }, "ns"}, {"ours", typed_call, "ns"})};
