@@ -269,13 +269,14 @@ struct Channel::Core {
     base::Status post_send(const Transmission& frame, std::uint64_t& counter) noexcept;
 
     base::Status post_write(const Transmission& range) noexcept {
-        return window.post(verbs::RoutedWrite{.route = &route,
-                                              .from = send_ring_address + range.offset,
-                                              .bytes = static_cast<std::uint32_t>(range.bytes),
-                                              .to = peer_ring.address + range.offset,
-                                              .flags = range.bytes <= max_inline
-                                                           ? verbs::SendFlags::inlined
-                                                           : verbs::SendFlags::none});
+        return window.post(
+            verbs::RoutedWrite{.route = &route,
+                               .from = send_ring_address + range.offset,
+                               .bytes = static_cast<std::uint32_t>(range.bytes),
+                               .to = peer_ring.address + range.offset,
+                               .flags = range.bytes <= max_inline ? verbs::SendFlags::inlined
+                                                                  : verbs::SendFlags::none},
+            signal);
     }
 
     /// Bytes of the longest piece.
@@ -429,6 +430,7 @@ struct Channel::Core {
     std::uint64_t checkpoint_position = 0;
     std::uint64_t send_ring_address = 0;
     std::uint32_t max_inline = 0;
+    ring::Signal signal = ring::Signal::when_due;  ///< of what carries frames
     verbs::RemoteAddress peer_ring{};
     verbs::WriteRoute route;  ///< from the one to the other
     enum class Posting : std::uint8_t {

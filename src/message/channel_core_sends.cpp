@@ -20,7 +20,7 @@ base::Status Channel::Core::post_send(const Transmission& frame, std::uint64_t& 
     return window.post(verbs::Send{.from = {&slice, 1},
                                    .flags = frame.bytes <= max_inline ? verbs::SendFlags::inlined
                                                                       : verbs::SendFlags::none},
-                       is_last ? ring::Signal::now : ring::Signal::when_due);
+                       is_last ? ring::Signal::now : signal);
 }
 
 void Channel::Core::poll_receives() noexcept {

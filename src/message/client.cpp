@@ -50,6 +50,7 @@ struct Client::State {
         channel_options.wait = options.wait;
         channel_options.endpoint = options.endpoint;
         channel_options.carrier = options.carrier;
+        channel_options.posting = options.posting;
         channel_options.admission = options.admission;
     }
 
@@ -145,11 +146,12 @@ struct Client::State {
             return;
         }
         const ibv_sge one = hint_source.slice(0, 1);
-        owes_hint = core().window.post(verbs::Write{
-                        .from = {&one, 1},
-                        .to = mailbox,
-                        .flags = core().max_inline >= 1 ? verbs::SendFlags::inlined
-                                                        : verbs::SendFlags::none}) == Status::full;
+        owes_hint = core().window.post(
+                        verbs::Write{.from = {&one, 1},
+                                     .to = mailbox,
+                                     .flags = core().max_inline >= 1 ? verbs::SendFlags::inlined
+                                                                     : verbs::SendFlags::none},
+                        core().signal) == Status::full;
     }
     void send_control(const SessionHeader& header) {
         (void)line->send(pack(header), {});

@@ -74,6 +74,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
             options.endpoint != nullptr ? options.endpoint : connect::Endpoint::shared();
     }
     chosen.carrier = options.carrier;
+    chosen.posting = options.posting;
     chosen.admission = options.admission;
     return chosen;
 }

@@ -161,7 +161,8 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
     } else if (!link.writes_in_order()) {
         posting = Posting::two_writes;
     }
-    max_inline = link.queue_pair().capacity().max_inline_data;
+    if (options.posting.inlines) max_inline = link.queue_pair().capacity().max_inline_data;
+    if (!options.posting.signals_selectively) signal = ring::Signal::now;
     std::random_device random;
     secret = std::uint64_t{random()} << 32 | random();
     if (is_told_of_events()) post_receives();

@@ -94,6 +94,47 @@ TEST_P(Transfers, PostWhatTheySayForEachCall) {
     EXPECT_EQ(at_client.posts.write_with_immediate + at_server.posts.write_with_immediate, 0U);
 }
 
+TEST_P(Transfers, AreInlinedAndSignaledAsTheirOptionsSay) {
+    for (const bool is_on : {true, false}) {
+        test::CountedEndpoint at_server;
+        test::CountedEndpoint at_client;
+        ServerOptions chosen = options();
+        chosen.endpoint = at_server.endpoint;
+        chosen.carrier = ring::Carrier::post;
+        chosen.posting = {.inlines = is_on, .signals_selectively = is_on};
+        Server server = Server::listen(unique_address(), chosen);
+        ClientOptions client_options = options_of_client();
+        client_options.endpoint = at_client.endpoint;
+        client_options.carrier = ring::Carrier::post;
+        client_options.posting = chosen.posting;
+        Client client = join(
+            server, [&] { return Client::connect(server.address(), client_options, patience()); });
+        at_server.posts.clear();
+        at_client.posts.clear();
+        constexpr std::uint64_t calls = 200;
+        const Deadline deadline = patience();
+        for (std::uint64_t number = 0; number < calls; ++number) {
+            std::uint64_t id = 0;
+            ASSERT_EQ(client.submit(content(1, number, 40), id), Status::ok) << client.failure();
+            Status status = Status::empty;
+            while (status == Status::empty && !deadline.expired()) {
+                (void)server.turn(echo);
+                status = client.poll([](const Answer&) {});
+            }
+            ASSERT_EQ(status, Status::ok) << client.failure();
+        }
+        for (const test::Posts* posts : {&at_server.posts, &at_client.posts}) {
+            if (is_on) {
+                EXPECT_GE(posts->inlined, calls);
+                EXPECT_LT(posts->signaled, calls / 2);
+            } else {
+                EXPECT_LT(posts->inlined, calls / 4) << "credit, and questions about room";
+                EXPECT_GE(posts->signaled, calls);
+            }
+        }
+    }
+}
+
 TEST_P(Transfers, AreExplainedAtBothEnds) {
     Running running{options()};
     Client client = running.connect();

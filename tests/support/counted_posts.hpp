@@ -23,6 +23,8 @@ struct Posts {
     std::atomic<std::uint64_t> send{0};
     std::atomic<std::uint64_t> read{0};
     std::atomic<std::uint64_t> receive{0};
+    std::atomic<std::uint64_t> inlined{0};   ///< of any opcode
+    std::atomic<std::uint64_t> signaled{0};  ///< the same
 
     /// Those of SENDs, WRITEs and READs that one thread made.
     std::atomic<std::thread::id> watched{};
@@ -36,7 +38,9 @@ struct Posts {
         by_queue_pair.clear();
         watched = std::thread::id{};
         by_watched = 0;
-        for (auto* count : {&write, &write_with_immediate, &send, &read, &receive}) *count = 0;
+        for (auto* count :
+             {&write, &write_with_immediate, &send, &read, &receive, &inlined, &signaled})
+            *count = 0;
     }
     [[nodiscard]] std::uint64_t all() const { return write + write_with_immediate + send + read; }
     void count(std::uint32_t queue_pair, ibv_wr_opcode opcode) {
@@ -76,8 +80,11 @@ struct CountedEndpoint {
             CountedEndpoint& self = *all().at(qp->context);
             const int error = self.post_send(qp, wr, bad);
             if (std::this_thread::get_id() == self.posts.watched.load()) ++self.posts.by_watched;
-            for (; wr != nullptr && error == 0; wr = wr->next)
+            for (; wr != nullptr && error == 0; wr = wr->next) {
                 self.posts.count(qp->qp_num, wr->opcode);
+                if ((wr->send_flags & IBV_SEND_INLINE) != 0) ++self.posts.inlined;
+                if ((wr->send_flags & IBV_SEND_SIGNALED) != 0) ++self.posts.signaled;
+            }
             return error;
         };
         context->ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -32,6 +32,7 @@
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/message/frame_reader.hpp"
+#include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 
 namespace millrace::message {
@@ -52,6 +53,7 @@ struct ChannelOptions {
     /// What carries frames and credit: stores, where the peer's memory is addressable, or requests.
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
+    PostingHabits posting{};
     /// Where the ring's byte count begins: a multiple of 64. Only tests need another than 0.
     std::uint64_t first_position = 0;
 };

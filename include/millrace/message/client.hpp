@@ -73,6 +73,7 @@ struct ClientOptions {
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
+    PostingHabits posting{};
     /// The secret, if the server asks for one.
     connect::Admission admission{};
 };

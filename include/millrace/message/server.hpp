@@ -92,6 +92,7 @@ struct ServerOptions {
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
+    PostingHabits posting{};
     /// Who is let in: a secret that both ends must know, a budget.
     connect::Admission admission{};
 };

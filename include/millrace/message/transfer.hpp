@@ -21,6 +21,15 @@ enum class Transfer : std::uint8_t {
 /// None: it is the name of neither.
 [[nodiscard]] std::optional<Transfer> parse_transfer(std::string_view name) noexcept;
 
+/// How an end posts what it sends, by rc. Each is on; off is for who measures what it brings.
+/// Source: work 004, section 8.
+struct PostingHabits {
+    /// Frames up to what the queue pair takes travel within their request.
+    bool inlines = true;
+    /// A request leaves a completion only where slots of the send queue are needed, and not each.
+    bool signals_selectively = true;
+};
+
 /// Where requests that travel by SEND land at a server.
 enum class Receives : std::uint8_t {
     own,     ///< in receives of each client's own: as many as it has credits for
