@@ -152,6 +152,8 @@ void respond(Pair& pair, const RpcCase& chosen) {
     options.polling = chosen.polling;
     options.max_clients = static_cast<std::uint32_t>(connections_of(chosen));
     options.max_client_ring_bytes = ring_for(chosen);
+    options.posting = chosen.posting;
+    if (chosen.posts) options.carrier = ring::Carrier::post;
     if (chosen.requests == message::Transfer::send) options.receives = message::Receives::shared;
     std::vector<message::Server> servers;
     Board& board = *pair.shared_at<Board>(0);
@@ -276,6 +278,8 @@ class Requesters {
         options.requests = chosen.requests;
         options.answers = chosen.answers;
         options.slot_bytes = slot_for(chosen);
+        options.posting = chosen.posting;
+        if (chosen.posts) options.carrier = ring::Carrier::post;
         if (chosen.threads) options.wait = shared_core;
         std::vector<connect::Address> addresses;
         for (std::size_t i = 0; i < chosen.responders; ++i) {

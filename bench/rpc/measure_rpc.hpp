@@ -27,6 +27,9 @@ struct RpcCase {
     /// Percent of the requesters that do not ask, and take their turn later.
     std::size_t idle_percent = 0;
     message::Polling polling = message::Polling::flag;
+    message::PostingHabits posting{};
+    /// By requests, also where stores would do.
+    bool posts = false;
     /// At least; up to 3 s, until there are enough responses.
     std::chrono::nanoseconds duration = std::chrono::milliseconds{100};
 };

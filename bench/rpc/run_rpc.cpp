@@ -151,6 +151,18 @@ std::vector<StudyFigure> figures() {
     RpcCase small_dense = ninety_dense;
     small_dense.response_bytes = 64;
 
+    // Section 8, where each thing is off in turn.
+    std::vector<Curve> habits;
+    for (const auto& [name, requests, answers] : combinations) {
+        if (requests != answers) continue;
+        RpcCase chosen{.requests = requests, .answers = answers, .posts = true};
+        habits.push_back({name + ", posted", over(requesters, chosen)});
+        chosen.posting = {.inlines = false};
+        habits.push_back({name + ", not inlined", over(requesters, chosen)});
+        chosen.posting = {.signals_selectively = false};
+        habits.push_back({name + ", each signaled", over(requesters, chosen)});
+    }
+
     return {
         bandwidths("3a", "One to one", "response in bytes", sizes, one_to_one),
         figure("3b", "One to one: median latency", "median_us", "us", "response in bytes", sizes,
@@ -183,6 +195,8 @@ std::vector<StudyFigure> figures() {
                     {"WriteWrite, 4096 B, dense", over(&RpcCase::idle_percent, ninety_dense)},
                     {"WriteWrite, 64 B", over(&RpcCase::idle_percent, small)},
                     {"WriteWrite, 64 B, dense", over(&RpcCase::idle_percent, small_dense)}}),
+        bandwidths("section 8", "N to one, 64 B: inlining and selective signaling", "requesters",
+                   {1, 8, 24}, habits),
         bandwidths("10", "24 to M, a dispatcher for each 8", "responders", responders,
                    shared_to_many),
     };
@@ -289,6 +303,16 @@ std::vector<StudyFinding> findings() {
          ratio_between("9b", "WriteWrite, 64 B, dense", small, 1.02, any, 90),
          "there is little to mend, and a byte is one more line to hand over for each request",
          engine},
+        {"8", "section 8", "Inlining small messages gains: by WRITE",
+         "median ratio of as it is to not inlined above 1.02",
+         ratio_between("section 8", "WriteWrite, posted", "WriteWrite, not inlined", 1.02, any),
+         "no bus lies between the processor and what carries the message: either way it is copied "
+         "once",
+         engine},
+        {"8", "section 8", "... selective signaling gains: by WRITE",
+         "median ratio of as it is to each signaled above 1.02",
+         ratio_between("section 8", "WriteWrite, posted", "WriteWrite, each signaled", 1.02, any),
+         "", engine},
         {"7", "10", "To many responders, a dispatcher is behind own connections: 4 KiB",
          "with 4 responders below 1", across("10", "8", page, 4, 0, 1), "", engine},
         {"7", "10", "... and equal for 16 KiB", "with 4 responders between 0.85 and 1.15",
