@@ -65,6 +65,27 @@ TEST_P(Calls, CarryBytesOfEverySize) {
     }
 }
 
+TEST_P(Calls, GoThroughTheSmallestRingsAndWindows) {
+    ServerOptions small = server_options();
+    small.messages.ring_bytes = small.messages.slot_bytes = 128;
+    small.messages.max_window = 1;
+    Running running{small};
+    ClientOptions options = client_options();
+    options.messages.ring_bytes = options.messages.slot_bytes = 128;
+    options.messages.window = 1;
+    Client client = running.connect<Add, Echo>(options);
+    for (std::uint64_t i = 0; i < 50; ++i) {
+        const std::vector<std::byte> bytes = content(i * 37, static_cast<unsigned>(i));
+        const Result<std::vector<std::byte>> answer = client.call<Echo>(bytes, patience());
+        ASSERT_TRUE(answer) << i << ": " << name_of(answer.code());
+        EXPECT_TRUE(*answer == bytes) << i;
+        // By the shortest way, too, which finds no room at first.
+        const Result<Sum> sum = client.call<Add>({i, 1}, Deadline::never());
+        ASSERT_TRUE(sum) << name_of(sum.code());
+        EXPECT_EQ(sum->sum, i + 1);
+    }
+}
+
 TEST_P(Calls, TellWhatTheHandlerThrewOrSaid) {
     Running running{server_options()};
     Client client = running.connect<Break, Ping>(client_options());
