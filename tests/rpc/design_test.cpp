@@ -148,11 +148,14 @@ soft-fast 64 8 write/write/dispatcher 5e6 3000 5000
 soft-fast 64 8 send/write/own 3e6 2500 4000
 soft-fast 4096 8 write/send/own 2e6 5000 9000
 soft-fast 4096 8 write/write/own 1e6 6000 9000
+soft-fast 65536 8 send/send/own 1.02e5 9.9e4 2e5
+soft-fast 65536 8 write/send/own 1.00e5 1e5 2e5
+soft-fast 65536 8 write/write/own 9e4 1.1e5 2e5
 )";
 
 TEST(Profiles, AreReadAsTheyAreWritten) {
     const Profile profile = Profile::parse(measured, "mine");
-    ASSERT_EQ(profile.lines().size(), 7U);
+    ASSERT_EQ(profile.lines().size(), 10U);
     EXPECT_EQ(profile.lines()[3].design, by_dispatcher);
     EXPECT_EQ(profile.lines()[3].clients, 8U);
     const std::string text = profile.text("who measured it\nand when");
@@ -190,6 +193,11 @@ TEST(Profiles, ChooseByTheNearestPoint) {
     EXPECT_EQ(first({.response_bytes = 100, .aim = Aim::latency}).design,
               (Design{Transfer::send, Transfer::send}));
     EXPECT_EQ(first({.response_bytes = 16384, .clients = 40}).design,
+              (Design{.response = Transfer::send}));
+    EXPECT_EQ(first({.response_bytes = 60'000, .clients = 8}).design,
+              (Design{.response = Transfer::send}))
+        << "as good as the best, and simpler";
+    EXPECT_EQ(first({.response_bytes = 60'000, .clients = 8, .aim = Aim::latency}).design,
               (Design{.response = Transfer::send}));
     EXPECT_EQ(first({.response_bytes = 64, .clients = 6}).design, (Design{}));
     EXPECT_EQ(first({.response_bytes = 64, .clients = 6}, true).design, by_dispatcher);

@@ -68,9 +68,10 @@ class Profile {
     [[nodiscard]] std::span<const ProfileLine> lines() const noexcept { return lines_; }
 
     /// The designs by what the profile says of them, the best first, each with the line that says
-    /// so. Of the points of this kind of device the nearest one counts, by size and clients in
-    /// powers of two. Without `has_dispatcher` there are own connections alone. Where nothing was
-    /// measured of the device: write/write by own connections, as work 004 recommends.
+    /// so; of those within 5 % of the best, the first of every_design. Of the points of this kind
+    /// of device the nearest one counts, by size and clients in powers of two. Without
+    /// `has_dispatcher` there are own connections alone. Where nothing was measured of the device:
+    /// write/write by own connections, as work 004 recommends.
     [[nodiscard]] std::vector<Choice> choose(std::string_view device, const Automatic& load,
                                              bool has_dispatcher) const;
 
