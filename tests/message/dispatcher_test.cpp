@@ -32,8 +32,8 @@ using base::Status;
 using test::becomes_readable;
 using test::ChildProcess;
 using test::hear;
-using test::repetitions;
 using test::is_readable;
+using test::repetitions;
 using test::say;
 using namespace std::chrono_literals;
 
