@@ -14,7 +14,8 @@ bool has_key(Command command) noexcept {
 
 Client Client::connect(const connect::Address& address, message::ClientOptions options,
                        const base::Deadline& deadline) {
-    return Client{message::Client::connect(address, std::move(options), deadline)};
+    const bool resumes = options.resumes;
+    return Client{message::Client::connect(address, std::move(options), deadline), resumes};
 }
 
 Code Client::check(Command command, const RequestParts& parts) noexcept {

@@ -17,6 +17,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
+#include "serving.hpp"
 #include "stores.hpp"
 #include "support/child_process.hpp"
 
@@ -24,43 +25,6 @@ namespace millrace::kv {
 namespace {
 
 using namespace std::chrono_literals;
-
-base::Deadline soon() { return base::Deadline::after(30s); }
-
-/// A server in a thread.
-class Serving {
-  public:
-    explicit Serving(ServerOptions options = {},
-                     const connect::Address& address = connect::Address::tcp("127.0.0.1", 0))
-        : server_{Server::listen(address, std::move(options))} {
-        thread_ = std::jthread{[this] {
-            server_.adopt();
-            ended_ = server_.serve(base::Deadline::after(100s));
-        }};
-    }
-    ~Serving() { stop(); }
-    void stop() {
-        if (!thread_.joinable()) return;
-        server_.stop();
-        thread_.join();
-        server_.adopt();
-    }
-    /// What serve() answered, once a client has ended it.
-    base::Status join() {
-        thread_.join();
-        server_.adopt();
-        return ended_;
-    }
-    [[nodiscard]] Server& server() { return server_; }
-    [[nodiscard]] Client client(message::ClientOptions options = {}) {
-        return Client::connect(server_.address(), std::move(options), soon());
-    }
-
-  private:
-    Server server_;
-    base::Status ended_ = base::Status::ok;
-    std::jthread thread_;
-};
 
 struct Kind {
     message::Polling polling = message::Polling::flag;

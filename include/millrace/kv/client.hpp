@@ -7,6 +7,7 @@
 // What became of a request is a Code (protocol.hpp); Code::unanswered says that there is no answer,
 // and Result::outcome why: the server may have carried it out then. What lets requests travel, in
 // any number and without being carried out twice, is the session beneath (message/client.hpp).
+// coroutine.hpp has requests for coroutines.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,11 @@ struct Answer {
     Result result;
     std::span<const std::byte> value{};  ///< until the call that got it returns
 };
+
+namespace detail {
+class AsyncCore;
+class Suspended;
+}  // namespace detail
 
 /// Move-only; one thread at a time. Keys have 1 to longest_key bytes, values up to longest_value:
 /// others are refused here (key_error, store_error), and not sent.
@@ -130,6 +136,8 @@ class Client {
                             deadline);
     }
     [[nodiscard]] std::size_t outstanding() const noexcept { return client_.outstanding(); }
+    /// The answer to `id` is not wanted any more; as message::Client::cancel.
+    bool cancel(std::uint64_t id) { return client_.cancel(id); }
 
     /// Gets many keys at once, as many on their way as the window allows. `take(index, const
     /// Result&, std::span<const std::byte> value)` is called once for each, in any order, and must
@@ -180,7 +188,10 @@ class Client {
     [[nodiscard]] std::string failure() const { return client_.failure(); }
 
   private:
-    explicit Client(message::Client client) noexcept : client_{std::move(client)} {}
+    friend class detail::AsyncCore;
+    friend class detail::Suspended;
+    Client(message::Client client, bool resumes) noexcept
+        : client_{std::move(client)}, resumes_{resumes} {}
 
     /// Whether a server could carry it out.
     [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept;
@@ -190,6 +201,7 @@ class Client {
     [[nodiscard]] static Answer translated(const message::Answer& answer) noexcept;
 
     message::Client client_;
+    bool resumes_;                   ///< its session may go on behind the end of a connection
     std::vector<std::size_t> sent_;  ///< by multi_get: which key each of its requests is for
 };
 
