@@ -1,39 +1,19 @@
 #include "millrace/kv/server.hpp"
 
+#include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "desk.hpp"
 #include "millrace/base/clock.hpp"
-#include "millrace/base/statistics.hpp"
+#include "millrace/base/histogram.hpp"
 #include "service.hpp"
 
 namespace millrace::kv {
-
-namespace {
-
-/// A thread's part: the service of all, and what this thread takes.
-class Desk {
-  public:
-    explicit Desk(Service& service) noexcept : service_{&service} {}
-    void operator()(message::Request& request) {
-        const std::size_t command = request.procedure();
-        base::Counter{&taken_[command < commands ? command : 0]}.add();
-        (*service_)(request);
-    }
-    /// Any thread.
-    [[nodiscard]] std::uint64_t taken(std::size_t command) noexcept {
-        return base::Counter{&taken_[command]}.value();
-    }
-
-  private:
-    Service* service_;
-    std::array<std::uint64_t, commands> taken_{};
-};
-
-}  // namespace
 
 struct Server::State {
     State(message::ServerGroup listening, const ServerOptions& chosen)
@@ -56,11 +36,33 @@ struct Server::State {
 
     [[nodiscard]] std::string lines() const {
         const message::ServerStats now = messages.stats();
-        return fmt::format(
+        std::string text = fmt::format(
             "clients {}\njoined {}\nleft {}\nrefused_clients {}\nmisbehaved {}\nrequests {}\n"
             "answers {}\noverloaded {}\nsleeps {}\n",
             now.clients, now.joined, now.left, now.refused, now.misbehaved, now.requests,
             now.answers, now.overloaded, now.sleeps);
+        for (const Command command : timed_commands) {
+            const ServiceTimes times = times_of(command);
+            fmt::format_to(std::back_inserter(text),
+                           "{0}_timed {1}\n{0}_mean_ns {2:.0f}\n{0}_p50_ns {3}\n{0}_p90_ns {4}\n"
+                           "{0}_p99_ns {5}\n{0}_p999_ns {6}\n{0}_longest_ns {7}\n",
+                           name_of(command), times.timed, times.mean_ns, times.p50_ns, times.p90_ns,
+                           times.p99_ns, times.p999_ns, times.longest_ns);
+        }
+        return text;
+    }
+    [[nodiscard]] ServiceTimes times_of(Command command) const {
+        const auto all = std::make_unique<base::Histogram>();
+        for (const auto& desk : desks) {
+            if (const base::Histogram* const times = desk->times_of(command)) all->add(*times);
+        }
+        return {.timed = all->count(),
+                .mean_ns = all->mean(),
+                .p50_ns = all->quantile(0.5),
+                .p90_ns = all->quantile(0.9),
+                .p99_ns = all->quantile(0.99),
+                .p999_ns = all->quantile(0.999),
+                .longest_ns = all->most()};
     }
 
     ServerOptions options;
@@ -98,6 +100,8 @@ std::array<std::uint64_t, commands> Server::requests() const noexcept {
     }
     return all;
 }
+
+ServiceTimes Server::service_times(Command command) const { return state_->times_of(command); }
 
 base::Status Server::serve(const base::Deadline& deadline) {
     State& state = *state_;

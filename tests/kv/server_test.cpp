@@ -329,6 +329,30 @@ TEST(KvServerAlone, SweepsItemsWhoseTimeIsOver) {
     EXPECT_TRUE(client.exists(bytes("stays"), soon()).ok());
 }
 
+TEST(KvServerAlone, TakesTheTimeOfSomeRequests) {
+    Serving serving;
+    Client client = serving.client();
+    constexpr std::uint64_t each = 400;
+    std::vector<std::byte> value;
+    for (std::uint64_t i = 0; i < each; ++i) {
+        ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+        ASSERT_TRUE(client.get(bytes("k"), value, soon()).ok());
+    }
+    for (const Command command : {Command::set, Command::get}) {
+        const ServiceTimes times = serving.server().service_times(command);
+        EXPECT_GT(times.timed, each / timed_one_of / 2) << "though every other request is another";
+        EXPECT_LT(times.timed, each / timed_one_of * 2);
+        EXPECT_GT(times.mean_ns, 0);
+        EXPECT_GT(times.p50_ns, 0U);
+        EXPECT_LE(times.p50_ns, times.p90_ns);
+        EXPECT_LE(times.p90_ns, times.p99_ns);
+        EXPECT_LE(times.p99_ns, times.p999_ns);
+        EXPECT_LE(times.p999_ns, times.longest_ns);
+    }
+    EXPECT_EQ(serving.server().service_times(Command::del).timed, 0U);
+    EXPECT_EQ(serving.server().service_times(Command::ping).timed, 0U);
+}
+
 ServerOptions of_three_threads() {
     ServerOptions options;
     options.threads.count = 3;

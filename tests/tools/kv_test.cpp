@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <map>
 #include <optional>
-
+#include <regex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -103,6 +106,9 @@ TEST_F(Kv, CountsWhatItServes) {
     const auto document = nlohmann::json::parse(stats.text);
     EXPECT_EQ(document["items"], 1);
     EXPECT_EQ(document["sets"], 1);
+    EXPECT_EQ(document["set_timed"], 1);
+    EXPECT_GT(document["set_p50_ns"], 0);
+    EXPECT_EQ(document["get_timed"], 0);
     EXPECT_NE(ask({"stats"}).text.find("items 1\n"), std::string::npos);
 }
 
@@ -167,6 +173,45 @@ TEST_F(Kv, IsServedByAsManyThreadsAsItWasToldTo) {
     EXPECT_TRUE(server_->wait().success());
 }
 
+/// What Prometheus would find wrong with a text of its format 0.0.4. Empty: nothing.
+std::string wrong_with_metrics(const std::string& text) {
+    const std::regex comment{"# (HELP|TYPE) ([a-z_]+) (.+)"};
+    const std::regex sample{R"re(([a-z_]+)(\{[a-z]+="[^"]*"(,[a-z]+="[^"]*")*\})? ([0-9.e+-]+))re"};
+    std::map<std::string, std::string> types;
+    std::set<std::string> helped;
+    std::set<std::string> series;
+    std::map<std::string, double> quantiles;  // of a summary's series, the last one
+    std::istringstream lines{text};
+    for (std::string line; std::getline(lines, line);) {
+        std::smatch part;
+        if (std::regex_match(line, part, comment)) {
+            const bool is_type = part[1] == "TYPE";
+            const bool is_new =
+                is_type ? types.emplace(part[2], part[3]).second : helped.insert(part[2]).second;
+            if (!is_new) return "twice: " + line;
+            continue;
+        }
+        if (!std::regex_match(line, part, sample)) return "no sample: " + line;
+        std::string name = part[1];
+        for (const std::string end : {"_sum", "_count"}) {
+            const std::string stem =
+                name.substr(0, name.size() - std::min(end.size(), name.size()));
+            if (name.ends_with(end) && types[stem] == "summary") name = stem;
+        }
+        if (types[name].empty() || !helped.contains(name)) return "of no type: " + line;
+        if (types[name] == "counter" && !name.ends_with("_total")) return "a counter: " + line;
+        if (!series.insert(part[1].str() + part[2].str()).second) return "again: " + line;
+        const std::string labels = part[2];
+        const std::size_t quantile = labels.find(",quantile=");
+        if (quantile != std::string::npos) {
+            double& last = quantiles[name + labels.substr(0, quantile)];
+            if (std::stod(part[4]) < last) return "falls: " + line;
+            last = std::stod(part[4]);
+        }
+    }
+    return {};
+}
+
 TEST_F(Kv, ShowsMetricsByHttp) {
     serve({"--threads", "2", "--metrics", "127.0.0.1:0"});
     const std::string shown = server_->read_line().value_or("");
@@ -190,9 +235,22 @@ TEST_F(Kv, ShowsMetricsByHttp) {
           "millrace_kv_requests_total{command=\"set\"} 1\n",
           "millrace_kv_requests_total{command=\"dump\"} 0\n", "millrace_kv_hits_total 3\n",
           "millrace_kv_misses_total 1\n", "millrace_kv_items 1\n", "millrace_kv_item_bytes 11\n",
-          "millrace_kv_evicted_total 0\n", "millrace_kv_clients_joined_total 5\n"}) {
+          "millrace_kv_evicted_total 0\n", "millrace_kv_clients_joined_total 5\n",
+          "# TYPE millrace_kv_service_seconds summary\n",
+          "millrace_kv_service_seconds_count{command=\"set\"} 1\n",
+          "millrace_kv_service_seconds{command=\"del\",quantile=\"0.99\"} 0.000000000\n"}) {
         EXPECT_NE(got.text.find(line), std::string::npos) << line << got.text;
     }
+    EXPECT_EQ(got.text.find("millrace_kv_service_seconds_sum{command=\"set\"} 0.000000000"),
+              std::string::npos)
+        << "the first request of a thread is timed, and takes time: " << got.text;
+    EXPECT_EQ(wrong_with_metrics(got.text.substr(0, got.text.rfind("\n\n") + 1)), "");
+    // Where it is installed, their own tool reads the same.
+    const CommandOutcome checked = run_line(
+        "if command -v promtool > /dev/null; then python3 -c 'import urllib.request\n"
+        "print(urllib.request.urlopen(\"" +
+        url + "\").read().decode(), end=\"\")' | promtool check metrics; fi");
+    EXPECT_TRUE(checked.exit.success()) << checked.text;
     const std::string root = url.substr(0, url.size() - std::string{"/metrics"}.size());
     EXPECT_NE(fetch(root + "/", "GET").text.find("404"), std::string::npos);
     EXPECT_NE(fetch(url, "POST").text.find("405"), std::string::npos);

@@ -31,8 +31,11 @@ class Text {
                              help);
         name_ = name;
     }
-    void value(std::uint64_t value, std::string_view labels = {}) {
-        text_ += fmt::format("millrace_kv_{}{} {}\n", name_, labels, value);
+    void value(std::uint64_t value, std::string_view labels = {}, std::string_view part = {}) {
+        text_ += fmt::format("millrace_kv_{}{}{} {}\n", name_, part, labels, value);
+    }
+    void seconds(double ns, std::string_view labels, std::string_view part = {}) {
+        text_ += fmt::format("millrace_kv_{}{}{} {:.9f}\n", name_, part, labels, ns / 1e9);
     }
     void one(std::string_view name, std::string_view type, std::string_view help,
              std::uint64_t number) {
@@ -76,6 +79,23 @@ std::string metrics_of(const kv::Server& server) {
     text.one("clients_refused_total", "counter", "Clients that were not let in.", messages.refused);
     text.one("clients_misbehaved_total", "counter",
              "Clients that were dropped for what they sent or did not read.", messages.misbehaved);
+    text.metric("service_seconds", "summary",
+                fmt::format("Time of requests within the server, of one in {}.", kv::timed_one_of));
+    for (const kv::Command command : kv::timed_commands) {
+        const kv::ServiceTimes times = server.service_times(command);
+        const auto of = [&](std::string_view quantile, std::uint64_t ns) {
+            text.seconds(static_cast<double>(ns), fmt::format("{{command=\"{}\",quantile=\"{}\"}}",
+                                                              name_of(command), quantile));
+        };
+        of("0.5", times.p50_ns);
+        of("0.9", times.p90_ns);
+        of("0.99", times.p99_ns);
+        of("0.999", times.p999_ns);
+        of("1", times.longest_ns);
+        const std::string label = fmt::format("{{command=\"{}\"}}", name_of(command));
+        text.seconds(times.mean_ns * static_cast<double>(times.timed), label, "_sum");
+        text.value(times.timed, label, "_count");
+    }
     return text.take();
 }
 

@@ -43,8 +43,27 @@ struct ServerOptions {
     std::chrono::nanoseconds sweep_period = std::chrono::milliseconds{100};
 };
 
-/// Belongs to the thread that made it or called adopt() since; stop(), store(), stats() and
-/// requests() are for any. Move-only.
+/// Of one request in so many, on average, a server takes the time: which ones, chance decides. The
+/// others pay 3 instructions for it; on average a request pays 6.
+inline constexpr std::uint32_t timed_one_of = 32;
+/// The commands that it does that for.
+inline constexpr std::array timed_commands = {Command::get, Command::set, Command::del};
+
+/// How long requests of one command took within the server, from the moment its thread had them to
+/// the moment their answers were laid where clients find them: not how long they waited before, nor
+/// their way. Since the server was made. Quantiles are at most base::Histogram::precision above.
+struct ServiceTimes {
+    std::uint64_t timed = 0;  ///< requests
+    double mean_ns = 0;
+    std::uint64_t p50_ns = 0;
+    std::uint64_t p90_ns = 0;
+    std::uint64_t p99_ns = 0;
+    std::uint64_t p999_ns = 0;
+    std::uint64_t longest_ns = 0;
+};
+
+/// Belongs to the thread that made it or called adopt() since; stop(), store(), stats(),
+/// requests() and service_times() are for any. Move-only.
 class Server {
   public:
     /// Throws Error as message::Server::listen and Store.
@@ -70,6 +89,8 @@ class Server {
     [[nodiscard]] message::ServerStats stats() const noexcept;
     /// How many were taken, by Command; whatever is none counts as Command::unknown.
     [[nodiscard]] std::array<std::uint64_t, commands> requests() const noexcept;
+    /// Of all threads together; of other commands than timed_commands nothing is timed.
+    [[nodiscard]] ServiceTimes service_times(Command command) const;
     /// What was chosen and why: the store, the server of messages.
     [[nodiscard]] std::string explain() const;
 
