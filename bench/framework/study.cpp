@@ -77,7 +77,10 @@ std::vector<Job> plan(const Study& study, const StudyOptions& options) {
             for (std::size_t i = 0; i < figure.xs.size(); ++i) {
                 // The ends and the middle.
                 const std::size_t last = figure.xs.size() - 1;
-                if (options.quick && i != 0 && i != last / 2 && i != last) continue;
+                if (options.quick && figure.shape == StudyShape::curves && i != 0 &&
+                    i != last / 2 && i != last) {
+                    continue;
+                }
                 for (const StudySeries& series : figure.series) {
                     if (contains(series.modes, mode) &&
                         is_measured_at(figure, series, figure.xs[i])) {
@@ -150,7 +153,8 @@ std::vector<Judged> judged(const Study& study, const StudyView& view) {
 void print_figure(const StudyFigure& figure, const StudyView& view, const std::string& mode) {
     std::size_t width = 12;
     for (const StudySeries& series : figure.series) width = std::max(width, series.label.size());
-    fmt::print("\nFigure {}. {}, {}; {}\n{:>10}", figure.id, figure.title, figure.unit, mode, "");
+    fmt::print("\n{}{}. {}, {}; {}\n{:>10}", figure.shape == StudyShape::table ? "" : "Figure ",
+               figure.id, figure.title, figure.unit, mode, "");
     for (const StudySeries& series : figure.series) fmt::print("  {:>{}}", series.label, width);
     fmt::print("\n");
     for (const std::size_t x : figure.xs) {
@@ -172,7 +176,9 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
     for (const std::string& mode : modes_of(study, options)) {
         const StudyView view = view_of(results, mode);
         for (const StudyFigure& figure : study.figures) {
-            if (wants(options, figure, mode)) print_figure(figure, view, mode);
+            if (figure.shape != StudyShape::distribution && wants(options, figure, mode)) {
+                print_figure(figure, view, mode);
+            }
         }
         const auto list = judged(study, view);
         if (!list.empty()) fmt::print("\nWhat {} found, and we; {}\n", study.work, mode);
@@ -189,6 +195,16 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
 }
 
 }  // namespace
+
+std::string_view name_of(StudyShape shape) noexcept {
+    switch (shape) {
+        case StudyShape::curves: return "curves";
+        case StudyShape::distribution: return "distribution";
+        case StudyShape::boxes: return "boxes";
+        case StudyShape::table: return "table";
+    }
+    return "unknown";
+}
 
 std::optional<Summary> StudyView::summary(const std::string& figure, const std::string& label,
                                           std::size_t x) const {
@@ -262,6 +278,7 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                                            {"quantity", figure.quantity},
                                            {"unit", figure.unit},
                                            {"over", figure.over},
+                                           {"shape", name_of(figure.shape)},
                                            {"series", std::move(lines)}});
         }
         for (const Judged& each : judged(study, view)) {

@@ -32,6 +32,15 @@ struct StudySeries {
     std::vector<std::string> modes{};  ///< the only ones that it makes sense in; empty: all
 };
 
+/// What a figure's x and values are.
+enum class StudyShape {
+    curves,        ///< values over x
+    distribution,  ///< a value that x thousandths of all do not exceed. Not printed
+    boxes,         ///< the same at 50, 250, 500, 750 and 950: whiskers, a box and its middle
+    table,         ///< values by x, printed and not drawn
+};
+[[nodiscard]] std::string_view name_of(StudyShape shape) noexcept;
+
 struct StudyFigure {
     std::string id;        ///< as the work numbers it: "3.4"
     std::string title;     ///< what it shows
@@ -41,6 +50,7 @@ struct StudyFigure {
     std::vector<std::size_t> xs;
     std::vector<StudySeries> series{};
     std::vector<std::string> modes{};  ///< of the study's, unless others are asked for; empty: all
+    StudyShape shape = StudyShape::curves;
 };
 
 /// What was measured in one mode.
@@ -106,7 +116,7 @@ struct StudyOptions {
     tools::JsonOutput json{};
     std::string plots{};  ///< folder
     int repeats = 3;      ///< runs of each point
-    bool quick = false;   ///< few points, one run of each
+    bool quick = false;   ///< few points of curves, one run of each
 };
 
 /// Throws Error: an unknown figure or mode, a number out of range; a file that cannot be written.

@@ -45,4 +45,14 @@ StudySeries curve_of(std::string label, const std::shared_ptr<StudyRuns<Result>>
             std::move(xs)};
 }
 
+/// Another quantity of the same: `quantity(run, x)` of runs at `place`, whatever the figure's x.
+template <class Result, class Quantity>
+StudySeries curve_at(std::string label, const std::shared_ptr<StudyRuns<Result>>& runs,
+                     std::size_t place, Quantity quantity) {
+    auto asked = std::make_shared<std::map<std::pair<std::string, std::size_t>, std::size_t>>();
+    return {std::move(label), [=](const std::string& mode, std::size_t x) -> double {
+                return std::invoke(quantity, runs->at(mode, place, (*asked)[{mode, x}]++), x);
+            }};
+}
+
 }  // namespace millrace::bench

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sys/resource.h>
@@ -36,12 +38,14 @@ std::uint64_t switches_so_far() {
     return static_cast<std::uint64_t>(usage.ru_nvcsw + usage.ru_nivcsw);
 }
 
-void set_times(const base::Histogram& times, CrowdResult& result) {
-    const auto us = [](double ns) { return ns / 1e3; };
-    result.mean_us = us(times.mean());
-    result.p50_us = us(static_cast<double>(times.quantile(0.5)));
-    result.p95_us = us(static_cast<double>(times.quantile(0.95)));
-    result.p99_us = us(static_cast<double>(times.quantile(0.99)));
+double in_us(double ns) { return ns / 1e3; }
+
+void set_times(std::shared_ptr<const base::Histogram> times, CrowdResult& result) {
+    result.mean_us = in_us(times->mean());
+    result.latencies = std::move(times);
+    result.p50_us = result.quantile_us(500);
+    result.p99_us = result.quantile_us(990);
+    result.p999_us = result.quantile_us(999);
 }
 
 double least_to_mean(const std::vector<std::uint64_t>& each, std::uint64_t all) {
@@ -50,6 +54,26 @@ double least_to_mean(const std::vector<std::uint64_t>& each, std::uint64_t all) 
 }
 
 }  // namespace
+
+double CrowdResult::quantile_us(std::size_t thousandths) const {
+    return latencies == nullptr ? 0
+                                : in_us(static_cast<double>(latencies->quantile(
+                                      static_cast<double>(thousandths) / 1000)));
+}
+double CrowdResult::interquartile_us() const { return quantile_us(750) - quantile_us(250); }
+double CrowdResult::deviation_us() const {
+    if (latencies == nullptr) return 0;
+    constexpr int parts = 2000;
+    double sum = 0;
+    double squares = 0;
+    for (int i = 0; i < parts; ++i) {
+        const double us = in_us(static_cast<double>(latencies->quantile((i + 0.5) / parts)));
+        sum += us;
+        squares += us * us;
+    }
+    const double mean = sum / parts;
+    return std::sqrt(std::max(squares / parts - mean * mean, 0.0));
+}
 
 CrowdResult measure_crowd(const CrowdCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
@@ -72,8 +96,8 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             const tools::KvLoadResult done = tools::run_load(load);
             const std::uint64_t switches = switches_so_far() - before;
             result.operations_per_second = done.per_second();
-            base::Histogram times = *done.get_ns;
-            times.add(*done.set_ns);
+            const auto times = std::make_shared<base::Histogram>(*done.get_ns);
+            times->add(*done.set_ns);
             set_times(times, result);
             result.least_to_mean = least_to_mean(done.per_client, done.operations());
             auto ending = kv::Client::connect(load.server, load.client, patience());
@@ -108,7 +132,7 @@ CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
     run_alone([&] {
         const std::string value(chosen.value_bytes, 'v');
         WordsClient filling = server.client();
-        for (std::uint64_t key = 0; key < chosen.keys; ++key) set(filling, key, value);
+        fill(filling, chosen.keys, value);
         std::vector<std::unique_ptr<base::Histogram>> times(chosen.clients);
         std::vector<std::uint64_t> each(chosen.clients);
         std::exception_ptr failure;
@@ -157,10 +181,10 @@ CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
         }
         if (failure != nullptr) std::rethrow_exception(failure);
         const double seconds = nanoseconds_since(start) / 1e9;
-        const auto all = std::make_unique<base::Histogram>();
+        const auto all = std::make_shared<base::Histogram>();
         for (const auto& one : times) all->add(*one);
         result.operations_per_second = static_cast<double>(all->count()) / seconds;
-        set_times(*all, result);
+        set_times(all, result);
         result.least_to_mean = least_to_mean(each, all->count());
         return 0.0;
     });

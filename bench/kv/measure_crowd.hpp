@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "millrace/base/histogram.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/transfer.hpp"
@@ -30,11 +32,20 @@ struct CrowdResult {
     double operations_per_second = 0;
     double mean_us = 0;
     double p50_us = 0;
-    double p95_us = 0;
     double p99_us = 0;
+    double p999_us = 0;
+    /// Of latencies; of all clients together. By it the quantities above are computed.
+    std::shared_ptr<const base::Histogram> latencies{};
     double least_to_mean = 0;  ///< operations of the client that was served least, to the mean
     /// Context switches of both processes, per operation.
     double switches = 0;
+
+    /// What so many thousandths of all latencies do not exceed.
+    [[nodiscard]] double quantile_us(std::size_t thousandths) const;
+    /// From the first quarter's end to the third's.
+    [[nodiscard]] double interquartile_us() const;
+    /// Of 2,000 quantiles.
+    [[nodiscard]] double deviation_us() const;
 };
 
 /// Throws Error; not_found, if the program is not installed.

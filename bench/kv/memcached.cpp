@@ -122,6 +122,39 @@ void set(WordsClient& client, std::uint64_t key, std::string_view value) {
     client.forget();
 }
 
+void fill(WordsClient& client, std::uint64_t keys, std::string_view value) {
+    constexpr std::uint64_t batch = 64;
+    std::string requests;
+    for (std::uint64_t key = 0; key < keys;) {
+        requests.clear();
+        const std::uint64_t end = std::min(keys, key + batch);
+        for (std::uint64_t each = key; each < end; ++each) {
+            fmt::format_to(std::back_inserter(requests), "set {:016} 0 0 {}\r\n{}\r\n", each,
+                           value.size(), value);
+        }
+        client.send(requests);
+        for (; key < end; ++key) require_intact(client.line() == "STORED", "a set");
+        client.forget();
+    }
+}
+
+double memory_of_memcached(WordsClient& client) {
+    double bytes = 0;
+    for (const char* what : {"stats\r\n", "stats slabs\r\n"}) {
+        client.forget();
+        client.send(what);
+        for (std::string_view line = client.line(); line != "END"; line = client.line()) {
+            for (const std::string_view name : {"STAT hash_bytes ", "STAT total_malloced "}) {
+                if (line.starts_with(name)) {
+                    bytes += static_cast<double>(number_in(line.substr(name.size())));
+                }
+            }
+        }
+    }
+    require_intact(bytes > 0, "the stats of memcached");
+    return bytes;
+}
+
 std::string_view get(WordsClient& client, std::uint64_t key) {
     client.forget();
     client.send(fmt::format("get {:016}\r\n", key));

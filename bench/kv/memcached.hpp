@@ -68,6 +68,10 @@ class Redis : public WordsServer {
 /// In memcached's words. Throw Error if the answer is no success.
 void set(WordsClient& client, std::uint64_t key, std::string_view value);
 [[nodiscard]] std::string_view get(WordsClient& client, std::uint64_t key);
+/// Sets keys 0 to `keys`, many at a time.
+void fill(WordsClient& client, std::uint64_t keys, std::string_view value);
+/// Bytes that its slabs and its hash table take.
+[[nodiscard]] double memory_of_memcached(WordsClient& client);
 /// What get() sends, and what it makes of the answer: for several at once.
 void add_get(std::string& requests, std::uint64_t key);
 [[nodiscard]] std::string_view take_get(WordsClient& client);

@@ -1,13 +1,22 @@
 // Echoes over raw verbs arrive whole by every way and transport, and the study of them is complete.
 // How fast is not asked here.
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
 #include <string>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "framework/study.hpp"
+#include "kv/measure_crowd.hpp"
+#include "kv/run_kv.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/histogram.hpp"
 #include "millrace/base/placement.hpp"
 #include "rpc/run_rpc.hpp"
+#include "support/temporary_folder.hpp"
 #include "verbs/measure_echo.hpp"
 #include "verbs/run_verbs.hpp"
 
@@ -131,6 +140,52 @@ TEST(Study, TellsOfPointsThatFailed) {
     EXPECT_NE(told.find("agrees"), std::string::npos) << told;
 }
 
+TEST(Study, MeasuresAllButCurvesInFullThoughItIsQuickAndDrawsEachShape) {
+    std::map<std::string, std::size_t> measured;
+    Study study{.name = "shapes", .work = "none", .modes = {"fast"}, .figures = {}, .findings = {}};
+    for (const StudyShape shape :
+         {StudyShape::curves, StudyShape::distribution, StudyShape::boxes, StudyShape::table}) {
+        const std::string id{name_of(shape)};
+        StudyFigure figure{id, "a " + id, "us", "us", "x", {50, 250, 500, 750, 950}, {}};
+        figure.shape = shape;
+        figure.series.push_back({"one", [&measured, id](const std::string&, std::size_t x) {
+                                     ++measured[id];
+                                     return static_cast<double>(x);
+                                 }});
+        study.figures.push_back(figure);
+    }
+    const test::TemporaryFolder folder;
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_study(study, {.plots = folder.path("plots"), .quick = true}), 0);
+    const std::string told = testing::internal::GetCapturedStdout();
+    EXPECT_EQ(measured, (std::map<std::string, std::size_t>{
+                            {"curves", 3}, {"distribution", 5}, {"boxes", 5}, {"table", 5}}));
+    EXPECT_NE(told.find("a table, us"), std::string::npos) << told;
+    EXPECT_EQ(told.find("a distribution, us"), std::string::npos) << "it is for plots: " << told;
+    EXPECT_NE(folder.content("plots/shapes.json").find("\"shape\": \"boxes\""), std::string::npos);
+    // The interpreter of the system has it, if another one stands before that.
+    if (std::system("python3 -c 'import matplotlib' 2> /dev/null") != 0 &&
+        std::system("/usr/bin/python3 -c 'import matplotlib' 2> /dev/null") != 0) {
+        GTEST_SKIP() << "no matplotlib to draw with";
+    }
+    for (const char* drawn : {"curves", "distribution", "boxes"}) {
+        EXPECT_FALSE(folder.content(fmt::format("plots/shapes-{}-fast.svg", drawn)).empty())
+            << drawn;
+    }
+    EXPECT_TRUE(folder.content("plots/shapes-table-fast.svg").empty());
+}
+
+TEST(Crowd, TellsHowItsLatenciesAreSpread) {
+    const auto times = std::make_shared<base::Histogram>();
+    for (std::uint64_t us = 1; us <= 1000; ++us) times->record(us * 1000);
+    CrowdResult result;
+    EXPECT_EQ(result.quantile_us(500), 0) << "nothing was measured";
+    result.latencies = times;
+    EXPECT_NEAR(result.quantile_us(500), 500, 10);
+    EXPECT_NEAR(result.interquartile_us(), 500, 20);
+    EXPECT_NEAR(result.deviation_us(), 288.7, 10);
+}
+
 TEST(Study, RefusesWhatItHasNot) {
     EXPECT_THROW((void)run_study(known_study(), {.figures = {"7"}}), base::Error);
     EXPECT_THROW((void)run_study(known_study(), {.modes = {"slow"}}), base::Error);
@@ -152,6 +207,9 @@ void expect_that_every_finding_is_judged(const Study& study) {
 }
 TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(verbs_study());
+}
+TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(kv_study(95));
 }
 TEST(RpcStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(rpc_study());
