@@ -1,10 +1,16 @@
 // Bars of kv/: GETs of 100-byte values among 100,000 keys, beside memcached and redis over Unix
-// sockets.
+// sockets; crowds of clients; memory.
+#include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "framework/bars.hpp"
+#include "kv/measure_crowd.hpp"
 #include "kv/measure_kv.hpp"
+#include "message/measure_message.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -27,6 +33,68 @@ const BarRegistration to_memcached_of_many{faster_than(
     "memcached's GET over a Unix socket to ours, 32 outstanding", 6, many, measure_memcached)};
 const BarRegistration to_redis_of_many{
     faster_than("redis' GET over a Unix socket to ours, 32 outstanding", 6, many, measure_redis)};
+
+const BarRegistration to_messages{ratio_bar(
+    "kv", "GET less the store's own time to a call of as many bytes", 1.5, Sense::at_most,
+    {"ours", [] { return measure_kv(one_at_a_time) - measure_store(one_at_a_time); }, "ns"},
+    {"call", [] { return call_of_one({.polling = message::Polling::automatic, .bytes = 108}); },
+     "ns"})};
+
+const BarRegistration memory{
+    ratio_bar("kv", "memory per item of 116 B beyond these to memcached's", 1, Sense::at_most,
+              {"ours", [] { return memory_per_item(one_at_a_time); }, "B"},
+              {"memcached", [] { return memory_per_item_of_memcached(one_at_a_time); }, "B"})};
+
+// Crowds, each client in a thread of its own; all of these share one core.
+
+CrowdCase crowd_of(unsigned clients, base::WaitPolicy wait) {
+    return {.clients = clients,
+            .wait = wait,
+            .value_bytes = 100,
+            .duration = std::chrono::milliseconds{150}};
+}
+double per_second_of(unsigned clients, base::WaitPolicy wait) {
+    return measure_crowd(crowd_of(clients, wait)).operations_per_second;
+}
+Bar adaptive_with(unsigned clients) {
+    return ratio_bar(
+        "kv",
+        fmt::format("requests a second of {} clients who adapt to the better of polling and "
+                    "blocking",
+                    clients),
+        0.9, Sense::at_least, {"adaptive", [clients] { return per_second_of(clients, {}); }, "1/s"},
+        {"better",
+         [clients] {
+             return std::max(per_second_of(clients, base::WaitPolicy::polling()),
+                             per_second_of(clients, base::WaitPolicy::blocking()));
+         },
+         "1/s"});
+}
+const BarRegistration adaptive[] = {
+    BarRegistration{adaptive_with(1)},  BarRegistration{adaptive_with(2)},
+    BarRegistration{adaptive_with(4)},  BarRegistration{adaptive_with(8)},
+    BarRegistration{adaptive_with(16)}, BarRegistration{adaptive_with(32)},
+    BarRegistration{adaptive_with(48)}, BarRegistration{adaptive_with(60)},
+    BarRegistration{adaptive_with(70)}};
+
+CrowdCase seventy() {
+    CrowdCase chosen = crowd_of(70, {});
+    chosen.keys = 100'000;
+    chosen.duration = std::chrono::seconds{1};
+    return chosen;
+}
+const BarRegistration seventy_to_memcached{ratio_bar(
+    "kv", "requests a second of 70 clients to memcached's", 4, Sense::at_least,
+    {"ours", [] { return measure_crowd(seventy()).operations_per_second; }, "1/s"},
+    {"memcached", [] { return measure_memcached_crowd(seventy()).operations_per_second; }, "1/s"})};
+const BarRegistration least_of_seventy{ratio_bar(
+    "kv", "requests of the client of 70 served least within a second, to the mean", 0.5,
+    Sense::at_least, {"least", [] { return measure_crowd(seventy()).least_to_mean; }, "x"},
+    {"mean", [] { return 1.0; }, "x"})};
+const BarRegistration slowest_of_seventy{
+    ratio_bar("kv", "99.9 % of the latencies of 70 clients to memcached's", 1, Sense::at_most,
+              {"ours", [] { return measure_crowd(seventy()).p999_us; }, "us"},
+              {"memcached", [] { return measure_memcached_crowd(seventy()).p999_us; }, "us"})};
 
 }  // namespace
 }  // namespace millrace::bench

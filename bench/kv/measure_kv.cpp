@@ -215,15 +215,40 @@ double measure_redis(const KvCase& chosen) {
     return measure_other(chosen, server, set_in_redis, add_get_from_redis, take_get_from_redis);
 }
 
+namespace {
+
+void fill(kv::Store& store, const KvCase& chosen) {
+    for (std::uint64_t number = 0; number < chosen.keys; ++number) {
+        const std::string key = key_of(number);
+        const std::string value = value_of(chosen, number);
+        require(store.set(kv::bytes(key), kv::bytes(value)).outcome == kv::Outcome::ok, "a set");
+    }
+}
+
+double beyond_items(const KvCase& chosen, double bytes) {
+    return bytes / static_cast<double>(chosen.keys) -
+           static_cast<double>(key_bytes + chosen.value_bytes);
+}
+
+}  // namespace
+
+double memory_per_item(const KvCase& chosen) {
+    kv::Store store{{}};
+    fill(store, chosen);
+    return beyond_items(chosen, static_cast<double>(store.stats().memory_bytes));
+}
+
+double memory_per_item_of_memcached(const KvCase& chosen) {
+    Memcached server;
+    WordsClient client = server.client();
+    fill(client, chosen.keys, std::string(chosen.value_bytes, 'v'));
+    return beyond_items(chosen, memory_of_memcached(client));
+}
+
 double measure_store(const KvCase& chosen) {
     return run_alone([&] {
         kv::Store store{{}};
-        for (std::uint64_t number = 0; number < chosen.keys; ++number) {
-            const std::string key = key_of(number);
-            const std::string value = value_of(chosen, number);
-            require(store.set(kv::bytes(key), kv::bytes(value)).outcome == kv::Outcome::ok,
-                    "a set");
-        }
+        fill(store, chosen);
         Order order{chosen};
         std::string key(key_bytes, '0');
         return per_get(chosen, [&] {

@@ -28,4 +28,8 @@ struct KvCase {
 /// The same of the table alone, within this process.
 [[nodiscard]] double measure_store(const KvCase& chosen);
 
+/// Bytes of memory for each of the keys, set in turn, beyond those of key and value.
+[[nodiscard]] double memory_per_item(const KvCase& chosen);
+[[nodiscard]] double memory_per_item_of_memcached(const KvCase& chosen);
+
 }  // namespace millrace::bench
