@@ -14,12 +14,14 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
 #include "serving.hpp"
 #include "stores.hpp"
 #include "support/child_process.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -441,9 +443,11 @@ message::ClientOptions coming_by(std::string_view transport) {
     return options;
 }
 
-/// transport
+/// transport, threads, address
 MILLRACE_CHILD(kv_server) {
-    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), taking(arguments.at(0)));
+    ServerOptions options = taking(arguments.at(0));
+    options.threads.count = static_cast<std::uint32_t>(std::stoul(arguments.at(1)));
+    Server server = Server::listen(connect::Address::parse(arguments.at(2)), options);
     test::say(std::to_string(server.address().port()));
     (void)server.serve(base::Deadline::after(60s));
     return 0;
@@ -466,7 +470,7 @@ MILLRACE_CHILD(kv_client) {
 
 TEST_P(KvServerBy, EndsTheCallsOfItsClientsWhenItDies) {
     Serving keeps{taking(name())};  // this process has a server, too
-    auto child = test::ChildProcess::start("kv_server", {name()});
+    auto child = test::ChildProcess::start("kv_server", {name(), "1", "127.0.0.1:0"});
     const auto port = static_cast<std::uint16_t>(std::stoi(child.read_line().value_or("0")));
     Client client =
         Client::connect(connect::Address::tcp("127.0.0.1", port), coming_by(name()), soon());
@@ -512,6 +516,125 @@ TEST_P(KvServerBy, IsThereAgainAtTheSameAddress) {
     Serving second{taking(name()), address};
     Client client = second.client(coming_by(name()));
     EXPECT_EQ(client.exists(bytes("k"), soon()).code, Code::key_error) << "it is another store";
+}
+
+TEST_P(KvServerBy, IsThereAgainAtOnceWhenItWasKilled) {
+    // What a killed one leaves behind at a path is in nobody's way; and no other takes it
+    // meanwhile.
+    const test::TemporaryFolder folder;
+    const std::string address = "unix:" + folder.path("kv");
+    for (int life = 0; life < 3; ++life) {
+        auto child = test::ChildProcess::start("kv_server", {name(), "1", address});
+        ASSERT_TRUE(child.read_line().has_value()) << "in life " << life;
+        Client client =
+            Client::connect(connect::Address::parse(address), coming_by(name()), soon());
+        EXPECT_EQ(client.exists(bytes("k"), soon()).code, Code::key_error);
+        ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+        child.kill();
+        (void)child.wait();
+    }
+}
+
+TEST_P(KvServerBy, ServesTwoHundredClients) {
+    rlimit files{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    constexpr std::size_t count = 200;
+    if (files.rlim_cur < 30 * count) GTEST_SKIP() << "too few descriptors are allowed here";
+    ServerOptions chosen = taking(name());
+    chosen.messages.ring_bytes = 4096;
+    Serving serving{chosen};
+    message::ClientOptions small = coming_by(name());
+    small.ring_bytes = 4096;
+    std::vector<Client> clients;
+    for (std::size_t i = 0; i < count; ++i) clients.push_back(serving.client(small));
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::string key = "of " + std::to_string(i);
+        ASSERT_TRUE(clients[i].set(bytes(key), bytes(key), soon()).ok()) << i;
+    }
+    std::vector<std::byte> value;
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::string key = "of " + std::to_string(i * 7 % count);
+        ASSERT_TRUE(clients[i].get(bytes(key), value, soon()).ok()) << i;
+        EXPECT_EQ(text(value), key);
+    }
+    EXPECT_EQ(serving.server().stats().clients, count);
+}
+
+/// port, transport: comes again and again, until it is killed.
+MILLRACE_CHILD(kv_comer) {
+    const auto port = static_cast<std::uint16_t>(std::stoi(arguments.at(0)));
+    test::say("comes");
+    while (true) {
+        Client client = Client::connect(connect::Address::tcp("127.0.0.1", port),
+                                        coming_by(arguments.at(1)), soon());
+        (void)client.set(bytes("comer"), bytes("v"), soon());
+    }
+}
+
+// Peers are heard by one thread and handed to another one.
+TEST_P(KvServerBy, OutlivesClientsThatAreKilledOnTheirWayToTheirThread) {
+    ServerOptions chosen = taking(name());
+    chosen.threads.count = 3;
+    Serving serving{chosen};
+    Client client = serving.client(coming_by(name()));
+    const std::string port = std::to_string(serving.server().address().port());
+    for (int round = 0; round < 8; ++round) {
+        auto child = test::ChildProcess::start("kv_comer", {port, name()});
+        ASSERT_EQ(child.read_line(), "comes");
+        const base::Deadline moment = base::Deadline::after(round * 3ms);
+        do {
+            ASSERT_TRUE(client.ping(soon()).ok());
+        } while (!moment.expired());
+        child.kill();
+        (void)child.wait();
+    }
+    const base::Deadline patience = soon();
+    while (serving.server().stats().clients != 1 && !patience.expired()) {
+        ASSERT_TRUE(client.ping(soon()).ok());
+        std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_EQ(serving.server().stats().clients, 1U);
+    for (int i = 0; i < 6; ++i) {
+        Client next = serving.client(coming_by(name()));
+        EXPECT_TRUE(next.ping(soon()).ok()) << "of each thread, twice";
+    }
+}
+
+TEST_P(KvServerBy, EndsCallsAndComersWhenItIsKilledThoughThreadsServe) {
+    auto child = test::ChildProcess::start("kv_server", {name(), "3", "127.0.0.1:0"});
+    const auto address = connect::Address::tcp(
+        "127.0.0.1", static_cast<std::uint16_t>(std::stoi(child.read_line().value_or("0"))));
+    std::atomic<int> answered{0};
+    std::atomic<int> over{0};
+    std::vector<std::jthread> comers;
+    for (int i = 0; i < 4; ++i) {
+        comers.emplace_back([&] {
+            try {
+                while (true) {
+                    Client client =
+                        Client::connect(address, coming_by(name()), base::Deadline::after(2s));
+                    const Result result = client.set(bytes("k"), bytes("v"), soon());
+                    if (!result.ok()) {
+                        EXPECT_EQ(result.code, Code::unanswered);
+                        break;
+                    }
+                    ++answered;
+                }
+            } catch (const base::Error&) {
+                // Nobody is there any more.
+            }
+            ++over;
+        });
+    }
+    const base::Deadline patience = soon();
+    while (answered < 20 && over < 4 && !patience.expired()) std::this_thread::sleep_for(1ms);
+    child.kill();
+    (void)child.wait();
+    comers.clear();
+    EXPECT_EQ(over, 4);
+    EXPECT_GE(answered, 1);
 }
 
 }  // namespace
