@@ -182,9 +182,15 @@ void add_bench(CLI::App& parent, Action& chosen) {
         "bench", "Get and set random keys as fast as the answers come, and tell how fast that was");
     auto options = std::make_shared<KvBenchOptions>();
     KvLoad& load = options->load;
-    add_server(*command, options->server,
-               "host:port or unix:PATH of a server; without it, one is started for this");
-    command->add_option("--clients", load.clients, "Each in a thread of its own")
+    // Behind the commas, as work 002's benchmark calls it (appendix A.1.2).
+    command
+        ->add_option("--server,-a", options->server,
+                     "host:port or unix:PATH of a server; without it, one is started for this")
+        ->type_name("ADDRESS");
+    auto port = std::make_shared<std::uint16_t>(0);
+    command->add_option("-p,--port", *port, "Of a server that is given as a host alone")
+        ->check(CLI::Range(1, 65535));
+    command->add_option("--clients,-n", load.clients, "Each in a thread of its own")
         ->check(CLI::Range(1u, 4096u))
         ->capture_default_str();
     command->add_option("--outstanding", load.outstanding, "Requests of a client at a time")
@@ -199,7 +205,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
             },
             "How long; default: 2")
         ->check(CLI::Range(0.001, 1e6));
-    command->add_option("--operations", load.operations,
+    command->add_option("--operations,--ops,-o", load.operations,
                         "Of all clients together, in place of a time");
     command->add_option("--keys", load.keys, "Different keys")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
@@ -214,11 +220,28 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->check(CLI::Range(0u, 100u))
         ->capture_default_str();
     add_wait(*command, load.client.wait);
+    command->add_flag_callback(
+        "--blocking", [options] { options->load.client.wait = base::WaitPolicy::blocking(); },
+        "As --wait block");
+    command->add_flag_callback(
+        "--no-save", [] {}, "Nothing is saved without --json: for those who are used to it");
     command->add_flag("!--no-fill", load.fill, "Do not set every key first");
     add_transport(*command, load.client.transport);
+    add_choice(*command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",
+               [options](const std::string& word) {
+                   options->load.client.transport = connect::parse_transport(word).value();
+               });
     add_json(*command, options->json);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
+        if (*port != 0) {
+            if (options->server.empty()) options->server = "127.0.0.1";
+            if (options->server.find(':') != std::string::npos) {
+                throw CLI::ValidationError{"--port is for a server that is given as a host alone",
+                                           CLI::ExitCodes::ValidationError};
+            }
+            options->server += ":" + std::to_string(*port);
+        }
         if (!options->server.empty()) {
             refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });
         }

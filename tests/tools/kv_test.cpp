@@ -306,6 +306,25 @@ TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
     EXPECT_GT(document["operations_per_second"], 0);
 }
 
+TEST_F(Kv, UnderstandsTheOptionsOfTheWorksBenchmark) {
+    // At a port that the system chose.
+    server_.emplace(ChildProcess::start_program(
+        {MILLRACE_COMMAND, "kv", "serve", "--listen", "127.0.0.1:0", "--transport", "uc,tcp"}));
+    const std::string line = server_->read_line().value_or("");
+    const std::string port = line.substr(line.rfind(':') + 1);
+    const CommandOutcome outcome =
+        run_command({"kv", "bench", "-a", "127.0.0.1", "-p", port, "-r", "uc", "-n", "3", "-o",
+                     "300", "--blocking", "--no-save", "--keys", "20", "--json"});
+    ASSERT_TRUE(outcome.exit.success()) << outcome.text;
+    const auto document = nlohmann::json::parse(outcome.text);
+    EXPECT_EQ(document["transport"], "uc");
+    EXPECT_EQ(document["clients"], 3);
+    EXPECT_EQ(document["operations"], 300);
+    EXPECT_EQ(document["server"], "127.0.0.1:" + port);
+    EXPECT_TRUE(run_command({"kv", "bench", "-a", address_, "-p", "1"}).exit.exited_with(2));
+    EXPECT_TRUE(run_command({"kv", "bench", "-r", "tcp"}).exit.exited_with(2));
+}
+
 TEST_F(Kv, LoadsAServerOfItsOwn) {
     const CommandOutcome outcome = run_command(
         {"kv", "bench", "--operations", "500", "--keys", "50", "--value-bytes", "5000"});
