@@ -606,6 +606,7 @@ TEST_P(KvServerBy, EndsCallsAndComersWhenItIsKilledThoughThreadsServe) {
     auto child = test::ChildProcess::start("kv_server", {name(), "3", "127.0.0.1:0"});
     const auto address = connect::Address::tcp(
         "127.0.0.1", static_cast<std::uint16_t>(std::stoi(child.read_line().value_or("0"))));
+    base::Cancellation killed;  // of whoever asks for a new connection then
     std::atomic<int> answered{0};
     std::atomic<int> over{0};
     std::vector<std::jthread> comers;
@@ -614,10 +615,11 @@ TEST_P(KvServerBy, EndsCallsAndComersWhenItIsKilledThoughThreadsServe) {
             try {
                 while (true) {
                     Client client =
-                        Client::connect(address, coming_by(name()), base::Deadline::after(2s));
+                        Client::connect(address, coming_by(name()), soon().cancelled_by(killed));
                     const Result result = client.set(bytes("k"), bytes("v"), soon());
                     if (!result.ok()) {
                         EXPECT_EQ(result.code, Code::unanswered);
+                        EXPECT_NE(result.outcome, message::Outcome::timed_out);
                         break;
                     }
                     ++answered;
@@ -632,6 +634,7 @@ TEST_P(KvServerBy, EndsCallsAndComersWhenItIsKilledThoughThreadsServe) {
     while (answered < 20 && over < 4 && !patience.expired()) std::this_thread::sleep_for(1ms);
     child.kill();
     (void)child.wait();
+    killed.request();
     comers.clear();
     EXPECT_EQ(over, 4);
     EXPECT_GE(answered, 1);
