@@ -93,6 +93,8 @@ class Session {
                 ++peers_;
                 break;
             case 6:
+                if (input_.below(4) == 0) look_at_ring();
+                [[fallthrough]];
             case 7: say(honest(), input_.below(4) == 0); break;
             case 8: say(invented(), input_.below(4) == 0); break;
             case 9:
@@ -105,6 +107,16 @@ class Session {
         }
         end_.written(flying_);
         flying_ = 0;
+    }
+
+    /// The program reads where the bytes lie.
+    void look_at_ring() {
+        if (end_.receiver().is_lent()) {
+            end_.give_back(std::min<std::uint64_t>(lent_.length, input_.take<std::uint8_t>()));
+        } else if (end_.lend(lent_)) {
+            require(lent_.ring_offset + lent_.length <= terms_.incoming.ring_bytes,
+                    "what is lent lies in the ring");
+        }
     }
 
     /// What the peer's own state machine would say next; nothing, if nothing.
@@ -271,6 +283,7 @@ class Session {
     std::vector<Buffer> receives_;
     std::vector<Range> advertised_;
     std::deque<EncodedMessage> to_peer_;
+    Lent lent_;
     std::uint64_t peers_ = 0;
     std::uint64_t flying_ = 0;
     std::uint32_t adverts_ = 0;

@@ -14,13 +14,14 @@
  * (0: the sender believes any ADVERT, so that what a fault leads to is seen, and not that it is noticed).
  * messages (1: what is sent has marks in it, of one place each, and a receive ends with a mark: the messages'
  * lengths are any, also 0, and beyond the receive's; total counts the marks).
+ * lends (1: where no receive is outstanding, the program may look at bytes in the ring, and take some of them).
  * holds (1: the sender gives no more to the ring than fits into it when it is empty, and waits for that).
  */
 #include "common.pml"
 
-local byte total, ring, window, size, cancels, wait_all, checked, holds, messages;
+local byte total, ring, window, size, cancels, wait_all, checked, holds, messages, lends;
 hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
-    fresh_is_kept, message_is_whole;
+    fresh_is_kept, message_is_whole, lent_stays;
 
 mtype = { DIRECT, INDIRECT, CANCELLED, FIN, ADVERT, ACK, CANCEL };
 chan data = [8] of { mtype, byte, byte, byte };           /* sequence, length, receive (+ MARK) */
@@ -213,6 +214,7 @@ proctype Receiver() {
     byte taken, acknowledged;
     byte marks;      /* of the places in the ring, those that are marks: a bit each */
     bool begun;      /* the first receive has places of a message, and not its mark */
+    byte lent;       /* places of the ring that the program looks at */
     byte asked;      /* cancels so far */
     byte cancelled;  /* 1 + the receive that waits for CANCELLED */
     bool cancelling, ended;
@@ -221,7 +223,33 @@ proctype Receiver() {
     do
     :: ended && buffered == 0 -> break
     :: atomic { posted - first < window && posted < total + cancels -> posted++ }
-    :: atomic { messages && buffered > 0 && first < posted ->
+    :: atomic { lends && lent == 0 && buffered > 0 && first == posted ->
+        lent = 1;
+        do
+        :: lent < buffered -> lent++
+        :: break
+        od;
+        if
+        :: wrong(lent_acknowledged) -> control!ACK, taken + lent, 0, 0, 0; acknowledged = taken + lent
+        :: else
+        fi
+       }
+    :: atomic { lent > 0 -> /* given back, and some of it is read */
+        lent_stays = lent <= buffered;
+        assert(lent_stays);
+        n = 0;
+        do
+        :: n < lent -> n++
+        :: break
+        od;
+        buffered = buffered - n;
+        taken = taken + n;
+        received = received + n;
+        estimate = (wrong(lent_not_estimated) -> estimate : estimate + n);
+        marks = marks >> n;
+        lent = 0; n = 0
+       }
+    :: atomic { messages && (lent == 0 || wrong(copied_while_lent)) && buffered > 0 && first < posted ->
         buffered--;
         taken++;
         if
@@ -234,7 +262,7 @@ proctype Receiver() {
         fi;
         marks = marks >> 1
        }
-    :: atomic { !messages && buffered > 0 && first < posted ->
+    :: atomic { !messages && (lent == 0 || wrong(copied_while_lent)) && buffered > 0 && first < posted ->
         n = (buffered < size - filled -> buffered : size - filled);
         buffered = buffered - n;
         taken = taken + n;
@@ -363,6 +391,7 @@ init {
             now.checked = setting("MODEL_checked", 1);
             now.wait_all = setting("MODEL_wait_all", 0);
             now.holds = setting("MODEL_holds", 0);
+            now.lends = setting("MODEL_lends", 0);
             now.messages = setting("MODEL_messages", 0);
         };
         run Sender(); run Receiver()

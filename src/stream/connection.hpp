@@ -4,7 +4,7 @@
 //
 //          program                  device and peer
 //   send, receive, cancel,      deliver, written, break_off
-//   shut_down
+//   lend, shut_down
 //             │                           │
 //             ▼                           ▼
 //       ┌──────────┬────────────┬──────────┐
@@ -47,6 +47,8 @@ class Connection {
         return receiver_.receive(request);
     }
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept { return receiver_.cancel(id); }
+    [[nodiscard]] bool lend(Lent& lent) noexcept { return receiver_.lend(lent); }
+    void give_back(std::uint64_t length) noexcept { receiver_.give_back(length); }
     /// This end sends no more; it goes on receiving.
     void shut_down() noexcept { sender_.shut_down(); }
 

@@ -21,7 +21,8 @@ struct ReceiverCounts {
     std::uint64_t indirect_bytes = 0;
     std::uint64_t adverts = 0;
     std::uint64_t copies = 0;
-    std::uint64_t cancels = 0;  ///< CANCELs sent
+    std::uint64_t lent_bytes = 0;  ///< taken by the program where they lay in the ring
+    std::uint64_t cancels = 0;     ///< CANCELs sent
     std::uint64_t phase_changes = 0;
 };
 

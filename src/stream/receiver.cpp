@@ -46,6 +46,43 @@ Status Receiver::cancel(std::uint64_t id) noexcept {
     return Status::ok;
 }
 
+bool Receiver::lend(Lent& lent) noexcept {
+    if (buffered_ == 0 || !receives_.empty() || !done_.empty()) {
+        if (!is_lent_) return false;
+        // Receives have come behind it, or were cancelled.
+        lent = lent_;
+        return true;
+    }
+    const std::uint64_t offset = taken_ & (terms_.ring_bytes - 1);
+    const std::uint64_t left = terms_.keeps_messages() ? left_of_message() : buffered_;
+    lent_.ring_offset = offset;
+    lent_.length = std::min(left, terms_.ring_bytes - offset);
+    lent_.ends_message = lent_.length == left && !marks_.empty();
+    is_lent_ = true;
+    lent = lent_;
+    return true;
+}
+
+void Receiver::give_back(std::uint64_t length) noexcept {
+    is_lent_ = false;
+    if (length != 0) leave_ring(length);
+    if (lent_.ends_message && length == lent_.length) {
+        leave_ring(terms_.mark_bytes);
+        marks_.pop();
+    }
+    counts_.lent_bytes += length;
+    if (terms_.keeps_messages()) pass_marks();
+    settle_end();
+}
+
+/// The program has taken what is first in the ring, or nobody wants it.
+void Receiver::leave_ring(std::uint64_t places) noexcept {
+    buffered_ -= places;
+    taken_ += places;
+    sequence_ += places;
+    estimate_ += places;
+}
+
 Violation Receiver::on_direct(const TransferMessage& message) noexcept {
     if (ended_) return Violation::after_end;
     // The advertised receives have the last numbers, and the first of them is next. It waits for a
@@ -159,7 +196,7 @@ bool Receiver::next_done(ReceiveDone& done) noexcept {
 }
 
 bool Receiver::next_copy(CopyOut& copy) noexcept {
-    if (buffered_ == 0 || receives_.empty()) return false;
+    if (buffered_ == 0 || is_lent_ || receives_.empty()) return false;
     const Receive& receive = receives_.front();
     const std::uint64_t offset = taken_ & (terms_.ring_bytes - 1);
     copy.receive = receive.request.id;
@@ -189,16 +226,13 @@ std::uint64_t Receiver::left_of_message() const noexcept {
 /// What lies in the ring and needs no copy leaves it: marks, and what does not fit into the front
 /// receive. Then next_copy has something to copy, or nothing to do.
 void Receiver::pass_marks() noexcept {
-    while (buffered_ != 0 && !receives_.empty()) {
+    while (buffered_ != 0 && !is_lent_ && !receives_.empty()) {
         Receive& receive = receives_.front();
         const std::uint64_t left = left_of_message();
         if (left != 0) {
             if (receive.missing() != 0) return;
             receive.cut_off = true;
-            buffered_ -= left;
-            taken_ += left;
-            sequence_ += left;
-            estimate_ += left;
+            leave_ring(left);
         } else {
             buffered_ -= terms_.mark_bytes;
             taken_ += terms_.mark_bytes;

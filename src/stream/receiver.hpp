@@ -30,6 +30,11 @@
 // here, in `marks`. A receive that has a part of a message is not cancelled any more, as the rest
 // would be taken for a message.
 //
+// Lending: where no receive is outstanding, the program may look at the first bytes of the ring
+// where they lie, and take as many of them as it likes when it gives them back. Until then they
+// count as buffered: nothing is copied, acknowledged or advertised, so a view that is kept stalls
+// the peer, and harms nobody else.
+//
 // Source: work 003, "Pre-Advertisement Sending Algorithm", "Receive Transfer Processing Algorithm",
 // "Intermediate Buffer Copy Algorithm"; cancelling and the end of the stream are not in it.
 #pragma once
@@ -58,6 +63,13 @@ struct ReceiveRequest {
     bool advertised = true;
 };
 
+/// Bytes of the ring that the program looks at where they lie.
+struct Lent {
+    std::uint64_t ring_offset = 0;
+    std::uint64_t length = 0;
+    bool ends_message = false;  ///< the mark of their message lies behind them
+};
+
 class Receiver {
   public:
     Receiver(const DirectionTerms& terms, std::uint32_t receives);
@@ -70,6 +82,14 @@ class Receiver {
     /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first (of a message, the
     /// first of them); `empty`: there is no such receive any more.
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
+    /// What is first in the ring, in one piece and of one message, until it is given back: asked
+    /// again before that, with what has come behind it. False: there is nothing, or there are
+    /// receives before it, whose end the program may not know yet.
+    [[nodiscard]] bool lend(Lent& lent) noexcept;
+    /// The first `length` bytes of what was lent last leave the ring, and with all of them the mark
+    /// behind them; the others stay there. Requires is_lent(), and no more than there were.
+    void give_back(std::uint64_t length) noexcept;
+    [[nodiscard]] bool is_lent() const noexcept { return is_lent_; }
 
     // ---- the peer
 
@@ -133,6 +153,7 @@ class Receiver {
     Violation on_direct_part(const TransferMessage& message) noexcept;
     void take(std::uint64_t length) noexcept;
     [[nodiscard]] std::uint64_t left_of_message() const noexcept;
+    void leave_ring(std::uint64_t places) noexcept;
     [[gnu::noinline]] void pass_marks() noexcept;
     void end_message(bool cut_off) noexcept;
     void complete_front(base::Status status) noexcept;
@@ -154,7 +175,9 @@ class Receiver {
     std::uint64_t acknowledged_ = 0;
     bool cancelling_ = false;  ///< from cancel() to CANCELLED
     bool cancel_due_ = false;  ///< ... and CANCEL has not been sent
-    bool ended_ = false;       ///< FIN has come
+    Lent lent_;
+    bool is_lent_ = false;
+    bool ended_ = false;  ///< FIN has come
     bool broken_ = false;
     ReceiverCounts counts_;
 };

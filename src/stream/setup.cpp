@@ -130,6 +130,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
                   "direct bytes received",
                   "indirect bytes received",
                   "copies",
+                  "lent bytes",
                   "adverts sent",
                   "adverts used",
                   "adverts stale",

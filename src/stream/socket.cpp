@@ -241,6 +241,29 @@ Status Socket::try_read_some(std::span<std::byte> into, std::size_t& size) {
     return status;
 }
 
+Status Socket::read_zero_copy(View& view, const base::Deadline& deadline) {
+    Core& core = *core_;
+    const Call call{core};
+    const Status status =
+        wait_for(core, Status::empty, deadline, [&] { return core.read_zero_copy(view); });
+    core.tell_loop();
+    return status;
+}
+
+Status Socket::try_read_zero_copy(View& view) {
+    Core& core = *core_;
+    const Call call{core};
+    const Status status = try_now(core, Core::Awaited::bytes, Status::empty,
+                                  [&] { return core.read_zero_copy(view); });
+    core.tell_loop();
+    return status;
+}
+
+Status Socket::release(std::size_t size) {
+    const Call call{*core_};
+    return core_->release(size);
+}
+
 Status Socket::try_write_some(std::span<const std::byte> from, std::size_t& size) {
     Core& core = *core_;
     const Call call{core};

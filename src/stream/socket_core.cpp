@@ -233,6 +233,7 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
 Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
     size = 0;
     if (into.empty()) return Status::empty;
+    if (is_lent) return Status::full;
     if (landed_size == 0 && !is_reading) {
         const Status status = start_read(into);
         if (status != Status::ok) return status;
@@ -240,15 +241,12 @@ Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
     look();
     Status status = Status::ok;
     if (is_reading) {
-        if (!read_result.has_value()) return Status::empty;
-        is_reading = false;
-        status = read_result->status;
+        status = end_reading();
         if (status != Status::ok && status != Status::too_large) return status;
         if (landed == nullptr) {
             size = read_result->length;
             return status;
         }
-        landed_size = read_result->length;
     }
     size = std::min(into.size(), landed_size);
     if (size != 0) std::memcpy(into.data(), landed, size);
@@ -260,6 +258,73 @@ Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
         status = Status::too_large;
     }
     return status;
+}
+
+/// `empty`: it goes on. Otherwise what came is in read_result, and landed_size, if it landed
+/// elsewhere.
+Status Socket::Core::end_reading() noexcept {
+    if (!read_result.has_value()) return Status::empty;
+    is_reading = false;
+    const Status status = read_result->status;
+    const bool has_come = status == Status::ok || status == Status::too_large;
+    if (has_come && landed != nullptr) landed_size = read_result->length;
+    return status;
+}
+
+Status Socket::Core::read_zero_copy(View& view) {
+    view = {};
+    if (!is_lent || !is_lent_landed) {
+        if (mode == Mode::direct && landed_size == 0 && !is_reading) {
+            const Status status = start_read({});
+            if (status != Status::ok) return status;
+        }
+        look();
+        const Status status = is_reading || landed_size != 0 ? lend_landed() : lend_ring();
+        if (status != Status::ok && status != Status::too_large) return status;
+        lent_status = status;
+        is_lent = true;
+    }
+    view = lent;
+    return lent_status;
+}
+
+/// What is where the peer, or a reader that has gone, had it put.
+Status Socket::Core::lend_landed() noexcept {
+    Status status = Status::ok;
+    if (is_reading) {
+        status = end_reading();
+        if (status != Status::ok && status != Status::too_large) return status;
+    }
+    is_lent_landed = true;
+    lent = {{landed, landed_size}, keeps_messages()};
+    return status;
+}
+
+Status Socket::Core::lend_ring() noexcept {
+    Lent found;
+    if (connection->lend(found)) {
+        is_lent_landed = false;
+        lent = {{memory.data() + found.ring_offset, found.length}, found.ends_message};
+        return Status::ok;
+    }
+    if (connection->receiver().finished()) return Status::closed;
+    return connection->is_broken() ? ended : Status::empty;
+}
+
+Status Socket::Core::release(std::size_t size) noexcept {
+    if (!is_lent) return Status::empty;
+    if (size > lent.bytes.size()) return Status::too_large;
+    is_lent = false;
+    if (is_lent_landed) {
+        landed += size;
+        landed_size -= size;
+        is_lent_landed = false;
+    } else {
+        connection->give_back(size);
+        step();
+    }
+    tell_loop();
+    return Status::ok;
 }
 
 void Socket::Core::end_read(std::span<std::byte> into) {
@@ -608,6 +673,7 @@ SocketStats Socket::Core::stats() const noexcept {
     stats.direct_bytes_received = received.direct_bytes;
     stats.indirect_bytes_received = received.indirect_bytes;
     stats.copies = received.copies;
+    stats.lent_bytes = received.lent_bytes;
     stats.adverts_sent = received.adverts;
     stats.adverts_used = sent.adverts_used;
     stats.adverts_stale = sent.adverts_stale;
@@ -631,6 +697,7 @@ void Socket::Core::show() noexcept {
                                     now.direct_bytes_received,
                                     now.indirect_bytes_received,
                                     now.copies,
+                                    now.lent_bytes,
                                     now.adverts_sent,
                                     now.adverts_used,
                                     now.adverts_stale,

@@ -151,6 +151,9 @@ struct Socket::Core {
     [[nodiscard]] base::Status write_some(std::span<const std::byte> from, std::size_t& size);
     /// `empty`: nothing has come.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size);
+    /// `empty`: nothing has come.
+    [[nodiscard]] base::Status read_zero_copy(View& view);
+    [[nodiscard]] base::Status release(std::size_t size) noexcept;
     /// Ends a read_some that answered `empty`, and was to fill `into`.
     void end_read(std::span<std::byte> into);
 
@@ -246,6 +249,9 @@ struct Socket::Core {
     [[nodiscard]] bool goes_at_once(std::size_t length, bool patient) noexcept;
     [[nodiscard]] std::size_t longest_copied_message() const noexcept;
     [[nodiscard]] base::Status start_read(std::span<std::byte> into);
+    [[nodiscard]] base::Status end_reading() noexcept;
+    [[nodiscard]] base::Status lend_landed() noexcept;
+    [[nodiscard]] base::Status lend_ring() noexcept;
     [[nodiscard]] std::byte* stage(std::size_t length);
     [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
@@ -307,6 +313,12 @@ struct Socket::Core {
     std::byte* landed = nullptr;  ///< what was read elsewhere than where the program wants it
     std::size_t landed_size = 0;
     std::vector<std::byte> kept;  ///< of a message whose reader has gone
+
+    // read_zero_copy
+    View lent;
+    base::Status lent_status = base::Status::ok;
+    bool is_lent = false;
+    bool is_lent_landed = false;  ///< of what `landed` says; otherwise of the ring
 
     std::uint64_t empty_looks = 0;
     base::Status ended = base::Status::ok;

@@ -74,6 +74,79 @@ class StreamReceiverInModeIndirect : public StreamReceiver {
     StreamReceiverInModeIndirect() : StreamReceiver{{Mode::indirect, 16, 0}} {}
 };
 
+TEST_F(StreamReceiver, LendsWhatIsFirstInTheRingInOnePiece) {
+    Lent lent;
+    EXPECT_FALSE(receiver.lend(lent)) << "there is nothing";
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 13)), Violation::none);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.ring_offset, 0U);
+    EXPECT_EQ(lent.length, 13U);
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+    receiver.give_back(12);
+    EXPECT_EQ(receiver.take_acknowledgement().taken, 12U);
+    ASSERT_EQ(receiver.on_indirect(indirect(13, 3)), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(indirect(16, 5)), Violation::none);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.ring_offset, 12U);
+    EXPECT_EQ(lent.length, 4U) << "to the end of the ring";
+    receiver.give_back(4);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.ring_offset, 0U);
+    EXPECT_EQ(lent.length, 5U);
+    ASSERT_EQ(receiver.on_indirect(indirect(21, 2)), Violation::none);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 7U) << "asked again, with what has come";
+    receiver.give_back(0);
+    EXPECT_EQ(receiver.buffered(), 7U);
+    EXPECT_EQ(receiver.counts().lent_bytes, 16U);
+    EXPECT_EQ(receiver.counts().copies, 0U);
+}
+
+TEST_F(StreamReceiver, LendsNothingThatAReceiveGets) {
+    Lent lent;
+    receive(4);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 6)), Violation::none);
+    EXPECT_FALSE(receiver.lend(lent));
+    EXPECT_EQ(copy(), 4U);
+    EXPECT_FALSE(receiver.lend(lent)) << "its end is not known yet";
+    expect_done(1, 4, Status::ok);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 2U);
+    receive(4);
+    EXPECT_EQ(copy(), 0U) << "it waits for what is lent";
+    EXPECT_FALSE(receiver.may_advertise());
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 2U);
+    ASSERT_EQ(receiver.on_fin(at<FinMessage>(6)), Violation::none);
+    expect_none_done();
+    receiver.give_back(2);
+    expect_done(2, 0, Status::closed);
+}
+
+TEST_F(StreamReceiverOfMessages, LendsPartsOfOneMessageAtATime) {
+    Lent lent;
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 3)), Violation::none);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 3U);
+    EXPECT_FALSE(lent.ends_message);
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(3, 0))), Violation::none);
+    ASSERT_EQ(receiver.on_indirect(ending(indirect(5, 2))), Violation::none);
+    receiver.give_back(3);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 0U) << "its mark, of which the view before did not know";
+    EXPECT_TRUE(lent.ends_message);
+    receiver.give_back(0);
+    ASSERT_TRUE(receiver.lend(lent));
+    EXPECT_EQ(lent.length, 2U);
+    EXPECT_TRUE(lent.ends_message);
+    receiver.give_back(1);
+    receive(4);
+    EXPECT_EQ(copy(), 1U) << "the rest is what a receive takes";
+    expect_done(1, 1, Status::ok);
+    EXPECT_EQ(receiver.buffered(), 0U);
+    EXPECT_EQ(receiver.sequence(), 9U);
+}
+
 TEST_F(StreamReceiver, LeavesUnadvertisedWhatMayNotBeAndWhatIsBehindIt) {
     receive(4);
     ASSERT_EQ(receiver.receive({.id = 9, .address = 9 << 12, .length = 2, .advertised = false}),

@@ -184,6 +184,49 @@ TEST_F(StreamReplay, AdvertisementsOfBothEndsLeaveACreditForWhatReturnsThem) {
     EXPECT_EQ(ends.received(1), 32U);
 }
 
+// lent_acknowledged
+TEST_F(StreamReplay, WhatIsLentIsNotAcknowledgedBeforeItIsGivenBack) {
+    send(4);
+    data_arrives();
+    ASSERT_TRUE(ends.lend(1));
+    ends.act_all(1);
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).room(), 0U);
+    send(4);
+    ends.settle();  // nothing may come over what is looked at
+    ends.give_back(1, 4);
+    ends.settle();
+    EXPECT_EQ(ends.receiver(1).buffered(), 4U);
+}
+
+// copied_while_lent
+TEST_F(StreamReplay, WhatIsLentIsNotCopiedToAReceiveBehindIt) {
+    send(3);
+    data_arrives();
+    ASSERT_TRUE(ends.lend(1));
+    receive();
+    EXPECT_EQ(ends.receiver(1).outstanding(), 1U);
+    ends.give_back(1, 2);
+    ends.act_all(1);
+    ASSERT_TRUE(ends.done(1, 0).has_value());
+    EXPECT_EQ(ends.done(1, 0)->length, 1U);
+}
+
+// lent_not_estimated
+TEST_F(StreamReplay, WhatWasLentRaisesTheEstimate) {
+    send(3);
+    data_arrives();
+    ASSERT_TRUE(ends.lend(1));
+    receive();
+    EXPECT_EQ(ends.receiver(1).counts().adverts, 0U) << "of a place behind what is lent";
+    ends.give_back(1, 3);
+    ends.act_all(1);
+    EXPECT_EQ(ends.receiver(1).estimate(), 4U);
+    adverts_arrive();
+    send(2);
+    EXPECT_EQ(ends.sender(0).counts().direct_bytes, 2U);
+}
+
 class StreamReplayOfMessages : public StreamReplay {
   protected:
     StreamReplayOfMessages() : StreamReplay{with_marks()} {}

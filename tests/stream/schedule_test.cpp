@@ -68,8 +68,11 @@ struct Habits {
         impatience = 1 + random.below(4);
         longest = 1 + random.below(TwoEnds::longest_receive);
         leaves_unadvertised = longest % 8 == 5 ? 2 + longest % 7 : 0;
+        for (auto& end : weights) {
+            if (!random.chance(3)) end[lend] = 0;
+        }
     }
-    enum Step { send, receive, act, arrive, complete, steps };
+    enum Step { send, receive, act, arrive, complete, lend, steps };
     std::uint32_t weights[2][steps];
     std::uint32_t waits_all;
     bool cancels;
@@ -107,7 +110,14 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
             break;
         case Habits::act: (void)ends.act(end, !random.chance(8)); break;
         case Habits::arrive: (void)ends.arrive(end); break;
-        default: (void)ends.complete(end); break;
+        case Habits::complete: (void)ends.complete(end); break;
+        default:
+            if (ends.receiver(end).is_lent() && !random.chance(3)) {
+                ends.give_back(end, random.below(habits.longest + 1));
+            } else {
+                (void)ends.lend(end);
+            }
+            break;
     }
 }
 
@@ -121,6 +131,8 @@ void drain(TwoEnds& ends, Random& random) {
         for (unsigned end = 0; end < 2; ++end) {
             if (ends.receiver(end).finished() && ends.sender(end).finished()) continue;
             finished = false;
+            if (random.chance(4) && ends.lend(end)) continue;
+            ends.give_back(end, random.below(TwoEnds::longest_receive));
             (void)ends.receive(end, 1 + random.below(TwoEnds::longest_receive), random.chance(4));
         }
         if (finished) return;
@@ -138,6 +150,7 @@ struct Happened {
     std::uint64_t copies = 0;
     std::uint64_t messages = 0;
     std::uint64_t cut_off = 0;
+    std::uint64_t lent = 0;
 
     void add(const SenderCounts& sender, const ReceiverCounts& receiver) {
         direct += sender.direct_bytes;
@@ -182,6 +195,7 @@ std::string play(std::uint64_t seed, Happened& happened) {
             happened.messages += ends.messages(end);
             happened.cut_off += ends.cut_off(end);
         }
+        happened.lent += ends.lent();
     }
     return ends.failure();
 }
@@ -193,7 +207,7 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
     if (rounds < 10'000) return;
     for (const std::uint64_t often :
          {happened.direct, happened.indirect, happened.used, happened.stale, happened.resumed,
-          happened.copies, happened.messages, happened.cut_off}) {
+          happened.copies, happened.messages, happened.cut_off, happened.lent}) {
         EXPECT_GT(often, rounds / 4);
     }
     EXPECT_GT(happened.withdrawn, rounds / 10);

@@ -9,6 +9,7 @@
 // one, cut off where it is too long, and says so.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -67,6 +68,41 @@ class TwoEnds {
         const base::Status status = ends_[end].core.cancel(id);
         if (status == base::Status::ok) ends_[end].receives[id].cancelled = true;
         return status;
+    }
+    /// What is first in the ring is looked at where it lies; false: there is nothing to lend.
+    bool lend(unsigned end) {
+        End& at = ends_[end];
+        const bool was_lent = at.core.receiver().is_lent();
+        Lent lent;
+        if (!at.core.lend(lent)) return false;
+        judge(lent.ring_offset + lent.length <= at.ring.size() &&
+                  (lent.length != 0 || lent.ends_message),
+              "what is lent stays within the ring");
+        judge(
+            !was_lent || (lent.ring_offset == at.lent.ring_offset && lent.length >= at.lent.length),
+            "what is lent stays where it is");
+        at.lent = lent;
+        judge_lent(end);
+        return true;
+    }
+    /// `length`, or less, if less was lent.
+    void give_back(unsigned end, std::uint64_t length) {
+        End& at = ends_[end];
+        if (!at.core.receiver().is_lent()) return;
+        judge_lent(end);
+        length = std::min(length, at.lent.length);
+        std::memset(at.ring.data() + at.lent.ring_offset, 0xee, length);
+        at.core.give_back(length);
+        at.received += length;
+        if (length == at.lent.length && at.lent.ends_message) {
+            const End& from = ends_[1 - end];
+            judge(at.messages_taken < from.sends.size() &&
+                      at.received == from.sends[at.messages_taken].begin +
+                                         from.sends[at.messages_taken].length,
+                  "what is lent ends with its message");
+            ++at.messages_taken;
+        }
+        lent_ += length;
     }
     void shut_down(unsigned end) {
         ends_[end].core.shut_down();
@@ -156,6 +192,8 @@ class TwoEnds {
     /// Messages that this end's program has received, and those that were cut off.
     [[nodiscard]] std::uint64_t messages(unsigned end) const { return ends_[end].messages_taken; }
     [[nodiscard]] std::uint64_t cut_off(unsigned end) const { return ends_[end].cut_off; }
+    /// Bytes that the programs have taken out of the rings where they lay.
+    [[nodiscard]] std::uint64_t lent() const { return lent_; }
     [[nodiscard]] std::uint64_t sends(unsigned end) const { return ends_[end].sends.size(); }
     [[nodiscard]] std::uint64_t receives(unsigned end) const { return ends_[end].receives.size(); }
     /// How many bytes a receive got and how it ended, if it has.
@@ -222,6 +260,7 @@ class TwoEnds {
         std::uint64_t messages_taken = 0;
         std::uint64_t cut_off = 0;
         std::uint64_t sends_done = 0;
+        Lent lent;  ///< while the receiver says so
     };
 
     static Terms mirrored(Terms terms) {
@@ -348,11 +387,14 @@ class TwoEnds {
                 if (!judge(at.messages_taken < from.sends.size(), "no message is invented")) return;
                 const SendRecord& message = from.sends[at.messages_taken++];
                 const bool is_cut_off = done.status == base::Status::too_large;
-                judge(message.begin == at.received, "messages come in order");
-                judge(is_cut_off ? done.length == record.length && record.length < message.length
-                                 : done.length == message.length,
+                judge(message.begin <= at.received && (at.received == message.begin || lent_ != 0),
+                      "messages come in order");
+                // Its beginning may have been lent before.
+                const std::uint64_t left = message.begin + message.length - at.received;
+                judge(is_cut_off ? done.length == record.length && record.length < left
+                                 : done.length == left,
                       "a receive has its message, or as much of it as there is room for");
-                at.received += message.length;
+                at.received += left;
                 at.cut_off += is_cut_off ? 1 : 0;
                 break;
             }
@@ -364,6 +406,14 @@ class TwoEnds {
                       "closed is the end of the stream");
                 break;
             default: judge(at.broken, "a receive ends without a reason");
+        }
+    }
+
+    void judge_lent(unsigned end) {
+        const End& at = ends_[end];
+        for (std::uint64_t i = 0; i < at.lent.length; ++i) {
+            judge(at.ring[at.lent.ring_offset + i] == content(1 - end, at.received + i),
+                  "what is lent stays as it is");
         }
     }
 
@@ -430,9 +480,9 @@ class TwoEnds {
         const Sender& sender = ends_[from].core.sender();
         const Receiver& receiver = ends_[1 - from].core.receiver();
         const Mode mode = ends_[from].mode;
-        judge(sender.unsent() == 0 || receiver.outstanding() == 0,
+        judge(sender.unsent() == 0 || receiver.outstanding() == 0 || receiver.is_lent(),
               "stall: there are bytes to send and a receive for them");
-        judge(receiver.buffered() == 0 || receiver.outstanding() == 0,
+        judge(receiver.buffered() == 0 || receiver.outstanding() == 0 || receiver.is_lent(),
               "stall: there are bytes in the ring and a receive for them");
         judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) || may_be_held(from) ||
                   receiver.buffered() == ends_[1 - from].ring.size() || lacks_room_for_mark(from),
@@ -470,6 +520,7 @@ class TwoEnds {
     }
 
     std::array<End, 2> ends_;
+    std::uint64_t lent_ = 0;
     std::string failure_;
 };
 

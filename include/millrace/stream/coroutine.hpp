@@ -55,6 +55,17 @@ namespace detail {
         deadline);
 }
 
+/// See Socket::read_zero_copy. Of one task at a time.
+[[nodiscard]] inline auto read_zero_copy(Socket& socket, View& view,
+                                         const base::Deadline& deadline) {
+    return base::until_done(
+        socket,
+        [&socket, &view] {
+            return detail::unless(base::Status::empty, socket.try_read_zero_copy(view));
+        },
+        deadline);
+}
+
 /// See Socket::write_some. Of one task at a time.
 [[nodiscard]] inline auto write_some(Socket& socket, std::span<const std::byte> from,
                                      std::size_t& size, const base::Deadline& deadline) {

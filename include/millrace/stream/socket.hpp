@@ -101,6 +101,16 @@ struct Completion {
     std::uint64_t bytes = 0;  ///< that were sent or received
 };
 
+/// Bytes of the stream where they lie, in this side's memory, until Socket::release. The peer could
+/// write there: one that breaks the protocol can change them while they are looked at, so what must
+/// hold is checked on a copy, unless the peer is trusted.
+struct View {
+    std::span<const std::byte> bytes;
+    /// Where there are messages: this is the end of one. Otherwise its next bytes come with the
+    /// next view.
+    bool ends_message = false;
+};
+
 /// Counted since the socket was made. Readable from outside as a statistics page, too.
 struct SocketStats {
     std::uint64_t direct_bytes_sent = 0;
@@ -110,6 +120,7 @@ struct SocketStats {
     std::uint64_t direct_bytes_received = 0;
     std::uint64_t indirect_bytes_received = 0;
     std::uint64_t copies = 0;         ///< out of this side's ring
+    std::uint64_t lent_bytes = 0;     ///< ... taken by read_zero_copy, without one
     std::uint64_t adverts_sent = 0;   ///< by this side
     std::uint64_t adverts_used = 0;   ///< of the peer's
     std::uint64_t adverts_stale = 0;  ///< ... that came late
@@ -204,11 +215,26 @@ class Socket {
     /// `closed`: the end of the stream. The memory is never lent to the peer, so this can time out;
     /// receive() saves the copy. Behind receives that are outstanding. A message: one of them, of
     /// `size` bytes, or `too_large`, with its beginning there and the rest gone; in mode `direct`
-    /// of 256 KiB at most.
+    /// of 256 KiB at most. `full`: there is a view of read_zero_copy.
     [[nodiscard]] base::Status read_some(std::span<std::byte> into, std::size_t& size,
                                          const base::Deadline& deadline);
     /// The same of what is there: `empty` if that is nothing. Never blocks.
     [[nodiscard]] base::Status try_read_some(std::span<std::byte> into, std::size_t& size);
+    /// Waits for bytes, and hands out what is there in one piece, without a copy (recv_zero_copy):
+    /// bytes of the ring, or in mode `direct` of memory of the socket's. `ok`, `closed`,
+    /// `too_large`: as read_some; the view counts in the first and the last. Behind receives that
+    /// are outstanding; those that come behind it wait for release(). A view stays as it is until
+    /// then, also when the connection ends, and no longer than the socket. There is one at a time:
+    /// asked again, this answers at once, with what has come meanwhile. One that is kept stalls the
+    /// peer: its room is missing, and long sends may wait until the whole ring is free. So a
+    /// program that needs more bytes behind those of a view copies them, and releases it.
+    [[nodiscard]] base::Status read_zero_copy(View& view, const base::Deadline& deadline);
+    /// The same of what is there: `empty` if that is nothing. Never blocks.
+    [[nodiscard]] base::Status try_read_zero_copy(View& view);
+    /// Ends the view. Its first `size` bytes are read, and the peer may write there again; the
+    /// others are read next. Of the last view of a message all bytes: so is the message. `empty`:
+    /// there is no view; `too_large`: it has not so many bytes, and stays.
+    [[nodiscard]] base::Status release(std::size_t size);
     /// Sends a copy of some of the bytes, from the first on: `ok` and `size` > 0. They are under
     /// way when it returns, and need no further call of this side. Behind sends that are
     /// outstanding. A message: all of it. `too_large`: it is longer than 64 KiB, or does not fit
