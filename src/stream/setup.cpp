@@ -67,6 +67,20 @@ void check(const SocketOptions& options) {
     check(terms_of(options));
 }
 
+/// What is chosen where nothing was said. Throws Error: it does not go together.
+SocketOptions completed(SocketOptions options) {
+    check(options);
+    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    if (options.registrations != nullptr &&
+        &options.registrations->endpoint() != options.endpoint.get()) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
+                          "a cache of registrations",
+                          "its registrations are of another endpoint, and no key of this one's",
+                          "make the cache for the sockets' endpoint"};
+    }
+    return options;
+}
+
 /// What two modes come to; none, if they exclude each other.
 std::optional<Mode> agreed(Mode mine, Mode theirs) noexcept {
     if (mine == theirs || theirs == Mode::dynamic) return mine;
@@ -145,6 +159,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
                   "stalls for requests",
                   "staged",
                   "registrations",
+                  "registrations kept",
                   "sleeps",
                   "events sent",
                   "events received"}} {
@@ -223,8 +238,7 @@ void Socket::Core::meet(const Facts& peer) {
 }
 
 Listener Listener::listen(const connect::Address& address, SocketOptions options) {
-    check(options);
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    options = completed(std::move(options));
     connect::Listener listener = connect::Listener::listen(address, link_options(options));
     return Listener{std::move(listener), std::move(options)};
 }
@@ -245,8 +259,7 @@ std::optional<Socket> Listener::try_accept() {
 
 Socket connect(const connect::Address& address, SocketOptions options,
                const base::Deadline& deadline) {
-    check(options);
-    if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
+    options = completed(std::move(options));
     return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
 }
 

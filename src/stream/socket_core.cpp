@@ -29,14 +29,15 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     const bool patient = is_plain && flags == SendFlags::more &&
                          from.size() <= options.coalesced_bytes && !keeps_messages();
     std::byte* copy = nullptr;
-    verbs::MemoryRegion region;
+    RegistrationCache::Held region;
     if (is_plain && !goes_at_once(from.size(), patient)) {
-        if (from.size() <= most_staged) copy = stage(from.size());
+        const std::size_t most =
+            options.registrations == nullptr ? most_staged : most_staged_beside_cache;
+        if (from.size() <= most) copy = stage(from.size());
         if (copy == nullptr) {
-            region = link.protection_domain().register_memory(
-                {const_cast<std::byte*>(from.data()), from.size()}, verbs::Access::none);
-            lkey = region.lkey();
-            ++counts.registrations;
+            region = registered({const_cast<std::byte*>(from.data()), from.size()},
+                                verbs::Access::none, true);
+            lkey = region->lkey();
         }
     }
     Send& send = add_send(from, id);
@@ -56,6 +57,21 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     act();
     tell_loop();
     return Status::ok;
+}
+
+/// Plain memory, for one operation at least.
+RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, verbs::Access access,
+                                                 bool by_cache) {
+    bool is_new = true;
+    RegistrationCache::Held region;
+    if (by_cache && options.registrations != nullptr) {
+        region = options.registrations->find(plain, access, is_new);
+    } else {
+        region = std::make_shared<const verbs::MemoryRegion>(
+            link.protection_domain().register_memory(plain, access));
+    }
+    ++(is_new ? counts.registrations : counts.registrations_kept);
+    return region;
 }
 
 Socket::Core::Send& Socket::Core::add_send(std::span<const std::byte> from,
@@ -100,7 +116,9 @@ Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std:
         tell_loop();
         return Status::ok;
     }
-    const std::size_t least = rkey == 0 ? options.least_advertised_plain : options.least_advertised;
+    const bool is_made_anew = rkey == 0 && !keeps_receives();
+    const std::size_t least =
+        is_made_anew ? options.least_advertised_plain : options.least_advertised;
     const bool advertised = mode == Mode::direct || (mode == Mode::dynamic && into.size() >= least);
     const Status status =
         start_receive(into, rkey, id, advertised, flags == ReceiveFlags::wait_all, false);
@@ -114,11 +132,10 @@ Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std:
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey, std::uint64_t id,
                                    bool advertised, bool wait_all, bool is_internal) {
     if (connection->is_broken()) return ended;
-    verbs::MemoryRegion region;
+    RegistrationCache::Held region;
     if (advertised && rkey == 0) {
-        region = link.protection_domain().register_memory(into, verbs::Access::remote_write);
-        rkey = region.rkey();
-        ++counts.registrations;
+        region = registered(into, verbs::Access::remote_write, keeps_receives());
+        rkey = region->rkey();
     }
     // One more than the program may have: read_some's.
     const std::uint32_t index = free_receives.back();
@@ -185,7 +202,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     if (!can_go) return Status::full;
     std::byte* copy = nullptr;
     if ((!stores || sender.adverts() != 0) && length != 0) {
-        length = std::min(length, staging_bytes / 4);
+        length = std::min(length, most_written);
         copy = stage(length);
         if (copy == nullptr) return Status::full;
         std::memcpy(copy, from.data(), length);
@@ -207,8 +224,8 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
 
 /// That write_some takes.
 std::size_t Socket::Core::longest_copied_message() const noexcept {
-    if (mode == Mode::direct) return most_staged;
-    return std::min<std::size_t>(most_staged, peer_ring_bytes - message_mark_bytes);
+    if (mode == Mode::direct) return most_written;
+    return std::min<std::size_t>(most_written, peer_ring_bytes - message_mark_bytes);
 }
 
 /// Of read_some: what comes goes to `into`, or where the peer, or a later call, may write to.
@@ -216,7 +233,7 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
     Status status = Status::ok;
     if (mode == Mode::direct) {
         if (landing.size() == 0) {
-            landing = link.protection_domain().allocate(staging_bytes, verbs::Access::remote_write);
+            landing = link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write);
         }
         landed = landing.data();
         status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), 0, true,
@@ -497,14 +514,14 @@ void Socket::Core::perform(const SendDone& done) noexcept {
     Send& send = send_at(done.send);
     send.status = outcome(done.status);
     if (send.is_copy) staging.return_to(send.staged_to);
-    send.region = {};
+    send.region.reset();
     ++sends_done;
 }
 
 void Socket::Core::perform(const ReceiveDone& done) noexcept {
     Receive& receive = receives[done.receive];
     receive.is_used = false;
-    receive.region = {};
+    receive.region.reset();
     free_receives.push_back(static_cast<std::uint32_t>(done.receive));
     if (receive.is_internal) {
         read_result = done;
@@ -712,6 +729,7 @@ void Socket::Core::show() noexcept {
                                     now.stalls_request,
                                     now.staged,
                                     now.registrations,
+                                    now.registrations_kept,
                                     now.sleeps,
                                     now.events_sent,
                                     now.events_received};

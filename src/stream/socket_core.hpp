@@ -72,10 +72,17 @@ static_assert(sizeof(Facts) == 48);
 struct Socket::Core {
     /// Looks that find nothing, between two that look around; one less than a power of two.
     static constexpr std::uint64_t looks_between = 63;
-    /// A plain send of no more bytes is copied; a longer one is registered, which takes as long as
-    /// a copy of some 100 KiB.
-    static constexpr std::size_t most_staged = 64 << 10;
-    static constexpr std::size_t staging_bytes = 256 << 10;
+    /// A plain send of no more bytes is copied; a longer one is registered, which with its end
+    /// takes as long as a copy of 180 KiB (from memory) to 500 KiB (from a cache).
+    static constexpr std::size_t most_staged = 128 << 10;
+    /// The same, where a kept registration takes less time than a copy of 8 KiB, and one that has
+    /// to be made more than one of all of these.
+    static constexpr std::size_t most_staged_beside_cache = 32 << 10;
+    static constexpr std::size_t staging_bytes = 512 << 10;
+    /// That write_some copies at a time.
+    static constexpr std::size_t most_written = 64 << 10;
+    /// Of mode direct.
+    static constexpr std::size_t landing_bytes = 256 << 10;
     /// Of the device: a transfer, its message, and what an end posts beside them.
     static constexpr std::uint32_t requests_at_once = 4;
 
@@ -110,14 +117,14 @@ struct Socket::Core {
         bool is_patient = false;
         std::uint64_t staged_to = 0;
         base::Status status = base::Status::ok;
-        verbs::MemoryRegion region;  ///< of plain memory that was registered for it
+        RegistrationCache::Held region;  ///< of plain memory
     };
     struct Receive {
         std::uint64_t id = 0;
         std::byte* data = nullptr;
         bool is_used = false;
         bool is_internal = false;  ///< of read_some
-        verbs::MemoryRegion region;
+        RegistrationCache::Held region;
     };
     /// WRITEs under way, and what was stored behind them.
     struct InFlight {
@@ -245,6 +252,12 @@ struct Socket::Core {
     void report_sends() noexcept;
     void note_stall(bool could_post) noexcept;
 
+    [[nodiscard]] RegistrationCache::Held registered(std::span<std::byte> plain,
+                                                     verbs::Access access, bool by_cache);
+    /// Registrations of plain memory that is received into.
+    [[nodiscard]] bool keeps_receives() const noexcept {
+        return options.registrations != nullptr && options.registrations->options().receives;
+    }
     [[nodiscard]] bool keeps_messages() const noexcept { return options.type == Type::seqpacket; }
     [[nodiscard]] bool goes_at_once(std::size_t length, bool patient) noexcept;
     [[nodiscard]] std::size_t longest_copied_message() const noexcept;

@@ -36,6 +36,7 @@
 #include "millrace/ring/carrier.hpp"
 #include "millrace/stream/buffer.hpp"
 #include "millrace/stream/mode.hpp"
+#include "millrace/stream/registration_cache.hpp"
 #include "millrace/stream/type.hpp"
 
 namespace millrace::stream {
@@ -58,11 +59,15 @@ struct SocketOptions {
     std::uint32_t coalesced_bytes = 4096;
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
     std::size_t least_advertised = std::size_t{32} << 10;
-    /// As least_advertised, for receives into plain memory, which is registered for each of them.
+    /// As least_advertised, for receives into plain memory, which is registered for each of them
+    /// (unless `registrations` keeps those of receives).
     std::size_t least_advertised_plain = std::size_t{1} << 20;
     /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
     /// ring waits until all of that is free, as an advertisement may come then; 0: none does.
     std::size_t least_awaited = std::size_t{32} << 10;
+    /// Where registrations of plain memory are kept for later operations on it, which the program
+    /// then owes a word before it gives that memory back; null: each is made for one operation.
+    std::shared_ptr<RegistrationCache> registrations{};
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
@@ -128,13 +133,14 @@ struct SocketStats {
     std::uint64_t phase_changes = 0;  ///< as a sender
     std::uint64_t messages_sent = 0;  ///< of the protocol
     std::uint64_t messages_received = 0;
-    std::uint64_t requests = 0;        ///< posted, for bytes and messages
-    std::uint64_t stalls_advert = 0;   ///< bytes had to wait: for an advertisement
-    std::uint64_t stalls_room = 0;     ///< ... for room in the peer's ring
-    std::uint64_t stalls_credit = 0;   ///< ... until the peer had taken messages
-    std::uint64_t stalls_request = 0;  ///< ... until the device had completed requests
-    std::uint64_t staged = 0;          ///< sends that were copied before they went
-    std::uint64_t registrations = 0;   ///< of plain memory
+    std::uint64_t requests = 0;            ///< posted, for bytes and messages
+    std::uint64_t stalls_advert = 0;       ///< bytes had to wait: for an advertisement
+    std::uint64_t stalls_room = 0;         ///< ... for room in the peer's ring
+    std::uint64_t stalls_credit = 0;       ///< ... until the peer had taken messages
+    std::uint64_t stalls_request = 0;      ///< ... until the device had completed requests
+    std::uint64_t staged = 0;              ///< sends that were copied before they went
+    std::uint64_t registrations = 0;       ///< of plain memory, that were made
+    std::uint64_t registrations_kept = 0;  ///< ... that a RegistrationCache had
     std::uint64_t sleeps = 0;
     std::uint64_t events_sent = 0;  ///< wake-ups for a sleeping peer
     std::uint64_t events_received = 0;
@@ -176,8 +182,9 @@ class Socket {
     /// sends may have equal ones. Never blocks. A Slice of another endpoint counts as plain memory.
     [[nodiscard]] base::Status send(Slice from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
-    /// The same from plain memory. Few bytes are copied, more are registered until the completion:
-    /// throws Error (resource_exhausted) if they cannot be.
+    /// The same from plain memory. Few bytes are copied, more are registered, until the
+    /// completion or by SocketOptions::registrations: throws Error (resource_exhausted) if they
+    /// cannot be.
     [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
