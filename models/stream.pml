@@ -6,6 +6,7 @@
  * Modelled: pipes that keep order and take as long as they like in both directions, so that every
  * advertisement comes late in every way; phases, estimates, hold-off, MSG_WAITALL, cancelling, FIN;
  * receives in any number up to the window, sends of any size.
+ * A send that awaits an advertisement for some time is one of those that take as long as they like.
  * Left out: credits (stream_credits.pml), the end of the ring, cancelling any but the first receive,
  * and that the code copies before it advertises (here it may be the other way round).
  *

@@ -4,7 +4,7 @@
 //
 //          program                  device and peer
 //   send, receive, cancel,      deliver, written, break_off
-//   lend, shut_down
+//   lend, shut_down            stop_awaiting
 //             │                           │
 //             ▼                           ▼
 //       ┌──────────┬────────────┬──────────┐
@@ -39,9 +39,9 @@ class Connection {
 
     // ---- the program (what is answered: sender.hpp, receiver.hpp)
 
-    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length,
-                                    bool patient = false) noexcept {
-        return sender_.send(id, length, patient);
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length, bool patient = false,
+                                    bool at_once = false) noexcept {
+        return sender_.send(id, length, patient, at_once);
     }
     [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept {
         return receiver_.receive(request);
@@ -59,6 +59,8 @@ class Connection {
     [[nodiscard]] Violation deliver(std::span<const std::byte> bytes) noexcept;
     /// WRITEs completed, of `bytes` bytes.
     void written(std::uint64_t bytes) noexcept { sender_.written(bytes); }
+    /// Time has passed while sender().is_awaiting().
+    void stop_awaiting() noexcept { sender_.stop_awaiting(); }
     /// The peer takes nothing any more: every send that was not written ends with peer_lost.
     /// Receives go on with what has come. Behind it, next() is to be asked without may_post.
     void break_off_sending() noexcept { sender_.break_off(); }

@@ -15,6 +15,8 @@ bool in_range(const AdvertMessage& message) noexcept {
 
 /// As a power of two: of rings, until a send is held back again.
 constexpr std::uint32_t most_rings_held_from = 6;
+/// The same of turns to the ring, until an advertisement is awaited again.
+constexpr std::uint32_t most_turns_until_awaiting = 2;
 
 /// Beyond every stream: sums with such a number do not wrap.
 constexpr std::uint64_t beyond = std::uint64_t{1} << 63;
@@ -30,7 +32,7 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
       sends_{own.sends},
       adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
 
-Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient) noexcept {
+Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient, bool at_once) noexcept {
     if (length == 0 && !terms_.keeps_messages()) return Status::empty;
     if (length > longest_operation) return Status::too_large;
     if (broken_) return Status::peer_lost;
@@ -38,7 +40,7 @@ Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient) noexce
     if (sends_.full()) return Status::full;
     const std::uint64_t begin = queued_;
     queued_ += length + terms_.mark_bytes;
-    sends_.push({id, begin, queued_});
+    sends_.push({id, begin, queued_, at_once});
     if (!patient || terms_.keeps_messages()) impatient_ = queued_;
     return Status::ok;
 }
@@ -81,6 +83,9 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     if (is_indirect(phase_) && (old_phase || message.sequence < sequence_)) {
         if (phase_ < message.phase) change_phase(next_phase(message.phase));
         ++counts_.adverts_stale;
+        // Its receive is filled from the ring before anything is advertised again.
+        void_until_ =
+            std::max(void_until_, turned_at_) + std::min(message.length, terms_.ring_bytes);
         return Violation::none;
     }
     if (adverts_.full()) return Violation::advert_overflow;
@@ -143,6 +148,7 @@ std::uint64_t Sender::next_room() const noexcept {
 }
 
 bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcept {
+    is_awaiting_ = false;
     if (sequence_ == queued_) return false;
     message.sequence = sequence_;
     if (!adverts_.empty()) {
@@ -150,6 +156,10 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         return true;
     }
     if (terms_.mode == Mode::direct || coalesces()) return false;
+    if (awaits_advert()) {
+        has_awaited_ = is_awaiting_ = true;
+        return false;
+    }
     if (holds_back()) {
         is_held_ = true;
         return false;
@@ -165,6 +175,11 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
     if (is_held_) {
         is_held_ = false;
         held_in_vain_ = 0;
+    }
+    awaits_ = turns_left_ == 0;
+    if (has_awaited_) {
+        has_awaited_ = false;
+        awaited_in_vain_ = 0;
     }
     if (!advert.used) ++counts_.adverts_used;
     advert.used = true;
@@ -195,7 +210,16 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
 }
 
 void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcept {
-    if (is_direct(phase_)) change_phase(next_phase(phase_));
+    if (is_direct(phase_)) {
+        change_phase(next_phase(phase_));
+        turned_at_ = ring_written_;
+        if (turns_left_ != 0) --turns_left_;
+    }
+    if (has_awaited_) {
+        has_awaited_ = false;
+        awaited_in_vain_ = std::min(awaited_in_vain_ + 1, most_turns_until_awaiting);
+        turns_left_ = (1U << awaited_in_vain_) - 1;
+    }
     if (is_held_) {
         is_held_ = false;
         held_in_vain_ = std::min(held_in_vain_ + 1, most_rings_held_from);

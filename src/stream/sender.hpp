@@ -24,6 +24,12 @@
 // time, the next one is held back only behind a number of whole rings, which doubles each time (to
 // 64) until an advertisement does come.
 //
+// And where transfers are direct, and the next advertisement is a little late, one transfer to the
+// ring costs the receiver a copy, and all the advertisements behind it: until it has caught up, and
+// new ones have travelled. So a long send waits then, until an advertisement comes or
+// stop_awaiting() says that it took long enough: when, is decided by who has a clock (hold.hpp). If
+// it was in vain, that is not tried again at the next one or three turns to the ring.
+//
 // Where messages are kept (SOCK_SEQPACKET), a mark lies behind the bytes of each send:
 //
 //   | bytes of a message | mark | … | mark |         the second one is empty
@@ -40,7 +46,7 @@
 // thrown away or used.
 //
 // Source: work 003, "exs_send() Matching Algorithms", "Sender Phase Increment on Discarding
-// Advertisement"; holding back is not of the work.
+// Advertisement"; holding back and awaiting are not of the work.
 #pragma once
 
 #include <cstdint>
@@ -65,9 +71,9 @@ class Sender {
     /// `length` bytes of a buffer that stays as it is until SendDone. `full`: as many sends as
     /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has (a
     /// message may be empty). `patient`: nobody waits for its SendDone (its bytes are a copy), so
-    /// it may wait for others; messages never do.
-    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length,
-                                    bool patient = false) noexcept;
+    /// it may wait for others; messages never do. `at_once`: it awaits no advertisement.
+    [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length, bool patient = false,
+                                    bool at_once = false) noexcept;
     /// The stream ends behind the sends so far.
     void shut_down() noexcept { shut_down_ = true; }
 
@@ -84,6 +90,16 @@ class Sender {
     /// Nothing is in flight any more and nothing will be: every send that has not completed ends
     /// with peer_lost.
     void break_off() noexcept { broken_ = true; }
+
+    // ---- time
+
+    /// A send waits for an advertisement, since the last next_transfer().
+    [[nodiscard]] bool is_awaiting() const noexcept { return is_awaiting_; }
+    /// It has waited long enough, and goes to the ring if there is none. Never wrong.
+    void stop_awaiting() noexcept {
+        awaits_ = awaits_ && !is_awaiting_;
+        is_awaiting_ = false;
+    }
 
     // ---- what is to be done
 
@@ -125,8 +141,14 @@ class Sender {
     /// What is unsent waits until the receiver has taken all that lies in its ring.
     [[nodiscard]] bool holds_back() const noexcept {
         return awaited_bytes_ != 0 && ring_written_ != ring_taken_ && adverts_.empty() &&
-               adverts_seen_ != 0 && ring_written_ >= held_from_ &&
+               adverts_seen_ != 0 && ring_written_ >= held_from_ && ring_written_ >= void_until_ &&
                (is_held_ || unsent() > room()) &&
+               sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
+    }
+    /// What is unsent waits for an advertisement that is late.
+    [[nodiscard]] bool awaits_advert() const noexcept {
+        return awaits_ && awaited_bytes_ != 0 && is_direct(phase_) && adverts_.empty() &&
+               adverts_seen_ != 0 && !sends_[current_].at_once &&
                sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
     }
     /// Requires unsent() != 0. Of a message all bytes are away, and there is no room in the ring
@@ -144,6 +166,7 @@ class Sender {
         std::uint64_t id = 0;
         std::uint64_t begin = 0;  ///< in the stream
         std::uint64_t end = 0;    ///< ... behind its mark, if it has one
+        bool at_once = false;
     };
     struct Advert {
         std::uint64_t address = 0;
@@ -185,9 +208,16 @@ class Sender {
     std::uint32_t adverts_seen_ = 0;
     std::uint64_t ring_written_ = 0;
     std::uint64_t ring_taken_ = 0;
-    std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
+    std::uint64_t held_from_ = 0;   ///< of ring_written_: nothing is held back before
+    std::uint64_t turned_at_ = 0;   ///< of ring_written_: when transfers turned to the ring
+    std::uint64_t void_until_ = 0;  ///< ... when the receives of stale advertisements are full
     std::uint32_t held_in_vain_ = 0;
     bool is_held_ = false;
+    bool awaits_ = true;  ///< while transfers are direct
+    bool is_awaiting_ = false;
+    bool has_awaited_ = false;           ///< since the last transfer
+    std::uint32_t awaited_in_vain_ = 0;  ///< times, one behind the other
+    std::uint32_t turns_left_ = 0;       ///< to the ring, until an advertisement is awaited again
     bool cancelled_due_ = false;
     bool shut_down_ = false;
     bool ended_ = false;  ///< FIN has been sent

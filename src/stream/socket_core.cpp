@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/peer_causality.hpp"
 
 namespace millrace::stream {
@@ -53,7 +54,9 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
         ++counts.staged;
     }
     ++open_sends;
-    (void)connection->send(sends_added - 1, from.size(), send.is_patient);
+    // What goes at once has nothing else that it could be sent from later.
+    const bool at_once = is_plain && lkey == 0 && copy == nullptr;
+    (void)connection->send(sends_added - 1, from.size(), send.is_patient, at_once);
     act();
     tell_loop();
     return Status::ok;
@@ -215,7 +218,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
         send.is_copy = true;
         send.staged_to = staging.position();
     }
-    (void)connection->send(sends_added - 1, length);
+    (void)connection->send(sends_added - 1, length, false, true);
     act();
     tell_loop();
     size = length;
@@ -382,7 +385,9 @@ void Socket::Core::settle_writes() noexcept {
         return;
     }
     while (!in_flight.empty() && window.done(in_flight.front().ticket)) {
-        connection->written(in_flight.front().places);
+        const InFlight& written = in_flight.front();
+        connection->written(written.places);
+        hold.note_write(written.posted, base::ticks());
         in_flight.pop();
     }
 }
@@ -412,11 +417,25 @@ void Socket::Core::act() noexcept {
                 connection->break_off();
                 continue;
             }
+            if (ends_hold()) continue;
             if (sends_reported != sends_added) report_sends();
             if (connection->sender().unsent() != 0) note_stall(could_post);
             return;
         }
     }
+}
+
+/// True: a send has waited long enough for an advertisement, and there is something to do.
+bool Socket::Core::ends_hold() noexcept {
+    const Sender& sender = connection->sender();
+    if (!sender.is_awaiting() || ended != Status::ok) {
+        hold.stop();
+        return false;
+    }
+    if (!hold.is_over(sender.sequence(), sender.unsent(), base::ticks())) return false;
+    connection->stop_awaiting();
+    hold.stop();
+    return true;
 }
 
 void Socket::Core::perform(const Write& write) noexcept {
@@ -453,7 +472,7 @@ void Socket::Core::perform(const Write& write) noexcept {
                       .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
          ring::Signal::when_due);
     put(write.notification, true, ring::Signal::now);
-    in_flight.push({window.posted(), transfer.places});
+    in_flight.push({window.posted(), transfer.places, base::ticks()});
 }
 
 /// A transfer needs nothing of the device, but those before it may.
@@ -556,7 +575,8 @@ void Socket::Core::note_stall(bool could_post) noexcept {
         ++counts.stalls_request;
     } else if (!connection->credits().transfer_allowed()) {
         ++counts.stalls_credit;
-    } else if (mode == Mode::direct || connection->sender().holds_back()) {
+    } else if (mode == Mode::direct || connection->sender().holds_back() ||
+               connection->sender().is_awaiting()) {
         ++counts.stalls_advert;
     } else {
         ++counts.stalls_room;

@@ -24,6 +24,7 @@
 
 #include "bounded_queue.hpp"
 #include "connection.hpp"
+#include "hold.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
@@ -99,6 +100,11 @@ struct Socket::Core {
         }
 
       private:
+        /// A hold is over by the clock, which raises no event.
+        Rest settle() override {
+            const Rest rest = Sleeper::settle();
+            return rest == Rest::sleep && core_->hold.is_running() ? Rest::nap : rest;
+        }
         bool is_news(std::uint64_t progress) noexcept override {
             return progress != core_->slots.taken();
         }
@@ -130,6 +136,7 @@ struct Socket::Core {
     struct InFlight {
         std::uint64_t ticket = 0;
         std::uint64_t places = 0;  ///< of the stream
+        std::uint64_t posted = 0;  ///< when: base::ticks()
     };
 
     /// Allocates what the peer must be told about.
@@ -251,6 +258,7 @@ struct Socket::Core {
     void post(Request request, ring::Signal signal) noexcept;
     void report_sends() noexcept;
     void note_stall(bool could_post) noexcept;
+    [[nodiscard]] bool ends_hold() noexcept;
 
     [[nodiscard]] RegistrationCache::Held registered(std::span<std::byte> plain,
                                                      verbs::Access access, bool by_cache);
@@ -310,6 +318,7 @@ struct Socket::Core {
     std::uint64_t messages_sent = 0;
     std::uint64_t last_ticket = 0;  ///< of the last request of the stream
     BoundedQueue<InFlight> in_flight;
+    Hold hold;
     Staging staging;
     std::uint64_t sends_added = 0;
     std::uint64_t sends_reported = 0;  ///< completed, as far as the program is told

@@ -184,6 +184,82 @@ TEST_F(StreamReplay, AdvertisementsOfBothEndsLeaveACreditForWhatReturnsThem) {
     EXPECT_EQ(ends.received(1), 32U);
 }
 
+// awaits_for_ever
+class StreamReplayOfLongSends : public StreamReplay {
+  protected:
+    StreamReplayOfLongSends() : StreamReplay{awaiting()} {}
+    static Terms awaiting() {
+        Terms with = terms();
+        with.awaited_bytes = 2;
+        return with;
+    }
+};
+
+TEST_F(StreamReplayOfLongSends, WaitForAnAdvertisementThatIsLate) {
+    receive();
+    adverts_arrive();
+    send(2);
+    send(2);
+    EXPECT_TRUE(ends.sender(0).is_awaiting());
+    EXPECT_EQ(ends.sender(0).counts().indirect_transfers, 0U);
+    data_arrives();
+    receive();
+    adverts_arrive();
+    EXPECT_FALSE(ends.sender(0).is_awaiting());
+    EXPECT_EQ(ends.sender(0).counts().direct_transfers, 2U);
+}
+
+TEST_F(StreamReplayOfLongSends, GoToTheRingWhenTimeIsOver) {
+    receive();
+    adverts_arrive();
+    send(2);
+    send(2);
+    send(1);
+    ASSERT_TRUE(ends.stop_awaiting(0));
+    EXPECT_FALSE(ends.stop_awaiting(0));
+    ends.act_all(0);
+    EXPECT_EQ(ends.sender(0).counts().indirect_transfers, 1U);
+    EXPECT_EQ(ends.sender(0).unsent(), 0U) << "what is shorter goes with it";
+}
+
+TEST_F(StreamReplayOfLongSends, WaitForNothingWhereNothingWasEverAdvertised) {
+    send(2);
+    EXPECT_EQ(ends.sender(0).unsent(), 0U);
+}
+
+TEST_F(StreamReplayOfLongSends, GoAtOnceWhereTheyAreTo) {
+    receive();
+    adverts_arrive();
+    send(2);
+    ASSERT_EQ(ends.send(0, 2, false, true), Status::ok);
+    ends.act_all(0);
+    EXPECT_EQ(ends.sender(0).unsent(), 0U);
+}
+
+TEST_F(StreamReplayOfLongSends, DoNotWaitEachTimeWhereItIsInVain) {
+    receive();
+    adverts_arrive();
+    send(2);
+    data_arrives();
+    std::uint64_t waited = 0;
+    for (int turn = 0; turn < 12; ++turn) {
+        // As many receives as are filled, each time too late.
+        send(2);
+        waited += ends.stop_awaiting(0) ? 1 : 0;
+        ends.act_all(0);
+        EXPECT_EQ(ends.sender(0).unsent(), 0U);
+        data_arrives();
+        receive();
+        ends.settle();
+        receive();
+        adverts_arrive();
+        send(2);
+        ends.settle();
+    }
+    EXPECT_GT(waited, 1U);
+    EXPECT_LT(waited, 6U);
+}
+
 // lent_acknowledged
 TEST_F(StreamReplay, WhatIsLentIsNotAcknowledgedBeforeItIsGivenBack) {
     send(4);

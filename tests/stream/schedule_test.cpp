@@ -92,7 +92,7 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
             (void)ends.send(end,
                             ends.keeps_messages(end) ? random.below(habits.longest + 1)
                                                      : 1 + random.below(habits.longest),
-                            random.chance(habits.impatience));
+                            random.chance(habits.impatience), random.chance(5));
             break;
         case Habits::receive:
             if (habits.cancels && ends.receives(end) > 0 && random.chance(8)) {
@@ -110,7 +110,10 @@ void step(TwoEnds& ends, unsigned end, const Habits& habits, Random& random) {
             break;
         case Habits::act: (void)ends.act(end, !random.chance(8)); break;
         case Habits::arrive: (void)ends.arrive(end); break;
-        case Habits::complete: (void)ends.complete(end); break;
+        case Habits::complete:
+            (void)ends.complete(end);
+            if (random.chance(8)) (void)ends.stop_awaiting(end);
+            break;
         default:
             if (ends.receiver(end).is_lent() && !random.chance(3)) {
                 ends.give_back(end, random.below(habits.longest + 1));
@@ -151,6 +154,7 @@ struct Happened {
     std::uint64_t messages = 0;
     std::uint64_t cut_off = 0;
     std::uint64_t lent = 0;
+    std::uint64_t awaited_in_vain = 0;
 
     void add(const SenderCounts& sender, const ReceiverCounts& receiver) {
         direct += sender.direct_bytes;
@@ -196,6 +200,7 @@ std::string play(std::uint64_t seed, Happened& happened) {
             happened.cut_off += ends.cut_off(end);
         }
         happened.lent += ends.lent();
+        happened.awaited_in_vain += ends.awaited_in_vain();
     }
     return ends.failure();
 }
@@ -211,6 +216,7 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
         EXPECT_GT(often, rounds / 4);
     }
     EXPECT_GT(happened.withdrawn, rounds / 10);
+    EXPECT_GT(happened.awaited_in_vain, rounds / 20);
 }
 
 }  // namespace

@@ -141,6 +141,19 @@ TEST_F(StreamSenderThatHoldsBack, ASendThatDoesNotFitUntilTheRingIsEmpty) {
     EXPECT_EQ(made->length, 8U);
 }
 
+TEST_F(StreamSenderThatHoldsBack, NothingUntilReceivesOfStaleAdvertisementsAreFull) {
+    // The one before was of 8 bytes: nothing is advertised before 22 have gone to the ring.
+    ASSERT_EQ(sender.on_advert(advert(1, 0, 1, 14)), Violation::none);
+    ASSERT_EQ(sender.counts().adverts_stale, 2U);
+    send(30);
+    ASSERT_TRUE(transfer());
+    EXPECT_FALSE(sender.holds_back()) << "16 bytes are there";
+    taken(10);
+    EXPECT_TRUE(transfer());
+    EXPECT_EQ(sender.ring_written(), 26U);
+    EXPECT_TRUE(sender.holds_back());
+}
+
 TEST_F(StreamSenderThatHoldsBack, NothingThatFitsOrIsShort) {
     send_indirectly(6);
     taken(10);

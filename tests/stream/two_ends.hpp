@@ -40,9 +40,10 @@ class TwoEnds {
 
     // ---- the programs
 
-    base::Status send(unsigned end, std::uint64_t length, bool patient = false) {
+    base::Status send(unsigned end, std::uint64_t length, bool patient = false,
+                      bool at_once = false) {
         End& at = ends_[end];
-        const base::Status status = at.core.send(at.sends.size(), length, patient);
+        const base::Status status = at.core.send(at.sends.size(), length, patient, at_once);
         if (status == base::Status::ok) {
             at.sends.push_back({at.sent, length, false});
             at.sent += length;
@@ -147,6 +148,13 @@ class TwoEnds {
         at.marks_completed = at.marks_landed;
         return true;
     }
+    /// Time passes; false: nobody waited for it.
+    bool stop_awaiting(unsigned end) {
+        if (!ends_[end].core.sender().is_awaiting()) return false;
+        ++awaited_in_vain_;
+        ends_[end].core.stop_awaiting();
+        return true;
+    }
     /// Until neither end has anything to do and nothing is on its way. Then nobody may be waiting
     /// for what could happen by itself.
     void settle() {
@@ -157,6 +165,8 @@ class TwoEnds {
                 while (arrive(end)) moved = true;
                 moved |= complete(end);
             }
+            // Time passes where nothing else does.
+            for (unsigned end = 0; !moved && end < 2; ++end) moved |= stop_awaiting(end);
             if (!moved) break;
             if (round == 10'000) fail("messages go to and fro for ever");
         }
@@ -194,6 +204,8 @@ class TwoEnds {
     [[nodiscard]] std::uint64_t cut_off(unsigned end) const { return ends_[end].cut_off; }
     /// Bytes that the programs have taken out of the rings where they lay.
     [[nodiscard]] std::uint64_t lent() const { return lent_; }
+    /// Sends that waited for an advertisement until time was over.
+    [[nodiscard]] std::uint64_t awaited_in_vain() const { return awaited_in_vain_; }
     [[nodiscard]] std::uint64_t sends(unsigned end) const { return ends_[end].sends.size(); }
     [[nodiscard]] std::uint64_t receives(unsigned end) const { return ends_[end].receives.size(); }
     /// How many bytes a receive got and how it ended, if it has.
@@ -487,6 +499,7 @@ class TwoEnds {
         judge(mode == Mode::direct || sender.unsent() == 0 || may_wait(from) || may_be_held(from) ||
                   receiver.buffered() == ends_[1 - from].ring.size() || lacks_room_for_mark(from),
               "stall: there are bytes to send and room in the ring");
+        judge(!sender.is_awaiting(), "stall: nobody tells a send that time is over");
         judge(ends_[from].sends_done == ends_[from].sends.size() || sender.unsent() != 0,
               "stall: a send does not complete");
         for (const ReceiveRecord& record : ends_[1 - from].receives) {
@@ -521,6 +534,7 @@ class TwoEnds {
 
     std::array<End, 2> ends_;
     std::uint64_t lent_ = 0;
+    std::uint64_t awaited_in_vain_ = 0;
     std::string failure_;
 };
 
