@@ -1,10 +1,17 @@
-// connect(): finds the listener, tries again while nothing listens yet, and drives the handshake.
+// Connector, and connect(), which waits for one: finds the listener, tries again while nothing
+// listens yet, and drives the handshake.
+#include "millrace/connect/connector.hpp"
+
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -12,6 +19,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "sockets.hpp"
+#include "timer.hpp"
 #include "waiting.hpp"
 
 namespace millrace::connect {
@@ -48,23 +56,6 @@ base::Error failed(int error, const Address& address, std::string_view tried,
     return base::Error{code, "connect", address.to_string(), std::move(cause), std::move(remedy)};
 }
 
-/// Non-blocking connect, waited for until the deadline. 0, an errno value, or -1 when the deadline
-/// passed or it was cancelled.
-int connect_once(int socket, const SocketAddress& to, const base::Deadline& deadline) {
-    if (::connect(socket, to.raw(), to.size) == 0) return 0;
-    if (errno != EINPROGRESS && errno != EINTR) return errno;
-    for (;;) {
-        pollfd entry{.fd = socket, .events = POLLOUT, .revents = 0};
-        if (poll_for({&entry, 1}, deadline) > 0) {
-            int error = 0;
-            socklen_t size = sizeof error;
-            getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &size);
-            return error;
-        }
-        if (deadline.cancelled() || deadline.expired()) return -1;
-    }
-}
-
 [[noreturn]] void throw_over(const Address& address, const base::Deadline& deadline, int last_error,
                              std::chrono::nanoseconds waited, std::string_view if_nobody_listens) {
     if (deadline.cancelled()) {
@@ -81,43 +72,167 @@ int connect_once(int socket, const SocketAddress& to, const base::Deadline& dead
                       "check the address, the network and its firewalls");
 }
 
-/// A connected socket. Throws Error.
-Descriptor reach(const Address& address, const base::Deadline& deadline,
-                 std::string_view if_nobody_listens) {
-    const auto start = base::Clock::now();
-    const std::vector<SocketAddress> candidates = resolve(address, false, "connect");
+}  // namespace
+
+struct Connector::State {
+    enum class Stage : std::uint8_t {
+        reaching,  ///< goes through the candidates
+        pending,   ///< one of them is being connected to
+        pausing,   ///< nothing listened at any of them
+        shaking,   ///< the handshake
+        done,      ///< the link was taken
+    };
+
+    State(const Address& where, LinkOptions chosen) : address{where}, options{std::move(chosen)} {}
+
+    [[nodiscard]] std::optional<Link> step();
+    /// Waits for what the next step() needs, or a while.
+    void rest(const base::Deadline& deadline) const noexcept;
+    [[nodiscard]] bool goes_on() const noexcept;
+    void reach();
+    void note(int error);
+    void shake();
+    [[nodiscard]] pollfd awaited() const noexcept;
+    /// Where there is a descriptor, it waits for the same as the next step().
+    void watch() noexcept;
+
+    Address address;
+    LinkOptions options;
+    base::Clock::time_point start = base::Clock::now();
+    Stage stage = Stage::reaching;
+    std::vector<SocketAddress> candidates;
+    std::size_t next = 0;
+    int last_error = 0;  ///< in this round
+    int hopeless = 0;
     std::chrono::nanoseconds pause = std::chrono::milliseconds{1};
-    for (;;) {
-        int last_error = 0, hopeless = 0;
-        for (const SocketAddress& to : candidates) {
-            Descriptor socket{
-                ::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-            if (!socket.valid()) {
-                hopeless = errno;
-                continue;
-            }
-            int error = connect_once(socket.get(), to, deadline);
-            if (error == 0 && connected_to_itself(socket.get())) error = ECONNREFUSED;
-            if (error == 0) return socket;
-            if (error > 0 && may_change(error)) last_error = error;
-            if (error > 0 && !may_change(error)) hopeless = error;
-        }
+    base::Clock::time_point again{};  ///< when the pause is over
+    Descriptor socket;
+    std::optional<Handshake> handshake;
+    int link_socket = -1;
+    Descriptor timer;
+    Descriptor epoll;
+};
+
+/// The one that is next could not be reached.
+void Connector::State::note(int error) {
+    (may_change(error) ? last_error : hopeless) = error;
+    socket = Descriptor{};
+    ++next;
+    stage = Stage::reaching;
+}
+
+void Connector::State::reach() {
+    if (next == candidates.size()) {
         // One candidate that may still come up is hope enough ("localhost" has two).
         if (last_error == 0 && hopeless != 0) {
-            throw failed(hopeless, address, "", if_nobody_listens);
+            throw failed(hopeless, address, "", options.if_nobody_listens);
         }
-        if (deadline.cancelled() || deadline.expired()) {
-            throw_over(address, deadline, last_error, base::Clock::now() - start,
-                       if_nobody_listens);
-        }
-        poll_for({}, std::min(pause, deadline.remaining()));
+        again = base::Clock::now() + pause;
         pause = std::min<std::chrono::nanoseconds>(pause * 2, std::chrono::milliseconds{50});
+        stage = Stage::pausing;
+        return;
+    }
+    const SocketAddress& to = candidates[next];
+    socket =
+        Descriptor{::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+    if (!socket.valid()) {
+        hopeless = errno;
+        ++next;
+        return;
+    }
+    if (::connect(socket.get(), to.raw(), to.size) == 0) {
+        shake();
+    } else if (errno == EINPROGRESS || errno == EINTR) {
+        stage = Stage::pending;
+    } else {
+        note(errno);
     }
 }
 
-}  // namespace
+void Connector::State::shake() {
+    if (connected_to_itself(socket.get())) {
+        note(ECONNREFUSED);
+        return;
+    }
+    prepare_connected(socket.get());
+    const Address local = local_address(socket.get(), address);
+    const std::string name = peer_text(socket.get(), address);
+    handshake.emplace(Role::connecting, std::move(socket), options, options.endpoint, local, name);
+    link_socket = handshake->socket();
+    stage = Stage::shaking;
+}
 
-Link connect(const Address& address, LinkOptions options, const base::Deadline& deadline) {
+std::optional<Link> Connector::State::step() {
+    for (;;) {
+        switch (stage) {
+            case Stage::reaching: reach(); break;
+            case Stage::pending: {
+                if (!goes_on()) return std::nullopt;
+                int error = 0;
+                socklen_t size = sizeof error;
+                getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+                if (error != 0) {
+                    note(error);
+                } else {
+                    shake();
+                }
+                break;
+            }
+            case Stage::pausing:
+                if (base::Clock::now() < again) return std::nullopt;
+                next = 0;
+                last_error = hopeless = 0;
+                stage = Stage::reaching;
+                break;
+            case Stage::shaking:
+                if (!handshake->step()) return std::nullopt;
+                stage = Stage::done;
+                return handshake->take();
+            case Stage::done: return std::nullopt;
+        }
+    }
+}
+
+pollfd Connector::State::awaited() const noexcept {
+    switch (stage) {
+        case Stage::pending: return {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+        case Stage::shaking:
+            return {.fd = handshake->socket(), .events = handshake->events(), .revents = 0};
+        case Stage::done: return {.fd = link_socket, .events = POLLIN, .revents = 0};
+        default: return {.fd = -1, .events = 0, .revents = 0};
+    }
+}
+
+bool Connector::State::goes_on() const noexcept {
+    pollfd entry = awaited();
+    return poll_for({&entry, 1}, std::chrono::nanoseconds{0}) > 0;
+}
+
+void Connector::State::rest(const base::Deadline& deadline) const noexcept {
+    if (stage == Stage::pausing) {
+        poll_for({}, deadline.no_later_than(again));
+    } else {
+        pollfd entry = awaited();
+        poll_for({&entry, 1}, deadline);
+    }
+}
+
+void Connector::State::watch() noexcept {
+    if (!epoll.valid()) return;
+    const bool pauses = stage == Stage::pausing;
+    set_timer(timer.get(), pauses ? again - base::Clock::now() : no_alarm);
+    const pollfd entry = awaited();
+    if (entry.fd < 0) return;
+    epoll_event event{};
+    if ((entry.events & POLLIN) != 0) event.events |= EPOLLIN;
+    if ((entry.events & POLLOUT) != 0) event.events |= EPOLLOUT;
+    // A socket that was closed has left by itself, and another one may have its number.
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_MOD, entry.fd, &event) != 0) {
+        (void)epoll_ctl(epoll.get(), EPOLL_CTL_ADD, entry.fd, &event);
+    }
+}
+
+Connector::Connector(const Address& address, LinkOptions options) {
     validate(options);
     if (address.kind() == Address::Kind::tcp && address.port() == 0) {
         throw base::Error(ErrorCode::invalid_argument, "connect", address.to_string(),
@@ -127,25 +242,68 @@ Link connect(const Address& address, LinkOptions options, const base::Deadline& 
     if (options.endpoint == nullptr && options.transport != Transport::tcp) {
         options.endpoint = Endpoint::shared();
     }
-    const auto start = base::Clock::now();
-    Descriptor socket = reach(address, deadline, options.if_nobody_listens);
-    prepare_connected(socket.get());
-    const Address local = local_address(socket.get(), address);
-    const std::string name = peer_text(socket.get(), address);
-    std::shared_ptr<Endpoint> endpoint = options.endpoint;
-    Handshake handshake{
-        Role::connecting, std::move(socket), options, std::move(endpoint), local, name};
-    while (!handshake.step()) {
-        if (deadline.cancelled()) throw handshake.give_up(ErrorCode::cancelled, "when cancelled");
-        if (deadline.expired()) {
-            const std::chrono::duration<double> waited = base::Clock::now() - start;
-            throw handshake.give_up(ErrorCode::timed_out,
-                                    fmt::format("within {:.1f} s", waited.count()));
+    state_ = std::make_unique<State>(address, std::move(options));
+    state_->candidates = resolve(address, false, "connect");
+}
+Connector::Connector(Connector&&) noexcept = default;
+Connector& Connector::operator=(Connector&&) noexcept = default;
+Connector::~Connector() = default;
+
+std::optional<Link> Connector::try_connect() {
+    std::optional<Link> link = state_->step();
+    state_->watch();
+    return link;
+}
+
+Link Connector::wait(const base::Deadline& deadline) {
+    State& state = *state_;
+    for (;;) {
+        if (std::optional<Link> link = try_connect()) return std::move(*link);
+        if (deadline.cancelled() || deadline.expired()) {
+            const auto waited = base::Clock::now() - state.start;
+            if (state.stage != State::Stage::shaking) {
+                throw_over(state.address, deadline, state.last_error, waited,
+                           state.options.if_nobody_listens);
+            }
+            if (deadline.cancelled()) {
+                throw state.handshake->give_up(ErrorCode::cancelled, "when cancelled");
+            }
+            const std::chrono::duration<double> seconds = waited;
+            throw state.handshake->give_up(ErrorCode::timed_out,
+                                           fmt::format("within {:.1f} s", seconds.count()));
         }
-        pollfd entry{.fd = handshake.socket(), .events = handshake.events(), .revents = 0};
-        poll_for({&entry, 1}, deadline);
+        state.rest(deadline);
     }
-    return handshake.take();
+}
+
+int Connector::descriptor() {
+    State& state = *state_;
+    if (!state.epoll.valid()) {
+        Descriptor timer{timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)};
+        Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
+        epoll_event event{};
+        event.events = EPOLLIN;
+        if (!timer.valid() || !epoll.valid() ||
+            epoll_ctl(epoll.get(), EPOLL_CTL_ADD, timer.get(), &event) != 0) {
+            const int error = errno;
+            throw base::Error(ErrorCode::resource_exhausted, "wait for a connection in a loop",
+                              state.address.to_string(), base::describe_errno(error),
+                              "raise the limit of open files (ulimit -n)");
+        }
+        state.timer = std::move(timer);
+        state.epoll = std::move(epoll);
+        // What it can do at once it does within try_connect.
+        if (state.stage == State::Stage::reaching) {
+            set_timer(state.timer.get(), std::chrono::nanoseconds{0});
+        } else {
+            state.watch();
+        }
+    }
+    return state.epoll.get();
+}
+
+Link connect(const Address& address, LinkOptions options, const base::Deadline& deadline) {
+    return Connector{address, std::move(options)}.wait(deadline);
 }
 
 }  // namespace millrace::connect

@@ -28,6 +28,7 @@ using millrace::base::Status;
 using millrace::connect::Address;
 using millrace::connect::Endpoint;
 using millrace::connect::Hub;
+namespace base = millrace::base;
 namespace stream = millrace::stream;
 
 struct exs_memory_state {
@@ -59,12 +60,19 @@ struct exs_socket_state {
         exs_ahandle_t name;
         exs_queue_state* queue;
     };
+    struct Connect {
+        stream::Connector connector;
+        Deadline deadline;
+        exs_ahandle_t name;
+        exs_queue_state* queue;
+    };
 
     stream::SocketOptions options;
     std::optional<Address> address;  ///< it is bound to
     std::string listens_at;
     std::optional<stream::Listener> listener;
     std::optional<stream::Socket> socket;
+    std::optional<Connect> connect;     ///< under way
     std::vector<Operation> operations;  ///< by the id of the socket's
     std::vector<std::uint32_t> free;
     bool is_closing = false;
@@ -184,8 +192,50 @@ void take_socket(exs_socket_state& sock, stream::Socket socket) {
     sock.socket.emplace(std::move(socket));
 }
 
+void part(exs_socket_state& sock) {
+    for (const auto& [queue, id] : sock.queues) {
+        queue->hub.adopt();
+        (void)queue->hub.remove(id);
+        std::erase(queue->sockets, &sock);
+    }
+    sock.queues.clear();
+}
+
+/// Its queue waits for the socket, from the next operation on.
+void end_connect(exs_socket_state& sock, int error) {
+    part(sock);
+    exs_event_t event{};
+    event.type = EXS_EVT_CONNECT;
+    event.error = error;
+    event.socket = &sock;
+    event.ahandle = sock.connect->name;
+    exs_queue_state& queue = *sock.connect->queue;
+    sock.connect.reset();
+    give(queue, event);
+}
+
+void look_at_connect(exs_socket_state& sock) {
+    int error = 0;
+    const int ended = guarded([&] {
+        const bool is_late = sock.connect->deadline.expired();
+        std::optional<stream::Socket> socket;
+        if (is_late) {
+            socket.emplace(sock.connect->connector.wait(Deadline::now()));
+        } else {
+            socket = sock.connect->connector.try_connect();
+        }
+        if (!socket) return 1;
+        take_socket(sock, std::move(*socket));
+        return 0;
+    });
+    if (ended == 1) return;
+    if (ended != 0) error = errno;
+    end_connect(sock, error);
+}
+
 /// Takes what is over, until there is nothing more.
 void look_at(exs_socket_state& sock) {
+    if (sock.connect) look_at_connect(sock);
     stream::Completion done;
     while (sock.socket && sock.socket->poll(done) == Status::ok) finish(sock, done);
     while (!sock.accepts.empty()) {
@@ -213,19 +263,30 @@ void join(exs_socket_state& sock, exs_queue_state& queue) {
     queue.hub.adopt();
     queue.sockets.reserve(queue.sockets.size() + 1);
     sock.queues.reserve(sock.queues.size() + 1);
-    const int descriptor = sock.socket ? sock.socket->descriptor() : sock.listener->descriptor();
+    const int descriptor = sock.connect  ? sock.connect->connector.descriptor()
+                           : sock.socket ? sock.socket->descriptor()
+                                         : sock.listener->descriptor();
     const Hub::Id id = queue.hub.add(descriptor, [&sock] { look_at(sock); });
     sock.queues.emplace_back(&queue, id);
     queue.sockets.push_back(&sock);
 }
 
-void part(exs_socket_state& sock) {
-    for (const auto& [queue, id] : sock.queues) {
-        queue->hub.adopt();
-        (void)queue->hub.remove(id);
-        std::erase(queue->sockets, &sock);
+/// Nobody joins meanwhile, and whoever has connected leaves.
+void look_at_all(exs_queue_state& queue) {
+    for (std::size_t i = 0; i < queue.sockets.size();) {
+        exs_socket_state* const sock = queue.sockets[i];
+        look_at(*sock);
+        if (i < queue.sockets.size() && queue.sockets[i] == sock) ++i;
     }
-    sock.queues.clear();
+}
+
+/// Until then, or until a connect is late.
+Deadline until_next(const exs_queue_state& queue, Deadline deadline) {
+    for (const exs_socket_state* const sock : queue.sockets) {
+        if (!sock->connect) continue;
+        deadline = deadline.no_later_than(base::Clock::now() + sock->connect->deadline.remaining());
+    }
+    return deadline;
 }
 
 template <class Start>
@@ -320,13 +381,17 @@ int exs_qdequeue(exs_qhandle_t queue, exs_event_t* events, int count, int millis
     return guarded([&] {
         queue->hub.adopt();
         if (queue->events.empty()) {
-            // A list of its own would be made anew each time: nobody joins meanwhile.
-            for (exs_socket_state* const sock : queue->sockets) look_at(*sock);
+            look_at_all(*queue);
         }
         const Deadline deadline = deadline_in(milliseconds);
         while (queue->events.empty() && milliseconds != 0) {
-            if (queue->hub.rest(deadline) != Status::ok) break;
-            (void)queue->hub.turn();
+            if (queue->hub.rest(until_next(*queue, deadline)) == Status::ok) {
+                (void)queue->hub.turn();
+            } else if (deadline.expired()) {
+                break;
+            } else {
+                look_at_all(*queue);
+            }
         }
         int taken = 0;
         for (; taken < count && !queue->events.empty(); ++taken) {
@@ -351,7 +416,9 @@ exs_shandle_t exs_socket(int type) {
 
 int exs_setmode(exs_shandle_t sock, int mode) {
     if (sock == nullptr) return failed(EINVAL, "a handle is null");
-    if (sock->socket || sock->listener) return failed(EISCONN, "the socket has its mode");
+    if (sock->socket || sock->listener || sock->connect) {
+        return failed(EISCONN, "the socket has its mode");
+    }
     switch (mode) {
         case EXS_MODE_DYNAMIC: sock->options.mode = stream::Mode::dynamic; return 0;
         case EXS_MODE_DIRECT: sock->options.mode = stream::Mode::direct; return 0;
@@ -370,7 +437,9 @@ int exs_bind(exs_shandle_t sock, const char* address) {
 
 int exs_listen(exs_shandle_t sock) {
     if (sock == nullptr || !sock->address) return failed(EINVAL, "the socket is not bound");
-    if (sock->socket || sock->listener) return failed(EISCONN, "the socket is in use");
+    if (sock->socket || sock->listener || sock->connect) {
+        return failed(EISCONN, "the socket is in use");
+    }
     return guarded([&] {
         sock->listener.emplace(stream::Listener::listen(*sock->address, sock->options));
         sock->listens_at = sock->listener->address().to_string();
@@ -400,16 +469,22 @@ int exs_connect(exs_shandle_t sock, const char* address, int milliseconds, exs_a
     if (sock == nullptr || address == nullptr || queue == nullptr) {
         return failed(EINVAL, "a handle is null");
     }
+    if (sock->connect) return failed(EALREADY, "the socket is being connected");
     if (sock->socket || sock->listener) return failed(EISCONN, "the socket is in use");
     if (!queue->has_room()) return failed(EAGAIN, "the queue has no room for another event");
     return guarded([&] {
-        take_socket(*sock, stream::connect(Address::parse(address), sock->options,
-                                           deadline_in(milliseconds)));
-        exs_event_t event{};
-        event.type = EXS_EVT_CONNECT;
-        event.socket = sock;
-        event.ahandle = ahandle;
-        queue->events.push(event);
+        sock->connect.emplace(
+            exs_socket_state::Connect{stream::Connector{Address::parse(address), sock->options},
+                                      deadline_in(milliseconds), ahandle, queue});
+        const int joined = guarded([&] {
+            join(*sock, *queue);
+            return 0;
+        });
+        if (joined != 0) {
+            sock->connect.reset();
+            return joined;
+        }
+        ++queue->open;
         return 0;
     });
 }
@@ -448,6 +523,10 @@ int exs_cancel(exs_shandle_t sock, exs_ahandle_t ahandle) {
             if (!operation.is_open || !operation.is_receive || operation.name != ahandle) continue;
             if (sock->socket->cancel(id) == Status::ok) ++found;
         }
+        if (sock->connect && sock->connect->name == ahandle) {
+            end_connect(*sock, ECANCELED);
+            ++found;
+        }
         for (std::size_t i = 0; i < sock->accepts.size();) {
             const auto accept = sock->accepts[i];
             if (accept.name != ahandle) {
@@ -463,7 +542,7 @@ int exs_cancel(exs_shandle_t sock, exs_ahandle_t ahandle) {
             give(*accept.queue, event);
             ++found;
         }
-        return found != 0 ? 0 : failed(ENOENT, "no receive and no accept has that name");
+        return found != 0 ? 0 : failed(ENOENT, "no receive, accept or connect has that name");
     });
 }
 
@@ -487,6 +566,7 @@ int exs_close(exs_shandle_t sock, int milliseconds) {
             status = sock->socket->close(deadline_in(milliseconds));
             look_at(*sock);
         }
+        if (sock->connect) end_connect(*sock, ECANCELED);
         while (!sock->accepts.empty()) (void)exs_cancel(sock, sock->accepts.front().name);
         part(*sock);
         return 0;

@@ -257,10 +257,42 @@ std::optional<Socket> Listener::try_accept() {
     });
 }
 
+Connector::Connector(const connect::Address& address, SocketOptions options)
+    : options_{completed(std::move(options))}, connector_{address, link_options(options_)} {}
+Connector::Connector(Connector&&) noexcept = default;
+Connector& Connector::operator=(Connector&&) noexcept = default;
+Connector::~Connector() = default;
+
+/// This side's word is said with the link.
+void Connector::begin(connect::Link link) {
+    core_ = std::make_unique<Socket::Core>(std::move(link), options_);
+    core_->link.say(connect::bytes_of(core_->facts()));
+}
+
+Socket Connector::finish(std::span<const std::byte> theirs) {
+    core_->meet(connect::facts_in<Facts>(theirs, attempt, core_->link.peer_name()));
+    return Socket{std::move(core_)};
+}
+
+std::optional<Socket> Connector::try_connect() {
+    if (core_ == nullptr) {
+        std::optional<connect::Link> link = connector_.try_connect();
+        if (!link.has_value()) return std::nullopt;
+        begin(std::move(*link));
+    }
+    const auto theirs = core_->link.heard();
+    if (!theirs.has_value()) return std::nullopt;
+    return finish(*theirs);
+}
+
+Socket Connector::wait(const base::Deadline& deadline) {
+    if (core_ == nullptr) begin(connector_.wait(deadline));
+    return finish(core_->link.hear(deadline));
+}
+
 Socket connect(const connect::Address& address, SocketOptions options,
                const base::Deadline& deadline) {
-    options = completed(std::move(options));
-    return set_up(connect::connect(address, link_options(options), deadline), options, deadline);
+    return Connector{address, std::move(options)}.wait(deadline);
 }
 
 }  // namespace millrace::stream

@@ -82,8 +82,7 @@ TEST_P(Exs, CarriesBytesOfRegisteredAndPlainMemoryAndItsEnd) {
     const auto [type, mode] = GetParam();
     const std::string address = exs_address(listener);
     exs_shandle_t far = nullptr;
-    // exs_connect waits for a peer that accepts, so that is another thread, with a queue of its
-    // own.
+    // Another thread, with a queue of its own.
     std::thread peer{[&, type = type, mode = mode] {
         exs_qhandle_t mine = exs_qcreate(8);
         exs_shandle_t sock = exs_socket(type);
@@ -138,6 +137,64 @@ TEST_P(Exs, CarriesBytesOfRegisteredAndPlainMemoryAndItsEnd) {
     EXPECT_EQ(exs_mderegister(memory), 0);
 }
 
+TEST_P(Exs, ConnectsInTheThreadThatAccepts) {
+    const auto [type, mode] = GetParam();
+    exs_shandle_t near = exs_socket(type);
+    ASSERT_EQ(exs_setmode(near, mode), 0);
+    ASSERT_EQ(exs_connect(near, exs_address(listener), patience, near, queue), 0)
+        << exs_last_error();
+    EXPECT_EQ(exs_connect(near, exs_address(listener), patience, near, queue), -1);
+    EXPECT_EQ(errno, EALREADY);
+    EXPECT_EQ(exs_send(near, "x", 1, 0, nullptr, nullptr, queue), -1);
+    EXPECT_EQ(errno, ENOTCONN);
+    exs_event_t event{};
+    EXPECT_EQ(exs_qdequeue(queue, &event, 1, 1), 0) << "nobody accepts";
+    ASSERT_EQ(exs_accept(listener, nullptr, queue), 0) << exs_last_error();
+    exs_shandle_t far = nullptr;
+    for (int i = 0; i < 2; ++i) {
+        event = next();
+        ASSERT_EQ(event.error, 0) << exs_last_error();
+        if (event.type == EXS_EVT_ACCEPT) {
+            far = event.accepted;
+        } else {
+            EXPECT_EQ(event.type, EXS_EVT_CONNECT);
+            EXPECT_EQ(event.socket, near);
+            EXPECT_EQ(event.ahandle, near);
+        }
+    }
+    char into[8] = {};
+    ASSERT_EQ(exs_recv(far, into, sizeof into, 0, nullptr, &into, queue), 0);
+    ASSERT_EQ(exs_send(near, "word", 4, 0, nullptr, nullptr, queue), 0) << exs_last_error();
+    for (int i = 0; i < 2; ++i) {
+        event = next();
+        EXPECT_EQ(event.error, 0);
+        EXPECT_EQ(event.length, 4U);
+    }
+    EXPECT_STREQ(into, "word");
+    ASSERT_EQ(exs_close(far, 0), 0) << exs_last_error();
+    (void)exs_close(near, 0);
+}
+
+TEST_P(Exs, AConnectIsCancelledOrTooLate) {
+    exs_shandle_t sock = exs_socket(std::get<0>(GetParam()));
+    ASSERT_EQ(exs_connect(sock, "unix:@nobody-listens-here", -1, sock, queue), 0);
+    exs_event_t event{};
+    EXPECT_EQ(exs_qdequeue(queue, &event, 1, 3), 0);
+    ASSERT_EQ(exs_cancel(sock, sock), 0);
+    EXPECT_EQ(next().error, ECANCELED);
+    ASSERT_EQ(exs_connect(sock, "unix:@nobody-listens-here", 2, sock, queue), 0);
+    event = next();
+    EXPECT_EQ(event.type, EXS_EVT_CONNECT);
+    EXPECT_EQ(event.error, ECONNREFUSED);
+    EXPECT_THAT(exs_last_error(), HasSubstr("nothing listens there"));
+    // A listener that never accepts.
+    ASSERT_EQ(exs_connect(sock, exs_address(listener), 2, nullptr, queue), 0);
+    EXPECT_EQ(next().error, ETIMEDOUT);
+    ASSERT_EQ(exs_connect(sock, exs_address(listener), -1, nullptr, queue), 0);
+    ASSERT_EQ(exs_close(sock, 0), 0);
+    EXPECT_EQ(next().error, ECANCELED);
+}
+
 TEST(ExsErrors, AreNumbersAndSentences) {
     EXPECT_EQ(exs_init(EXS_VERSION + 1), -1);
     EXPECT_EQ(errno, EINVAL);
@@ -155,8 +212,8 @@ TEST(ExsErrors, AreNumbersAndSentences) {
     EXPECT_EQ(errno, EINVAL);
     EXPECT_THAT(exs_last_error(), HasSubstr("no address"));
     EXPECT_EQ(exs_listen(sock), -1);
-    EXPECT_EQ(exs_connect(sock, "unix:@nobody-listens-here", 100, nullptr, queue), -1);
-    EXPECT_EQ(errno, ECONNREFUSED);
+    EXPECT_EQ(exs_connect(sock, "no address", 100, nullptr, queue), -1);
+    EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(exs_close(sock, 0), 0);
     EXPECT_EQ(exs_qdelete(queue), 0);
     EXPECT_EQ(exs_qdelete(nullptr), -1);

@@ -112,4 +112,12 @@ namespace detail {
         listener, [&listener] { return listener.try_accept(); }, deadline);
 }
 
+/// connect::Accepted<Socket> of a connector that has connected. Throws what try_connect throws.
+/// Connector::wait with Deadline::now() tells how far one came whose time was over.
+[[nodiscard]] inline base::Task<connect::Accepted<Socket>> connect(Connector& connector,
+                                                                   const base::Deadline& deadline) {
+    return connect::accept_by<Socket>(
+        connector, [&connector] { return connector.try_connect(); }, deadline);
+}
+
 }  // namespace millrace::stream

@@ -5,6 +5,7 @@
  *     exs_qhandle_t queue = exs_qcreate(64);
  *     exs_shandle_t sock = exs_socket(SOCK_STREAM);
  *     if (exs_connect(sock, "127.0.0.1:7000", 1000, NULL, queue) != 0) puts(exs_last_error());
+ *     ... (its event)
  *     exs_send(sock, bytes, length, 0, NULL, NULL, queue);
  *     exs_event_t event;
  *     while (exs_qdequeue(queue, &event, 1, -1) == 1) ...
@@ -12,8 +13,8 @@
  * Functions answer -1 (or a null handle) where they fail, with errno, and exs_last_error() says more.
  * Handles are of this library; a handle that was closed must not be used. A queue, and the sockets
  * whose operations name it, are used by one thread at a time; progress is made in their calls alone.
- * What differs from ES-API: handles in place of descriptors, addresses as text, exs_connect waits,
- * and exs_mregister names no access.
+ * What differs from ES-API: handles in place of descriptors, addresses as text, exs_connect has
+ * a time to try for, and exs_mregister names no access.
  */
 #ifndef MILLRACE_EXS_H
 #define MILLRACE_EXS_H
@@ -75,7 +76,10 @@ const char* exs_address(exs_shandle_t sock);
 
 /* The event has the socket of the next peer. */
 int exs_accept(exs_shandle_t sock, exs_ahandle_t ahandle, exs_qhandle_t queue);
-/* Waits until it is connected, for so many milliseconds at most; then its event is in the queue. */
+/* Begins to connect, and tries for so many milliseconds (-1: for ever), also while nothing listens
+ * there. Its event says when it is connected, or why not: ECONNREFUSED, ETIMEDOUT, EACCES, EPROTO …,
+ * of which exs_last_error() says more behind that exs_qdequeue. The name of a host is looked up
+ * here. EALREADY: it is being connected. */
 int exs_connect(exs_shandle_t sock, const char* address, int milliseconds, exs_ahandle_t ahandle,
                 exs_qhandle_t queue);
 /* The bytes stay as they are until the event. `flags`: 0 or MSG_MORE. EAGAIN: as many operations as
@@ -86,7 +90,7 @@ int exs_send(exs_shandle_t sock, const void* bytes, size_t length, int flags, ex
  * there are messages. */
 int exs_recv(exs_shandle_t sock, void* bytes, size_t length, int flags, exs_mhandle_t memory,
              exs_ahandle_t ahandle, exs_qhandle_t queue);
-/* The receives and accepts of that name end with ECANCELED, unless bytes come first. ENOENT: there
+/* The receives, the accepts and the connect of that name end with ECANCELED, unless bytes come first. ENOENT: there
  * are none. */
 int exs_cancel(exs_shandle_t sock, exs_ahandle_t ahandle);
 /* `how`: SHUT_WR. Receiving goes on. */

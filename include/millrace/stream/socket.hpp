@@ -32,6 +32,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/admission.hpp"
+#include "millrace/connect/connector.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/stream/buffer.hpp"
@@ -306,6 +307,33 @@ class Listener {
         : listener_{std::move(listener)}, options_{std::move(options)} {}
     connect::Listener listener_;
     SocketOptions options_;
+};
+
+/// A connection on its way, for programs that do not wait: cancelled by its end. Move-only; one
+/// thread at a time.
+class Connector {
+  public:
+    /// Begins. Throws Error as connect::Connector; it looks up the names of hosts.
+    explicit Connector(const connect::Address& address, SocketOptions options = {});
+    Connector(Connector&&) noexcept;
+    Connector& operator=(Connector&&) noexcept;
+    ~Connector();
+    /// The socket, once it is connected and agreed on; none yet. Never blocks. Not to be called
+    /// again behind the socket or an Error. Throws Error as connect::connect, but never timed_out.
+    [[nodiscard]] std::optional<Socket> try_connect();
+    /// The same, waiting: connect() from here on. With Deadline::now() the error says how far it
+    /// came.
+    [[nodiscard]] Socket wait(const base::Deadline& deadline);
+    /// For a program's own loop: readable means that try_connect has something to do.
+    /// Level-triggered. Lives as long as the connector. Throws Error (resource_exhausted).
+    [[nodiscard]] int descriptor() { return connector_.descriptor(); }
+
+  private:
+    void begin(connect::Link link);
+    [[nodiscard]] Socket finish(std::span<const std::byte> theirs);
+    SocketOptions options_;
+    connect::Connector connector_;
+    std::unique_ptr<Socket::Core> core_;  ///< once there is a link
 };
 
 /// Connects to a Listener. Throws Error as connect::connect.
