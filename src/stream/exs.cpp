@@ -28,7 +28,6 @@ using millrace::base::Status;
 using millrace::connect::Address;
 using millrace::connect::Endpoint;
 using millrace::connect::Hub;
-namespace base = millrace::base;
 namespace stream = millrace::stream;
 
 struct exs_memory_state {
@@ -283,8 +282,7 @@ void look_at_all(exs_queue_state& queue) {
 /// Until then, or until a connect is late.
 Deadline until_next(const exs_queue_state& queue, Deadline deadline) {
     for (const exs_socket_state* const sock : queue.sockets) {
-        if (!sock->connect) continue;
-        deadline = deadline.no_later_than(base::Clock::now() + sock->connect->deadline.remaining());
+        if (sock->connect) deadline = deadline.no_later_than(sock->connect->deadline.point());
     }
     return deadline;
 }

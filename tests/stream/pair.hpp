@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -23,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
 
 inline connect::Address unused_address() {
-    static int number = 0;
+    static std::atomic<int> number = 0;
     return connect::Address::parse("unix:@millrace-stream-test-" + std::to_string(getpid()) + "-" +
                                    std::to_string(++number));
 }

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "millrace/stream/exs.h"
 #include "pair.hpp"
 #include "slot.hpp"
 #include "support/child_process.hpp"
@@ -30,14 +35,17 @@ Mode mode_of(const std::string& name) {
     throw std::runtime_error{"no mode " + name};
 }
 
-SocketOptions options_of(const std::string& mode) {
+/// "MODE" or "MODE/seqpacket".
+SocketOptions options_of(const std::string& chosen) {
     SocketOptions options;
-    options.mode = mode_of(mode);
+    options.mode = mode_of(chosen.substr(0, chosen.find('/')));
+    if (chosen.ends_with("/seqpacket")) options.type = Type::seqpacket;
     options.ring_bytes = 64 << 10;
     return options;
 }
 
-/// For children: listens in the mode of the first argument, says where, and accepts one socket.
+/// For children: listens in the mode and type of the first argument, says where, and accepts one
+/// socket.
 Socket accept_one(const std::vector<std::string>& arguments) {
     Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"),
                                          options_of(arguments.empty() ? "dynamic" : arguments[0]));
@@ -50,14 +58,13 @@ struct Remote {
     ChildProcess child;
     Socket socket;
 
-    static Remote start(std::string_view name, Mode mode, std::vector<std::string> more = {}) {
-        std::vector<std::string> arguments{std::string{name_of(mode)}};
-        arguments.insert(arguments.end(), more.begin(), more.end());
-        ChildProcess process = ChildProcess::start(name, std::move(arguments));
+    static Remote start(std::string_view name, Mode mode, Type type = Type::stream) {
+        std::string chosen{name_of(mode)};
+        if (type == Type::seqpacket) chosen += "/seqpacket";
+        ChildProcess process = ChildProcess::start(name, {chosen});
         const auto address = process.read_line();
         if (!address) throw std::runtime_error{"the child did not listen"};
-        Socket made = connect(connect::Address::parse(*address),
-                              options_of(std::string{name_of(mode)}), patience());
+        Socket made = connect(connect::Address::parse(*address), options_of(chosen), patience());
         return {std::move(process), std::move(made)};
     }
 };
@@ -160,8 +167,7 @@ MILLRACE_CHILD(stream_idle) {
     for (Completion done;;) (void)socket.wait(done, patience());
 }
 
-TEST_P(StreamBetweenProcesses, AKilledPeerGivesEveryBufferBack) {
-    Remote remote = Remote::start("stream_idle", GetParam());
+void expect_buffers_back(Remote remote) {
     ASSERT_EQ(remote.child.read_line(), "waiting");
     Buffer memory{8 << 20};
     for (std::uint64_t id = 0; id < 4; ++id) {
@@ -181,6 +187,162 @@ TEST_P(StreamBetweenProcesses, AKilledPeerGivesEveryBufferBack) {
     EXPECT_GE(lost, 4);
     EXPECT_NE(remote.socket.failure(), "");
     EXPECT_EQ(remote.socket.wait(done, patience()), Status::empty);
+}
+
+TEST_P(StreamBetweenProcesses, AKilledPeerGivesEveryBufferBack) {
+    expect_buffers_back(Remote::start("stream_idle", GetParam()));
+}
+
+TEST_P(StreamBetweenProcesses, AKilledPeerOfMessagesGivesEveryBufferBack) {
+    expect_buffers_back(Remote::start("stream_idle", GetParam(), Type::seqpacket));
+}
+
+// Sends messages 0, 1, 2, … of 8 to 40,007 bytes, each full of its number, until it is killed.
+MILLRACE_CHILD(stream_chatter) {
+    Socket socket = accept_one(arguments);
+    Buffer memory{4 * 50'000};
+    std::uint64_t sent = 0;
+    std::uint64_t ended = 0;
+    for (Completion done;;) {
+        while (sent - ended < 4) {
+            const Slice slice = memory.slice(sent % 4 * 50'000, 8 + sent * 7919 % 40'000);
+            fill(slice.bytes(), 0, sent);
+            if (socket.send(slice, sent) != Status::ok) return 1;
+            ++sent;
+        }
+        if (socket.wait(done, patience()) != Status::ok) return 2;
+        if (done.status != Status::ok) return 3;
+        ++ended;
+    }
+}
+
+TEST_P(StreamBetweenProcesses, WhatAKilledPeerHasSentIsWholeMessages) {
+    for (const std::uint64_t last : {1U, 20U, 57U}) {
+        Remote remote = Remote::start("stream_chatter", GetParam(), Type::seqpacket);
+        Buffer memory{2 * 50'000};
+        std::uint64_t begun = 0;
+        const auto receive = [&] {
+            const Status status =
+                remote.socket.receive(memory.slice(begun % 2 * 50'000, 50'000), begun);
+            ++begun;
+            return status;
+        };
+        ASSERT_EQ(receive(), Status::ok);
+        for (std::uint64_t number = 0;; ++number) {
+            if (number == last) remote.child.kill();
+            (void)receive();
+            Completion done;
+            ASSERT_EQ(remote.socket.wait(done, patience()), Status::ok);
+            ASSERT_EQ(done.id, number);
+            if (done.status == Status::peer_lost) break;
+            ASSERT_EQ(done.status, Status::ok) << remote.socket.failure();
+            ASSERT_EQ(done.bytes, 8 + number * 7919 % 40'000);
+            ASSERT_TRUE(
+                is_right(memory.bytes().subspan(number % 2 * 50'000, done.bytes), 0, number));
+        }
+        EXPECT_NE(remote.socket.failure(), "");
+    }
+}
+
+TEST_P(StreamBetweenProcesses, AViewOutlivesAKilledPeer) {
+    Remote remote = Remote::start("stream_chatter", GetParam(), Type::seqpacket);
+    View view;
+    ASSERT_EQ(remote.socket.read_zero_copy(view, patience()), Status::ok);
+    remote.child.kill();
+    Bytes into(100);
+    std::size_t size = 0;
+    EXPECT_EQ(remote.socket.read_some(into, size, patience()), Status::full) << "while it is kept";
+    EXPECT_TRUE(is_right(view.bytes, 0, 0));
+    std::uint64_t number = 0;
+    std::uint64_t place = 0;
+    Status status = Status::ok;
+    while (status == Status::ok) {
+        place += view.bytes.size();
+        if (view.ends_message) {
+            ASSERT_EQ(place, 8 + number * 7919 % 40'000);
+            ++number;
+            place = 0;
+        }
+        ASSERT_EQ(remote.socket.release(view.bytes.size()), Status::ok);
+        status = remote.socket.read_zero_copy(view, patience());
+        if (status == Status::ok) {
+            ASSERT_TRUE(is_right(view.bytes, place, number)) << number;
+        }
+    }
+    EXPECT_EQ(status, Status::peer_lost);
+}
+
+// The same by the face for C.
+MILLRACE_CHILD(exs_idle) {
+    exs_qhandle_t queue = exs_qcreate(8);
+    exs_shandle_t listener =
+        exs_socket(arguments.at(0) == "messages" ? SOCK_SEQPACKET : SOCK_STREAM);
+    if (exs_bind(listener, "127.0.0.1:0") != 0 || exs_listen(listener) != 0) return 1;
+    say(exs_address(listener));
+    exs_event_t event;
+    if (exs_accept(listener, nullptr, queue) != 0) return 2;
+    if (exs_qdequeue(queue, &event, 1, -1) != 1 || event.accepted == nullptr) return 3;
+    std::vector<char> into(100'000);
+    if (exs_recv(event.accepted, into.data(), into.size(), 0, nullptr, nullptr, queue) != 0)
+        return 4;
+    say("waiting");
+    for (;;) (void)exs_qdequeue(queue, &event, 1, 100);
+}
+
+TEST(ExsBetweenProcesses, AKilledPeerEndsEveryOperation) {
+    for (const bool messages : {false, true}) {
+        ChildProcess child = ChildProcess::start("exs_idle", {messages ? "messages" : "bytes"});
+        const auto address = child.read_line();
+        ASSERT_TRUE(address.has_value());
+        exs_qhandle_t queue = exs_qcreate(8);
+        exs_shandle_t sock = exs_socket(messages ? SOCK_SEQPACKET : SOCK_STREAM);
+        exs_event_t event{};
+        ASSERT_EQ(exs_connect(sock, address->c_str(), 40'000, nullptr, queue), 0);
+        ASSERT_EQ(exs_qdequeue(queue, &event, 1, 40'000), 1);
+        ASSERT_EQ(event.error, 0) << exs_last_error();
+        ASSERT_EQ(child.read_line(), "waiting");
+        std::vector<char> memory(100'000);
+        exs_mhandle_t registered = exs_mregister(memory.data(), memory.size());
+        for (int i = 0; i < 3; ++i) {
+            ASSERT_EQ(exs_recv(sock, memory.data(), memory.size(), 0, registered, nullptr, queue),
+                      0);
+        }
+        child.kill();
+        for (int i = 0; i < 3; ++i) {
+            ASSERT_EQ(exs_qdequeue(queue, &event, 1, 40'000), 1);
+            EXPECT_EQ(event.type, EXS_EVT_RECV);
+            EXPECT_EQ(event.error, ECONNRESET);
+        }
+        EXPECT_EQ(exs_send(sock, "x", 1, 0, nullptr, nullptr, queue), -1);
+        EXPECT_EQ(errno, ECONNRESET);
+        EXPECT_EQ(exs_mderegister(registered), 0) << "nothing uses it";
+        EXPECT_EQ(exs_close(sock, 100), -1);
+        EXPECT_EQ(exs_qdelete(queue), 0) << exs_last_error();
+    }
+}
+
+TEST(ExsBetweenProcesses, AConnectToAKilledPeerEnds) {
+    // Who listens and never accepts, as its program does something else.
+    ChildProcess child = ChildProcess::start("exs_deaf", {});
+    const auto address = child.read_line();
+    ASSERT_TRUE(address.has_value());
+    exs_qhandle_t queue = exs_qcreate(8);
+    exs_shandle_t sock = exs_socket(SOCK_STREAM);
+    exs_event_t event{};
+    ASSERT_EQ(exs_connect(sock, address->c_str(), -1, sock, queue), 0);
+    EXPECT_EQ(exs_qdequeue(queue, &event, 1, 5), 0);
+    child.kill();
+    ASSERT_EQ(exs_qdequeue(queue, &event, 1, 40'000), 1);
+    EXPECT_EQ(event.type, EXS_EVT_CONNECT);
+    EXPECT_NE(event.error, 0);
+    EXPECT_EQ(exs_close(sock, 0), 0);
+    EXPECT_EQ(exs_qdelete(queue), 0);
+}
+MILLRACE_CHILD(exs_deaf) {
+    exs_shandle_t listener = exs_socket(SOCK_STREAM);
+    if (exs_bind(listener, "127.0.0.1:0") != 0 || exs_listen(listener) != 0) return 1;
+    say(exs_address(listener));
+    for (;;) pause();
 }
 
 TEST_P(StreamBetweenProcesses, AStoppedPeerHoldsUpNobodyBeyondTheDeadline) {

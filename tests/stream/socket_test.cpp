@@ -281,6 +281,22 @@ TEST_P(StreamModes, ReadAndWriteWithADeadline) {
     EXPECT_EQ(pair.far->close(patience()), Status::ok);
 }
 
+TEST_P(StreamModes, ACloseHearsTheGoodbyeOfAPeerWhoseQueuePairIsGone) {
+    // By stores nothing is posted that would fail.
+    SocketOptions options = in_mode(GetParam());
+    options.carrier = ring::Carrier::post;
+    Pair pair{options};
+    pair.near->link().queue_pair().fail();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(pair.near->try_close(), Status::full) << "none has come";
+    // As its close() would: with how many bytes had come, of none that were sent.
+    pair.far->link().say_goodbye(std::array<std::byte, 8>{});
+    Status status = Status::full;
+    for (const Deadline deadline = patience(); status == Status::full && !deadline.expired();) {
+        status = pair.near->try_close();
+    }
+    EXPECT_EQ(status, Status::ok) << pair.near->failure();
+}
+
 TEST_P(StreamModes, AReadThatTimesOutTakesNothing) {
     Pair pair{in_mode(GetParam())};
     Bytes part(100);
