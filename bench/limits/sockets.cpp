@@ -1,6 +1,7 @@
 // Round trips and streams of items over the kernel's sockets.
 #include "sockets.hpp"
 
+#include <bit>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +9,7 @@
 
 #include <sys/socket.h>
 
+#include "cpu_time.hpp"
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
@@ -51,24 +53,36 @@ double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
 }
 
 double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items) {
+    return socket_flow(kind, size, items).items_per_second;
+}
+
+SocketFlow socket_flow(SocketKind kind, std::size_t size, std::uint64_t items) {
+    constexpr int receiver_cpu = 0;  // a value that the second side leaves
     const Windows windows{items};
     const std::uint64_t last = windows.total();
     const SocketEnds ends = connected(kind);
-    return run_pair(
+    SocketFlow flow;
+    flow.items_per_second = run_pair(
         {},
         [&](Pair& pair) {
             std::vector<std::byte> out(size);
             pair.meet();
+            const double cpu = tools::cpu_time().all();
             const double item_ns = median_step(windows, [&](std::uint64_t number) {
                 stamp(out.data(), size, number - 1);
                 send_all(ends.first.get(), out.data(), size);
             });
             pair.meet();  // all have been read
+            const double both =
+                tools::cpu_time().all() - cpu + std::bit_cast<double>(pair.value(receiver_cpu));
+            flow.cpu_seconds_per_gigabyte =
+                both / (static_cast<double>(last) * static_cast<double>(size) / 1e9);
             return 1e9 / item_ns;
         },
         [&](Pair& pair) {
             std::vector<std::byte> buffer(size + 65'536);
             pair.meet();
+            const double cpu = tools::cpu_time().all();
             std::size_t held = 0;
             std::uint64_t number = 0;
             while (number < last) {
@@ -86,8 +100,11 @@ double socket_item_rate(SocketKind kind, std::size_t size, std::uint64_t items) 
                 std::memmove(buffer.data(), buffer.data() + at, held - at);
                 held -= at;
             }
+            pair.set_value(receiver_cpu,
+                           std::bit_cast<std::uint64_t>(tools::cpu_time().all() - cpu));
             pair.meet();
         });
+    return flow;
 }
 
 }  // namespace millrace::bench

@@ -43,8 +43,24 @@ class Places {
           offset_{chosen.offset},
           step_{(chosen.bytes + chosen.offset + 4095) / 4096 * 4096},
           count_{count},
-          memory_{count * step_} {}
+          is_plain_{chosen.plain},
+          memory_{count * step_} {
+        if (is_plain_) plain_.resize(count * step_);
+    }
 
+    [[nodiscard]] std::span<std::byte> at(std::uint64_t number) {
+        return is_plain_ ? std::span{plain_}.subspan(number % count_ * step_ + offset_, bytes_)
+                         : slice(number).bytes();
+    }
+    [[nodiscard]] Status send(stream::Socket& socket, std::uint64_t number) {
+        return is_plain_ ? socket.send(std::span<const std::byte>{at(number)}, number)
+                         : socket.send(slice(number), number);
+    }
+    [[nodiscard]] Status receive(stream::Socket& socket, std::uint64_t number,
+                                 stream::ReceiveFlags flags) {
+        return is_plain_ ? socket.receive(at(number), number, flags)
+                         : socket.receive(slice(number), number, flags);
+    }
     [[nodiscard]] stream::Slice slice(std::uint64_t number) const {
         return memory_.slice(number % count_ * step_ + offset_, bytes_);
     }
@@ -54,7 +70,9 @@ class Places {
     std::size_t offset_;
     std::size_t step_;
     std::uint32_t count_;
+    bool is_plain_;
     stream::Buffer memory_;
+    std::vector<std::byte> plain_;
 };
 
 /// What stands in the stream from `position` on: sends take turns in `sends` buffers, which do not
@@ -86,14 +104,14 @@ class Pattern {
 };
 
 double receive_all(Pair& pair, const StreamCase& chosen) {
-    const Places places{chosen, chosen.receives};
+    Places places{chosen, chosen.receives};
     auto socket = accept(pair, chosen);
     const Pattern pattern{chosen};
     const auto flags =
         chosen.wait_all ? stream::ReceiveFlags::wait_all : stream::ReceiveFlags::none;
     std::uint64_t begun = 0;
     while (begun < chosen.receives) {
-        require(socket.receive(places.slice(begun), begun, flags), "a receive");
+        require(places.receive(socket, begun, flags), "a receive");
         ++begun;
     }
     pair.meet();
@@ -109,11 +127,11 @@ double receive_all(Pair& pair, const StreamCase& chosen) {
         require(socket.wait(done, deadline), "a completion");
         if (done.status == Status::closed) break;
         require(done.status, "a receive");
-        const auto bytes = places.slice(done.id).bytes().first(done.bytes);
+        const auto bytes = places.at(done.id).first(done.bytes);
         require_intact(pattern.holds(bytes, position), "bytes of a stream");
         keep(read_all(bytes.data(), bytes.size()));
         position += done.bytes;
-        require(socket.receive(places.slice(begun), begun, flags), "a receive");
+        require(places.receive(socket, begun, flags), "a receive");
         ++begun;
         end = base::Clock::now();
         if (!start && end >= counts_from) {
@@ -128,10 +146,10 @@ double receive_all(Pair& pair, const StreamCase& chosen) {
 }
 
 void send_all(Pair& pair, const StreamCase& chosen) {
-    const Places places{chosen, chosen.sends};
+    Places places{chosen, chosen.sends};
     const Pattern pattern{chosen};
     for (std::uint64_t at = 0; at < chosen.sends; ++at) {
-        pattern.fill(places.slice(at).bytes(), at * chosen.bytes);
+        pattern.fill(places.at(at), at * chosen.bytes);
     }
     auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
     pair.meet();
@@ -144,7 +162,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     bool enough = false;
     while (!enough || begun != ended) {
         if (!enough && begun - ended < chosen.sends) {
-            require(socket.send(places.slice(begun), begun), "a send");
+            require(places.send(socket, begun), "a send");
             ++begun;
             enough = base::Clock::now() >= over;
             continue;
