@@ -675,7 +675,8 @@ void Socket::Core::end_rest() noexcept {
 }
 
 void Socket::Core::tell_loop() noexcept {
-    if (readiness == nullptr || !owes_news()) return;
+    // A hold is over by the clock, which a descriptor at rest may not have.
+    if (readiness == nullptr || !(owes_news() || hold.is_running())) return;
     end_rest();
     readiness->wake();
 }

@@ -171,7 +171,7 @@ TEST_P(Exs, ConnectsInTheThreadThatAccepts) {
         EXPECT_EQ(event.length, 4U);
     }
     EXPECT_STREQ(into, "word");
-    ASSERT_EQ(exs_close(far, 0), 0) << exs_last_error();
+    ASSERT_EQ(exs_close(far, 20'000), 0) << exs_last_error();
     (void)exs_close(near, 0);
 }
 

@@ -48,5 +48,17 @@ TEST(StreamHold, TakesALateLookForNoLongWay) {
     EXPECT_FALSE(hold.is_over(1, 0, start + 6'000));
 }
 
+TEST(StreamHold, EndsThoughTheFirstLookWasLateForEver) {
+    Hold hold;
+    hold.note_write(start, start + base::ticks_in(10s));
+    EXPECT_FALSE(hold.is_over(0, 0, start));
+    EXPECT_TRUE(hold.is_over(0, 0, start + base::ticks_in(101ms)));
+    // Ticks of another processor that are behind.
+    Hold other;
+    other.note_write(start, start - 3);
+    EXPECT_FALSE(other.is_over(0, 0, start));
+    EXPECT_TRUE(other.is_over(0, 0, start + 10));
+}
+
 }  // namespace
 }  // namespace millrace::stream

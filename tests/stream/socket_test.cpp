@@ -670,6 +670,30 @@ TEST(StreamDescriptor, IsQuietWhileNothingHappensAndTellsOfLoss) {
     EXPECT_EQ(done.status, Status::peer_lost);
 }
 
+/// A send that awaits an advertisement gives up by the clock, though the descriptor was at rest
+/// when it began and nothing else happens.
+TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
+    Pair pair{in_mode(Mode::dynamic, 256 << 10)};
+    Buffer memory{64 << 10};
+    fill(memory.bytes(), 0, 1);
+    const int descriptor = pair.near->descriptor();
+    Completion done;
+    ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)pair.near->poll(done); }));
+    ASSERT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
+    do {
+        ASSERT_TRUE(test::becomes_readable(descriptor, 20s));
+    } while (pair.near->poll(done) != Status::ok);
+    EXPECT_EQ(done.status, Status::ok);
+    Bytes read(memory.size());
+    std::size_t got = 0;
+    while (got < read.size()) {
+        std::size_t size = 0;
+        ASSERT_EQ(pair.far->read_some(std::span{read}.subspan(got), size, patience()), Status::ok);
+        got += size;
+    }
+    EXPECT_TRUE(is_right(read, 0, 1));
+}
+
 TEST(StreamDescriptor, WorksInAHub) {
     Pair pair;
     Bytes memory(64);

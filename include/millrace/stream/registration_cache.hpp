@@ -25,8 +25,9 @@ struct RegistrationCacheOptions {
     std::size_t most_regions = 64;
     /// Bytes of all of them; a longer piece of memory is registered for one operation.
     std::size_t most_bytes = std::size_t{1} << 30;
-    /// Receives use it, too: a peer can then write to memory that it has received into until that
-    /// is forgotten, or the connection ends. Otherwise until the receive completes.
+    /// Receives use it, too: a peer can then write to memory that it has sent to until that is
+    /// forgotten or evicted, over any of its connections to this endpoint. Otherwise until the
+    /// receive completes.
     bool receives = false;
 };
 

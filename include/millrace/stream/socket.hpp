@@ -231,11 +231,12 @@ class Socket {
     /// Waits for bytes, and hands out what is there in one piece, without a copy (recv_zero_copy):
     /// bytes of the ring, or in mode `direct` of memory of the socket's. `ok`, `closed`,
     /// `too_large`: as read_some; the view counts in the first and the last. Behind receives that
-    /// are outstanding; those that come behind it wait for release(). A view stays as it is until
-    /// then, also when the connection ends, and no longer than the socket. There is one at a time:
-    /// asked again, this answers at once, with what has come meanwhile. One that is kept stalls the
-    /// peer: its room is missing, and long sends may wait until the whole ring is free. So a
-    /// program that needs more bytes behind those of a view copies them, and releases it.
+    /// are outstanding; those that come behind it wait for release() (but in mode
+    /// `direct`, where they are no part of the ring, they take what comes). A view stays as it is
+    /// until then, also when the connection ends, and no longer than the socket. There is one at a
+    /// time: asked again, this answers at once, with what has come meanwhile. One that is kept
+    /// stalls the peer: its room is missing, and long sends may wait until the whole ring is free.
+    /// So a program that needs more bytes behind those of a view copies them, and releases it.
     [[nodiscard]] base::Status read_zero_copy(View& view, const base::Deadline& deadline);
     /// The same of what is there: `empty` if that is nothing. Never blocks.
     [[nodiscard]] base::Status try_read_zero_copy(View& view);
