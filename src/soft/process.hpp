@@ -91,8 +91,9 @@ class Process {
             return;
         tend_now(now);
     }
-    /// Gives back what was held of peers that were found to have gone since it was last done:
-    /// for threads that wait for events, of which nobody may poll afterwards. Without locks.
+    /// Gives back what was held of peers that were found to have gone since it was last done: for
+    /// threads that wait for events, of which nobody may poll afterwards. Without locks. What
+    /// another thread is busy with just now stays until the next poll or event.
     void let_go_of_the_dead() noexcept {
         if (deaths() == deaths_let_go_.load(std::memory_order_relaxed)) [[likely]]
             return;
