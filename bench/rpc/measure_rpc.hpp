@@ -30,7 +30,8 @@ struct RpcCase {
     message::PostingHabits posting{};
     /// By requests, also where stores would do.
     bool posts = false;
-    /// At least; up to 3 s, until there are enough responses.
+    /// At least; longer until there are enough responses: 3 s, or 40 s until there are two windows
+    /// of them.
     std::chrono::nanoseconds duration = std::chrono::milliseconds{100};
 };
 

@@ -1,5 +1,6 @@
 #include "write_profile.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -60,6 +61,16 @@ std::string device_of(const Point& point, const ProfileOptions& options) {
     return rpc::device_kind(*connect::Endpoint::open(options.device));
 }
 
+/// Where a profile stands until it is whole; what is left there goes.
+struct Unfinished {
+    explicit Unfinished(const std::string& file) : path{file + ".unfinished"} {}
+    Unfinished(const Unfinished&) = delete;
+    Unfinished& operator=(const Unfinished&) = delete;
+    ~Unfinished() { (void)std::remove(path.c_str()); }
+
+    std::string path;
+};
+
 }  // namespace
 
 int write_profile(const ProfileOptions& options) {
@@ -79,9 +90,11 @@ int write_profile(const ProfileOptions& options) {
             }
         }
     }
-    std::ofstream file{options.file};
+    // The former one stays until this one is measured.
+    const Unfinished unfinished{options.file};
+    std::ofstream file{unfinished.path};
     if (!file) {
-        throw base::Error{base::ErrorCode::system, "write a profile of calls", options.file,
+        throw base::Error{base::ErrorCode::system, "write a profile of calls", unfinished.path,
                           "it cannot be written", "name a file in a folder that is yours"};
     }
     Progress progress{std::vector<double>(points.size(), 0.4 * options.repeats)};
@@ -108,8 +121,12 @@ int write_profile(const ProfileOptions& options) {
     file << rpc::Profile{std::move(lines), options.file}.text(head);
     file.close();
     if (!file) {
-        throw base::Error{base::ErrorCode::system, "write a profile of calls", options.file,
+        throw base::Error{base::ErrorCode::system, "write a profile of calls", unfinished.path,
                           "not all of it could be written", "is there room?"};
+    }
+    if (std::rename(unfinished.path.c_str(), options.file.c_str()) != 0) {
+        base::throw_errno(errno, "write a profile of calls", options.file,
+                          "name a file in a folder that is yours");
     }
     return 0;
 }

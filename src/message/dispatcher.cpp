@@ -57,15 +57,19 @@ struct Dispatcher::State {
         PortState::Place* place = nullptr;
     };
     struct Server {
-        Server(Client connected, const connect::Address& its_address)
+        /// Throws Error as Readiness.
+        Server(Client connected, const connect::Address& its_address, std::chrono::nanoseconds spin)
             : client{std::move(connected)},
               address{its_address},
-              asked(std::bit_ceil(std::size_t{client.window()})) {}
+              readiness{std::make_unique<connect::Readiness>(client.link().news(), spin)},
+              asked(std::bit_ceil(std::size_t{client.window()})) {
+            readiness->hush();
+        }
 
         Client client;
         std::uint32_t number = 0;
         connect::Address address;
-        std::unique_ptr<connect::Readiness> readiness{};
+        std::unique_ptr<connect::Readiness> readiness;
         connect::Hub::Id member{};
         std::vector<Asked> asked;
         Lane* first = nullptr;
@@ -108,7 +112,8 @@ struct Dispatcher::State {
               clients.size(), std::max<std::size_t>(clients.size(), options.max_servers))} {
         hub.add(gate->bell.descriptor(), [] {});
         for (std::size_t i = 0; i < clients.size(); ++i) {
-            let_in(std::make_unique<Server>(std::move(clients[i]), addresses[i]));
+            let_in(
+                std::make_unique<Server>(std::move(clients[i]), addresses[i], options.wait.spin));
         }
     }
     State(const State&) = delete;
@@ -148,11 +153,20 @@ struct Dispatcher::State {
         std::vector<std::unique_ptr<Server>> joining;
         {
             const std::lock_guard guard{gate->mutex};
+            if (!joining_servers.empty()) check_thread();  // before anything is taken from there
             arriving.swap(gate->arriving);
             joining.swap(joining_servers);
             gate->has_arriving.store(false, std::memory_order_relaxed);
         }
-        for (auto& server : joining) let_in(std::move(server));
+        for (auto& server : joining) {
+            try {
+                let_in(std::move(server));
+            } catch (const base::Error& error) {
+                // Whoever joined it has its number: it is that of a connection that has ended.
+                end(*servers.back(), Status::peer_lost);
+                servers.back()->why_ended = error.what();
+            }
+        }
         for (auto& state : arriving) {
             Served& port = ports.emplace_back();
             port.state = std::move(state);
@@ -162,15 +176,13 @@ struct Dispatcher::State {
         }
         present.store(ports.size(), std::memory_order_relaxed);
     }
+    /// Whatever it throws, the server has its number.
     void let_in(std::unique_ptr<Server> joining) {
         Server& server = *joining;
         server.number = static_cast<std::uint32_t>(servers.size());
-        server.readiness =
-            std::make_unique<connect::Readiness>(server.client.link().news(), options.wait.spin);
-        server.readiness->hush();
-        server.member = hub.add(server.readiness->descriptor(), [] {});
         servers.push_back(std::move(joining));
         for (Served& port : ports) port.lanes.push_back(Lane{.port = &port});
+        server.member = hub.add(server.readiness->descriptor(), [] {});
     }
     std::size_t take(Served& port) {
         PortState& state = *port.state;
@@ -530,8 +542,8 @@ std::uint32_t Dispatcher::join(const connect::Address& server, const ClientOptio
                                const Deadline& deadline) {
     check_client(options);
     PortGate& gate = *state_->gate;
-    auto joining =
-        std::make_unique<State::Server>(Client::connect(server, options, deadline), server);
+    auto joining = std::make_unique<State::Server>(Client::connect(server, options, deadline),
+                                                   server, state_->options.wait.spin);
     std::uint32_t number = 0;
     {
         const std::lock_guard guard{gate.mutex};

@@ -159,8 +159,9 @@ Path connect_path(const connect::Address& address, ClientOptions& options,
         if (messages.endpoint == nullptr) messages.endpoint = connect::Endpoint::shared();
         const Profile& profile =
             options.profile != nullptr ? *options.profile : Profile::built_in();
-        choices =
-            profile.choose(device_kind(*messages.endpoint), load, options.dispatcher != nullptr);
+        // A dispatcher offers no session that resumes.
+        choices = profile.choose(device_kind(*messages.endpoint), load,
+                                 options.dispatcher != nullptr && !messages.resumes);
     }
     std::string refused;
     for (std::size_t i = 0;; ++i) {

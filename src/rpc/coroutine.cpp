@@ -105,7 +105,15 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         const auto alive = shared_from_this();
         take_back(watching_);
         const Status status = core().close(deadline);
+        while (!put_off_.empty()) {
+            SuspendedCall& call = *put_off_.back();
+            put_off_.pop_back();
+            call.end(Code::closed);
+            call.state_ = SuspendedCall::State::over;
+            call.run_->resume(call.frame_);
+        }
         submit_queued();
+        look_at_parts();  // those that found no room to ask for theirs
         return status;
     }
 
@@ -124,7 +132,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         constexpr int budget = 64;  // others have their turn
         const auto alive = shared_from_this();
         Status status = Status::ok;
-        for (int i = 0; i < budget && status == Status::ok; ++i) status = poll();
+        // A task that is resumed may destroy the client.
+        for (int i = 0; i < budget && status == Status::ok && !has_left_; ++i) status = poll();
         // A channel that has ended is readable for ever.
         if (status == Status::closed || status == Status::peer_lost) take_back(watching_);
         set_alarm();
@@ -214,6 +223,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     }
 
     void set_alarm() {
+        if (has_left_) return;
         constexpr std::chrono::milliseconds cancellation_slice{50};
         constexpr std::chrono::milliseconds room_slice{1};
         auto due = core().earliest();
@@ -288,6 +298,11 @@ const Record::Type SuspendedCall::type{
         [](Record& record) {
             SuspendedCall& call = of(record);
             record.type = nullptr;
+            if (call.core_->has_left()) {  // together with one whose task destroyed the client
+                call.state_ = State::over;
+                call.core_ = nullptr;
+                return;
+            }
             if (call.core_->puts_off(call)) return;
             call.state_ = State::over;
             call.run_->resume(call.frame_);

@@ -1,5 +1,6 @@
 #include "millrace/rpc/dispatcher.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,17 +18,34 @@ Dispatcher::State::State(const DispatcherOptions& chosen)
           {}, {.client = {}, .wait = chosen.wait, .max_servers = chosen.max_connections},
           base::Deadline::now())} {}
 
+std::string Dispatcher::State::key_of(const connect::Address& address,
+                                      const message::ClientOptions& chosen) {
+    const connect::Secret& secret = chosen.admission.secret;
+    auto known = std::find_if(secrets.begin(), secrets.end(), [&](const connect::Secret& one) {
+        return std::ranges::equal(one.bytes(), secret.bytes());
+    });
+    if (known == secrets.end()) known = secrets.insert(known, secret);
+    // What join() refuses is a connection of its own as well, and so always comes there.
+    return fmt::format(
+        "{} {} {} {} {} {} {} {} {} {} {} {} {} {}", address.to_string(), name_of(chosen.transport),
+        name_of(chosen.requests), name_of(chosen.answers), ring::name_of(chosen.carrier),
+        static_cast<const void*>(chosen.endpoint.get()), chosen.resumes, chosen.gathers_requests,
+        chosen.posting.inlines, chosen.posting.signals_selectively, chosen.slot_bytes,
+        chosen.max_answer_bytes, chosen.max_server_ring_bytes, known - secrets.begin());
+}
+
 std::uint32_t Dispatcher::State::connect(const connect::Address& address,
                                          message::ClientOptions chosen,
                                          const base::Deadline& deadline) {
     chosen.window = options.window;
     chosen.ring_bytes = options.ring_bytes;
+    if (chosen.endpoint == nullptr && chosen.transport == connect::Transport::rc) {
+        chosen.endpoint = connect::Endpoint::shared();
+    }
     std::shared_ptr<Shared> shared;
     {
         const std::lock_guard guard{mutex};
-        std::shared_ptr<Shared>& known = connections[fmt::format(
-            "{} {} {} {}", address.to_string(), name_of(chosen.requests), name_of(chosen.answers),
-            static_cast<const void*>(chosen.endpoint.get()))];
+        std::shared_ptr<Shared>& known = connections[key_of(address, chosen)];
         if (known == nullptr) known = std::make_shared<Shared>();
         shared = known;
     }

@@ -7,7 +7,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "millrace/connect/admission.hpp"
 #include "millrace/rpc/dispatcher.hpp"
 
 namespace millrace::rpc {
@@ -15,7 +17,7 @@ namespace millrace::rpc {
 struct Dispatcher::State {
     explicit State(const DispatcherOptions& chosen);
 
-    /// The number of a connection that stands, to that server and with these transfers: one that is
+    /// The number of a connection that stands, to that server and with these options: one that is
     /// there, or a new one. Any thread. Throws Error as message::Dispatcher::join.
     [[nodiscard]] std::uint32_t connect(const connect::Address& address,
                                         message::ClientOptions options,
@@ -27,10 +29,16 @@ struct Dispatcher::State {
         std::optional<std::uint32_t> number{};  ///< guarded by making
     };
 
+    /// Of connections that are alike. Guarded by mutex.
+    [[nodiscard]] std::string key_of(const connect::Address& address,
+                                     const message::ClientOptions& chosen);
+
     DispatcherOptions options;
     message::Dispatcher messages;
     std::mutex mutex;
-    std::map<std::string, std::shared_ptr<Shared>> connections;  ///< guarded by mutex
+    std::map<std::string, std::shared_ptr<Shared>> connections;  ///< by key, guarded by mutex
+    /// What clients named, guarded by mutex: a key has the place here, and not the bytes.
+    std::vector<connect::Secret> secrets;
 };
 
 }  // namespace millrace::rpc

@@ -100,7 +100,13 @@ Profile Profile::load(const std::string& path) {
         throw base::Error{base::ErrorCode::system, "read a profile of calls", path,
                           base::describe_errno(errno), "is it there, and may it be read?"};
     }
-    return parse(text, path);
+    Profile read = parse(text, path);
+    if (read.lines().empty()) {
+        throw base::Error{base::ErrorCode::invalid_argument, "read a profile of calls", path,
+                          "there is no measured point in it",
+                          "write one by: millrace bench rpc --profile FILE"};
+    }
+    return read;
 }
 
 std::string Profile::text(std::string_view head) const {

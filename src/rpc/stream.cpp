@@ -194,7 +194,6 @@ struct ReaderCore::State {
     std::uint32_t ahead;
     std::uint64_t number = next_number();  ///< of the stream
     bool is_over = false;
-    bool waits = true;              ///< for room
     PartWaiter* waiter = nullptr;   ///< for the first of pulls
     std::deque<Pull> pulls{};       ///< in the order of their parts
     std::vector<std::byte> part{};  ///< the one that next() gave
@@ -203,20 +202,21 @@ struct ReaderCore::State {
         static std::atomic<std::uint64_t> count{0};
         return ++count;
     }
-    Status send(std::uint64_t word, std::uint64_t& id, bool may_wait) {
+    /// `until`: how long it waits for room; null: not at all.
+    Status send(std::uint64_t word, std::uint64_t& id, const base::Deadline* until) {
         const std::array<std::uint64_t, 2> asks{number, word};
         const auto fill = [&](std::span<std::byte> room) {
             std::memcpy(room.data(), asks.data(), sizeof asks);
         };
         const message::RequestOptions said{.procedure = pull_number};
-        return may_wait ? client.messages().submit(sizeof asks, fill, id, deadline, said)
-                        : client.messages().submit(sizeof asks, fill, id, said);
+        return until != nullptr ? client.messages().submit(sizeof asks, fill, id, *until, said)
+                                : client.messages().submit(sizeof asks, fill, id, said);
     }
-    /// Asks for parts ahead, as many as there is room for.
-    Status ask() {
+    /// Asks for parts ahead, as many as there is room for; for the first one it waits as send().
+    Status ask(const base::Deadline* until = nullptr) {
         while (pulls.size() < ahead && client.has_room()) {
             std::uint64_t id = 0;
-            const Status status = send(0, id, waits && pulls.empty());
+            const Status status = send(0, id, pulls.empty() ? until : nullptr);
             if (status == Status::full) return Status::ok;
             if (status != Status::ok) return pulls.empty() ? status : Status::ok;
             wait_for(id);
@@ -241,7 +241,7 @@ ReaderCore::~ReaderCore() {
     // The server hears of it even where nothing is asked for.
     if (!state.is_over) {
         std::uint64_t id = 0;
-        (void)state.send(1, id, false);
+        (void)state.send(1, id, nullptr);
     }
     for (Pull& pull : state.pulls) {
         if (!pull.is_over) (void)state.client.cancel(pull.id);
@@ -268,19 +268,33 @@ void ReaderCore::Pull::finish(Record& record) {
     if (is_next && state.waiter != nullptr) std::exchange(state.waiter, nullptr)->came();
 }
 
-void ReaderCore::never_waits() noexcept { state_->waits = false; }
 bool ReaderCore::lacks_room() const noexcept { return !state_->is_over && state_->pulls.empty(); }
 void ReaderCore::tell(PartWaiter* waiter) noexcept { state_->waiter = waiter; }
 
 Status ReaderCore::next(std::span<const std::byte>& part, const base::Deadline& deadline) {
     State& state = *state_;
     if (state.is_over) return error_.code == Code::ok ? Status::closed : Status::peer_lost;
-    while (!state.pulls.front().is_over) {
-        const Status status = state.client.wait(deadline);
-        if (status == Status::timed_out || status == Status::cancelled) return status;
-        if (status == Status::ok || state.pulls.front().is_over) continue;
-        // A session that could not be resumed.
-        fail(status == Status::closed ? Code::closed : Code::peer_lost);
+    while (state.pulls.empty() || !state.pulls.front().is_over) {
+        // Other calls may have taken the place of the next one: then they have to end first.
+        const bool is_asked = !state.pulls.empty();
+        const base::Deadline until =
+            is_asked ? deadline : deadline.no_later_than(state.deadline.point());
+        Status status = is_asked ? Status::ok : state.ask(&until);
+        Code why = Code::not_sent;
+        if (status == Status::ok) {
+            status = state.client.wait(until);
+            // A session that could not be resumed.
+            why = status == Status::closed ? Code::closed : Code::peer_lost;
+        }
+        if (status == Status::cancelled) return status;
+        if (status == Status::timed_out) {
+            if (deadline.expired()) return status;
+            if (!state.pulls.empty() || !state.deadline.expired()) continue;
+            why = Code::late;
+        } else if (status == Status::ok || (!state.pulls.empty() && state.pulls.front().is_over)) {
+            continue;
+        }
+        fail(why);
         return Status::peer_lost;
     }
     return take(part);

@@ -1,6 +1,9 @@
 // A dispatcher: the requests of many threads over one connection to each server, each answered once
 // and to its port, whoever comes, goes, sleeps or dies meanwhile.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -564,7 +567,6 @@ TEST_P(Dispatchers, HavePortsForLoopsThatWaitForManyThings) {
         }
         if (answered % 50 < 4) {
             // A call sleeps by the same bell.
-            ASSERT_EQ(port.poll([&](const Answer&) { ++answered; }), Status::empty);
             while (port.outstanding() != 0) {
                 ASSERT_EQ(port.wait([&](const Answer&) { ++answered; }, patience()), Status::ok);
             }
@@ -613,6 +615,33 @@ TEST(Dispatcher, GivesEachPortATurn) {
                                order.begin() + static_cast<std::ptrdiff_t>(i + 3)}),
                   "abc");
     }
+}
+
+TEST(Dispatcher, NeedsNoDescriptorForAServerThatHasJoined) {
+    ChildProcess child = ChildProcess::start("dispatched_server", {"flag"});
+    const auto address = connect::Address::parse(child.read_line().value_or(""));
+    Dispatcher dispatcher = Dispatcher::connect({}, {}, patience());
+    ASSERT_EQ(dispatcher.join(address, {}, patience()), 0U);
+    Port port = dispatcher.port();
+    // All below the lowest free one are in use.
+    const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ASSERT_GE(lowest, 0);
+    close(lowest);
+    rlimit before{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_NO_THROW((void)dispatcher.turn());
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+    EXPECT_EQ(dispatcher.state_of(0), Status::ok);
+    std::uint64_t id = 0;
+    ASSERT_EQ(port.submit(bytes_of("x"), id), Status::ok);
+    std::optional<Outcome> outcome;
+    for (const Deadline deadline = patience(); !outcome.has_value() && !deadline.expired();) {
+        (void)dispatcher.turn();
+        (void)port.poll([&](const Answer& answer) { outcome = answer.outcome; });
+    }
+    EXPECT_EQ(outcome, Outcome::ok);
 }
 
 TEST(Dispatcher, SaysWhatItDoesNotTake) {

@@ -317,6 +317,28 @@ TEST(AwaitedStreams, AreOverByDeadlineOrLeftInTheMiddle) {
     for (int i = 0; i < 10; ++i) (void)hub.turn();
 }
 
+TEST(AwaitedStreams, MayTakeTheReaderOfAnotherClientOnceTheirsHasGone) {
+    Writers writers;
+    Running running{{}, [&](Server& server) { server.handle<Counted>(std::ref(writers)); }};
+    connect::Hub hub;
+    auto first = std::make_unique<AsyncClient>(hub, running.connect<Counted>());
+    AsyncClient second{hub, running.connect<Counted>()};
+    base::spawn(
+        hub,
+        [](std::unique_ptr<AsyncClient>& goes, AsyncClient& stays, connect::Hub& in) -> Task<> {
+            auto reader = co_await goes->open<Counted>({0, 2}, patience());
+            {
+                auto other = co_await stays.open<Counted>({7, 8}, patience());
+                goes.reset();
+                reader = std::move(other);
+            }
+            const auto part = co_await reader.next(patience());
+            EXPECT_TRUE(part.ok() && part->has_value() && (**part).sum == 7);
+            in.stop();
+        }(first, second, hub));
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+}
+
 TEST(AwaitedCalls, MayBeDestroyedWhileTheyWait) {
     Lazy lazy;
     connect::Hub hub;
@@ -356,6 +378,63 @@ TEST(AwaitedCalls, MayOutliveTheirClient) {
     while (lazy.wanted() != 1) (void)hub.turn();
     client.reset();
     for (int i = 0; i < 10; ++i) (void)hub.turn();
+}
+
+TEST(AwaitedCalls, MayDestroyTheirClient) {
+    for (const bool by_answer : {false, true}) {
+        Lazy lazy;
+        connect::Hub hub;
+        auto client = std::make_unique<AsyncClient>(hub, lazy.running.connect<Add>());
+        base::Cancellation cancellation;
+        int over = 0;
+        const auto wait = [&](Deadline deadline) -> Task<> {
+            const Result<Sum> sum = co_await client->call<Add>({0, 0}, deadline);
+            EXPECT_EQ(sum.code(), by_answer ? Code::ok : Code::cancelled);
+            ++over;
+            client.reset();
+        };
+        // Two whose end is found in one look, and one that goes on waiting.
+        base::spawn(hub, wait(patience().cancelled_by(cancellation)));
+        base::spawn(hub, wait(patience().cancelled_by(cancellation)));
+        base::spawn(hub, wait(patience()));
+        while (lazy.wanted() != 3) (void)hub.turn();
+        if (by_answer) {
+            lazy.running.stop();
+            for (Reply<Sum>& one : lazy.aside) EXPECT_EQ(one.answer(Sum{}), Status::ok);
+        } else {
+            cancellation.request();
+        }
+        for (const auto deadline = patience(); over == 0 && !deadline.expired();) {
+            if (by_answer) (void)lazy.running.server.turn();
+            (void)hub.rest(Deadline::after(1ms));
+            (void)hub.turn();
+        }
+        for (int i = 0; i < 10; ++i) (void)hub.turn();
+        EXPECT_EQ(over, 1) << "the others stay suspended";
+        EXPECT_EQ(hub.size(), 2U) << "their tasks, and nothing of the client";
+    }
+}
+
+TEST(AwaitedCalls, ThatArePutOffEndWhenTheClientCloses) {
+    Running running{
+        {}, [&](Server& server) {
+            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
+        }};
+    connect::Hub hub;
+    ClientOptions options;
+    options.retry = {.attempts = 9, .pause = 1h, .longest_pause = 1h};
+    AsyncClient client{hub, running.connect<Break>(options)};
+    std::vector<Code> codes;
+    for (int i = 0; i < 2; ++i) {
+        base::spawn(hub, [](AsyncClient& asked, std::vector<Code>& told) -> Task<> {
+            told.push_back((co_await asked.call<Break>("", Deadline::never())).code());
+        }(client, codes));
+    }
+    const auto deadline = patience();
+    while (client.client().stats().repeated != 2 && !deadline.expired()) (void)hub.turn();
+    EXPECT_TRUE(codes.empty());
+    EXPECT_EQ(client.close(patience()), Status::ok);
+    EXPECT_EQ(codes, (std::vector{Code::closed, Code::closed}));
 }
 
 TEST(AwaitedCalls, EndWhenTheServerOrTheClientCloses) {

@@ -166,6 +166,8 @@ TEST(Profiles, AreReadAsTheyAreWritten) {
     const Profile again = Profile::load(folder.path("profile"));
     EXPECT_TRUE(std::ranges::equal(again.lines(), profile.lines()));
     EXPECT_THROW((void)Profile::load(folder.path("none")), base::Error);
+    std::ofstream{folder.path("empty")} << "# nothing was measured\n";
+    EXPECT_THROW((void)Profile::load(folder.path("empty")), base::Error);
 }
 
 TEST(Profiles, ThatCannotBeReadSayWhere) {
@@ -264,6 +266,25 @@ TEST(AutomaticDesign, IsWhatTheProfileSaysAndIsExplained) {
               std::string::npos);
 }
 
+TEST(AutomaticDesign, TakesNoDispatcherForASessionThatResumes) {
+    Running running;
+    Dispatching dispatching;
+    ClientOptions options;
+    options.design = Automatic{.clients = 8};
+    options.dispatcher = dispatching.dispatcher;
+    options.profile = std::make_shared<Profile>(Profile::parse(
+        fmt::format("{0} 64 8 write/write/dispatcher 5e6 1 1\n{0} 64 8 write/write/own 1e6 1 1\n",
+                    device_kind(*connect::Endpoint::shared())),
+        "mine"));
+    EXPECT_NE(running.connect<Add>(options).explain().find("design write/write/dispatcher"),
+              std::string::npos);
+    options.messages.resumes = true;
+    Client client = running.connect<Add>(options);
+    EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
+    EXPECT_NE(client.explain().find("design write/write/own"), std::string::npos)
+        << client.explain();
+}
+
 // --- clients of a dispatcher
 
 ClientOptions shared_by(const Dispatching& dispatching) {
@@ -333,6 +354,34 @@ TEST(SharedConnections, ToAServerThatCameBackServeNoNumberOfTheFormerOne) {
     EXPECT_EQ(second.server.procedures().at(1).answered, 4U);
 }
 
+TEST(SharedConnections, AreOfClientsThatAskForTheSame) {
+    Running running;
+    Dispatching dispatching;
+    std::vector<Client> clients;
+    clients.push_back(running.connect<Add>(shared_by(dispatching)));
+    ClientOptions named = shared_by(dispatching);
+    named.messages.endpoint = connect::Endpoint::shared();
+    named.messages.window = 3;
+    clients.push_back(running.connect<Add>(named));
+    ClientOptions other = shared_by(dispatching);
+    other.messages.max_answer_bytes = 4096;
+    clients.push_back(running.connect<Add>(other));
+    for (Client& client : clients) EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
+
+    // Not the connection that stands, whatever the server allows.
+    ClientOptions resuming = shared_by(dispatching);
+    resuming.messages.resumes = true;
+    EXPECT_THROW((void)running.connect<Add>(resuming), base::Error);
+    ClientOptions by_socket = shared_by(dispatching);
+    by_socket.messages.transport = connect::Transport::tcp;
+    EXPECT_THROW((void)running.connect<Add>(by_socket), base::Error);
+    ClientOptions secret = shared_by(dispatching);
+    secret.messages.admission.secret = connect::Secret{"a secret that the server has not"};
+    EXPECT_THROW((void)running.connect<Add>(secret), base::Error);
+    running.stop();
+    EXPECT_EQ(running.server.stats().messages.joined, 2U);
+}
+
 TEST(SharedConnections, CountTimeInTheDispatcherOnce) {
     std::mutex mutex;
     std::optional<Deadline> seen;
@@ -383,7 +432,8 @@ TEST(SharedConnections, TellTheServerWhatIsTakenBack) {
     std::uint64_t id = 0;
     int ends = 0;
     const auto count = [&](const Result<Sum>& sum) {
-        EXPECT_EQ(sum.code(), Code::timed_out);
+        // A server that lost the processor for as long says it first.
+        EXPECT_TRUE(sum.code() == Code::timed_out || sum.code() == Code::late);
         ++ends;
     };
     ASSERT_EQ(client.submit<Add>(

@@ -184,6 +184,69 @@ TEST(StreamEnds, ByDeadlineLeaveTheStreamOrEndIt) {
     EXPECT_EQ(late.error().code, Code::late);
 }
 
+TEST(StreamReaders, WaitForAPlaceThatOtherCallsHaveTaken) {
+    Held held;
+    ClientOptions options;
+    options.messages.window = 4;
+    Client client = held.running.connect<Count, Add>(options);
+    auto reader = client.open<Count>({}, patience(), 1);
+    Sink<Pair> sink = held.take();
+    EXPECT_EQ(sink.write({1, 1}), Status::ok);
+    EXPECT_EQ(sink.write({1, 2}), Status::ok);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    int answered = 0;
+    for (std::uint64_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(
+            client.submit<Add>(
+                {i, i}, [&](const Result<Sum>& sum) { answered += sum.ok() ? 1 : 0; }, patience()),
+            Status::ok);
+    }
+    Pair part;
+    ASSERT_EQ(reader.next(part, patience()), Status::ok);
+    EXPECT_EQ(part.other, 1U);
+    EXPECT_EQ(answered, 0) << "the part was there: no place is free yet to ask for the next one";
+    ASSERT_EQ(reader.next(part, patience()), Status::ok) << name_of(reader.error().code);
+    EXPECT_EQ(part.other, 2U);
+    EXPECT_GT(answered, 0);
+    while (answered != 4) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(sink.finish(), Status::ok);
+    EXPECT_EQ(reader.next(part, patience()), Status::closed);
+}
+
+TEST(StreamReaders, WaitForAPlaceUntilTheirDeadline) {
+    std::mutex mutex;
+    std::optional<Sink<Pair>> sink;
+    std::vector<Reply<Sum>> aside;
+    Running running{{}, [&](Server& server) {
+                        server.handle<Count>([&](const Range&, Sink<Pair> given) {
+                            const std::lock_guard guard{mutex};
+                            (void)given.write({});
+                            sink.emplace(std::move(given));
+                        });
+                        server.handle<Add>([&](const Pair&, Call<Add>& call) {
+                            const std::lock_guard guard{mutex};
+                            aside.push_back(call.defer());
+                        });
+                    }};
+    ClientOptions options;
+    options.messages.window = 2;
+    Client client = running.connect<Count, Add>(options);
+    auto reader = client.open<Count>({}, patience(), 1);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        ASSERT_EQ(client.submit<Add>(
+                      {i, i}, [](const Result<Sum>&) {}, patience()),
+                  Status::ok);
+    }
+    Pair part;
+    ASSERT_EQ(reader.next(part, patience()), Status::ok);
+    EXPECT_EQ(reader.next(part, Deadline::after(2ms)), Status::timed_out);
+    base::Cancellation cancellation;
+    cancellation.request();
+    EXPECT_EQ(reader.next(part, patience().cancelled_by(cancellation)), Status::cancelled);
+    EXPECT_EQ(reader.error().code, Code::ok) << "the stream goes on";
+}
+
 MILLRACE_CHILD(rpc_reader) {
     Client client = Client::connect<Count>(connect::Address::parse(arguments[0]), {}, patience());
     auto reader = client.open<Count>({}, patience(), 2);

@@ -157,6 +157,7 @@ class Dispatcher {
     /// One more connection, to a server of before or to another one: the number that ports reach it
     /// by. What has ended stays so: a server that came back is joined again, under another number.
     /// Any thread, at any time while the dispatcher lives; the calling thread waits for the server.
+    /// What the dispatcher's thread cannot wait for has ended (`peer_lost`) when it gets there.
     /// Throws Error as Client::connect; invalid_argument as connect(); closed; resource_exhausted:
     /// DispatcherOptions::max_servers.
     [[nodiscard]] std::uint32_t join(const connect::Address& server, const ClientOptions& options,

@@ -196,6 +196,14 @@ class AsyncStreamReader {
     AsyncStreamReader(std::shared_ptr<detail::AsyncCore> client,
                       std::unique_ptr<detail::ReaderCore> core) noexcept
         : client_{std::move(client)}, core_{std::move(core)} {}
+    AsyncStreamReader(AsyncStreamReader&&) noexcept = default;
+    /// What this one read goes with `other`.
+    AsyncStreamReader& operator=(AsyncStreamReader&& other) noexcept {
+        // Moved one by one, the client would go before the core that asks it.
+        std::swap(client_, other.client_);
+        std::swap(core_, other.core_);
+        return *this;
+    }
 
     /// co_await: Result<std::optional<Part>>: the next part, in the order in which they were
     /// written; nothing: the stream has ended well; an error: it has ended otherwise. But for
@@ -223,9 +231,7 @@ class OpenAwaiter final : SuspendedCall {
           client_{std::move(core)},
           request_{std::move(request)},
           options_{options},
-          reader_{std::make_unique<ReaderCore>(client, deadline, ahead)} {
-        reader_->never_waits();
-    }
+          reader_{std::make_unique<ReaderCore>(client, deadline, ahead)} {}
 
     [[nodiscard]] bool await_ready() const noexcept { return false; }
     template <std::derived_from<base::detail::Promise> Of>

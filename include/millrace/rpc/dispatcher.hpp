@@ -10,6 +10,10 @@
 //     options.dispatcher = dispatcher;
 //     auto client = rpc::Client::connect<Get>(address, options, deadline);
 //
+// Clients share a connection whose ClientOptions::messages say the same, but for what is of each by
+// itself (window, wait) and what DispatcherOptions say; others have another one, and what
+// message::Dispatcher does not offer (resumes, transports other than rc) is refused.
+//
 // So a server has as many queue pairs, rings and mailboxes as there are processes. What it knows of
 // a client, it knows of all of a dispatcher's together: ServerOptions::max_pending_of_client, and
 // who has left.

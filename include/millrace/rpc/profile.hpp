@@ -60,7 +60,8 @@ class Profile {
     [[nodiscard]] static const Profile& built_in();
     /// Throws Error (invalid_argument): a line that is none; its number is said.
     [[nodiscard]] static Profile parse(std::string_view text, std::string name);
-    /// Throws Error as parse(); system: the file cannot be read.
+    /// Throws Error as parse(), and invalid_argument where there is no line; system: the file
+    /// cannot be read.
     [[nodiscard]] static Profile load(const std::string& path);
 
     /// As parse() reads it, with `head` for a comment.

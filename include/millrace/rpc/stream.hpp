@@ -115,10 +115,9 @@ class ReaderCore {
     [[nodiscard]] std::uint64_t number() const noexcept;
     /// The next part's bytes, until the next call. As StreamReader::next.
     base::Status next(std::span<const std::byte>& part, const base::Deadline& deadline);
-    /// The same without a wait: `empty`, it has not come.
+    /// The same without a wait: `empty`, it has not come. Where there was no room to ask for it,
+    /// that is done again with each look.
     base::Status take(std::span<const std::byte>& part);
-    /// For coroutines: never waits for room either, but asks again with each look.
-    void never_waits() noexcept;
     /// It found no room to ask for the next part.
     [[nodiscard]] bool lacks_room() const noexcept;
     /// Who is told, once, when the next part has come; null: nobody.
