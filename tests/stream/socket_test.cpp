@@ -675,11 +675,20 @@ TEST(StreamDescriptor, IsQuietWhileNothingHappensAndTellsOfLoss) {
 TEST(StreamDescriptor, WakesForASendThatAwaitsAnAdvertisementInVain) {
     Pair pair{in_mode(Mode::dynamic, 256 << 10)};
     Buffer memory{64 << 10};
+    Buffer into{64 << 10};
+    Completion done;
+    // A sender that has never seen an advertisement awaits none.
+    while (pair.near->stats().direct_transfers == 0) {
+        ASSERT_EQ(pair.far->receive(into.slice(), 1, ReceiveFlags::wait_all), Status::ok);
+        ASSERT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
+        ASSERT_EQ(pair.far->wait(done, patience()), Status::ok);
+        ASSERT_EQ(pair.near->wait(done, patience()), Status::ok);
+    }
+
     fill(memory.bytes(), 0, 1);
     const int descriptor = pair.near->descriptor();
-    Completion done;
     ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)pair.near->poll(done); }));
-    ASSERT_EQ(pair.near->send(memory.slice(), 1), Status::ok);
+    ASSERT_EQ(pair.near->send(memory.slice(), 2), Status::ok);
     do {
         ASSERT_TRUE(test::becomes_readable(descriptor, 20s));
     } while (pair.near->poll(done) != Status::ok);
