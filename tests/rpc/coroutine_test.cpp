@@ -83,6 +83,16 @@ struct Lazy {
     Running running;
 };
 
+void refuse_every_break(Server& server) {
+    server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
+}
+/// A call that was refused is made again in an hour.
+[[nodiscard]] ClientOptions patient_with_refusals() {
+    ClientOptions options;
+    options.retry = {.attempts = 9, .pause = 1h, .longest_pause = 1h};
+    return options;
+}
+
 TEST(AwaitedCalls, AreOverByDeadlineAndCancellation) {
     Lazy lazy;
     connect::Hub hub;
@@ -109,14 +119,13 @@ TEST(AwaitedCalls, AreOverByDeadlineAndCancellation) {
 
 TEST(AwaitedCalls, AreMadeAgainWhereNothingWasDone) {
     int refuse = 4;
-    Running running{
-        {}, [&](Server& server) {
-            server.handle<Add>([&](const Pair& pair) -> Result<Sum> {
-                if (refuse-- > 0) return Error{.code = Code::overloaded};
-                return sum_of(pair);
-            });
-            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
-        }};
+    Running running{{}, [&](Server& server) {
+                        server.handle<Add>([&](const Pair& pair) -> Result<Sum> {
+                            if (refuse-- > 0) return Error{.code = Code::overloaded};
+                            return sum_of(pair);
+                        });
+                        refuse_every_break(server);
+                    }};
     connect::Hub hub;
     AsyncClient client{hub, running.connect<Add, Break>()};
     int over = 0;
@@ -142,13 +151,9 @@ TEST(AwaitedCalls, AreMadeAgainWhereNothingWasDone) {
 }
 
 TEST(AwaitedCalls, ThatArePutOffMayBeCancelledOrDestroyed) {
-    Running running{
-        {}, [&](Server& server) {
-            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
-        }};
+    Running running{{}, refuse_every_break};
     connect::Hub hub;
-    ClientOptions options;
-    options.retry = {.attempts = 9, .pause = 1h, .longest_pause = 1h};
+    const ClientOptions options = patient_with_refusals();
     auto client = std::make_unique<AsyncClient>(hub, running.connect<Break>(options));
     base::Cancellation cancellation;
     std::optional<Code> code;
@@ -416,13 +421,9 @@ TEST(AwaitedCalls, MayDestroyTheirClient) {
 }
 
 TEST(AwaitedCalls, ThatArePutOffEndWhenTheClientCloses) {
-    Running running{
-        {}, [&](Server& server) {
-            server.handle<Break>([](std::string_view) { return Error{.code = Code::overloaded}; });
-        }};
+    Running running{{}, refuse_every_break};
     connect::Hub hub;
-    ClientOptions options;
-    options.retry = {.attempts = 9, .pause = 1h, .longest_pause = 1h};
+    const ClientOptions options = patient_with_refusals();
     AsyncClient client{hub, running.connect<Break>(options)};
     std::vector<Code> codes;
     for (int i = 0; i < 2; ++i) {
