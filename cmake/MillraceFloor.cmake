@@ -16,20 +16,18 @@ if(MILLRACE_FUZZ)
   set(MILLRACE_SANITIZE "address,undefined")
 endif()
 
-option(MILLRACE_PRECOMPILE
-  "Precompile what many files include; OFF shows which file forgets an include" ON)
+option(MILLRACE_BATCHES
+  "Compile several files at once, in half the time; OFF shows which file forgets an include" ON)
 
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
-  # Without these ccache leaves files with a precompiled header to the compiler.
-  set(ccache ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${ccache})
-  set(CMAKE_C_COMPILER_LAUNCHER ${ccache})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
 add_library(millrace_options INTERFACE)
 target_compile_options(millrace_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
+  -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Woverloaded-virtual -Wold-style-cast
   -Wdouble-promotion -Wformat=2 -fno-strict-aliasing)
 if(MILLRACE_WERROR)
   target_compile_options(millrace_options INTERFACE -Werror)
@@ -42,23 +40,21 @@ endif()
 if(MILLRACE_FUZZ)
   target_compile_options(millrace_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()
-if(MILLRACE_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
-  target_compile_options(millrace_options INTERFACE -fpch-preprocess)
+if(MILLRACE_BATCHES AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  # What one file of a batch has at file scope is nothing to the next.
+  target_compile_options(millrace_options INTERFACE -Wshadow=local
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+else()
+  target_compile_options(millrace_options INTERFACE -Wshadow)
 endif()
 install(TARGETS millrace_options EXPORT millrace)
 
-# millrace_precompile(TARGET [headers...]): the standard headers that most files name, and those.
-function(millrace_precompile target)
-  if(MILLRACE_PRECOMPILE)
-    target_precompile_headers(${target} PRIVATE <algorithm> <array> <atomic> <chrono> <cstddef>
-      <cstdint> <cstring> <functional> <memory> <mutex> <optional> <span> <string> <string_view>
-      <utility> <vector> ${ARGN})
-  endif()
-endfunction()
-
-# millrace_compiled_quickly(FILES...): not worth the optimiser's time: arguments, tables, reports.
-function(millrace_compiled_quickly)
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O1)
+# millrace_in_batches(TARGET FILES): its sources are compiled FILES at a time, as most of a file's
+# time is that of its headers. A name at file scope is one file's of the folder: where two have it,
+# either both mean the same and a header should have it, or one should say more.
+function(millrace_in_batches target files)
+  set_target_properties(${target} PROPERTIES
+    UNITY_BUILD ${MILLRACE_BATCHES} UNITY_BUILD_BATCH_SIZE ${files})
 endfunction()
 
 # millrace_floor(NAME LINK targets... [PRIVATE_LINK targets...])
@@ -81,10 +77,7 @@ function(millrace_floor name)
   target_link_libraries(millrace_${name}
     PUBLIC ${ARG_LINK}
     PRIVATE $<BUILD_INTERFACE:millrace_options> ${ARG_PRIVATE_LINK})
-  list(LENGTH sources count)
-  if(count GREATER 4)
-    millrace_precompile(millrace_${name} <fmt/format.h>)
-  endif()
+  millrace_in_batches(millrace_${name} 8)
   install(TARGETS millrace_${name} EXPORT millrace ARCHIVE DESTINATION lib)
   set_property(GLOBAL APPEND PROPERTY MILLRACE_FLOORS ${name})
   # base/log.hpp is for the floors themselves: it needs fmt, which a user of Millrace need not have.

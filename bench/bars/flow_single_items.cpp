@@ -24,7 +24,7 @@ double rate_of_calls(RingConsumer consumer) {
 }
 
 /// How many times as many items as the other's.
-Bar rate_bar(std::string name, double limit, std::function<double()> flow, Contender other) {
+Bar item_rate_bar(std::string name, double limit, std::function<double()> flow, Contender other) {
     return {.group = "flow",
             .name = std::move(name),
             .limit = limit,
@@ -40,25 +40,25 @@ Bar rate_bar(std::string name, double limit, std::function<double()> flow, Conte
 
 /// To the ideal ring. Both consumers are patient: it is the number of items that is asked for.
 template <std::size_t Size>
-Bar to_ideal(std::string name, double limit) {
-    return rate_bar(std::move(name), limit,
-                    [] { return rate_of_calls<Size>(RingConsumer::patient); },
-                    {"ideal",
-                     [] {
-                         return ideal_ring_rate(Size, ring_bytes_of_limits, 1, 4'000'000,
-                                                RingConsumer::patient);
-                     },
-                     "items/s"});
+Bar items_to_ideal(std::string name, double limit) {
+    return item_rate_bar(std::move(name), limit,
+                         [] { return rate_of_calls<Size>(RingConsumer::patient); },
+                         {"ideal",
+                          [] {
+                              return ideal_ring_rate(Size, ring_bytes_of_limits, 1, 4'000'000,
+                                                     RingConsumer::patient);
+                          },
+                          "items/s"});
 }
 
-const BarRegistration to_boost{rate_bar(
+const BarRegistration items_to_boost{item_rate_bar(
     "8 B items, one call each, to boost's spsc_queue, threads", 3,
     [] { return rate_of_calls<8>(RingConsumer::prompt); },
     {"boost", [] { return boost_item_rate(ring_bytes_of_limits, 4'000'000); }, "items/s"})};
 const BarRegistration of_8{
-    to_ideal<8>("8 B items, one call each, to the ideal ring published each", 0.2)};
+    items_to_ideal<8>("8 B items, one call each, to the ideal ring published each", 0.2)};
 const BarRegistration of_64{
-    to_ideal<64>("64 B items, one call each, to the ideal ring published each", 0.5)};
+    items_to_ideal<64>("64 B items, one call each, to the ideal ring published each", 0.5)};
 
 }  // namespace
 }  // namespace millrace::bench

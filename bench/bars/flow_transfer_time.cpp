@@ -89,7 +89,7 @@ class RawPlayer {
 };
 
 template <class MakeFirst, class MakeSecond>
-double round_trip(std::uint64_t round_trips, MakeFirst&& first, MakeSecond&& second) {
+double flow_round_trip(std::uint64_t round_trips, MakeFirst&& first, MakeSecond&& second) {
     const Windows windows{round_trips};
     return run_pair(
         {},
@@ -123,7 +123,7 @@ Summary to_raw_writes(const RoundOptions& options, std::uint64_t slots, std::uin
                 [=] {
                     using Out = flow::Producer<BarItem<Size>, ring::design_1>;
                     using In = flow::Consumer<BarItem<Size>, ring::design_1>;
-                    return round_trip(
+                    return flow_round_trip(
                         round_trips,
                         [&](Pair& pair) {
                             auto listener = flow::Listener::listen("127.0.0.1:0", queue);
@@ -144,7 +144,7 @@ Summary to_raw_writes(const RoundOptions& options, std::uint64_t slots, std::uin
     rounds.add({"raw",
                 [=] {
                     const connect::LinkOptions link{.service = "bench raw WRITE"};
-                    return round_trip(
+                    return flow_round_trip(
                         round_trips,
                         [&](Pair& pair) {
                             return RawPlayer<Size>{
@@ -175,8 +175,8 @@ Bar bar_of(std::uint64_t slots, std::uint64_t round_trips) {
             }};
 }
 
-const BarRegistration of_8{bar_of<8>(256, 40'000)};
-const BarRegistration of_64{bar_of<64>(256, 40'000)};
+const BarRegistration transfer_of_8{bar_of<8>(256, 40'000)};
+const BarRegistration transfer_of_64{bar_of<64>(256, 40'000)};
 const BarRegistration of_4096{bar_of<4096>(64, 20'000)};
 const BarRegistration of_65536{bar_of<65536>(16, 2'000)};
 

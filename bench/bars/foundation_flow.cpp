@@ -13,11 +13,11 @@ namespace {
 constexpr std::size_t size = 64;
 
 /// Rings as large as the limits'.
-flow::Options options() {
+flow::Options flow_options() {
     return {.capacity = ring_bytes_of_limits / ring::slot_bytes_of(size, 8)};
 }
 
-const BarRegistration to_socket{
+const BarRegistration flow_to_socket{
     {.group = "foundation",
      .name = "64 B items through flow design 1 to a Unix stream socket",
      .limit = 12,
@@ -26,7 +26,7 @@ const BarRegistration to_socket{
      .measure = [](const RoundOptions& options_of_rounds) {
          Rounds rounds{options_of_rounds};
          rounds.add({"flow",
-                     [] { return flow_call_rate<size, ring::design_1>(options(), 4'000'000); },
+                     [] { return flow_call_rate<size, ring::design_1>(flow_options(), 4'000'000); },
                      "items/s"});
          rounds.add({"socket",
                      [] { return socket_item_rate(SocketKind::unix_stream, size, 100'000); },

@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t ring = 4096;
 
-message::ChannelOptions options() {
+message::ChannelOptions channel_options() {
     message::ChannelOptions chosen;
     chosen.ring_bytes = ring;
     return chosen;
@@ -63,7 +63,8 @@ Use use_of_this_process() {
 
 /// Listens, tells the other side where, and accepts so many.
 std::vector<message::Channel> accept_all(Pair& pair, std::size_t count) {
-    auto listener = message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options());
+    auto listener =
+        message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), channel_options());
     pair.set_value(0, listener.address().port());
     pair.meet();
     std::vector<message::Channel> channels;
@@ -75,7 +76,7 @@ std::vector<message::Channel> connect_all(const connect::Address& address, std::
     std::vector<message::Channel> channels;
     channels.reserve(count);
     while (channels.size() != count) {
-        channels.push_back(message::connect(address, options(), patience()));
+        channels.push_back(message::connect(address, channel_options(), patience()));
     }
     return channels;
 }
@@ -228,7 +229,7 @@ Bar one_figure(std::string name, double limit, std::string unit, std::function<d
 
 const BarRegistration descriptors{one_figure("descriptors of one more idle channel in a loop", 3,
                                              "", [] { return use_of_one(&Use::descriptors); })};
-const BarRegistration memory{
+const BarRegistration memory_of_many{
     one_figure("memory of one more idle channel, its ring of 4 KiB included", 20, "KiB",
                [] { return use_of_one(&Use::kibibytes); })};
 const BarRegistration joins{

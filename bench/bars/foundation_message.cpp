@@ -84,14 +84,14 @@ Bar message_bar(std::string name, double limit, Contender channel, Contender oth
                      std::move(other));
 }
 
-const BarRegistration to_ideal{
+const BarRegistration message_to_ideal{
     message_bar("message round trip of 64 B to the ideal hand-over", 1.3, ours,
                 {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
 const BarRegistration to_ideal_of_4_kib{
     message_bar("message round trip of 4 KiB to the ideal hand-over", 1.25,
                 {"channel", [] { return channel_round_trip<4096>(8'000); }, "ns"},
                 {"ideal", [] { return message_round_trip(4096, 8'000); }, "ns"})};
-const BarRegistration to_boost{
+const BarRegistration message_to_boost{
     message_bar("message round trip of 64 B to boost's spsc_queue, threads", 1.0, ours,
                 {"boost", [] { return boost_round_trip(20'000); }, "ns"})};
 const BarRegistration to_ucx{

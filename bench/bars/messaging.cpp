@@ -33,7 +33,7 @@ const BarRegistration flag{ratio_of(
 const BarRegistration dense{ratio_of(
     "call of 64 B by dense, one client, to the ideal hand-over", 2.0, Sense::at_most,
     [] { return call(Polling::dense); }, ideal)};
-const BarRegistration idle{ratio_of(
+const BarRegistration idle_clients{ratio_of(
     "requests of 16 among 2,048 clients to those of 16 among 16, dense, time", 1.5, Sense::at_most,
     [] { return seconds_of_one(2048); }, [] { return seconds_of_one(16); })};
 const BarRegistration scan{ratio_of(
@@ -52,7 +52,7 @@ double threads_on_a_core(std::size_t per_dispatcher) {
                {.requesters = 8, .window = 16, .threads = true, .per_dispatcher = per_dispatcher})
         .per_second;
 }
-const BarRegistration dispatcher{ratio_of(
+const BarRegistration dispatched_clients{ratio_of(
     "dispatcher of 8 threads on one core, 16 requests each, to own connections, requests a second",
     0.7, Sense::at_least, [] { return threads_on_a_core(8); },
     [] { return threads_on_a_core(0); })};

@@ -13,7 +13,7 @@ namespace millrace::bench {
 namespace {
 
 constexpr std::uint64_t round_trips = 40'000;
-constexpr std::uint64_t large = 1U << 20;
+constexpr std::uint64_t large_writes = 1U << 20;
 
 /// One way, in nanoseconds.
 double latency(const std::string& program, bool remapped) {
@@ -77,14 +77,14 @@ const BarRegistration bandwidth{
          rounds.add({"ib_write_bw",
                      [] {
                          return run_perftest({.program = "ib_write_bw",
-                                              .bytes = large,
+                                              .bytes = large_writes,
                                               .iterations = 4'000,
                                               .arguments = {"--report_gbits"},
                                               .remapped = true})[average_bandwidth] /
                                 8;
                      },
                      "GB/s"});
-         rounds.add({"memcpy", [] { return copy_hot(large); }, "GB/s"});
+         rounds.add({"memcpy", [] { return copy_hot(large_writes); }, "GB/s"});
          return rounds.run().ratio("ib_write_bw", "memcpy");
      }}};
 

@@ -75,7 +75,7 @@ bool take(Pair& pair, ConsumingEnd& end, ProducingEnd& own, std::uint32_t number
     return status == base::Status::ok;
 }
 
-PairOptions pair_options(const FlowCase& chosen) {
+PairOptions transfer_options(const FlowCase& chosen) {
     return {.shared_bytes = sizeof(std::uint64_t),
             .deadline = std::chrono::duration_cast<std::chrono::milliseconds>(chosen.limit) +
                         std::chrono::seconds{30}};
@@ -152,7 +152,7 @@ double measure_transfer(const FlowCase& asked, std::uint64_t handshakes) {
     const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
     const EndMakers& makers = makers_for(chosen);
     return run_pair(
-        pair_options(chosen),
+        transfer_options(chosen),
         [&](Pair& pair) {
             auto listener = listen_for_second(pair, options_of(chosen));
             const auto there = makers.accept_producer(chosen.design, listener, patience_of(chosen));
@@ -187,7 +187,7 @@ double measure_raw_write(const FlowCase& chosen, std::uint64_t handshakes) {
     connect::LinkOptions options;
     options.service = "bench raw WRITE";
     return run_pair(
-        pair_options(chosen),
+        transfer_options(chosen),
         [&](Pair& pair) {
             auto listener =
                 connect::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
@@ -220,7 +220,7 @@ double measure_socket_transfer(const FlowCase& chosen) {
     const SocketEnds ends = connected(SocketKind::tcp_loopback);
     const std::size_t size = chosen.item_bytes;
     return run_pair(
-        pair_options(chosen),
+        transfer_options(chosen),
         [&](Pair& pair) {
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);

@@ -85,7 +85,7 @@ void load_words(std::byte* value, const std::byte* shared, std::size_t bytes) no
     return ring::PositionWord::pack(std::uint64_t{version} * ring::PositionWord::unit);
 }
 
-connect::LinkOptions link_options(const LatestOptions& options) {
+connect::LinkOptions link_options_of(const LatestOptions& options) {
     return {.service = "latest values",
             .endpoint = options.endpoint,
             .max_send_requests = 128,
@@ -475,7 +475,7 @@ LatestEnd LatestEnd::connect(Role role, const ItemFacts& item, const connect::Ad
                              LatestOptions options, const Deadline& deadline) {
     check(role, item, options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    connect::Link link = connect::connect(address, link_options(options), deadline);
+    connect::Link link = connect::connect(address, link_options_of(options), deadline);
     return LatestEnd{
         std::make_unique<State>(role, item, std::move(link), std::move(options), deadline)};
 }
@@ -484,7 +484,7 @@ LatestEnd LatestEnd::listen(Role role, const ItemFacts& item, const connect::Add
                             LatestOptions options, const Deadline& deadline) {
     check(role, item, options);
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
-    connect::Listener listener = connect::Listener::listen(address, link_options(options));
+    connect::Listener listener = connect::Listener::listen(address, link_options_of(options));
     return LatestEnd{connect::accept_until_set_up(
         listener, deadline, [&](connect::Link link, const Deadline& patience) {
             return std::make_unique<State>(role, item, std::move(link), options, patience);

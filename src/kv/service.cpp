@@ -14,7 +14,7 @@ namespace {
 std::string_view text(std::span<const std::byte> bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-std::span<const std::byte> bytes(std::string_view text) noexcept {
+std::span<const std::byte> bytes_of(std::string_view text) noexcept {
     return std::as_bytes(std::span{text.data(), text.size()});
 }
 
@@ -29,7 +29,7 @@ void answer(message::Request& request, const AnswerHead& head,
     });
 }
 void answer(message::Request& request, Code code, std::string_view why = {}) {
-    answer(request, AnswerHead{code}, bytes(why));
+    answer(request, AnswerHead{code}, bytes_of(why));
 }
 
 Code code_of(Outcome outcome) noexcept {
@@ -146,7 +146,7 @@ void Service::stats(message::Request& request) {
         "sets {}\nerased {}\nevicted {}\nexpired {}\nrefused {}\n{}",
         now.items, now.item_bytes, now.memory_bytes, store_->options().memory_bytes, now.gets,
         now.hits, now.sets, now.erased, now.evicted, now.expired, now.refused, calls_.stats());
-    answer(request, AnswerHead{}, bytes(lines));
+    answer(request, AnswerHead{}, bytes_of(lines));
 }
 
 }  // namespace millrace::kv

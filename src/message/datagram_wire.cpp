@@ -20,7 +20,7 @@ using connect::Transport;
 
 namespace {
 
-constexpr const char* attempt = "set up messages over packets";
+constexpr const char* setting_up_packets = "set up messages over packets";
 
 /// Receives beside those that the peer may fill, for packets without data.
 constexpr std::uint32_t beside = 8;
@@ -54,12 +54,12 @@ struct Goodbye {
 /// What one end receives into: four times the bytes of its ring, as a packet takes a whole receive
 /// however short it is. By UC, receives are short, so that there are many of them. A datagram
 /// comes from anyone, so a receive has to be long enough for the longest one.
-struct Receives {
+struct PacketReceives {
     std::size_t packet_bytes;
     std::uint32_t room;
     std::size_t slot_bytes;
 
-    Receives(Transport transport, std::size_t ring_bytes, std::size_t mtu) noexcept
+    PacketReceives(Transport transport, std::size_t ring_bytes, std::size_t mtu) noexcept
         : packet_bytes{transport == Transport::ud
                            ? mtu
                            : std::clamp(ring_bytes / 16, std::min(least_packet, mtu), mtu)},
@@ -91,11 +91,11 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, Datag
     : host_{host},
       endpoint_{link.shared_endpoint()},
       link_{std::move(link)},
-      header_bytes_{Receives::header_of(link_.transport())},
+      header_bytes_{PacketReceives::header_of(link_.transport())},
       memory_{memory},
       parker_{*this} {
     const bool is_ud = link_.transport() == Transport::ud;
-    const Receives receives{link_.transport(), memory.ring_bytes, link_.mtu()};
+    const PacketReceives receives{link_.transport(), memory.ring_bytes, link_.mtu()};
     if (is_client() || !is_ud) {
         receive_memory_ =
             link_.allocate(receives.slots() * receives.slot_bytes, verbs::Access::local_write);
@@ -141,15 +141,15 @@ DatagramWire::~DatagramWire() {
 
 void DatagramWire::meet(const PacketFacts& theirs) {
     if (theirs.version != facts_.version || theirs.zero != 0 || theirs.room == 0 ||
-        theirs.room > most_packets || theirs.packet_bytes < Receives::least_packet) {
-        throw base::Error{base::ErrorCode::protocol, attempt,
+        theirs.room > most_packets || theirs.packet_bytes < PacketReceives::least_packet) {
+        throw base::Error{base::ErrorCode::protocol, setting_up_packets,
                           fmt::format("peer {}", link_.peer_name()),
                           fmt::format("it has room for {} packets of {} bytes, by version {}",
                                       theirs.room, theirs.packet_bytes, theirs.version),
                           "use the same build of millrace on both sides"};
     }
     if (theirs.ring_bytes > memory_.max_peer_ring_bytes) {
-        link_.refuse(attempt,
+        link_.refuse(setting_up_packets,
                      fmt::format("it asks for {} bytes to send from, and {} are allowed here",
                                  theirs.ring_bytes, memory_.max_peer_ring_bytes),
                      "make its ring smaller (ring_bytes), or allow more (max_client_ring_bytes, "
@@ -516,7 +516,7 @@ DatagramHost::DatagramHost(const Setting& setting, connect::LinkOptions& link)
       sockets_every_{base::ticks_in(socket_period)} {
     channel_.leave_peers_to_program();  // sockets tell
     verbs::Context& context = endpoint_->context();
-    const Receives each{setting.transport, setting.memory.ring_bytes, mtu_of(*endpoint_)};
+    const PacketReceives each{setting.transport, setting.memory.ring_bytes, mtu_of(*endpoint_)};
     constexpr std::uint64_t joining = 64;
     const std::uint64_t entries = is_ud() ? 2 * std::uint64_t{setting.receives} + 1
                                           : (setting.max_clients + joining) * each.slots();
@@ -540,7 +540,7 @@ DatagramHost::~DatagramHost() = default;
 void DatagramHost::open_station(connect::LinkOptions& link) {
     constexpr std::uint32_t sends = 512;
     const std::size_t slot_bytes =
-        Receives{Transport::ud, setting_.memory.ring_bytes, mtu_of(*endpoint_)}.slot_bytes;
+        PacketReceives{Transport::ud, setting_.memory.ring_bytes, mtu_of(*endpoint_)}.slot_bytes;
     memory_ = endpoint_->protection_domain().allocate(setting_.receives * slot_bytes,
                                                       verbs::Access::local_write);
     station_.slots = {.begin = memory_.data(),
@@ -697,7 +697,8 @@ std::string DatagramHost::explain() const {
         return fmt::format(
             "clients over UC: a queue pair and {} receives for each, whose completions come in one "
             "queue",
-            Receives{setting_.transport, setting_.memory.ring_bytes, mtu_of(*endpoint_)}.slots());
+            PacketReceives{setting_.transport, setting_.memory.ring_bytes, mtu_of(*endpoint_)}
+                .slots());
     }
     return fmt::format(
         "clients over UD: one queue pair and {} receives of {} bytes for all, for trusted fabrics: "
@@ -710,7 +711,7 @@ std::string DatagramHost::explain() const {
 
 namespace {
 [[nodiscard]] PacketFacts facts_of(std::span<const std::byte> told, const std::string& peer) {
-    return connect::facts_in<PacketFacts>(told, attempt, peer);
+    return connect::facts_in<PacketFacts>(told, setting_up_packets, peer);
 }
 }  // namespace
 

@@ -21,7 +21,7 @@ namespace millrace::message {
 
 namespace {
 
-constexpr const char* attempt = "set up a message channel";
+constexpr const char* setting_up_a_channel = "set up a message channel";
 
 /// A channel without anything above it.
 const Service channel_service{"message channel", 4};
@@ -31,11 +31,11 @@ Ways ways_for(connect::Link& link, const Facts& asked, const Allowed& allowed) {
     const auto way = [&](std::uint32_t by, bool may_be_send, const char* what) {
         if (by == static_cast<std::uint32_t>(Transfer::write)) return Transfer::write;
         if (by != static_cast<std::uint32_t>(Transfer::send)) {
-            link.refuse(attempt, fmt::format("{} by way {}, which is none", what, by),
+            link.refuse(setting_up_a_channel, fmt::format("{} by way {}, which is none", what, by),
                         "use the same build of millrace on both sides");
         }
         if (!may_be_send) {
-            link.refuse(attempt, fmt::format("{} by SEND are not allowed here", what),
+            link.refuse(setting_up_a_channel, fmt::format("{} by SEND are not allowed here", what),
                         "let them go by WRITE, or let the server allow it (ServerOptions)");
         }
         return Transfer::send;
@@ -96,7 +96,7 @@ std::unique_ptr<Channel::Core> set_up(connect::Link link, const ChannelOptions& 
     auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     const Facts mine = core->facts();
     const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
-    core->meet(connect::facts_in<Facts>(theirs, attempt, core->link.peer_name()));
+    core->meet(connect::facts_in<Facts>(theirs, setting_up_a_channel, core->link.peer_name()));
     return core;
 }
 
@@ -104,7 +104,7 @@ std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const Channel
                                                const base::Deadline& deadline,
                                                const Allowed& allowed) {
     const auto theirs = link.hear(deadline);
-    const Facts facts = connect::facts_in<Facts>(theirs, attempt, link.peer_name());
+    const Facts facts = connect::facts_in<Facts>(theirs, setting_up_a_channel, link.peer_name());
     const Ways ways = ways_for(link, facts, allowed);
     auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);
     if (facts.ring_bytes <= options.max_peer_ring_bytes &&

@@ -21,7 +21,7 @@ using base::Status;
 
 namespace {
 
-constexpr const char* attempt = "set up messages over a socket";
+constexpr const char* setting_up_a_socket = "set up messages over a socket";
 
 /// What each end tells the other at the beginning.
 struct SocketFacts {
@@ -32,7 +32,7 @@ static_assert(sizeof(SocketFacts) == 8);
 
 void check(const SocketFacts& theirs, const std::string& peer) {
     if (theirs.version == SocketFacts{}.version) return;
-    throw base::Error{base::ErrorCode::protocol, attempt, fmt::format("peer {}", peer),
+    throw base::Error{base::ErrorCode::protocol, setting_up_a_socket, fmt::format("peer {}", peer),
                       fmt::format("it frames messages by version {}, and this end by {}",
                                   theirs.version, SocketFacts{}.version),
                       "use the same build of millrace on both sides"};
@@ -283,7 +283,8 @@ std::string SocketWire::explain() const {
 std::unique_ptr<Wire> SocketHost::meet(connect::Link link) {
     const SocketFacts mine;
     const auto theirs = link.hear(base::Deadline::now());
-    check(connect::facts_in<SocketFacts>(theirs, attempt, link.peer_name()), link.peer_name());
+    check(connect::facts_in<SocketFacts>(theirs, setting_up_a_socket, link.peer_name()),
+          link.peer_name());
     link.say(connect::bytes_of(mine));
     return std::make_unique<SocketWire>(std::move(link),
                                         SocketWire::Options{max_message_bytes_, &watch_, true});
@@ -314,7 +315,8 @@ std::unique_ptr<Wire> connect_socket_wire(const connect::Address& server,
     connect::Link link = connect::connect(server, options, deadline);
     const SocketFacts mine;
     const auto theirs = link.exchange(connect::bytes_of(mine), deadline);
-    check(connect::facts_in<SocketFacts>(theirs, attempt, link.peer_name()), link.peer_name());
+    check(connect::facts_in<SocketFacts>(theirs, setting_up_a_socket, link.peer_name()),
+          link.peer_name());
     return std::make_unique<SocketWire>(std::move(link), wire);
 }
 

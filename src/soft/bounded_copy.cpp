@@ -21,8 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 
 /// Without a step forward. Longer than a page takes that is swapped out on a machine at its limits.
-constexpr auto patience = 2s;
-constexpr auto slice = 50ms;
+constexpr auto copying_patience = 2s;
+constexpr auto copying_slice = 50ms;
 constexpr std::size_t one_step = std::size_t{64} << 10;
 
 /// What the thread needs, whoever of the two leaves first. The caller's own memory is not in it.
@@ -84,13 +84,13 @@ CopyResult bounded_copy(std::byte* local, std::uint64_t remote, std::size_t byte
         if (now != before) {
             before = now;
             waited = 0ns;
-        } else if (waited >= patience) {
+        } else if (waited >= copying_patience) {
             return CopyResult::abandoned;
         }
         const auto begin = base::Clock::now();
-        sleep_on(work->steps, now, slice);
+        sleep_on(work->steps, now, copying_slice);
         // While this process is stopped, so is the thread: that is no standstill of the peer's.
-        waited += std::min<std::chrono::nanoseconds>(base::Clock::now() - begin, 2 * slice);
+        waited += std::min<std::chrono::nanoseconds>(base::Clock::now() - begin, 2 * copying_slice);
     }
     if (work->result == CopyResult::ok && !writing) {
         return write_remote(own, work->bytes.get(), bytes, getpid());

@@ -20,11 +20,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto patience = 250ms;
+constexpr auto answer_patience = 250ms;
 constexpr auto patience_after_none = 2ms;
 constexpr auto longest_copying = 1s;
 /// How often it is asked whether the peer still lives.
-constexpr auto slice = 5ms;
+constexpr auto waiting_slice = 5ms;
 /// The service thread may be awake: then it answers about as fast as one falls asleep.
 constexpr int spins = 100;
 
@@ -69,8 +69,8 @@ CopyResult CopyAsker::ask(PeerNode& peer, int file, const AskedCopy& wanted) noe
     // Other threads of this process ask, too; with a large message for some time.
     base::NapParker parker;
     const auto locked = [&] { return mutex_.try_lock(); };
-    if (base::wait_until(locked, base::Deadline::after(patience), base::WaitPolicy{}, parker) !=
-        base::Status::ok) {
+    if (base::wait_until(locked, base::Deadline::after(answer_patience), base::WaitPolicy{},
+                         parker) != base::Status::ok) {
         return CopyResult::busy;
     }
     const std::lock_guard guard{mutex_, std::adopt_lock};
@@ -128,16 +128,16 @@ CopyResult CopyAsker::await(PeerNode& peer) noexcept {
         base::pause();
     }
     const auto begin = base::Clock::now();
-    const auto limit =
-        unanswered_ ? base::Clock::duration{patience_after_none} : base::Clock::duration{patience};
+    const auto limit = unanswered_ ? base::Clock::duration{patience_after_none}
+                                   : base::Clock::duration{answer_patience};
     for (;;) {
         box_->waiting.store(1, std::memory_order_seq_cst);
         const std::uint32_t now = state.load(std::memory_order_seq_cst);
         if (now == copy_done) return CopyResult::ok;
-        sleep_on(state, now, std::min<std::chrono::nanoseconds>(limit, slice));
+        sleep_on(state, now, std::min<std::chrono::nanoseconds>(limit, waiting_slice));
         if (state.load(std::memory_order_acquire) == copy_done) return CopyResult::ok;
         const auto waited = base::Clock::now() - begin;
-        if (waited < std::min<base::Clock::duration>(limit, slice)) continue;
+        if (waited < std::min<base::Clock::duration>(limit, waiting_slice)) continue;
         if (!peer.still_there()) return CopyResult::peer_gone;
         if (waited < limit) continue;
         std::uint32_t posted = copy_posted;

@@ -45,7 +45,7 @@ class SenderScope {
 
 /// How long a datagram waits for its receiver to serve copies; and where it did not.
 constexpr std::chrono::milliseconds patience_for_a_box{250};
-constexpr std::chrono::milliseconds patience_after_none{2};
+constexpr std::chrono::milliseconds patience_with_silent{2};
 
 [[nodiscard]] std::size_t sender_table_offset(const Geometry& geometry) noexcept {
     return geometry.block_size();  // page aligned
@@ -220,7 +220,7 @@ bool DatagramTarget::has_box() noexcept {
         *peer_, view_.control->bell_receive.load(std::memory_order_relaxed)));
     base::NapParker parker;
     const auto served = [&] { return box.load(std::memory_order_acquire) != 0; };
-    const auto patience = asked_in_vain_ ? patience_after_none : patience_for_a_box;
+    const auto patience = asked_in_vain_ ? patience_with_silent : patience_for_a_box;
     const bool has = base::wait_until(served, base::Deadline::after(patience), base::WaitPolicy{},
                                       parker) == base::Status::ok;
     asked_in_vain_ = !has;

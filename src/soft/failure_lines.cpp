@@ -13,6 +13,7 @@
 
 #include "complaints.hpp"
 #include "queue_pair.hpp"
+#include "state_names.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -26,13 +27,6 @@ namespace {
         case IBV_WC_FETCH_ADD: return "fetch-and-add";
         default: return "request";
     }
-}
-
-[[nodiscard]] std::string_view name_of(ibv_qp_state state) noexcept {
-    constexpr std::array<std::string_view, 7> names{"RESET", "INIT", "RTR",  "RTS",
-                                                    "SQD",   "SQE",  "ERROR"};
-    const auto index = static_cast<std::size_t>(state);
-    return index < names.size() ? names[index] : "a state that does not exist";
 }
 
 [[nodiscard]] Mistake kind_of(ibv_wc_status status) noexcept {
@@ -128,7 +122,7 @@ void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int require
         const int surplus = given & ~(required | optional);
         std::string text =
             fmt::format("queue pair {:#x}, ibv_modify_qp from {} to {} is refused:", qp.qp_num,
-                        name_of(qp.state), name_of(to));
+                        state_name(qp.state), state_name(to));
         if (missing != 0) text += fmt::format(" it needs {}", names_of_attributes(missing));
         if (surplus != 0) {
             text += fmt::format("{} it does not take {}", missing != 0 ? ", and" : "",
@@ -143,7 +137,7 @@ void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept {
         return fmt::format(
             "queue pair {:#x}, ibv_modify_qp from {} to {} is refused: there is no such "
             "transition; the way is RESET, INIT, RTR, RTS, and from anywhere to ERROR or RESET",
-            qp.qp_num, name_of(qp.state), name_of(to));
+            qp.qp_num, state_name(qp.state), state_name(to));
     });
 }
 

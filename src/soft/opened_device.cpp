@@ -24,7 +24,7 @@ namespace {
 /// Which file: what a descriptor leads to, however it was come by.
 using FileName = std::pair<dev_t, ino_t>;
 
-[[nodiscard]] std::optional<FileName> name_of(int descriptor) noexcept {
+[[nodiscard]] std::optional<FileName> file_name_of(int descriptor) noexcept {
     struct stat status {};
     if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
     return FileName{status.st_dev, status.st_ino};
@@ -60,7 +60,7 @@ static_assert(handles_of_borrowers >= domain_handles && handles_of_borrowers >= 
 }
 
 void enlist(const std::shared_ptr<OpenedDevice>& opened, int file) {
-    const auto name = name_of(file);
+    const auto name = file_name_of(file);
     if (!name) return;
     const std::lock_guard guard{directory().mutex};
     directory().devices[*name] = opened;
@@ -80,7 +80,7 @@ std::shared_ptr<OpenedDevice> OpenedDevice::open() {
 }
 
 std::shared_ptr<OpenedDevice> OpenedDevice::behind(int descriptor) noexcept {
-    const auto name = name_of(descriptor);
+    const auto name = file_name_of(descriptor);
     if (!name) return nullptr;
     const std::lock_guard guard{directory().mutex};
     const auto found = directory().devices.find(*name);
@@ -110,7 +110,7 @@ OpenedDevice::OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen)
       link{chosen.scheduled() ? Link::open(chosen) : nullptr} {}
 
 OpenedDevice::~OpenedDevice() {
-    if (const auto name = name_of(file())) {
+    if (const auto name = file_name_of(file())) {
         const std::lock_guard guard{directory().mutex};
         const auto found = directory().devices.find(*name);
         if (found != directory().devices.end() && found->second.expired()) {

@@ -171,7 +171,7 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
 }
 
 /// Writes what peers read into its block.
-void publish(QueuePair& qp) noexcept {
+void publish_identity(QueuePair& qp) noexcept {
     const Geometry& geometry = qp.geometry;
     ReceiveLine& receive = *qp.block.receive;
     receive.type = static_cast<std::uint32_t>(qp.qp_type);
@@ -241,7 +241,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         set_facts(*qp, pd, *attributes, *memory, geometry);
         set_up_link(*qp, *attributes);
         set_up_datagrams(*qp, *attributes);
-        publish(*qp);
+        publish_identity(*qp);
         enlist(*qp);
     } catch (const std::exception&) {
         if (memory) {

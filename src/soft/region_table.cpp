@@ -17,16 +17,17 @@ namespace millrace::soft {
 namespace {
 
 constexpr std::uint32_t needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr std::uint32_t writing = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
+constexpr std::uint32_t needs_write_rights = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
 // IBV_ACCESS_HUGETLB is advice; IBV_ACCESS_ZERO_BASED is in the iova already.
-constexpr std::uint32_t understood = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
-                                     IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+constexpr std::uint32_t understood_rights = needs_write_rights | IBV_ACCESS_REMOTE_READ |
+                                            IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                            IBV_ACCESS_HUGETLB;
 
 constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 62) - 1;
 
 int check_access(std::uint32_t access) noexcept {
     if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
-    if ((access & ~understood) != 0) return EINVAL;
+    if ((access & ~understood_rights) != 0) return EINVAL;
     if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
     return 0;
 }
@@ -86,7 +87,8 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
         range = look_behind_own(begin, length, own_descriptor);
         if (!range) range = look_behind(begin, length);
         if (!range) return errno != 0 ? errno : EFAULT;
-        if (!range->readable || ((access & writing) != 0 && !range->writable)) return EFAULT;
+        if (!range->readable || ((access & needs_write_rights) != 0 && !range->writable))
+            return EFAULT;
     }
 
     const std::scoped_lock lock{mutex_};

@@ -38,14 +38,14 @@ Moved& moved() {
     return all;
 }
 
-void* pointer_to(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
+void* pointer_at(std::uintptr_t address) noexcept { return reinterpret_cast<void*>(address); }
 
 /// Fills fresh memory with what lies at `address` and puts it there in one step. False: nothing
 /// has changed.
 bool replace(std::uintptr_t address, std::size_t size, void* fresh) noexcept {
     if (fresh == MAP_FAILED) return false;
-    std::memcpy(fresh, pointer_to(address), size);
-    if (::mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, pointer_to(address)) !=
+    std::memcpy(fresh, pointer_at(address), size);
+    if (::mremap(fresh, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, pointer_at(address)) !=
         MAP_FAILED) {
         return true;
     }

@@ -26,6 +26,7 @@
 #include "layout.hpp"
 #include "mapping.hpp"
 #include "receive_pool_layout.hpp"
+#include "state_names.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -110,9 +111,7 @@ std::uint64_t pid_namespace_of(pid_t pid) noexcept {
 }
 
 std::string name_of_state(std::uint64_t state_word) {
-    constexpr std::string_view names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERROR"};
-    const auto state = static_cast<std::size_t>(state_word & state_mask);
-    return std::string{state < std::size(names) ? names[state] : "UNKNOWN"};
+    return std::string{state_name(static_cast<ibv_qp_state>(state_word & state_mask))};
 }
 
 std::string name_of_type(std::uint32_t type) {

@@ -19,6 +19,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "opcode.hpp"
+#include "state_names.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -46,7 +47,7 @@ std::string_view name_of_request(unsigned opcode) noexcept {
     }
 }
 
-std::string_view name_of(ibv_wc_opcode opcode) noexcept {
+std::string_view traced_name(ibv_wc_opcode opcode) noexcept {
     switch (opcode) {
         case IBV_WC_SEND: return "SEND";
         case IBV_WC_RDMA_WRITE: return "WRITE";
@@ -70,12 +71,6 @@ std::string_view name_of(ibv_wc_status status) noexcept {
         "REM_ABORT_ERR",    "INV_EECN_ERR",      "INV_EEC_STATE_ERR", "FATAL_ERR",
         "RESP_TIMEOUT_ERR", "GENERAL_ERR"};
     const auto index = static_cast<std::size_t>(status);
-    return index < std::size(names) ? names[index] : "UNKNOWN";
-}
-
-std::string_view name_of(ibv_qp_state state) noexcept {
-    constexpr std::string_view names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERROR"};
-    const auto index = static_cast<std::size_t>(state);
     return index < std::size(names) ? names[index] : "UNKNOWN";
 }
 
@@ -270,7 +265,7 @@ void Tracing::polled(int found, const ibv_wc* completions) noexcept {
                 name_of(one.status));
             // In an error, only these fields mean something.
             if (one.status == IBV_WC_SUCCESS) {
-                add(lines, R"(,"opcode":"{}","bytes":{})", name_of(one.opcode), one.byte_len);
+                add(lines, R"(,"opcode":"{}","bytes":{})", traced_name(one.opcode), one.byte_len);
                 if ((one.wc_flags & IBV_WC_WITH_IMM) != 0) {
                     add(lines, R"(,"immediate":"{:#x}")", be32toh(one.imm_data));
                 }
@@ -330,7 +325,7 @@ void Tracing::modified(const ibv_qp* qp, const ibv_qp_attr& attributes, int mask
         begin(lines, "modify_qp");
         add(lines, R"(,"qp":{})", qp->qp_num);
         if ((mask & IBV_QP_STATE) != 0) {
-            add(lines, R"(,"state":"{}")", name_of(attributes.qp_state));
+            add(lines, R"(,"state":"{}")", state_name(attributes.qp_state));
         }
         if ((mask & IBV_QP_DEST_QPN) != 0) add(lines, R"(,"to":{})", attributes.dest_qp_num);
         end(lines, error);

@@ -222,7 +222,8 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count,
 }
 
 constexpr std::uint64_t sending = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t writing = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+constexpr std::uint64_t writing_operations =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
 
 constexpr std::uint64_t on_windows =
     IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
@@ -231,10 +232,10 @@ constexpr std::uint64_t on_windows =
 [[nodiscard]] std::uint64_t supported_operations(ibv_qp_type type) noexcept {
     switch (type) {
         case IBV_QPT_RC:
-            return sending | writing | IBV_QP_EX_WITH_RDMA_READ |
+            return sending | writing_operations | IBV_QP_EX_WITH_RDMA_READ |
                    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                    on_windows;
-        case IBV_QPT_UC: return sending | writing | on_windows;
+        case IBV_QPT_UC: return sending | writing_operations | on_windows;
         case IBV_QPT_UD: return sending;
         default: return 0;
     }

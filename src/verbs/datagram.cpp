@@ -8,19 +8,12 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "gid_text.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::verbs {
 namespace {
-
-std::string text_of(const ibv_gid& gid) {
-    std::string text;
-    for (int i = 0; i < 16; i += 2) {
-        text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
-    }
-    return text;
-}
 
 // modify_qp, attach_mcast and the like return an errno value, or -1 and set it.
 int error_of(int result) noexcept { return result > 0 ? result : (errno != 0 ? errno : EIO); }

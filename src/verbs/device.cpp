@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include "failure.hpp"
+#include "gid_text.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
 #include "millrace/soft/link_facts.hpp"
@@ -73,14 +74,6 @@ bool is_zero(const ibv_gid& gid) noexcept {
 bool is_ipv4_mapped(const ibv_gid& gid) noexcept {
     return std::all_of(gid.raw, gid.raw + 10, [](auto byte) { return byte == 0; }) &&
            gid.raw[10] == 0xff && gid.raw[11] == 0xff;
-}
-
-std::string text_of(const ibv_gid& gid) {
-    std::string text;
-    for (int i = 0; i < 16; i += 2) {
-        text += fmt::format("{}{:02x}{:02x}", i == 0 ? "" : ":", gid.raw[i], gid.raw[i + 1]);
-    }
-    return text;
 }
 
 std::string_view link_layer_name(std::uint8_t layer) noexcept {

@@ -66,6 +66,60 @@ TEST(PublicFace, SaysInEveryHeaderThatTheLanguageIsTooOld) {
     EXPECT_THAT(silent, IsEmpty());
 }
 
+/// What is said outside of comments and texts.
+std::string code_of(const std::string& text) {
+    static const std::regex comment{R"rx(//[^\n]*)rx"};
+    static const std::regex quoted{R"rx("(?:\\.|[^"\\\n])*")rx"};
+    return std::regex_replace(std::regex_replace(text, comment, ""), quoted, "");
+}
+
+// The headers are compiled alone with these at hand already, which takes a quarter of the time: so
+// this is where one is found that lives on what another includes.
+TEST(PublicFace, IncludesTheStandardHeadersOfWhatItNames) {
+    static const std::map<std::string, std::regex> names_in = [] {
+        std::map<std::string, std::regex> made;
+        for (const auto& [header, names] : std::map<std::string, std::string>{
+                 {"algorithm", "min|max|clamp|copy|copy_n|fill|find_if|sort|all_of|any_of|none_of"},
+                 {"array", "array"},
+                 {"atomic", "atomic|atomic_ref|memory_order_[a-z_]+"},
+                 {"chrono", "chrono"},
+                 {"condition_variable", "condition_variable"},
+                 {"coroutine", "coroutine_handle|suspend_always|suspend_never"},
+                 {"cstddef", "size_t|byte|ptrdiff_t|nullptr_t"},
+                 {"cstdint", "u?int(8|16|32|64)_t|uintptr_t"},
+                 {"cstring", "memcpy|memset|memcmp|memmove"},
+                 {"exception", "exception_ptr|current_exception|rethrow_exception"},
+                 {"functional", "function|invoke|reference_wrapper"},
+                 {"map", "map"},
+                 {"memory", "unique_ptr|shared_ptr|weak_ptr|make_unique|make_shared"},
+                 {"mutex", "mutex|lock_guard|unique_lock|scoped_lock"},
+                 {"optional", "optional|nullopt"},
+                 {"span", "span|as_bytes|as_writable_bytes"},
+                 {"string", "string|to_string"},
+                 {"string_view", "string_view"},
+                 {"thread", "thread|this_thread"},
+                 {"type_traits",
+                  "is_[a-z_]+_v|conditional_t|remove_cvref_t|decay_t|invoke_result_t"},
+                 {"utility", "move|forward|exchange|swap|pair"},
+                 {"variant", "variant|monostate|visit"},
+                 {"vector", "vector"}}) {
+            made.emplace(header, "\\bstd::(" + names + ")\\b");
+        }
+        return made;
+    }();
+    std::set<std::string> missing;
+    for (const auto& [name, text] : headers()) {
+        const std::set<std::string> included = included_by(text);
+        const std::string code = code_of(text);
+        for (const auto& [header, names] : names_in) {
+            if (!included.contains(header) && std::regex_search(code, names)) {
+                missing.insert(name + ": <" + header + ">");
+            }
+        }
+    }
+    EXPECT_THAT(missing, IsEmpty());
+}
+
 TEST(PublicFace, DeclaresTheErrorWhereItIsThrown) {
     static const std::regex thrown{"[Tt]hrows (base::)?Error"};
     std::set<std::string> missing;

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::IsEmpty;
 
-std::string text_of(const fs::path& path) {
+std::string contents_of(const fs::path& path) {
     std::ostringstream text;
     text << std::ifstream{path}.rdbuf();
     return text.str();
@@ -36,12 +36,12 @@ std::set<std::string> settings_that_are_read() {
     std::set<std::string> names;
     for (const char* const folder : {"include", "src", "tools", "bench"}) {
         for (const auto& entry : fs::recursive_directory_iterator{root / folder}) {
-            if (entry.is_regular_file()) add_matches(text_of(entry.path()), in_sources, names);
+            if (entry.is_regular_file()) add_matches(contents_of(entry.path()), in_sources, names);
         }
     }
     for (const char* const folder : {"scripts", ".ci"}) {
         for (const auto& entry : fs::recursive_directory_iterator{root / folder}) {
-            if (entry.is_regular_file()) add_matches(text_of(entry.path()), in_scripts, names);
+            if (entry.is_regular_file()) add_matches(contents_of(entry.path()), in_scripts, names);
         }
     }
     return names;
@@ -55,7 +55,7 @@ TEST(Settings, AreFoundInSourcesAndScripts) {
 }
 
 TEST(Settings, AreAllInTheDocumentation) {
-    const std::string page = text_of(fs::path{MILLRACE_SOURCE_DIR} / "docs" / "settings.md");
+    const std::string page = contents_of(fs::path{MILLRACE_SOURCE_DIR} / "docs" / "settings.md");
     std::set<std::string> missing;
     for (const std::string& name : settings_that_are_read()) {
         // Those of the virtual machine are explained where they are read.

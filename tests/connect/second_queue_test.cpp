@@ -29,7 +29,7 @@ void open_second_queues(Pair& pair) {
     other.get();
 }
 
-std::uint64_t load(std::byte* memory) {
+std::uint64_t load_word(std::byte* memory) {
     return std::atomic_ref<std::uint64_t>{*reinterpret_cast<std::uint64_t*>(memory)}.load(
         std::memory_order_acquire);
 }
@@ -63,20 +63,20 @@ TEST(SecondQueue, WritesAndReadsBesideTheFirstAndWakesASleeper) {
                                    .to = far.remote(),
                                    .flags = verbs::SendFlags::inlined | verbs::SendFlags::signaled})
             .ok());
-    EXPECT_EQ(load(far.data()), word);
+    EXPECT_EQ(load_word(far.data()), word);
     const ibv_sge into = near.slice(0, sizeof word);
     EXPECT_TRUE(completion_of(verbs::Read{.into = {&into, 1},
                                           .from = far.remote(),
                                           .flags = verbs::SendFlags::signaled})
                     .ok());
-    EXPECT_EQ(load(near.data()), word);
+    EXPECT_EQ(load_word(near.data()), word);
     // The first serves as before.
     EXPECT_EQ(pair.a->queue_pair().post(
                   verbs::Write{.from = {&from, 1},
                                .to = far.remote() + 8,
                                .flags = verbs::SendFlags::inlined | verbs::SendFlags::signaled}),
               0);
-    EXPECT_TRUE(test::eventually([&] { return load(far.data() + 8) == word; }));
+    EXPECT_TRUE(test::eventually([&] { return load_word(far.data() + 8) == word; }));
 }
 
 TEST(SecondQueue, IsOnlyOne) {

@@ -51,7 +51,7 @@ struct Station {
     std::uint32_t key;
 };
 
-verbs::Completion next(verbs::CompletionQueue& queue) {
+verbs::Completion next_completion(verbs::CompletionQueue& queue) {
     verbs::Completion one[1];
     EXPECT_TRUE(test::eventually([&] { return queue.poll(one) == 1; }));
     return one[0];
@@ -75,10 +75,10 @@ TEST(LinkByUc, CarriesSends) {
     ASSERT_EQ(ends.a->queue_pair().post(
                   verbs::Send{.from = {&what, 1}, .flags = verbs::SendFlags::signaled}),
               0);
-    const verbs::Completion arrived = next(ends.b->receive_queue());
+    const verbs::Completion arrived = next_completion(ends.b->receive_queue());
     EXPECT_EQ(arrived.raw.wr_id, 7U);
     EXPECT_EQ(std::memcmp(into.data(), "by UC", 5), 0);
-    EXPECT_TRUE(next(ends.a->send_queue()).ok());
+    EXPECT_TRUE(next_completion(ends.a->send_queue()).ok());
 }
 
 TEST(LinkByUd, ReachesTheListenersOneQueuePairAndItsClients) {
@@ -104,7 +104,7 @@ TEST(LinkByUd, ReachesTheListenersOneQueuePairAndItsClients) {
     ASSERT_EQ(second.datagrams().post(verbs::SendTo{
                   .from = {&what, 1}, .to = second.destination(), .flags = verbs::SendFlags::none}),
               0);
-    const verbs::Completion arrived = next(station.completions);
+    const verbs::Completion arrived = next_completion(station.completions);
     const verbs::Datagram datagram = verbs::datagram_in(arrived, {station.memory.data(), 1024});
     EXPECT_EQ(datagram.from, second_at_server.peer_queue_pair());
     ASSERT_EQ(datagram.message.size(), 5U);
@@ -118,11 +118,11 @@ TEST(LinkByUd, ReachesTheListenersOneQueuePairAndItsClients) {
                                               .to = second_at_server.destination(),
                                               .flags = verbs::SendFlags::signaled}),
               0);
-    const verbs::Completion came_back = next(second.receive_queue());
+    const verbs::Completion came_back = next_completion(second.receive_queue());
     EXPECT_EQ(std::memcmp(verbs::datagram_in(came_back, {from.data() + 1024, 1024}).message.data(),
                           "back", 4),
               0);
-    EXPECT_TRUE(next(station.completions).ok());
+    EXPECT_TRUE(next_completion(station.completions).ok());
 }
 
 TEST(LinkByTcp, GivesTheSocketAwayWithWhatHasCome) {

@@ -18,9 +18,9 @@ namespace millrace::faults {
 namespace {
 
 using millrace::test::ChildProcess;
+using millrace::test::CommandOutcome;
 using millrace::test::Exit;
 using millrace::test::run_command;
-using Outcome = millrace::test::CommandOutcome;
 using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
@@ -37,7 +37,7 @@ class Command : public testing::Test {
 
     /// It ends by itself, not with 0, and says all of `words`.
     template <class... Words>
-    static void refuses(const Outcome& outcome, Words... words) {
+    static void refuses(const CommandOutcome& outcome, Words... words) {
         EXPECT_EQ(outcome.exit.how, Exit::How::exited) << outcome.exit << '\n' << outcome.text;
         EXPECT_NE(outcome.exit.value, 0) << outcome.text;
         EXPECT_THAT(outcome.text, AllOf(HasSubstr(words)...));
@@ -67,7 +67,8 @@ TEST_F(Command, DemoSaysHowManyFilesItLeavesOutAndWhy) {
     for (const char* const name : {"/big", "/bigger"}) {
         std::ofstream{files() + name} << std::string(2'000'000, 'x');
     }
-    const Outcome beyond = run_command({"demo", files(), "--limit", "1000000", "--rounds", "1"});
+    const CommandOutcome beyond =
+        run_command({"demo", files(), "--limit", "1000000", "--rounds", "1"});
     EXPECT_TRUE(beyond.exit.success()) << beyond.text;
     EXPECT_THAT(beyond.text, HasSubstr("1 file, 5 records, 0 MB (2 files left out, and in no "
                                        "figure: 2 beyond the limit of 1 MB (--limit))"));
@@ -76,7 +77,7 @@ TEST_F(Command, DemoSaysHowManyFilesItLeavesOutAndWhy) {
 
     if (geteuid() == 0) return;  // root may read every file
     ASSERT_EQ(chmod((files() + "/big").c_str(), 0), 0);
-    const Outcome unreadable = run_command({"demo", files(), "--rounds", "1"});
+    const CommandOutcome unreadable = run_command({"demo", files(), "--rounds", "1"});
     EXPECT_TRUE(unreadable.exit.success()) << unreadable.text;
     EXPECT_THAT(unreadable.text, HasSubstr("(1 file left out, and in no figure: 1 unreadable)"));
 }
@@ -92,7 +93,7 @@ TEST_F(Command, DemoNamesTheRingThatItsRecordsNeed) {
                 "--ring " + std::string{ring}, "power of two", "16384");
     }
     // A size that only just suffices does.
-    const Outcome least =
+    const CommandOutcome least =
         run_command({"demo", files(), "--record-size", "4096", "--ring", "16384", "--rounds", "1"});
     EXPECT_TRUE(least.exit.success()) << least.text;
 }
@@ -102,7 +103,8 @@ TEST_F(Command, DemoNamesATransportThatDoesNotExist) {
 }
 
 TEST_F(Command, DemoRefusesAResultFileBeforeItBegins) {
-    const Outcome outcome = run_command({"demo", files(), "--json", folder() + "/nowhere/x.json"});
+    const CommandOutcome outcome =
+        run_command({"demo", files(), "--json", folder() + "/nowhere/x.json"});
     refuses(outcome, "x.json", "cannot write the results");
     EXPECT_THAT(outcome.text, testing::Not(HasSubstr("items/s")));
 }

@@ -26,7 +26,7 @@ using millrace::test::hear;
 using millrace::test::say;
 
 // Far beyond the 2 s within which a death must be known: it only ends tests that have failed.
-constexpr auto budget = 10s;
+constexpr auto kill_budget = 10s;
 
 /// The fabric of this program and its children: nobody else's nodes are counted.
 const std::string& own_fabric() {
@@ -104,7 +104,7 @@ void drain(In& in, bool may_close, std::uint64_t few) {
     std::uint64_t next = 0;
     Status status;
     bool right = false;
-    while ((status = in.take(next, right, Deadline::after(budget))) == Status::ok) {
+    while ((status = in.take(next, right, Deadline::after(kill_budget))) == Status::ok) {
         ASSERT_TRUE(right) << "item " << next;
         ++next;
     }
@@ -117,7 +117,7 @@ void drain(In& in, bool may_close, std::uint64_t few) {
 void fill(Out& out, bool may_close) {
     std::uint64_t next = 0;
     Status status;
-    while ((status = out.put(next, Deadline::after(budget))) == Status::ok) ++next;
+    while ((status = out.put(next, Deadline::after(kill_budget))) == Status::ok) ++next;
     if (!(may_close && status == Status::closed)) {
         EXPECT_EQ(status, Status::peer_lost) << name_of(status) << " after " << next;
     }
@@ -142,7 +142,7 @@ void kill_one(const Plan& plan, bool in_the_handshake, std::chrono::microseconds
     const bool may_close = plan.doing == "finish";
     const Setup setup{address, plan.capacity, wait};
     try {
-        const Deadline deadline = Deadline::after(budget).cancelled_by(cancellation);
+        const Deadline deadline = Deadline::after(kill_budget).cancelled_by(cancellation);
         if (plan.victim_produces) {
             const auto in = make_in(plan.kind, setup, !plan.victim_listens, deadline);
             drain(*in, may_close, few);
@@ -172,34 +172,36 @@ void run_whole(const Plan& plan, std::uint64_t few) {
     ChildProcess other = start_victim(whole, address, few);
     const Setup setup{address, plan.capacity, {}};
     if (plan.victim_produces) {
-        const auto in = make_in(plan.kind, setup, !plan.victim_listens, Deadline::after(budget));
+        const auto in =
+            make_in(plan.kind, setup, !plan.victim_listens, Deadline::after(kill_budget));
         std::uint64_t next = 0;
         bool right = false;
         Status status;
-        while ((status = in->take(next, right, Deadline::after(budget))) == Status::ok) {
+        while ((status = in->take(next, right, Deadline::after(kill_budget))) == Status::ok) {
             ASSERT_TRUE(right) << "item " << next;
             ++next;
         }
         EXPECT_EQ(status, Status::closed);
         EXPECT_EQ(next, few);
     } else {
-        const auto out = make_out(plan.kind, setup, !plan.victim_listens, Deadline::after(budget));
+        const auto out =
+            make_out(plan.kind, setup, !plan.victim_listens, Deadline::after(kill_budget));
         for (std::uint64_t i = 0; i < few; ++i) {
-            const Status status = out->put(i, Deadline::after(budget));
+            const Status status = out->put(i, Deadline::after(kill_budget));
             if (status == Status::closed) break;
             ASSERT_EQ(status, Status::ok) << i;
         }
-        (void)out->close(Deadline::after(budget));
+        (void)out->close(Deadline::after(kill_budget));
     }
     other.close_input();
     EXPECT_TRUE(other.wait().success()) << other.read_all();
 }
 
-struct Side {
+struct KilledSide {
     std::string kind;
     bool victim_produces;
 };
-void PrintTo(const Side& side, std::ostream* out) {
+void PrintTo(const KilledSide& side, std::ostream* out) {
     *out << side.kind << (side.victim_produces ? ", producer dies" : ", consumer dies");
 }
 
@@ -223,7 +225,7 @@ void kill_many(std::uint64_t usual_rounds, Choose&& choose) {
         static constexpr const char* doings[] = {"busy", "busy", "asleep", "finish"};
         static constexpr const char* waits[] = {"adaptive", "blocking", "polling"};
         const bool in_the_handshake = below(4) == 0;
-        const Side side = choose(random);
+        const KilledSide side = choose(random);
         const Plan plan{.kind = side.kind,
                         .doing = doings[below(4)],
                         .victim_produces = side.victim_produces,
@@ -255,7 +257,7 @@ void kill_many(std::uint64_t usual_rounds, Choose&& choose) {
     }
 }
 
-class KillAtRandomInstants : public testing::TestWithParam<Side> {
+class KillAtRandomInstants : public testing::TestWithParam<KilledSide> {
   protected:
     static void SetUpTestSuite() { (void)own_fabric(); }
 };
@@ -264,15 +266,18 @@ TEST_P(KillAtRandomInstants, TheSurvivorEndsWellAndTheNextPairConnects) {
     kill_many(20, [](std::mt19937_64&) { return GetParam(); });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Every, KillAtRandomInstants,
-    testing::Values(Side{"flow1", true}, Side{"flow1", false}, Side{"flow2", true},
-                    Side{"flow2", false}, Side{"bytes1", true}, Side{"bytes1", false},
-                    Side{"bytes2", true}, Side{"bytes2", false}, Side{"message", true},
-                    Side{"message", false}, Side{"stream", true}, Side{"stream", false}),
-    [](const auto& chosen) {
-        return chosen.param.kind + (chosen.param.victim_produces ? "ProducerDies" : "ConsumerDies");
-    });
+INSTANTIATE_TEST_SUITE_P(Every, KillAtRandomInstants,
+                         testing::Values(KilledSide{"flow1", true}, KilledSide{"flow1", false},
+                                         KilledSide{"flow2", true}, KilledSide{"flow2", false},
+                                         KilledSide{"bytes1", true}, KilledSide{"bytes1", false},
+                                         KilledSide{"bytes2", true}, KilledSide{"bytes2", false},
+                                         KilledSide{"message", true}, KilledSide{"message", false},
+                                         KilledSide{"stream", true}, KilledSide{"stream", false}),
+                         [](const auto& chosen) {
+                             return chosen.param.kind + (chosen.param.victim_produces
+                                                             ? "ProducerDies"
+                                                             : "ConsumerDies");
+                         });
 
 /// All points of the design space, each round batched and moved another way.
 class KillAtEveryPoint : public testing::TestWithParam<std::string> {
@@ -283,7 +288,7 @@ class KillAtEveryPoint : public testing::TestWithParam<std::string> {
 TEST_P(KillAtEveryPoint, TheSurvivorEndsWellAndTheNextPairConnects) {
     kill_many(6, [](std::mt19937_64& random) {
         std::string kind = some_way(GetParam(), random);
-        return Side{std::move(kind), random() % 2 == 0};
+        return KilledSide{std::move(kind), random() % 2 == 0};
     });
 }
 

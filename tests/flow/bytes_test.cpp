@@ -30,16 +30,16 @@ Frame make_frame(std::size_t size, std::uint64_t seed) {
     return frame;
 }
 
-struct Design1 {
+struct BytesDesign1 {
     static constexpr ring::Design value = ring::design_1;
 };
-struct Design2 {
+struct BytesDesign2 {
     static constexpr ring::Design value = ring::design_2;
 };
 template <class DesignOf>
 class ByteQueue : public testing::Test {};
-using Designs = testing::Types<Design1, Design2>;
-TYPED_TEST_SUITE(ByteQueue, Designs);
+using BytesDesigns = testing::Types<BytesDesign1, BytesDesign2>;
+TYPED_TEST_SUITE(ByteQueue, BytesDesigns);
 
 TYPED_TEST(ByteQueue, CarriesEverySizeUpToTheLargest) {
     for (const std::uint64_t capacity : {48, 56, 64, 104, 256}) {

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 
-Deadline patience() { return Deadline::after(60s); }
+Deadline completion_patience() { return Deadline::after(60s); }
 
 class CompletionEvents : public testing::TestWithParam<ring::Design> {
   protected:
@@ -37,9 +37,10 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
             Listener::listen(test::unique_address(), test::with_endpoint(of_consumer));
         std::thread other{[&] {
             producer_.emplace(Producer::connect(design, listener.address().to_string(),
-                                                test::with_endpoint(options), patience()));
+                                                test::with_endpoint(options),
+                                                completion_patience()));
         }};
-        consumer_.emplace(Consumer::accept(design, listener, patience()));
+        consumer_.emplace(Consumer::accept(design, listener, completion_patience()));
         other.join();
     }
     /// The consumer takes `count` items in a thread of its own, and then reads `closed`.
@@ -48,15 +49,15 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
         Status last = Status::ok;
         std::thread reader{[&] {
             test::Numbered item;
-            while ((last = consumer_->dequeue(item, patience())) == Status::ok &&
+            while ((last = consumer_->dequeue(item, completion_patience())) == Status::ok &&
                    item.number == taken) {
                 ++taken;
             }
         }};
         for (std::uint64_t n = 0; n < count; ++n) {
-            if (producer_->enqueue({n}, patience()) != Status::ok) break;
+            if (producer_->enqueue({n}, completion_patience()) != Status::ok) break;
         }
-        EXPECT_EQ(producer_->close(patience()), Status::ok);
+        EXPECT_EQ(producer_->close(completion_patience()), Status::ok);
         reader.join();
         EXPECT_EQ(taken, count);
         EXPECT_EQ(last, Status::closed);

@@ -61,16 +61,16 @@ template <class T>
 class FlowCoroutines : public testing::Test {};
 
 template <ring::Design D>
-struct Point {
+struct AwaitedPoint {
     static constexpr ring::Design design = D;
 };
-using Points =
-    testing::Types<Point<ring::design_1>, Point<ring::design_2>,
-                   Point<ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
-                                      ring::SpaceNotification::push2}>,
-                   Point<ring::Design{ring::DataFlow::pull, ring::TransferNotification::push,
-                                      ring::SpaceNotification::push}>>;
-TYPED_TEST_SUITE(FlowCoroutines, Points);
+using AwaitedPoints = testing::Types<
+    AwaitedPoint<ring::design_1>, AwaitedPoint<ring::design_2>,
+    AwaitedPoint<ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                              ring::SpaceNotification::push2}>,
+    AwaitedPoint<ring::Design{ring::DataFlow::pull, ring::TransferNotification::push,
+                              ring::SpaceNotification::push}>>;
+TYPED_TEST_SUITE(FlowCoroutines, AwaitedPoints);
 
 TYPED_TEST(FlowCoroutines, MoveItemsThroughASmallRingInOneThread) {
     Ends<std::uint64_t, TypeParam::design> ends{Options{.capacity = 8, .receive_pool = 8}};

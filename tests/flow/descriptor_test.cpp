@@ -20,8 +20,8 @@ using millrace::test::becomes_readable;
 using millrace::test::goes_quiet;
 using millrace::test::is_readable;
 
-constexpr std::chrono::milliseconds patience{20'000};
-using Ends = AnyEnds<Numbered>;
+constexpr std::chrono::milliseconds descriptor_patience{20'000};
+using NumberedEnds = AnyEnds<Numbered>;
 
 class EveryDesignsDescriptor : public EveryDesign {};
 INSTANTIATE_TEST_SUITE_P(Points, EveryDesignsDescriptor, testing::ValuesIn(every_design()),
@@ -42,7 +42,7 @@ class Pauses {
     std::minstd_rand random_;
 };
 
-void produce(Ends& ends, std::uint64_t count) {
+void produce(NumberedEnds& ends, std::uint64_t count) {
     Pauses pauses{7};
     AnyProducer<Numbered>& producer = *ends.producer;
     const int descriptor = producer.descriptor();
@@ -54,26 +54,28 @@ void produce(Ends& ends, std::uint64_t count) {
             continue;
         }
         ASSERT_EQ(status, Status::full) << sent;
-        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "full, and not woken: " << sent;
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
+            << "full, and not woken: " << sent;
     }
     Status status;
     while ((status = producer.flush(Deadline::now())) == Status::timed_out) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not flushed, and not woken";
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
+            << "not flushed, and not woken";
     }
     ASSERT_EQ(status, Status::ok);
     ASSERT_EQ(producer.close(Deadline::after(40s)), Status::ok);
-    EXPECT_TRUE(becomes_readable(descriptor, patience));
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
     EXPECT_EQ(producer.try_enqueue({}), Status::closed);
 }
 
 /// `at_once`: how many calls it makes for a descriptor that is readable.
-void consume(Ends& ends, std::uint64_t count, int at_once) {
+void consume(NumberedEnds& ends, std::uint64_t count, int at_once) {
     Pauses pauses{11};
     AnyConsumer<Numbered>& consumer = *ends.consumer;
     const int descriptor = consumer.descriptor();
     std::uint64_t taken = 0;
     for (;;) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not woken for " << taken;
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience)) << "not woken for " << taken;
         for (int i = 0; i < at_once; ++i) {
             Numbered item;
             const Status status = consumer.try_dequeue(item);
@@ -81,7 +83,7 @@ void consume(Ends& ends, std::uint64_t count, int at_once) {
             if (status != Status::ok) {
                 EXPECT_EQ(status, Status::closed);
                 EXPECT_EQ(taken, count);
-                EXPECT_TRUE(becomes_readable(descriptor, patience));
+                EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
                 return;
             }
             ASSERT_EQ(Kind<Numbered>::number_of(item), taken);
@@ -93,7 +95,7 @@ void consume(Ends& ends, std::uint64_t count, int at_once) {
 
 void carries_all(ring::Design design, std::uint64_t count, Options asked, int at_once) {
     asked.capacity = 4;
-    Ends ends{design, asked};
+    NumberedEnds ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     std::thread producing{[&] { produce(ends, count); }};
     consume(ends, count, at_once);
@@ -113,7 +115,7 @@ void makes_no_work_while_quiet(ring::Design design, Options asked) {
         return false;
     };
     asked.capacity = 4;
-    Ends ends{design, asked};
+    NumberedEnds ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int consumers = ends.consumer->descriptor();
     const int producers = ends.producer->descriptor();
@@ -149,10 +151,10 @@ TEST_P(EveryDesignsDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
 
 TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    Ends ends{GetParam(), {.capacity = 8}};
+    NumberedEnds ends{GetParam(), {.capacity = 8}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
-    EXPECT_TRUE(becomes_readable(descriptor, patience)) << "nobody has looked yet";
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience)) << "nobody has looked yet";
     EXPECT_EQ(ends.consumer->descriptor(), descriptor);
     Numbered item;
     for (std::uint64_t round = 0; round < 3; ++round) {
@@ -167,7 +169,8 @@ TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
             Status status = Status::empty;
             while (status == Status::empty && !deadline.expired()) {
                 (void)ends.producer->flush(Deadline::now());
-                ASSERT_TRUE(becomes_readable(descriptor, patience)) << "with items in front";
+                ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
+                    << "with items in front";
                 status = ends.consumer->try_dequeue(item);
             }
             ASSERT_EQ(status, Status::ok);
@@ -178,25 +181,25 @@ TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
 
 TEST_P(EveryDesignsDescriptor, ADescriptorTellsOfTheProducersDeath) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    Ends ends{GetParam(), {.capacity = 8}};
+    NumberedEnds ends{GetParam(), {.capacity = 8}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
     ASSERT_TRUE(goes_quiet(descriptor,
                            [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     ends.producer.reset();
-    ASSERT_TRUE(becomes_readable(descriptor, patience));
+    ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
     const Deadline deadline = Deadline::after(40s);
     Status status;
     while ((status = ends.consumer->try_dequeue(item)) == Status::empty && !deadline.expired()) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience));
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
     }
     EXPECT_EQ(status, Status::peer_lost);
 }
 
 TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    Ends ends{GetParam(), {.capacity = 2}};
+    NumberedEnds ends{GetParam(), {.capacity = 2}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.producer->descriptor();
     ASSERT_TRUE(goes_quiet(descriptor, [&] { (void)ends.producer->try_enqueue({}); }));
@@ -205,7 +208,7 @@ TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
     Status status = Status::full;
     // What was on its way may leave room for one more.
     while ((status == Status::full || status == Status::ok) && !deadline.expired()) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience));
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
         status = ends.producer->try_enqueue({});
     }
     EXPECT_EQ(status, Status::closed);
@@ -235,26 +238,26 @@ TEST_P(EveryWaysDescriptor, QuietEndsMakeNoWork) {
 }
 
 TEST(FlowDescriptor, StandsBesideWaits) {
-    Ends ends{ring::design_2, {.capacity = 4}};
+    NumberedEnds ends{ring::design_2, {.capacity = 4}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
     ASSERT_TRUE(goes_quiet(descriptor,
                            [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     EXPECT_EQ(ends.consumer->dequeue(item, Deadline::after(1ms)), Status::timed_out);
-    EXPECT_TRUE(becomes_readable(descriptor, patience))
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience))
         << "whoever waited otherwise may have missed something";
     ASSERT_EQ(ends.put(0), Status::ok);
     ASSERT_EQ(ends.consumer->dequeue(item, Deadline::after(40s)), Status::ok);
     ASSERT_TRUE(goes_quiet(descriptor,
                            [&] { ASSERT_EQ(ends.consumer->try_dequeue(item), Status::empty); }));
     ASSERT_EQ(ends.put(1), Status::ok);
-    EXPECT_TRUE(becomes_readable(descriptor, patience));
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
     EXPECT_EQ(ends.take(), 1U);
 }
 
 TEST(FlowDescriptor, OfQuietEndsMakesNoWork) {
-    Ends ends{ring::design_2, {.capacity = 4}};
+    NumberedEnds ends{ring::design_2, {.capacity = 4}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     // On a link, the announcement itself takes a few calls; then nothing happens any more.

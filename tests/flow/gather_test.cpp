@@ -56,7 +56,7 @@ class GatheringProducer : public testing::Test {
   protected:
     using Queue = Ends<Odd, D::value>;
 };
-using Points = testing::Types<
+using GatherPoints = testing::Types<
     Of<ring::design_1>, Of<ring::design_2>,
     Push1<TransferNotification::watermark, SpaceNotification::push2>,
     Push1<TransferNotification::push, SpaceNotification::push>,
@@ -65,7 +65,7 @@ using Points = testing::Types<
     Push1<TransferNotification::watermark, SpaceNotification::pull, Batching::fixed>,
     Push1<TransferNotification::watermark, SpaceNotification::push, Batching::dynamic>,
     Push1<TransferNotification::watermark, SpaceNotification::push, Batching::none, Mover::active>>;
-TYPED_TEST_SUITE(GatheringProducer, Points);
+TYPED_TEST_SUITE(GatheringProducer, GatherPoints);
 
 /// Where items lie: `count` places, far from each other and in no order.
 class Places {

@@ -26,7 +26,7 @@ using base::Status;
 using ring::PositionWord;
 
 constexpr std::uint64_t slot = 16;  ///< of one std::uint64_t
-constexpr std::uint64_t capacity = 8;
+constexpr std::uint64_t liar_capacity = 8;
 
 /// The consumer's end, in the hands of the test.
 template <ring::Design D>
@@ -38,7 +38,7 @@ class Liar {
         link_.emplace(
             connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
         const ring::Terms terms = ring::agree(*link_, ring::Role::consumer, D,
-                                              {.capacity = capacity,
+                                              {.capacity = liar_capacity,
                                                .item_size = 8,
                                                .item_alignment = 8,
                                                .item_name = ItemName<std::uint64_t>::value},
@@ -84,8 +84,8 @@ class FlowQueueLiar : public ::testing::Test {
     static constexpr ring::Design design = Design::value;
 
     void SetUp() override {
-        Listener listener =
-            Listener::listen(test::unique_address(), test::with_endpoint({.capacity = capacity}));
+        Listener listener = Listener::listen(test::unique_address(),
+                                             test::with_endpoint({.capacity = liar_capacity}));
         const std::string address = listener.address().to_string();
         std::thread other{[&] { liar.emplace(address); }};
         producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(40s)));
@@ -106,15 +106,15 @@ class FlowQueueLiar : public ::testing::Test {
     std::optional<Producer<std::uint64_t, design>> producer;
     std::uint64_t sent = 0;
 };
-using Designs = ::testing::Types<std::integral_constant<ring::Design, ring::design_1>,
-                                 std::integral_constant<ring::Design, ring::design_2>>;
-TYPED_TEST_SUITE(FlowQueueLiar, Designs);
+using LiarDesigns = ::testing::Types<std::integral_constant<ring::Design, ring::design_1>,
+                                     std::integral_constant<ring::Design, ring::design_2>>;
+TYPED_TEST_SUITE(FlowQueueLiar, LiarDesigns);
 
 TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
     ASSERT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, this->rings() * capacity) << "nothing was consumed, and all is full";
+    EXPECT_EQ(this->sent, this->rings() * liar_capacity) << "nothing was consumed, and all is full";
     // The first ring was sent; what was not stored there waits here.
-    this->liar->claim(PositionWord::pack((capacity + 1) * slot));
+    this->liar->claim(PositionWord::pack((liar_capacity + 1) * slot));
     EXPECT_EQ(this->producer->enqueue(1, Deadline::after(40s)), Status::peer_lost);
     EXPECT_EQ(this->producer->try_enqueue(1), Status::peer_lost);
     EXPECT_EQ(this->producer->flush(Deadline::after(40s)), Status::peer_lost);
@@ -127,24 +127,24 @@ TYPED_TEST(FlowQueueLiar, WhoConsumesMoreThanWasSentIsLostAndTheReasonIsTold) {
 TYPED_TEST(FlowQueueLiar, WhoConsumesBeforeAnythingWasSentIsLost) {
     this->liar->claim(PositionWord::pack(1000 * slot));
     EXPECT_EQ(this->fill(), Status::peer_lost);
-    EXPECT_LE(this->sent, 2 * capacity);
+    EXPECT_LE(this->sent, 2 * liar_capacity);
 }
 
 TYPED_TEST(FlowQueueLiar, WhoGoesBackIsNotBelievedAndNothingIsOverwritten) {
     ASSERT_EQ(this->fill(), Status::timed_out);
     this->liar->claim(PositionWord::pack(2 * slot));
     ASSERT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, this->rings() * capacity + 2);
+    EXPECT_EQ(this->sent, this->rings() * liar_capacity + 2);
     this->liar->claim(PositionWord::pack(std::uint64_t{0} - 3 * slot));
     EXPECT_EQ(this->fill(), Status::timed_out);
-    EXPECT_EQ(this->sent, this->rings() * capacity + 2);
+    EXPECT_EQ(this->sent, this->rings() * liar_capacity + 2);
 }
 
 // What a device that copies byte by byte can show of a counter that moves meanwhile.
 TYPED_TEST(FlowQueueLiar, AHalfWrittenWordIsPassedOverUntilItIsWhole) {
     ASSERT_EQ(this->fill(), Status::timed_out);
     const std::uint64_t half = PositionWord::pack(0) >> 32 << 32;
-    for (std::uint64_t units = 1; units <= 2 * capacity; ++units) {
+    for (std::uint64_t units = 1; units <= 2 * liar_capacity; ++units) {
         this->liar->claim(half | units);
         ASSERT_EQ(this->producer->enqueue(1, Deadline::after(5ms)), Status::timed_out) << units;
     }

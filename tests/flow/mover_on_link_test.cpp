@@ -18,7 +18,8 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 
-constexpr ring::Design moved = with(ring::design_1, ring::Batching::dynamic, ring::Mover::active);
+constexpr ring::Design moved_on_link =
+    with(ring::design_1, ring::Batching::dynamic, ring::Mover::active);
 constexpr std::uint64_t capacity = 8192;
 
 class DataMoverOnALink : public testing::Test {
@@ -30,10 +31,11 @@ class DataMoverOnALink : public testing::Test {
         options.endpoint = connect::Endpoint::open("soft0");
         Listener listener = Listener::listen(test::unique_address(), options);
         std::thread other{[&] {
-            producer_.emplace(Producer<std::uint64_t, moved>::connect(listener.address(), options,
-                                                                      Deadline::after(40s)));
+            producer_.emplace(Producer<std::uint64_t, moved_on_link>::connect(
+                listener.address(), options, Deadline::after(40s)));
         }};
-        consumer_.emplace(Consumer<std::uint64_t, moved>::accept(listener, Deadline::after(40s)));
+        consumer_.emplace(
+            Consumer<std::uint64_t, moved_on_link>::accept(listener, Deadline::after(40s)));
         other.join();
     }
     void put(std::uint64_t count) {
@@ -53,8 +55,8 @@ class DataMoverOnALink : public testing::Test {
                                 base::WaitPolicy{}, parker) == Status::ok;
     }
 
-    std::optional<Producer<std::uint64_t, moved>> producer_;
-    std::optional<Consumer<std::uint64_t, moved>> consumer_;
+    std::optional<Producer<std::uint64_t, moved_on_link>> producer_;
+    std::optional<Consumer<std::uint64_t, moved_on_link>> consumer_;
 
   private:
     std::uint64_t put_ = 0;

@@ -21,7 +21,7 @@ using test::Ends;
 using test::unique_address;
 using test::with_endpoint;
 
-struct Item {
+struct SetUpItem {
     std::uint64_t number[8];
 };
 struct Other {
@@ -75,37 +75,38 @@ std::string own_refusal_of(const Options& options) {
 }
 
 TEST(FlowQueueSetup, RefusesTwoConsumersByName) {
-    const std::string text = refusal_of<Consumer<Item>, Consumer<Item>>({}, {});
+    const std::string text = refusal_of<Consumer<SetUpItem>, Consumer<SetUpItem>>({}, {});
     EXPECT_NE(text.find("both ends are a consumer"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesTwoProducersByName) {
-    const std::string text = refusal_of<Producer<Item>, Producer<Item>>({}, {});
+    const std::string text = refusal_of<Producer<SetUpItem>, Producer<SetUpItem>>({}, {});
     EXPECT_NE(text.find("both ends are a producer"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, NamesBothItemTypesWhenTheyDiffer) {
-    const std::string text = refusal_of<Producer<Item>, Consumer<Other>>({}, {});
+    const std::string text = refusal_of<Producer<SetUpItem>, Consumer<Other>>({}, {});
     EXPECT_NE(text.find("64 bytes aligned to 8"), std::string::npos) << text;
     EXPECT_NE(text.find("20 bytes aligned to 4"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, NamesBothItemTypesWhenOneIsFramed) {
-    const std::string text = refusal_of<Producer<Bytes>, Consumer<Item>>({}, {});
+    const std::string text = refusal_of<Producer<Bytes>, Consumer<SetUpItem>>({}, {});
     EXPECT_NE(text.find("framed bytes"), std::string::npos) << text;
     EXPECT_NE(text.find("64 bytes aligned to 8"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, NamesBothDesignsWhenTheyDiffer) {
     const std::string text =
-        refusal_of<Producer<Item, ring::design_1>, Consumer<Item, ring::design_2>>({}, {});
+        refusal_of<Producer<SetUpItem, ring::design_1>, Consumer<SetUpItem, ring::design_2>>({},
+                                                                                             {});
     EXPECT_NE(text.find("push1/watermark/pull"), std::string::npos) << text;
     EXPECT_NE(text.find("push1/watermark/push"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, NamesBothWaysOfBatchingWhenTheyDiffer) {
     constexpr ring::Design fixed = with(ring::design_2, ring::Batching::fixed);
-    const std::string text = refusal_of<Producer<Item, fixed>, Consumer<Item>>({}, {});
+    const std::string text = refusal_of<Producer<SetUpItem, fixed>, Consumer<SetUpItem>>({}, {});
     EXPECT_NE(text.find("runs push1/watermark/push+fixed,"), std::string::npos) << text;
     EXPECT_NE(text.find("runs push1/watermark/push;"), std::string::npos) << text;
 }
@@ -113,23 +114,23 @@ TEST(FlowQueueSetup, NamesBothWaysOfBatchingWhenTheyDiffer) {
 TEST(FlowQueueSetup, RefusesBatchesThatTheRingCannotHold) {
     constexpr ring::Design fixed = with(ring::design_2, ring::Batching::fixed);
     const Options options{.capacity = 8, .batch = 9};
-    const std::string text = own_refusal_of<Producer<Item, fixed>>(options);
+    const std::string text = own_refusal_of<Producer<SetUpItem, fixed>>(options);
     EXPECT_NE(text.find("batches of 9 items"), std::string::npos) << text;
     EXPECT_NE(text.find("the ring holds 8"), std::string::npos) << text;
     // Where the other end's capacity decides.
-    const std::string both =
-        refusal_of<Producer<Item, fixed>, Consumer<Item, fixed>>({.batch = 9}, {.capacity = 8});
+    const std::string both = refusal_of<Producer<SetUpItem, fixed>, Consumer<SetUpItem, fixed>>(
+        {.batch = 9}, {.capacity = 8});
     EXPECT_NE(both.find("batches of 9 items"), std::string::npos) << both;
 }
 
 TEST(FlowQueueSetup, RefusesABatchForADesignWithoutBatching) {
-    const std::string text = own_refusal_of<Producer<Item>>(Options{.batch = 4});
+    const std::string text = own_refusal_of<Producer<SetUpItem>>(Options{.batch = 4});
     EXPECT_NE(text.find("sends each item at once"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesACapacityBeyondTheLimit) {
     const Options huge{.capacity = std::uint64_t{1} << 40};
-    const std::string text = own_refusal_of<Consumer<Item>>(huge);
+    const std::string text = own_refusal_of<Consumer<SetUpItem>>(huge);
     EXPECT_NE(text.find("capacity must be 1 to"), std::string::npos) << text;
 }
 
@@ -142,7 +143,7 @@ TEST(FlowQueueSetup, RefusesAByteRingThatHoldsNoFrame) {
 TEST(FlowQueueSetup, RefusesACapacityOfZeroAtEitherEnd) {
     const Options none{.capacity = 0};
     for (const std::string& text :
-         {own_refusal_of<Consumer<Item>>(none), own_refusal_of<Producer<Item>>(none)}) {
+         {own_refusal_of<Consumer<SetUpItem>>(none), own_refusal_of<Producer<SetUpItem>>(none)}) {
         EXPECT_NE(text.find("a ring of 0 items"), std::string::npos) << text;
         EXPECT_NE(text.find("capacity must be 1 to"), std::string::npos) << text;
     }
@@ -150,7 +151,8 @@ TEST(FlowQueueSetup, RefusesACapacityOfZeroAtEitherEnd) {
     EXPECT_NE(bytes.find("a ring of 0 bytes"), std::string::npos) << bytes;
     // A connecting end says so before it looks for a listener.
     try {
-        (void)Producer<Item>::connect(unique_address(), with_endpoint(none), Deadline::after(40s));
+        (void)Producer<SetUpItem>::connect(unique_address(), with_endpoint(none),
+                                           Deadline::after(40s));
         ADD_FAILURE() << "connected";
     } catch (const base::Error& error) {
         EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument) << error.what();
@@ -159,16 +161,17 @@ TEST(FlowQueueSetup, RefusesACapacityOfZeroAtEitherEnd) {
 
 TEST(FlowQueueSetup, AcceptsTheNextPeerAfterOneThatDoesNotFit) {
     const std::string address = unique_address();
-    std::optional<Consumer<Item>> consumer;
+    std::optional<Consumer<SetUpItem>> consumer;
     std::thread listening{[&] {
-        consumer.emplace(Consumer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
+        consumer.emplace(
+            Consumer<SetUpItem>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
     EXPECT_THROW((void)Producer<Other>::connect(address, with_endpoint({}), Deadline::after(40s)),
                  base::Error);
-    auto producer = Producer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
+    auto producer = Producer<SetUpItem>::connect(address, with_endpoint({}), Deadline::after(40s));
     listening.join();
-    ASSERT_EQ(producer.try_enqueue(Item{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
-    Item item{};
+    ASSERT_EQ(producer.try_enqueue(SetUpItem{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
+    SetUpItem item{};
     ASSERT_EQ(consumer->dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[0], 1U);
 }
@@ -176,20 +179,21 @@ TEST(FlowQueueSetup, AcceptsTheNextPeerAfterOneThatDoesNotFit) {
 TEST(FlowQueueSetup, LosesNoPeerToAcceptsThatDoNotWait) {
     constexpr std::uint64_t count = 12;
     Listener listener = Listener::listen(unique_address(), with_endpoint({}));
-    std::vector<Producer<Item>> producers;
+    std::vector<Producer<SetUpItem>> producers;
     std::thread other{[&] {
         for (std::uint64_t n = 0; n < count; ++n) {
-            producers.push_back(Producer<Item>::connect(listener.address(), with_endpoint({}),
-                                                        Deadline::after(40s)));
-            EXPECT_EQ(producers.back().enqueue(Item{{n}}, Deadline::after(40s)), base::Status::ok);
+            producers.push_back(Producer<SetUpItem>::connect(listener.address(), with_endpoint({}),
+                                                             Deadline::after(40s)));
+            EXPECT_EQ(producers.back().enqueue(SetUpItem{{n}}, Deadline::after(40s)),
+                      base::Status::ok);
         }
     }};
-    std::vector<Consumer<Item>> consumers;
+    std::vector<Consumer<SetUpItem>> consumers;
     base::NapParker naps;
     (void)base::wait_until(
         [&] {
             try {
-                consumers.push_back(Consumer<Item>::accept(listener, Deadline::now()));
+                consumers.push_back(Consumer<SetUpItem>::accept(listener, Deadline::now()));
             } catch (const base::Error& error) {
                 EXPECT_EQ(error.code(), base::ErrorCode::timed_out) << error.what();
             }
@@ -199,48 +203,50 @@ TEST(FlowQueueSetup, LosesNoPeerToAcceptsThatDoNotWait) {
     other.join();
     ASSERT_EQ(consumers.size(), count);
     for (std::uint64_t n = 0; n < count; ++n) {
-        Item item{};
+        SetUpItem item{};
         EXPECT_EQ(consumers[n].dequeue(item, Deadline::after(40s)), base::Status::ok);
         EXPECT_EQ(item.number[0], n);
     }
 }
 
 TEST(FlowQueueSetup, TakesTheSmallerOfTwoCapacities) {
-    Ends<Item, ring::design_2> ends{Options{.capacity = 10}, Options{.capacity = 6}};
+    Ends<SetUpItem, ring::design_2> ends{Options{.capacity = 10}, Options{.capacity = 6}};
     EXPECT_EQ(ends.producer().capacity(), 6U);
     EXPECT_EQ(ends.consumer().capacity(), 6U);
 }
 
 TEST(FlowQueueSetup, TakesTheOtherEndsCapacityWhenItHasNone) {
-    Ends<Item, ring::design_1> ends{Options{}, Options{.capacity = 5}};
+    Ends<SetUpItem, ring::design_1> ends{Options{}, Options{.capacity = 5}};
     EXPECT_EQ(ends.producer().capacity(), 5U);
     EXPECT_EQ(ends.consumer().capacity(), 5U);
 }
 
 TEST(FlowQueueSetup, LetsTheProducerListenToo) {
     const std::string address = unique_address();
-    std::optional<Producer<Item>> producer;
+    std::optional<Producer<SetUpItem>> producer;
     std::thread other{[&] {
-        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
+        producer.emplace(
+            Producer<SetUpItem>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
-    auto consumer = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
+    auto consumer = Consumer<SetUpItem>::connect(address, with_endpoint({}), Deadline::after(40s));
     other.join();
-    ASSERT_EQ(producer->try_enqueue(Item{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
-    Item item{};
+    ASSERT_EQ(producer->try_enqueue(SetUpItem{{1, 2, 3, 4, 5, 6, 7, 8}}), Status::ok);
+    SetUpItem item{};
     ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
     EXPECT_EQ(item.number[7], 8U);
 }
 
 TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
     const std::string address = unique_address();
-    std::optional<Producer<Item>> producer;
+    std::optional<Producer<SetUpItem>> producer;
     std::thread other{[&] {
-        producer.emplace(Producer<Item>::listen(address, with_endpoint({}), Deadline::after(40s)));
+        producer.emplace(
+            Producer<SetUpItem>::listen(address, with_endpoint({}), Deadline::after(40s)));
     }};
-    auto first = Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(40s));
+    auto first = Consumer<SetUpItem>::connect(address, with_endpoint({}), Deadline::after(40s));
     other.join();
     try {
-        (void)Consumer<Item>::connect(address, with_endpoint({}), Deadline::after(200ms));
+        (void)Consumer<SetUpItem>::connect(address, with_endpoint({}), Deadline::after(200ms));
         ADD_FAILURE() << "a second consumer was connected";
     } catch (const base::Error& error) {
         EXPECT_NE(std::string{error.what()}.find(address), std::string::npos) << error.what();
@@ -248,13 +254,13 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
         EXPECT_NE(error.remedy().find("the queue has its other end already"), std::string::npos)
             << error.what();
     }
-    ASSERT_EQ(producer->try_enqueue(Item{}), Status::ok);
-    Item item{};
+    ASSERT_EQ(producer->try_enqueue(SetUpItem{}), Status::ok);
+    SetUpItem item{};
     EXPECT_EQ(first.dequeue(item, Deadline::after(40s)), Status::ok);
 }
 
 TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
-    Ends<Item, ring::design_1> ends{Options{.capacity = 5}};
+    Ends<SetUpItem, ring::design_1> ends{Options{.capacity = 5}};
     const std::string text = ends.consumer().explain();
     EXPECT_NE(text.find("design 1 (push1/watermark/pull)"), std::string::npos) << text;
     EXPECT_NE(text.find("5 items"), std::string::npos) << text;
@@ -298,7 +304,7 @@ TEST(FlowQueueSetup, ExplainsItsWakeUps) {
 TEST(FlowQueueSetup, RefusesAQueuePairForANotificationThatIsNotPushed) {
     Options options;
     options.own_transfer_queue = true;
-    const std::string text = own_refusal_of<Consumer<Item>>(options);
+    const std::string text = own_refusal_of<Consumer<SetUpItem>>(options);
     EXPECT_NE(text.find("own_transfer_queue"), std::string::npos) << text;
     EXPECT_NE(text.find("choose a design with transfer push"), std::string::npos) << text;
 }
@@ -312,21 +318,21 @@ TEST(FlowQueueSetup, GivesTheCounterAQueuePairOfItsOwnIfEitherEndAsks) {
     asks.own_transfer_queue = true;
     const char* const own = "on a queue pair of its own";
     for (const bool consumer_asks : {false, true}) {
-        Ends<Item, pushed> ends{consumer_asks ? posts : asks, consumer_asks ? asks : posts};
+        Ends<SetUpItem, pushed> ends{consumer_asks ? posts : asks, consumer_asks ? asks : posts};
         EXPECT_NE(ends.producer().explain().find(own), std::string::npos);
         EXPECT_NE(ends.consumer().explain().find(own), std::string::npos);
     }
-    Ends<Item, pushed> shared{posts};
+    Ends<SetUpItem, pushed> shared{posts};
     EXPECT_EQ(shared.producer().explain().find(own), std::string::npos);
 }
 
 TEST(FlowQueueSetup, RefusesAPoolBeyondTheRingOrTheDevice) {
     using Pooled =
-        Consumer<Item, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
-                                    ring::SpaceNotification::push}>;
+        Consumer<SetUpItem, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                         ring::SpaceNotification::push}>;
     using Pooling =
-        Producer<Item, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
-                                    ring::SpaceNotification::push}>;
+        Producer<SetUpItem, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
+                                         ring::SpaceNotification::push}>;
     const std::string beyond_the_ring = refusal_of<Pooling, Pooled>(
         {.capacity = 100, .receive_pool = 101}, {.capacity = 100, .receive_pool = 101});
     EXPECT_NE(beyond_the_ring.find("101 receives, the ring room for 100"), std::string::npos)
@@ -354,12 +360,12 @@ TEST(FlowQueueSetup, TakesTheLargestPool) {
     constexpr ring::Design design{ring::DataFlow::push2, ring::TransferNotification::event,
                                   ring::SpaceNotification::push};
     constexpr std::uint32_t most = ring::RingOptions::max_pool;
-    Ends<Item, design> ends{Options{.capacity = most, .receive_pool = most}};
+    Ends<SetUpItem, design> ends{Options{.capacity = most, .receive_pool = most}};
     for (std::uint64_t i = 0; i < 100; ++i) {
-        ASSERT_EQ(ends.producer().try_enqueue(Item{{i}}), Status::ok);
+        ASSERT_EQ(ends.producer().try_enqueue(SetUpItem{{i}}), Status::ok);
     }
     for (std::uint64_t i = 0; i < 100; ++i) {
-        Item item;
+        SetUpItem item;
         ASSERT_EQ(ends.take(item), Status::ok);
         EXPECT_EQ(item.number[0], i);
     }

@@ -30,21 +30,23 @@ constexpr std::uint64_t writers = 3;
 constexpr std::uint64_t readers = 3;
 constexpr std::uint64_t each = 20'000;
 
-Deadline patience() { return Deadline::after(60s); }
+Deadline sharing_patience() { return Deadline::after(60s); }
 
-using Note = test::Numbered;
+using SharedNote = test::Numbered;
 
 /// Every byte of a note follows from who wrote it and its number.
-Note make_note(std::uint64_t writer, std::uint64_t number) {
-    Note note{writer << 32 | number, {}};
+SharedNote make_note(std::uint64_t writer, std::uint64_t number) {
+    SharedNote note{writer << 32 | number, {}};
     for (std::uint32_t& word : note.body) {
         word = static_cast<std::uint32_t>(writer * 1'000'003 + number);
     }
     return note;
 }
-std::uint64_t writer_of(const Note& note) { return note.number >> 32; }
-std::uint64_t number_of(const Note& note) { return note.number & 0xffff'ffff; }
-std::span<const std::byte> as_bytes(const Note& note) { return std::as_bytes(std::span{&note, 1}); }
+std::uint64_t writer_of(const SharedNote& note) { return note.number >> 32; }
+std::uint64_t number_of(const SharedNote& note) { return note.number & 0xffff'ffff; }
+std::span<const std::byte> as_bytes(const SharedNote& note) {
+    return std::as_bytes(std::span{&note, 1});
+}
 
 /// Both ends, shared, of a queue in this process.
 template <class Producer, class Consumer>
@@ -58,9 +60,9 @@ auto share(ring::Design design, Options options) {
     std::optional<AnyProducer<T>> producer;
     std::thread other{[&] {
         producer.emplace(AnyProducer<T>::connect(design, listener.address().to_string(),
-                                                 test::with_endpoint(options), patience()));
+                                                 test::with_endpoint(options), sharing_patience()));
     }};
-    auto consumer = AnyConsumer<T>::accept(design, listener, patience());
+    auto consumer = AnyConsumer<T>::accept(design, listener, sharing_patience());
     other.join();
     return SharedEnds<AnyProducer<T>, AnyConsumer<T>>{Shared{std::move(*producer)},
                                                       Shared{std::move(consumer)}};
@@ -72,7 +74,7 @@ class Ledger {
     /// What one reader keeps.
     using Last = std::array<std::uint64_t, writers>;
 
-    void take(Last& last, const Note& note) {
+    void take(Last& last, const SharedNote& note) {
         const std::uint64_t writer = writer_of(note);
         const std::uint64_t number = number_of(note);
         if (writer >= writers || number == 0 || number > each ||
@@ -107,7 +109,7 @@ void exchange(Ends& ends, Write&& write, Read&& read) {
         reading.emplace_back([&] {
             Ledger::Last last{};
             for (;;) {
-                Note note;
+                SharedNote note;
                 const Status status = read(ends.consumer, note);
                 if (status == Status::closed) return;
                 if (status != Status::ok) {
@@ -130,7 +132,7 @@ void exchange(Ends& ends, Write&& write, Read&& read) {
         });
     }
     for (std::thread& thread : writing) thread.join();
-    EXPECT_EQ(ends.producer.close(patience()), Status::ok);
+    EXPECT_EQ(ends.producer.close(sharing_patience()), Status::ok);
     for (std::thread& thread : reading) thread.join();
     EXPECT_EQ(failed, 0U);
     ledger.expect_all();
@@ -142,10 +144,15 @@ class SharedQueue : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(SharedQueue, EachItemArrivesOnceAndInItsWritersOrder) {
-    auto ends = share<Note>(named().design, Options{.capacity = 64});
+    auto ends = share<SharedNote>(named().design, Options{.capacity = 64});
     exchange(
-        ends, [](auto& producer, const Note& note) { return producer.enqueue(note, patience()); },
-        [](auto& consumer, Note& note) { return consumer.dequeue(note, patience()); });
+        ends,
+        [](auto& producer, const SharedNote& note) {
+            return producer.enqueue(note, sharing_patience());
+        },
+        [](auto& consumer, SharedNote& note) {
+            return consumer.dequeue(note, sharing_patience());
+        });
     EXPECT_EQ(ends.producer.stats().items, writers * each);
     EXPECT_EQ(ends.consumer.stats().items, writers * each);
 }
@@ -154,12 +161,12 @@ TEST_P(SharedQueue, EachFrameArrivesOnceAndInItsWritersOrder) {
     auto ends = share<Bytes>(named().design, Options{.capacity = 8192});
     exchange(
         ends,
-        [](auto& producer, const Note& note) {
-            return producer.enqueue(as_bytes(note), patience());
+        [](auto& producer, const SharedNote& note) {
+            return producer.enqueue(as_bytes(note), sharing_patience());
         },
-        [](auto& consumer, Note& note) {
+        [](auto& consumer, SharedNote& note) {
             thread_local std::vector<std::byte> frame;
-            const Status status = consumer.dequeue(frame, patience());
+            const Status status = consumer.dequeue(frame, sharing_patience());
             if (status == Status::ok && frame.size() == sizeof note) {
                 std::memcpy(&note, frame.data(), sizeof note);
             }
@@ -168,20 +175,20 @@ TEST_P(SharedQueue, EachFrameArrivesOnceAndInItsWritersOrder) {
 }
 
 TEST_P(SharedQueue, TriesOfManyThreadsLoseNothing) {
-    auto ends = share<Note>(named().design, Options{.capacity = 16});
+    auto ends = share<SharedNote>(named().design, Options{.capacity = 16});
     const auto until = [](Status again, auto&& try_once) {
         Status status = again;
         base::NapParker nap;
         const Status waited = base::wait_until([&] { return (status = try_once()) != again; },
-                                               patience(), base::WaitPolicy{}, nap);
+                                               sharing_patience(), base::WaitPolicy{}, nap);
         return waited == Status::ok ? status : waited;
     };
     exchange(
         ends,
-        [&](auto& producer, const Note& note) {
+        [&](auto& producer, const SharedNote& note) {
             return until(Status::full, [&] { return producer.try_enqueue(note); });
         },
-        [&](auto& consumer, Note& note) {
+        [&](auto& consumer, SharedNote& note) {
             return until(Status::empty, [&] { return consumer.try_dequeue(note); });
         });
 }
@@ -199,16 +206,17 @@ INSTANTIATE_TEST_SUITE_P(Designs, SharedQueue,
                          });
 
 struct Design2Ends : testing::Test {
-    using Producer = flow::Producer<Note, ring::design_2>;
-    using Consumer = flow::Consumer<Note, ring::design_2>;
+    using Producer = flow::Producer<SharedNote, ring::design_2>;
+    using Consumer = flow::Consumer<SharedNote, ring::design_2>;
 
     [[nodiscard]] static SharedEnds<Producer, Consumer> share_two(std::uint64_t capacity) {
         const Options options = test::with_endpoint(Options{.capacity = capacity});
         Listener listener = Listener::listen(test::unique_address(), options);
         std::optional<Producer> producer;
-        std::thread other{
-            [&] { producer.emplace(Producer::connect(listener.address(), options, patience())); }};
-        auto consumer = Consumer::accept(listener, patience());
+        std::thread other{[&] {
+            producer.emplace(Producer::connect(listener.address(), options, sharing_patience()));
+        }};
+        auto consumer = Consumer::accept(listener, sharing_patience());
         other.join();
         return {Shared{std::move(*producer)}, Shared{std::move(consumer)}};
     }
@@ -216,7 +224,7 @@ struct Design2Ends : testing::Test {
     template <class Holds>
     [[nodiscard]] static bool eventually(Holds&& holds) {
         base::NapParker nap;
-        return base::wait_until(holds, patience(), base::WaitPolicy{}, nap) == Status::ok;
+        return base::wait_until(holds, sharing_patience(), base::WaitPolicy{}, nap) == Status::ok;
     }
 };
 using SharedEnd = Design2Ends;
@@ -224,19 +232,19 @@ using SharedEnd = Design2Ends;
 TEST_F(SharedEnd, WhileOneWaitsTriesOfOthersAnswerAndWaitsOfOthersEndAtTheirDeadline) {
     auto ends = share_two(4);
     std::atomic<Status> waited{Status::ok};
-    Note first;
-    std::thread reader{[&] { waited.store(ends.consumer.dequeue(first, patience())); }};
+    SharedNote first;
+    std::thread reader{[&] { waited.store(ends.consumer.dequeue(first, sharing_patience())); }};
     std::this_thread::sleep_for(30ms);
-    Note other;
+    SharedNote other;
     EXPECT_EQ(ends.consumer.try_dequeue(other), Status::empty);
     EXPECT_EQ(ends.consumer.dequeue(other, Deadline::after(20ms)), Status::timed_out);
     base::Cancellation cancellation;
     cancellation.request();
-    EXPECT_EQ(ends.consumer.dequeue(other, patience().cancelled_by(cancellation)),
+    EXPECT_EQ(ends.consumer.dequeue(other, sharing_patience().cancelled_by(cancellation)),
               Status::cancelled);
     EXPECT_EQ(ends.consumer.stats().items, 0U) << "a waiting thread lets others look";
     EXPECT_NE(ends.consumer.explain().find("push1/watermark/push"), std::string::npos);
-    EXPECT_EQ(ends.producer.enqueue(make_note(1, 7), patience()), Status::ok);
+    EXPECT_EQ(ends.producer.enqueue(make_note(1, 7), sharing_patience()), Status::ok);
     reader.join();
     EXPECT_EQ(waited, Status::ok);
     EXPECT_EQ(first, make_note(1, 7));
@@ -248,16 +256,17 @@ TEST_F(SharedEnd, ClosingEndsTheWaitOfOthers) {
     std::vector<std::thread> waiting;
     for (auto& answer : answers) {
         waiting.emplace_back([&] {
-            Note note;
-            answer.store(ends.consumer.dequeue(note, patience()));
+            SharedNote note;
+            answer.store(ends.consumer.dequeue(note, sharing_patience()));
         });
     }
     std::this_thread::sleep_for(30ms);
-    EXPECT_EQ(ends.consumer.close(patience()), Status::ok);
+    EXPECT_EQ(ends.consumer.close(sharing_patience()), Status::ok);
     for (std::thread& thread : waiting) thread.join();
     for (auto& answer : answers) EXPECT_EQ(answer, Status::closed);
-    EXPECT_TRUE(eventually(
-        [&] { return ends.producer.enqueue(make_note(0, 1), patience()) == Status::closed; }));
+    EXPECT_TRUE(eventually([&] {
+        return ends.producer.enqueue(make_note(0, 1), sharing_patience()) == Status::closed;
+    }));
 }
 
 TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
@@ -269,41 +278,43 @@ TEST_F(SharedEnd, ABatchAndItemsInPlaceAreNotTornApart) {
         writing.emplace_back([&, w] {
             for (std::uint64_t n = 1; n <= 1000; ++n) {
                 // Four equal notes, in place.
-                const Status status = ends.producer.alone(patience(), [&](Producer& producer) {
-                    for (std::uint64_t i = 0; i < batch; ++i) {
-                        Note* place = nullptr;
-                        if (const Status claimed = producer.claim(place, patience());
-                            claimed != Status::ok) {
-                            return claimed;
+                const Status status =
+                    ends.producer.alone(sharing_patience(), [&](Producer& producer) {
+                        for (std::uint64_t i = 0; i < batch; ++i) {
+                            SharedNote* place = nullptr;
+                            if (const Status claimed = producer.claim(place, sharing_patience());
+                                claimed != Status::ok) {
+                                return claimed;
+                            }
+                            *place = make_note(w, n);
+                            if (const Status sent = producer.commit(); sent != Status::ok)
+                                return sent;
                         }
-                        *place = make_note(w, n);
-                        if (const Status sent = producer.commit(); sent != Status::ok) return sent;
-                    }
-                    return Status::ok;
-                });
+                        return Status::ok;
+                    });
                 if (status != Status::ok) failed = true;
             }
-            if (ends.producer.flush(patience()) != Status::ok) failed = true;
+            if (ends.producer.flush(sharing_patience()) != Status::ok) failed = true;
         });
     }
     std::uint64_t torn = 0;
-    std::array<Note, batch> notes;
+    std::array<SharedNote, batch> notes;
     Status status = Status::ok;
     for (std::uint64_t n = 0; n < 2000 && status == Status::ok; ++n) {
-        for (Note& note : notes) {
-            if (status == Status::ok) status = ends.consumer.dequeue(note, patience());
+        for (SharedNote& note : notes) {
+            if (status == Status::ok) status = ends.consumer.dequeue(note, sharing_patience());
         }
-        for (const Note& note : notes) torn += note == notes.front() ? 0 : 1;
+        for (const SharedNote& note : notes) torn += note == notes.front() ? 0 : 1;
     }
     EXPECT_EQ(status, Status::ok);
     for (std::thread& thread : writing) thread.join();
     EXPECT_FALSE(failed);
     EXPECT_EQ(torn, 0U);
-    const std::vector<Note> some(3, make_note(1, 2));
-    EXPECT_EQ(ends.producer.try_enqueue_batch(std::span<const Note>{some}).count, 3U);
+    const std::vector<SharedNote> some(3, make_note(1, 2));
+    EXPECT_EQ(ends.producer.try_enqueue_batch(std::span<const SharedNote>{some}).count, 3U);
     std::size_t taken = 0;
     EXPECT_TRUE(eventually([&] {
-        taken += ends.consumer.try_dequeue_batch(std::span<Note>{notes}).count;
+        taken += ends.consumer.try_dequeue_batch(std::span<SharedNote>{notes}).count;
         return taken == 3;
     }));
 }

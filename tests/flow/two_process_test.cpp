@@ -24,17 +24,17 @@ using millrace::test::hear;
 using millrace::test::say;
 using test::unique_address;
 
-struct Item {
+struct SentItem {
     std::uint64_t number;
     std::uint64_t body[7];
 
-    static Item make(std::uint64_t number) {
-        Item item{number, {}};
+    static SentItem make(std::uint64_t number) {
+        SentItem item{number, {}};
         for (std::uint64_t i = 0; i < 7; ++i) item.body[i] = number ^ (i << 32);
         return item;
     }
     [[nodiscard]] bool is(std::uint64_t expected) const {
-        const Item right = make(expected);
+        const SentItem right = make(expected);
         return std::memcmp(this, &right, sizeof right) == 0;
     }
 };
@@ -49,11 +49,11 @@ base::WaitPolicy policy_of(const std::string& name) {
 
 template <ring::Design D>
 int consume(const std::vector<std::string>& a) {
-    auto consumer = Consumer<Item, D>::listen(
+    auto consumer = Consumer<SentItem, D>::listen(
         a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
     say("connected");
     std::uint64_t next = 0;
-    Item item;
+    SentItem item;
     Status status;
     while ((status = consumer.dequeue(item, Deadline::after(40s))) == Status::ok) {
         if (!item.is(next)) {
@@ -72,13 +72,13 @@ MILLRACE_CHILD(flow_consumer) {
 
 template <ring::Design D>
 int produce(const std::vector<std::string>& a) {
-    auto producer = Producer<Item, D>::connect(
+    auto producer = Producer<SentItem, D>::connect(
         a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
     say("connected");
     Status status = Status::ok;
     const std::uint64_t count = std::stoull(a[4]);
     for (std::uint64_t i = 0; i < count && status == Status::ok; ++i) {
-        status = producer.enqueue(Item::make(i), Deadline::after(40s));
+        status = producer.enqueue(SentItem::make(i), Deadline::after(40s));
     }
     if (status == Status::ok) status = producer.close(Deadline::after(40s));
     say(std::string{name_of(status)});
@@ -190,9 +190,9 @@ TEST_P(FlowAndDeath, SleepingConsumerHearsOfTheProducersDeath) {
 
 template <ring::Design D>
 int idle(const std::vector<std::string>& a) {
-    auto producer = Producer<Item, D>::connect(
+    auto producer = Producer<SentItem, D>::connect(
         a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
-    (void)producer.enqueue(Item::make(0), Deadline::after(40s));
+    (void)producer.enqueue(SentItem::make(0), Deadline::after(40s));
     (void)producer.flush(Deadline::after(40s));
     say("connected");
     (void)hear();

@@ -19,43 +19,44 @@
 namespace millrace::kv {
 namespace {
 
-using Kind = Call::Kind;
+using CallKind = Call::Kind;
 
 TEST(Linearizability, OfCallsOneAfterTheOther) {
-    EXPECT_TRUE(is_linearizable({{Kind::set, 1, 2, 7}, {Kind::get, 3, 4, 7}}));
-    EXPECT_FALSE(is_linearizable({{Kind::set, 1, 2, 7}, {Kind::get, 3, 4, 0}}));
-    EXPECT_FALSE(is_linearizable({{Kind::get, 1, 2, 7}, {Kind::set, 3, 4, 7}}));
+    EXPECT_TRUE(is_linearizable({{CallKind::set, 1, 2, 7}, {CallKind::get, 3, 4, 7}}));
+    EXPECT_FALSE(is_linearizable({{CallKind::set, 1, 2, 7}, {CallKind::get, 3, 4, 0}}));
+    EXPECT_FALSE(is_linearizable({{CallKind::get, 1, 2, 7}, {CallKind::set, 3, 4, 7}}));
     EXPECT_TRUE(is_linearizable(
-        {{Kind::set, 1, 2, 7}, {Kind::erase, 3, 4}, {Kind::erase, 5, 6, 0, 0, false}}));
-    EXPECT_FALSE(is_linearizable({{Kind::set, 1, 2, 7}, {Kind::erase, 3, 4}, {Kind::erase, 5, 6}}));
+        {{CallKind::set, 1, 2, 7}, {CallKind::erase, 3, 4}, {CallKind::erase, 5, 6, 0, 0, false}}));
+    EXPECT_FALSE(is_linearizable(
+        {{CallKind::set, 1, 2, 7}, {CallKind::erase, 3, 4}, {CallKind::erase, 5, 6}}));
 }
 
 TEST(Linearizability, OfCallsAtATime) {
-    EXPECT_TRUE(is_linearizable({{Kind::set, 1, 4, 7}, {Kind::get, 2, 3, 0}}));
-    EXPECT_TRUE(is_linearizable({{Kind::set, 1, 4, 7}, {Kind::get, 2, 3, 7}}));
+    EXPECT_TRUE(is_linearizable({{CallKind::set, 1, 4, 7}, {CallKind::get, 2, 3, 0}}));
+    EXPECT_TRUE(is_linearizable({{CallKind::set, 1, 4, 7}, {CallKind::get, 2, 3, 7}}));
     // New and then old again.
-    EXPECT_FALSE(
-        is_linearizable({{Kind::set, 1, 9, 7}, {Kind::get, 2, 3, 7}, {Kind::get, 4, 5, 0}}));
+    EXPECT_FALSE(is_linearizable(
+        {{CallKind::set, 1, 9, 7}, {CallKind::get, 2, 3, 7}, {CallKind::get, 4, 5, 0}}));
     // Two readers who see two writers in different orders.
-    EXPECT_FALSE(is_linearizable({{Kind::set, 1, 9, 7},
-                                  {Kind::set, 1, 9, 8},
-                                  {Kind::get, 2, 3, 7},
-                                  {Kind::get, 4, 5, 8},
-                                  {Kind::get, 2, 3, 8},
-                                  {Kind::get, 4, 5, 7}}));
+    EXPECT_FALSE(is_linearizable({{CallKind::set, 1, 9, 7},
+                                  {CallKind::set, 1, 9, 8},
+                                  {CallKind::get, 2, 3, 7},
+                                  {CallKind::get, 4, 5, 8},
+                                  {CallKind::get, 2, 3, 8},
+                                  {CallKind::get, 4, 5, 7}}));
 }
 
 TEST(Linearizability, OfConditions) {
-    EXPECT_TRUE(is_linearizable({{Kind::compare_and_set, 1, 4, 7, 0},
-                                 {Kind::compare_and_set, 1, 4, 8, 0, false},
-                                 {Kind::get, 5, 6, 7}}));
+    EXPECT_TRUE(is_linearizable({{CallKind::compare_and_set, 1, 4, 7, 0},
+                                 {CallKind::compare_and_set, 1, 4, 8, 0, false},
+                                 {CallKind::get, 5, 6, 7}}));
     // Both won.
     EXPECT_FALSE(is_linearizable(
-        {{Kind::compare_and_set, 1, 4, 7, 0}, {Kind::compare_and_set, 1, 4, 8, 0}}));
+        {{CallKind::compare_and_set, 1, 4, 7, 0}, {CallKind::compare_and_set, 1, 4, 8, 0}}));
     // A lost update.
-    EXPECT_FALSE(is_linearizable({{Kind::set, 1, 2, 7},
-                                  {Kind::compare_and_set, 3, 4, 8, 7},
-                                  {Kind::compare_and_set, 3, 4, 9, 7}}));
+    EXPECT_FALSE(is_linearizable({{CallKind::set, 1, 2, 7},
+                                  {CallKind::compare_and_set, 3, 4, 8, 7},
+                                  {CallKind::compare_and_set, 3, 4, 9, 7}}));
 }
 
 struct Setting {
@@ -101,7 +102,7 @@ class Caller {
         return sealed(call.value, random_() % 3 == 0 ? 6000 : 8 + random_() % 300);
     }
     void get(Call& call) {
-        call.kind = Kind::get;
+        call.kind = CallKind::get;
         engine_.find(view("key"), [&](const Entry& entry) {
             EXPECT_TRUE(is_whole(entry.value));
             call.value = seed_of(entry.value);
@@ -110,18 +111,18 @@ class Caller {
         });
     }
     void set(Call& call) {
-        call.kind = Kind::set;
+        call.kind = CallKind::set;
         const SetResult result = engine_.set(view("key"), new_value(call), {});
         ASSERT_EQ(result.outcome, Outcome::ok);
         seen_[version_ = result.version] = call.value;
     }
     void erase(Call& call) {
-        call.kind = Kind::erase;
+        call.kind = CallKind::erase;
         call.done = engine_.erase(view("key"), {}) == Outcome::ok;
     }
     /// Of the version that it saw last, or of none.
     void compare_and_set(Call& call) {
-        call.kind = Kind::compare_and_set;
+        call.kind = CallKind::compare_and_set;
         const Version wanted = random_() % 3 == 0 ? 0 : version_;
         call.expected = wanted == 0 ? 0 : seen_.at(wanted);
         const SetResult result = engine_.set(view("key"), new_value(call), {.if_version = wanted});

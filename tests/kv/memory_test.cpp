@@ -21,12 +21,12 @@ TEST(SizeClasses, LoseAnEighthAtMost) {
     EXPECT_LT(class_of(longest_item), size_classes);
 }
 
-struct Kind {
+struct StoreKind {
     TableKind table;
     WhenFull when_full;
 };
 
-class StoreMemory : public testing::TestWithParam<Kind> {
+class StoreMemory : public testing::TestWithParam<StoreKind> {
   protected:
     [[nodiscard]] static StoreOptions options(std::uint64_t memory = least_memory) {
         return options_of(GetParam().table, memory, GetParam().when_full);
@@ -34,10 +34,10 @@ class StoreMemory : public testing::TestWithParam<Kind> {
     [[nodiscard]] static bool evicts() { return GetParam().when_full == WhenFull::evict; }
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, StoreMemory,
-                         testing::Values(Kind{TableKind::cuckoo, WhenFull::refuse},
-                                         Kind{TableKind::cuckoo, WhenFull::evict},
-                                         Kind{TableKind::thesis, WhenFull::refuse},
-                                         Kind{TableKind::thesis, WhenFull::evict}),
+                         testing::Values(StoreKind{TableKind::cuckoo, WhenFull::refuse},
+                                         StoreKind{TableKind::cuckoo, WhenFull::evict},
+                                         StoreKind{TableKind::thesis, WhenFull::refuse},
+                                         StoreKind{TableKind::thesis, WhenFull::evict}),
                          [](const auto& of) {
                              return std::string{of.param.table == TableKind::cuckoo ? "cuckoo"
                                                                                     : "thesis"} +

@@ -14,14 +14,14 @@
 namespace millrace::kv {
 namespace {
 
-struct Setting {
+struct ThreadSetting {
     TableKind table;
     WhenFull when_full;
     HashFunction hash;
     const char* name;
 };
 
-class StoreThreads : public testing::TestWithParam<Setting> {
+class StoreThreads : public testing::TestWithParam<ThreadSetting> {
   protected:
     [[nodiscard]] static StoreOptions options() {
         return options_of(GetParam().table, least_memory, GetParam().when_full);
@@ -35,10 +35,11 @@ class StoreThreads : public testing::TestWithParam<Setting> {
 };
 INSTANTIATE_TEST_SUITE_P(
     Tables, StoreThreads,
-    testing::Values(Setting{TableKind::cuckoo, WhenFull::evict, hash_of, "cuckoo_evict"},
-                    Setting{TableKind::cuckoo, WhenFull::refuse, hash_of, "cuckoo_refuse"},
-                    Setting{TableKind::cuckoo, WhenFull::evict, weak_hash, "cuckoo_collisions"},
-                    Setting{TableKind::thesis, WhenFull::evict, hash_of, "thesis_evict"}),
+    testing::Values(ThreadSetting{TableKind::cuckoo, WhenFull::evict, hash_of, "cuckoo_evict"},
+                    ThreadSetting{TableKind::cuckoo, WhenFull::refuse, hash_of, "cuckoo_refuse"},
+                    ThreadSetting{TableKind::cuckoo, WhenFull::evict, weak_hash,
+                                  "cuckoo_collisions"},
+                    ThreadSetting{TableKind::thesis, WhenFull::evict, hash_of, "thesis_evict"}),
     [](const auto& of) { return std::string{of.param.name}; });
 
 TEST_P(StoreThreads, SeeWholeValuesAndVersionsThatGrow) {

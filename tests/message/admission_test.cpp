@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "message/patience.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/channel.hpp"
 
@@ -17,8 +18,6 @@ namespace {
 
 using base::Status;
 using connect::Secret;
-
-base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
 
 std::string failure_of(const connect::Address& address, const ChannelOptions& options) {
     try {

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "message/patience.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/channel.hpp"
 #include "support/child_process.hpp"
@@ -29,9 +30,6 @@ using test::hear;
 using test::say;
 using Bytes = std::vector<std::byte>;
 using namespace std::chrono_literals;
-
-/// Generous: it only ends what has failed.
-Deadline patience() { return Deadline::after(40s); }
 
 Bytes pattern(std::size_t size, unsigned seed) {
     Bytes bytes(size);
@@ -56,12 +54,12 @@ ChannelOptions options_of(const std::vector<std::string>& arguments) {
 }
 
 /// A child that listens, and the channel to it. The child's first line is its address.
-struct Pair {
+struct ChannelPair {
     ChildProcess child;
     Channel channel;
 
-    static Pair start(std::string_view name, std::size_t ring = 1 << 16,
-                      std::uint64_t first_position = 0, std::vector<std::string> more = {}) {
+    static ChannelPair start(std::string_view name, std::size_t ring = 1 << 16,
+                             std::uint64_t first_position = 0, std::vector<std::string> more = {}) {
         std::vector<std::string> arguments{std::to_string(ring), std::to_string(first_position)};
         arguments.insert(arguments.end(), more.begin(), more.end());
         ChildProcess process = ChildProcess::start(name, std::move(arguments));
@@ -117,7 +115,7 @@ MILLRACE_CHILD(echo) {
 }
 
 TEST(Channel, EchoesEverySizeFrom0To300) {
-    Pair pair = Pair::start("echo");
+    ChannelPair pair = ChannelPair::start("echo");
     Bytes answer;
     for (std::size_t size = 0; size <= 300; ++size) {
         const Bytes message = pattern(size, static_cast<unsigned>(size));
@@ -130,7 +128,7 @@ TEST(Channel, EchoesEverySizeFrom0To300) {
 }
 
 TEST(Channel, EchoesEverySizeThroughARingThatWrapsAllTheTime) {
-    Pair pair = Pair::start("echo", 1024);
+    ChannelPair pair = ChannelPair::start("echo", 1024);
     Bytes answer;
     for (unsigned turn = 0; turn < 3; ++turn) {
         for (std::size_t size = 0; size <= 1008; size += 1 + turn * 6) {
@@ -145,7 +143,7 @@ TEST(Channel, EchoesEverySizeThroughARingThatWrapsAllTheTime) {
 }
 
 TEST(Channel, EchoesThroughTheSmallestRing) {
-    Pair pair = Pair::start("echo", smallest_ring);
+    ChannelPair pair = ChannelPair::start("echo", smallest_ring);
     Bytes answer;
     for (std::size_t size = 0; size <= 500; size += 7) {
         const Bytes message = pattern(size, static_cast<unsigned>(size));
@@ -158,7 +156,7 @@ TEST(Channel, EchoesThroughTheSmallestRing) {
 }
 
 TEST(Channel, EchoesMessagesMuchLargerThanTheRing) {
-    Pair pair = Pair::start("echo", 1 << 14);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 14);
     Bytes answer;
     for (const std::size_t size : {std::size_t{16'368}, std::size_t{16'369}, std::size_t{16'384},
                                    std::size_t{100'001}, std::size_t{3'000'000}}) {
@@ -172,7 +170,7 @@ TEST(Channel, EchoesMessagesMuchLargerThanTheRing) {
 }
 
 TEST(Channel, HandsOutLargeMessagesInPiecesIfAsked) {
-    Pair pair = Pair::start("echo", 1 << 14);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 14);
     const Bytes message = pattern(200'000, 5);
     ASSERT_EQ(pair.channel.send(message, patience()), Status::ok);
     Bytes joined;
@@ -197,7 +195,7 @@ TEST(Channel, HandsOutLargeMessagesInPiecesIfAsked) {
 TEST(Channel, CountersPassTwoToThe32AndTwoToThe64) {
     for (const std::uint64_t start :
          {(std::uint64_t{1} << 32) - 256, std::uint64_t{0} - 256, (std::uint64_t{1} << 38) - 256}) {
-        Pair pair = Pair::start("echo", 1024, start);
+        ChannelPair pair = ChannelPair::start("echo", 1024, start);
         Bytes answer;
         for (unsigned turn = 0; turn < 100; ++turn) {
             const Bytes message = pattern(turn * 9, turn);
@@ -232,8 +230,8 @@ MILLRACE_CHILD(sink) {
 TEST(Channel, AStreamWithPausesOnBothSidesArrivesInOrder) {
     constexpr unsigned count = 1500;
     for (const std::size_t largest : {200, 9000, 40'000}) {
-        Pair pair =
-            Pair::start("sink", 1 << 15, 0, {std::to_string(count), std::to_string(largest)});
+        ChannelPair pair = ChannelPair::start("sink", 1 << 15, 0,
+                                              {std::to_string(count), std::to_string(largest)});
         for (unsigned n = 0; n < count; ++n) {
             ASSERT_EQ(pair.channel.send(nth_message(n, largest), patience()), Status::ok);
             if (n % 97 == 0) std::this_thread::sleep_for(300us);
@@ -296,7 +294,7 @@ MILLRACE_CHILD(converse) {
 
 TEST(Channel, BothDirectionsAreBusyAtOnce) {
     for (const std::size_t ring : {1024, 1 << 16}) {
-        Pair pair = Pair::start("converse", ring);
+        ChannelPair pair = ChannelPair::start("converse", ring);
         EXPECT_EQ(converse(pair.channel, 2000, 600), 0);
         EXPECT_EQ(pair.channel.close(patience()), Status::ok);
         const test::Exit exit = pair.child.wait();
@@ -359,7 +357,7 @@ MILLRACE_CHILD(speak_and_go) {
 }
 
 TEST(Channel, WhatWasSentBeforeTheCloseIsReceivedAfterThePeerIsGone) {
-    Pair pair = Pair::start("speak_and_go", 1 << 16, 0, {"200"});
+    ChannelPair pair = ChannelPair::start("speak_and_go", 1 << 16, 0, {"200"});
     EXPECT_TRUE(pair.child.wait().success());
     Bytes message;
     for (unsigned n = 0; n < 200; ++n) {
@@ -371,14 +369,14 @@ TEST(Channel, WhatWasSentBeforeTheCloseIsReceivedAfterThePeerIsGone) {
 }
 
 TEST(Channel, CloseEndsWhereThePeerClosedAndIsGone) {
-    Pair pair = Pair::start("speak_and_go", 1 << 16, 0, {"3"});
+    ChannelPair pair = ChannelPair::start("speak_and_go", 1 << 16, 0, {"3"});
     ASSERT_TRUE(pair.child.wait().success());
     // Nobody answers a close frame any more, and nobody needs one: nothing was sent.
     EXPECT_EQ(pair.channel.close(Deadline::now()), Status::ok);
 }
 
 TEST(Channel, CloseHasNothingToWaitForWhereThePeerClosedFirst) {
-    Pair pair = Pair::start("listen_and_go");
+    ChannelPair pair = ChannelPair::start("listen_and_go");
     for (int n = 0; n < 3; ++n) {
         ASSERT_EQ(pair.channel.send(pattern(50, 1), patience()), Status::ok);
     }
@@ -389,7 +387,7 @@ TEST(Channel, CloseHasNothingToWaitForWhereThePeerClosedFirst) {
 }
 
 TEST(Channel, CloseTellsThatThePeerClosedWithMessagesUnread) {
-    Pair pair = Pair::start("listen_and_go");
+    ChannelPair pair = ChannelPair::start("listen_and_go");
     for (int n = 0; n < 5; ++n) {
         ASSERT_EQ(pair.channel.send(pattern(50, 1), patience()), Status::ok);
     }
@@ -435,7 +433,7 @@ MILLRACE_CHILD(count_then_answer) {
 }
 
 TEST(Channel, WhoHasFinishedSendingStillReceives) {
-    Pair pair = Pair::start("count_then_answer");
+    ChannelPair pair = ChannelPair::start("count_then_answer");
     for (int n = 0; n < 33; ++n) {
         ASSERT_EQ(pair.channel.send(pattern(50, 1), patience()), Status::ok);
     }
@@ -468,7 +466,7 @@ MILLRACE_CHILD(sleepy_sink) {
 }
 
 TEST(Channel, AFullRingIsFullUntilTheDeadlineAndLosesNothing) {
-    Pair pair = Pair::start("sleepy_sink", 1 << 12);
+    ChannelPair pair = ChannelPair::start("sleepy_sink", 1 << 12);
     ASSERT_EQ(pair.child.read_line(), "ready");
     unsigned sent = 0;
     while (pair.channel.try_send(nth_message(sent, 300)) == Status::ok) ++sent;
@@ -489,7 +487,7 @@ TEST(Channel, AFullRingIsFullUntilTheDeadlineAndLosesNothing) {
 }
 
 TEST(Channel, AStoppedPeerIsWaitedForAndNothingIsLost) {
-    Pair pair = Pair::start("sleepy_sink", 1 << 12);
+    ChannelPair pair = ChannelPair::start("sleepy_sink", 1 << 12);
     ASSERT_EQ(pair.child.read_line(), "ready");
     ASSERT_TRUE(pair.child.write_line("go"));
     ASSERT_TRUE(pair.child.stop());
@@ -511,7 +509,7 @@ TEST(Channel, AStoppedPeerIsWaitedForAndNothingIsLost) {
 }
 
 TEST(Channel, AKilledPeerIsLostToWhoWaitsForMessages) {
-    Pair pair = Pair::start("sleepy_sink");
+    ChannelPair pair = ChannelPair::start("sleepy_sink");
     ASSERT_EQ(pair.child.read_line(), "ready");
     EXPECT_TRUE(pair.child.kill_and_wait().killed_by(SIGKILL));
     Bytes message;
@@ -521,7 +519,7 @@ TEST(Channel, AKilledPeerIsLostToWhoWaitsForMessages) {
 }
 
 TEST(Channel, AKilledPeerIsLostToWhoOnlyLooks) {
-    Pair pair = Pair::start("sleepy_sink");
+    ChannelPair pair = ChannelPair::start("sleepy_sink");
     ASSERT_EQ(pair.child.read_line(), "ready");
     EXPECT_TRUE(pair.child.kill_and_wait().killed_by(SIGKILL));
     base::NapParker nap;
@@ -537,7 +535,7 @@ TEST(Channel, AKilledPeerIsLostToWhoOnlyLooks) {
 }
 
 TEST(Channel, AKilledPeerIsLostToWhoWaitsForRoom) {
-    Pair pair = Pair::start("sleepy_sink", 1 << 12);
+    ChannelPair pair = ChannelPair::start("sleepy_sink", 1 << 12);
     ASSERT_EQ(pair.child.read_line(), "ready");
     pair.child.kill();
     Status status = Status::ok;
@@ -560,7 +558,7 @@ MILLRACE_CHILD(chatter) {
 
 TEST(Channel, WhatAKilledPeerSentWholeIsReceivedBeforeItIsLost) {
     for (int round = 0; round < 10; ++round) {
-        Pair pair = Pair::start("chatter", 1 << 14);
+        ChannelPair pair = ChannelPair::start("chatter", 1 << 14);
         Bytes message;
         unsigned n = 0;
         for (; n < 100 + static_cast<unsigned>(round) * 37; ++n) {
@@ -579,7 +577,7 @@ TEST(Channel, WhatAKilledPeerSentWholeIsReceivedBeforeItIsLost) {
 }
 
 TEST(Channel, WhatFillWritesArrivesAndOnlyWhatItUsed) {
-    Pair pair = Pair::start("echo", 1 << 12);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 12);
     Bytes answer;
     for (unsigned turn = 0; turn < 200; ++turn) {
         const Bytes expected = pattern(turn * 3, turn);
@@ -598,7 +596,7 @@ TEST(Channel, WhatFillWritesArrivesAndOnlyWhatItUsed) {
 }
 
 TEST(Channel, WhenFillThrowsNothingIsSentAndTheChannelGoesOn) {
-    Pair pair = Pair::start("echo", 1 << 12);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 12);
     Bytes answer;
     for (unsigned turn = 0; turn < 100; ++turn) {
         EXPECT_THROW((void)pair.channel.send(
@@ -619,7 +617,7 @@ TEST(Channel, WhenFillThrowsNothingIsSentAndTheChannelGoesOn) {
 }
 
 TEST(Channel, WhenTakeThrowsTheMessageStaysTheNext) {
-    Pair pair = Pair::start("echo", 1 << 12);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 12);
     for (const std::size_t size : {std::size_t{40}, std::size_t{20'000}}) {
         const Bytes message = pattern(size, 4);
         ASSERT_EQ(pair.channel.send(message, patience()), Status::ok);
@@ -634,7 +632,7 @@ TEST(Channel, WhenTakeThrowsTheMessageStaysTheNext) {
 }
 
 TEST(Channel, AMessageThatDoesNotFitTheBufferStaysTheNext) {
-    Pair pair = Pair::start("echo");
+    ChannelPair pair = ChannelPair::start("echo");
     const Bytes message = pattern(100, 4);
     ASSERT_EQ(pair.channel.send(message, patience()), Status::ok);
     Bytes small(99);
@@ -648,7 +646,7 @@ TEST(Channel, AMessageThatDoesNotFitTheBufferStaysTheNext) {
 }
 
 TEST(Channel, WhatCanNeverFitIsTooLarge) {
-    Pair pair = Pair::start("echo", 1 << 12);
+    ChannelPair pair = ChannelPair::start("echo", 1 << 12);
     const std::size_t most = pair.channel.max_piece();
     EXPECT_EQ(most, (std::size_t{1} << 12) - 16);
     EXPECT_EQ(pair.channel.try_send(pattern(most + 1, 1)), Status::too_large);
@@ -674,7 +672,7 @@ MILLRACE_CHILD(modest_echo) {
 }
 
 TEST(Channel, AMessageBeyondTheReceiversLimitIsReportedAndPassedOver) {
-    Pair pair = Pair::start("modest_echo", 512);
+    ChannelPair pair = ChannelPair::start("modest_echo", 512);
     ASSERT_EQ(pair.channel.send(pattern(5000, 1), patience()), Status::ok);
     ASSERT_EQ(pair.channel.send(pattern(700, 2), patience()), Status::ok);
     Bytes answer;
@@ -696,7 +694,7 @@ MILLRACE_CHILD(late_echo) {
 }
 
 TEST(Channel, ALargeMessageThatTimedOutIsGivenUpAndTheNextArrives) {
-    Pair pair = Pair::start("late_echo", 1 << 12);
+    ChannelPair pair = ChannelPair::start("late_echo", 1 << 12);
     ASSERT_EQ(pair.child.read_line(), "ready");
     ASSERT_EQ(pair.channel.send(pattern(50'000, 1), Deadline::after(20ms)), Status::timed_out);
     ASSERT_TRUE(pair.child.write_line("go"));
@@ -710,7 +708,7 @@ TEST(Channel, ALargeMessageThatTimedOutIsGivenUpAndTheNextArrives) {
 }
 
 TEST(Channel, OneMessageIsNoRequestWhereItIsStoredAndElseOneWriteWhereTheDeviceKeepsOrder) {
-    Pair pair = Pair::start("echo");
+    ChannelPair pair = ChannelPair::start("echo");
     Bytes answer;
     for (unsigned n = 0; n < 100; ++n) {
         ASSERT_EQ(pair.channel.send(pattern(64, n), patience()), Status::ok);

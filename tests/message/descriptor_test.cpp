@@ -30,10 +30,10 @@ using millrace::test::ChildProcess;
 using millrace::test::goes_quiet;
 using millrace::test::is_readable;
 
-constexpr std::chrono::milliseconds patience{20'000};
+constexpr std::chrono::milliseconds descriptor_patience{20'000};
 
-struct Pair {
-    explicit Pair(const ChannelOptions& options) {
+struct LoopPair {
+    explicit LoopPair(const ChannelOptions& options) {
         static int number = 0;
         const auto address =
             connect::Address::parse("unix:@millrace-descriptor-test-" + std::to_string(getpid()) +
@@ -46,7 +46,7 @@ struct Pair {
     std::optional<Channel> near, far;
 };
 
-std::vector<std::byte> message_of(std::uint32_t number, std::size_t most) {
+std::vector<std::byte> message_for(std::uint32_t number, std::size_t most) {
     std::vector<std::byte> bytes(4 + number * 37 % most, static_cast<std::byte>(number));
     std::memcpy(bytes.data(), &number, sizeof number);
     return bytes;
@@ -64,10 +64,10 @@ void talk(Channel& channel, std::uint32_t count, std::size_t most, int at_once, 
     std::uint32_t sent = 0;
     std::uint32_t received = 0;
     while (sent < count || received < count) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience))
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
             << "sent " << sent << ", received " << received;
         while (sent < count) {
-            const Status status = channel.try_send(message_of(sent, most));
+            const Status status = channel.try_send(message_for(sent, most));
             if (status == Status::full) break;
             ASSERT_EQ(status, Status::ok);
             ++sent;
@@ -75,13 +75,13 @@ void talk(Channel& channel, std::uint32_t count, std::size_t most, int at_once, 
         }
         for (int i = 0; i < at_once; ++i) {
             const Status status = channel.try_receive([&](std::span<const std::byte> message) {
-                const std::vector<std::byte> right = message_of(received, most);
+                const std::vector<std::byte> right = message_for(received, most);
                 ASSERT_EQ(message.size(), right.size());
                 ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
             });
             if (status == Status::empty) {
                 // Whoever has more to send does not sleep for messages alone.
-                if (sent < count && channel.try_send(message_of(sent, most)) == Status::ok) ++sent;
+                if (sent < count && channel.try_send(message_for(sent, most)) == Status::ok) ++sent;
                 break;
             }
             ASSERT_EQ(status, Status::ok);
@@ -100,19 +100,20 @@ INSTANTIATE_TEST_SUITE_P(Loops, TalkingChannels, testing::Values(1, 1000), [](co
 
 TEST_P(TalkingChannels, OneTakesWhatTheOtherSends) {
     // One side sends, and learns of room and of answers by the same descriptor.
-    Pair pair{{.ring_bytes = 1024}};
+    LoopPair pair{{.ring_bytes = 1024}};
     constexpr std::uint32_t count = 3000;
     std::thread sender{[&] {
         Channel& channel = *pair.near;
         const int descriptor = channel.descriptor();
         for (std::uint32_t sent = 0; sent < count;) {
-            const Status status = channel.try_send(message_of(sent, 300));
+            const Status status = channel.try_send(message_for(sent, 300));
             if (status == Status::ok) {
                 ++sent;
                 continue;
             }
             ASSERT_EQ(status, Status::full);
-            ASSERT_TRUE(becomes_readable(descriptor, patience)) << "full, and not woken: " << sent;
+            ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
+                << "full, and not woken: " << sent;
         }
         ASSERT_EQ(channel.close(Deadline::after(40s)), Status::ok);
     }};
@@ -122,10 +123,11 @@ TEST_P(TalkingChannels, OneTakesWhatTheOtherSends) {
     std::uint32_t received = 0;
     Status status = Status::ok;
     while (status == Status::ok || status == Status::empty) {
-        ASSERT_TRUE(becomes_readable(descriptor, patience)) << "not woken for " << received;
+        ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience))
+            << "not woken for " << received;
         for (int i = 0; i < GetParam(); ++i) {
             status = channel.try_receive([&](std::span<const std::byte> message) {
-                const std::vector<std::byte> right = message_of(received, 300);
+                const std::vector<std::byte> right = message_for(received, 300);
                 ASSERT_EQ(message.size(), right.size());
                 ASSERT_EQ(std::memcmp(message.data(), right.data(), right.size()), 0);
                 ++received;
@@ -142,24 +144,24 @@ TEST_P(TalkingChannels, OneTakesWhatTheOtherSends) {
 }
 
 TEST_P(TalkingChannels, BothSidesTalkAtOnce) {
-    Pair pair{{.ring_bytes = 4096}};
+    LoopPair pair{{.ring_bytes = 4096}};
     std::thread other{[&] { talk(*pair.far, 1500, 500, GetParam(), 5); }};
     talk(*pair.near, 1500, 500, GetParam(), 9);
     other.join();
 }
 
 TEST(ChannelDescriptor, GoesQuietAndWakes) {
-    Pair pair{{}};
+    LoopPair pair{{}};
     const int descriptor = pair.near->descriptor();
-    EXPECT_TRUE(becomes_readable(descriptor, patience)) << "nobody has looked yet";
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience)) << "nobody has looked yet";
     for (int round = 0; round < 3; ++round) {
         ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
-        ASSERT_EQ(pair.far->try_send(message_of(1, 100)), Status::ok);
-        ASSERT_EQ(pair.far->try_send(message_of(2, 100)), Status::ok);
+        ASSERT_EQ(pair.far->try_send(message_for(1, 100)), Status::ok);
+        ASSERT_EQ(pair.far->try_send(message_for(2, 100)), Status::ok);
         for (int i = 0; i < 2; ++i) {
             Status status = Status::empty;
             while (status == Status::empty) {
-                ASSERT_TRUE(becomes_readable(descriptor, patience));
+                ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
                 status = look(*pair.near);
             }
             ASSERT_EQ(status, Status::ok);
@@ -169,7 +171,7 @@ TEST(ChannelDescriptor, GoesQuietAndWakes) {
 
 TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
     for (const bool closes : {false, true}) {
-        Pair pair{{}};
+        LoopPair pair{{}};
         const int descriptor = pair.near->descriptor();
         ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
         if (closes) {
@@ -178,11 +180,11 @@ TEST(ChannelDescriptor, TellsOfThePeersDeathAndOfItsClose) {
         pair.far.reset();
         Status status = Status::empty;
         while (status == Status::empty) {
-            ASSERT_TRUE(becomes_readable(descriptor, patience));
+            ASSERT_TRUE(becomes_readable(descriptor, descriptor_patience));
             status = look(*pair.near);
         }
         EXPECT_EQ(status, closes ? Status::closed : Status::peer_lost);
-        EXPECT_TRUE(becomes_readable(descriptor, patience));
+        EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
     }
 }
 
@@ -198,7 +200,7 @@ TEST(ChannelDescriptor, OfAListenerServesACrowdWithoutWaiting) {
             channels.push_back(connect(address, ChannelOptions{}, Deadline::after(40s)));
         }
         for (std::uint32_t i = 0; i < count; ++i) {
-            ASSERT_EQ(channels[i].send(message_of(i, 50), Deadline::after(40s)), Status::ok);
+            ASSERT_EQ(channels[i].send(message_for(i, 50), Deadline::after(40s)), Status::ok);
         }
         for (Channel& channel : channels) {
             std::vector<std::byte> answer;
@@ -219,7 +221,7 @@ TEST(ChannelDescriptor, OfAListenerServesACrowdWithoutWaiting) {
             std::optional<Channel>& channel = served[i];
             const Status status = channel->try_receive([&](std::span<const std::byte>) {});
             if (status == Status::ok) {
-                ASSERT_EQ(channel->try_send(message_of(1, 10)), Status::ok);
+                ASSERT_EQ(channel->try_send(message_for(1, 10)), Status::ok);
             } else if (status != Status::empty) {
                 EXPECT_EQ(status, Status::closed);
                 // An end that only goes may take its queue pair away before the device has
@@ -290,11 +292,11 @@ TEST(ChannelDescriptor, OfHundredsToOneProcessAreInOneHubAndTellOfItsDeath) {
 }
 
 TEST(ChannelDescriptor, GoesQuietBesideRoomThatNobodyWantsAnyMore) {
-    Pair pair{{.ring_bytes = 1024}};
+    LoopPair pair{{.ring_bytes = 1024}};
     const int descriptor = pair.near->descriptor();
     for (int round = 0; round < 3; ++round) {
         std::uint32_t sent = 0;
-        while (pair.near->try_send(message_of(sent, 100)) == Status::ok) ++sent;
+        while (pair.near->try_send(message_for(sent, 100)) == Status::ok) ++sent;
         // What did not fit is dropped. It tells of the room once, and is not called for ever.
         std::uint32_t taken = 0;
         const Deadline deadline = Deadline::after(40s);
@@ -302,37 +304,37 @@ TEST(ChannelDescriptor, GoesQuietBesideRoomThatNobodyWantsAnyMore) {
             if (look(*pair.far) == Status::ok) ++taken;
         }
         ASSERT_EQ(taken, sent);
-        EXPECT_TRUE(becomes_readable(descriptor, patience));
+        EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
         ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
     }
 }
 
 TEST(ChannelDescriptor, DoesNotKeepAWaitForRoomFromSleeping) {
-    Pair pair{{.ring_bytes = 1024}};
+    LoopPair pair{{.ring_bytes = 1024}};
     (void)pair.near->descriptor();
-    ASSERT_EQ(pair.far->try_send(message_of(1, 100)), Status::ok);
-    while (pair.near->try_send(message_of(2, 100)) == Status::ok) {
+    ASSERT_EQ(pair.far->try_send(message_for(1, 100)), Status::ok);
+    while (pair.near->try_send(message_for(2, 100)) == Status::ok) {
     }
     // The message that waits here unread is no news to who waits for room.
     const std::uint64_t before = pair.near->stats().sleeps;
-    EXPECT_EQ(pair.near->send(message_of(2, 100), Deadline::after(200ms)), Status::timed_out);
+    EXPECT_EQ(pair.near->send(message_for(2, 100), Deadline::after(200ms)), Status::timed_out);
     EXPECT_GT(pair.near->stats().sleeps, before);
 }
 
 TEST(ChannelDescriptor, StandsBesideWaits) {
-    Pair pair{{}};
+    LoopPair pair{{}};
     const int descriptor = pair.near->descriptor();
     ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
     std::vector<std::byte> bytes;
     EXPECT_EQ(pair.near->receive(bytes, Deadline::after(1ms)), Status::timed_out);
-    EXPECT_TRUE(becomes_readable(descriptor, patience))
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience))
         << "whoever waited otherwise may have missed something";
-    ASSERT_EQ(pair.far->try_send(message_of(5, 100)), Status::ok);
+    ASSERT_EQ(pair.far->try_send(message_for(5, 100)), Status::ok);
     ASSERT_EQ(pair.near->receive(bytes, Deadline::after(40s)), Status::ok);
-    EXPECT_EQ(bytes, message_of(5, 100));
+    EXPECT_EQ(bytes, message_for(5, 100));
     ASSERT_TRUE(goes_quiet(descriptor, [&] { ASSERT_EQ(look(*pair.near), Status::empty); }));
-    ASSERT_EQ(pair.far->try_send(message_of(6, 100)), Status::ok);
-    EXPECT_TRUE(becomes_readable(descriptor, patience));
+    ASSERT_EQ(pair.far->try_send(message_for(6, 100)), Status::ok);
+    EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience));
 }
 
 }  // namespace

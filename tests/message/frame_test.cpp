@@ -23,9 +23,9 @@ using Bytes = std::vector<std::byte>;
 constexpr std::uint64_t secret = 0x5ec4e7;
 
 /// A sender, a receiver, and between them bytes under way that land in order, as late as we like.
-class Wire {
+class BareRing {
   public:
-    explicit Wire(std::size_t size, std::uint64_t first_position = 0)
+    explicit BareRing(std::size_t size, std::uint64_t first_position = 0)
         : sent_(size + frame_alignment),
           received_(size + frame_alignment),
           size_{size},
@@ -111,7 +111,7 @@ class Wire {
     FrameReader reader;
 };
 
-Bytes pattern(std::size_t size, unsigned seed) {
+Bytes frame_pattern(std::size_t size, unsigned seed) {
     Bytes bytes(size);
     std::mt19937 random{seed};
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
@@ -122,7 +122,7 @@ Bytes copy_of(const Piece& piece) { return {piece.payload.begin(), piece.payload
 
 /// Lands `wire` byte by byte: nothing may be seen before the last byte, and then `expected`. Bytes
 /// of the trailer that lay there already count as landed.
-void expect_arrives_with_its_last_byte(Wire& wire, const Bytes& expected,
+void expect_arrives_with_its_last_byte(BareRing& wire, const Bytes& expected,
                                        const std::string& context) {
     Piece piece;
     while (true) {
@@ -144,8 +144,8 @@ TEST(Frame, EverySizeArrivesWithItsLastByteAtEveryOffsetOfTheRing) {
     constexpr std::size_t ring = 1024;
     for (std::size_t size = 0; size <= 300; ++size) {
         for (std::uint64_t start = 0; start < ring; start += frame_alignment) {
-            Wire wire{ring, start};
-            const Bytes message = pattern(size, static_cast<unsigned>(size * 31 + start));
+            BareRing wire{ring, start};
+            const Bytes message = frame_pattern(size, static_cast<unsigned>(size * 31 + start));
             ASSERT_TRUE(wire.send(message));
             expect_arrives_with_its_last_byte(
                 wire, message, "size " + std::to_string(size) + " at " + std::to_string(start));
@@ -156,9 +156,9 @@ TEST(Frame, EverySizeArrivesWithItsLastByteAtEveryOffsetOfTheRing) {
 
 TEST(Frame, ThePieceAsLargeAsTheRingArrivesAgainAndAgain) {
     for (const std::size_t ring : {std::size_t{128}, std::size_t{256}, std::size_t{4096}}) {
-        Wire wire{ring};
+        BareRing wire{ring};
         for (unsigned lap = 0; lap < 600; ++lap) {
-            const Bytes message = pattern(wire.writer.max_length(), lap);
+            const Bytes message = frame_pattern(wire.writer.max_length(), lap);
             ASSERT_TRUE(wire.send(message));
             ASSERT_FALSE(wire.room_for(0)) << "the ring is full";
             expect_arrives_with_its_last_byte(wire, message, "lap " + std::to_string(lap));
@@ -168,7 +168,7 @@ TEST(Frame, ThePieceAsLargeAsTheRingArrivesAgainAndAgain) {
 }
 
 TEST(Frame, NoFrameIsLongerThanTheRing) {
-    Wire wire{256};
+    BareRing wire{256};
     EXPECT_EQ(wire.writer.max_length(), 240U);
     EXPECT_EQ(frame_bytes(240), 256U);
     EXPECT_GT(frame_bytes(241), 256U);
@@ -185,7 +185,7 @@ enum class Malice {
     count
 };
 
-Bytes malicious(Malice malice, std::size_t size, unsigned turn, Wire& wire, std::size_t ring) {
+Bytes malicious(Malice malice, std::size_t size, unsigned turn, BareRing& wire, std::size_t ring) {
     Bytes bytes(size);
     const std::uint64_t next = wire.writer.position() & (ring - 1);
     for (std::size_t i = 0; i < size; ++i) {
@@ -216,7 +216,7 @@ Bytes malicious(Malice malice, std::size_t size, unsigned turn, Wire& wire, std:
 TEST(Frame, NoStalePayloadPassesForAFrame) {
     constexpr std::size_t ring = 1024;
     for (int kind = 0; kind < static_cast<int>(Malice::count); ++kind) {
-        Wire wire{ring};
+        BareRing wire{ring};
         std::mt19937 random{static_cast<unsigned>(kind)};
         for (unsigned turn = 0; turn < 3000; ++turn) {
             const std::size_t size = random() % 700;
@@ -231,7 +231,7 @@ TEST(Frame, NoStalePayloadPassesForAFrame) {
 
 TEST(Frame, AllKindsOfMaliceMixedPassForNoFrame) {
     constexpr std::size_t ring = 512;
-    Wire wire{ring};
+    BareRing wire{ring};
     std::mt19937 random{7};
     for (unsigned turn = 0; turn < 10'000; ++turn) {
         const auto kind = static_cast<Malice>(random() % static_cast<unsigned>(Malice::count));
@@ -244,7 +244,7 @@ TEST(Frame, AllKindsOfMaliceMixedPassForNoFrame) {
 
 TEST(Frame, AClaimThatWasUsedInPartArrivesShort) {
     constexpr std::size_t ring = 512;
-    Wire wire{ring};
+    BareRing wire{ring};
     std::mt19937 random{11};
     for (unsigned turn = 0; turn < 2000; ++turn) {
         const std::size_t claimed = random() % 400;
@@ -259,17 +259,17 @@ TEST(Frame, AClaimThatWasUsedInPartArrivesShort) {
 }
 
 TEST(Frame, AClaimThatWasGivenUpIsNoFrame) {
-    Wire wire{512};
+    BareRing wire{512};
     for (unsigned turn = 0; turn < 500; ++turn) {
         wire.land_all();
         Piece piece;
-        if (!wire.claim(pattern(turn % 200, turn))) {
+        if (!wire.claim(frame_pattern(turn % 200, turn))) {
             ASSERT_EQ(wire.reader.look(piece), Look::nothing);
-            ASSERT_TRUE(wire.claim(pattern(turn % 200, turn)));
+            ASSERT_TRUE(wire.claim(frame_pattern(turn % 200, turn)));
         }
         wire.land_all();
         ASSERT_EQ(wire.reader.look(piece), Look::nothing);
-        const Bytes message = pattern(40, turn);
+        const Bytes message = frame_pattern(40, turn);
         ASSERT_TRUE(wire.send_to_idle_reader(message));
         expect_arrives_with_its_last_byte(wire, message, "turn " + std::to_string(turn));
     }
@@ -278,9 +278,9 @@ TEST(Frame, AClaimThatWasGivenUpIsNoFrame) {
 TEST(Frame, CountersPassTwoToThe32AndTwoToThe64) {
     for (const std::uint64_t start :
          {(std::uint64_t{1} << 32) - 640, std::uint64_t{0} - 640, (std::uint64_t{1} << 63) - 64}) {
-        Wire wire{256, start};
+        BareRing wire{256, start};
         for (unsigned turn = 0; turn < 100; ++turn) {
-            const Bytes message = pattern(turn * 2, turn);
+            const Bytes message = frame_pattern(turn * 2, turn);
             ASSERT_TRUE(wire.send_to_idle_reader(message));
             expect_arrives_with_its_last_byte(wire, message, std::to_string(start));
             if (HasFatalFailure()) return;
@@ -289,20 +289,20 @@ TEST(Frame, CountersPassTwoToThe32AndTwoToThe64) {
 }
 
 TEST(Frame, OneMessageTouchesOneTransmissionUnlessItMustSkip) {
-    Wire wire{512};
-    ASSERT_TRUE(wire.send(pattern(300, 1)));
+    BareRing wire{512};
+    ASSERT_TRUE(wire.send(frame_pattern(300, 1)));
     EXPECT_EQ(wire.transmissions(), 1U);
     wire.land_all();
     Piece piece;
     ASSERT_EQ(wire.reader.look(piece), Look::piece);
     wire.reader.release();
-    ASSERT_TRUE(wire.send(pattern(300, 2)));
+    ASSERT_TRUE(wire.send(frame_pattern(300, 2)));
     EXPECT_EQ(wire.transmissions(), 2U) << "a skip and the message";
 }
 
 TEST(Frame, TheCloseFrameIsSeenBehindEverythingElseAndStays) {
-    Wire wire{256};
-    ASSERT_TRUE(wire.send(pattern(30, 1)));
+    BareRing wire{256};
+    ASSERT_TRUE(wire.send(frame_pattern(30, 1)));
     ASSERT_TRUE(wire.send({}, frame_close));
     wire.land_all();
     Piece piece;
@@ -313,10 +313,10 @@ TEST(Frame, TheCloseFrameIsSeenBehindEverythingElseAndStays) {
 }
 
 TEST(Frame, PiecesSayWhetherTheyBeginAndEndAMessage) {
-    Wire wire{1024};
-    ASSERT_TRUE(wire.send(pattern(8, 1), frame_more));
-    ASSERT_TRUE(wire.send(pattern(8, 2), frame_more | frame_continues));
-    ASSERT_TRUE(wire.send(pattern(8, 3), frame_continues));
+    BareRing wire{1024};
+    ASSERT_TRUE(wire.send(frame_pattern(8, 1), frame_more));
+    ASSERT_TRUE(wire.send(frame_pattern(8, 2), frame_more | frame_continues));
+    ASSERT_TRUE(wire.send(frame_pattern(8, 3), frame_continues));
     wire.land_all();
     Piece piece;
     for (int i = 0; i < 3; ++i) {
@@ -328,7 +328,7 @@ TEST(Frame, PiecesSayWhetherTheyBeginAndEndAMessage) {
 }
 
 /// As a peer that knows the secret may lay it.
-void lay(Wire& wire, std::uint64_t position, std::uint8_t flags, std::uint64_t length,
+void lay(BareRing& wire, std::uint64_t position, std::uint8_t flags, std::uint64_t length,
          std::uint64_t ring) {
     const std::uint64_t tag = ring::frame_tag(position, secret);
     const std::uint64_t facts = frame_facts(flags, length);
@@ -356,7 +356,7 @@ TEST(Frame, NonsenseOfThePeerIsBrokenAndNotFollowed) {
         {frame_close, 8, Look::broken},
     };
     for (const auto& [flags, length, expected] : nonsense) {
-        Wire wire{512};
+        BareRing wire{512};
         lay(wire, 0, flags, length, 512);
         Piece piece;
         EXPECT_EQ(wire.reader.look(piece), expected) << unsigned{flags} << " " << length;
@@ -364,7 +364,7 @@ TEST(Frame, NonsenseOfThePeerIsBrokenAndNotFollowed) {
 }
 
 TEST(Frame, ARingFullOfSkipsDoesNotLeadRoundForEver) {
-    Wire wire{512, 64};
+    BareRing wire{512, 64};
     lay(wire, 64, frame_skip, 0, 512);
     lay(wire, 512, frame_skip, 0, 512);
     Piece piece;
@@ -375,7 +375,7 @@ RC_GTEST_PROP(Frame, AnyInterleavingDeliversWhatAQueueWould, ()) {
     const std::size_t ring = std::size_t{128} << *rc::gen::inRange(0, 5);
     const auto start = *rc::gen::element<std::uint64_t>(0, 64, (std::uint64_t{1} << 32) - 128,
                                                         std::uint64_t{0} - 192);
-    Wire wire{ring, start};
+    BareRing wire{ring, start};
     std::deque<Bytes> queue;
     unsigned turn = 0;
     const auto length = *rc::gen::inRange<std::size_t>(0, 400);

@@ -17,8 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 using base::Status;
 
-constexpr unsigned client = PacketEnds::client;
-constexpr unsigned server = PacketEnds::server;
+constexpr unsigned client_end = PacketEnds::client;
+constexpr unsigned server_end = PacketEnds::server;
 constexpr auto never = PacketEnds::Time::max();
 
 /// Everything that is on its way arrives, and both programs read what is there. The server answers
@@ -26,17 +26,17 @@ constexpr auto never = PacketEnds::Time::max();
 void exchange(PacketEnds& ends, std::size_t size) {
     for (int i = 0; i < 3; ++i) {
         ends.settle();
-        ends.read_all(server);
+        ends.read_all(server_end);
         while (ends.failure().empty() && ends.answer(size, true)) {
         }
         ends.settle();
-        ends.read_all(client);
+        ends.read_all(client_end);
     }
 }
 /// A call as a client and a server make it: what could go with an answer waits for it.
 void call(PacketEnds& ends, std::size_t size) {
-    ASSERT_TRUE(ends.send(client, size, true));
-    for (const unsigned end : {client, server}) {
+    ASSERT_TRUE(ends.send(client_end, size, true));
+    for (const unsigned end : {client_end, server_end}) {
         (void)ends.post(end, 1000, false);
         while (ends.leave(end)) {
         }
@@ -44,7 +44,7 @@ void call(PacketEnds& ends, std::size_t size) {
         while (ends.arrive()) {
         }
         ends.read_all(1 - end);
-        if (end == client) {
+        if (end == client_end) {
             ASSERT_TRUE(ends.answer(size, true));
         }
     }
@@ -62,8 +62,8 @@ TEST(PacketStream, ACallCostsOnePacketEachWay) {
             ends.settle();
         }
         EXPECT_EQ(ends.failure(), "");
-        EXPECT_EQ(ends.read(client), 1000U);
-        for (const unsigned end : {client, server}) {
+        EXPECT_EQ(ends.read(client_end), 1000U);
+        for (const unsigned end : {client_end, server_end}) {
             EXPECT_EQ(packets(ends, end), 1000U) << "room " << room;
         }
     }
@@ -72,12 +72,12 @@ TEST(PacketStream, ACallCostsOnePacketEachWay) {
 TEST(PacketStream, RequestsInAWindowCostFewPacketsMore) {
     PacketEnds ends{{.memories = {8192, 8192}}};
     for (int i = 0; i < 200; ++i) {
-        for (int of = 0; of < 8; ++of) ASSERT_TRUE(ends.send(client, 64, true));
+        for (int of = 0; of < 8; ++of) ASSERT_TRUE(ends.send(client_end, 64, true));
         exchange(ends, 64);
     }
     EXPECT_EQ(ends.failure(), "");
-    EXPECT_EQ(ends.read(client), 1600U);
-    for (const unsigned end : {client, server}) {
+    EXPECT_EQ(ends.read(client_end), 1600U);
+    for (const unsigned end : {client_end, server_end}) {
         EXPECT_EQ(ends.stream(end).counts().sent, 1600U);
         EXPECT_LE(ends.stream(end).counts().bare, 200U);
     }
@@ -85,43 +85,43 @@ TEST(PacketStream, RequestsInAWindowCostFewPacketsMore) {
 
 TEST(PacketStream, AnIdleClientHasNoTimerAndNobodySendsAnything) {
     PacketEnds ends{{}};
-    EXPECT_EQ(ends.stream(client).due(), never);
+    EXPECT_EQ(ends.stream(client_end).due(), never);
     ASSERT_NO_FATAL_FAILURE(call(ends, 100));
     ends.settle();
-    EXPECT_EQ(ends.stream(client).due(), never);
-    const std::uint64_t before = packets(ends, client) + packets(ends, server);
+    EXPECT_EQ(ends.stream(client_end).due(), never);
+    const std::uint64_t before = packets(ends, client_end) + packets(ends, server_end);
     for (int i = 0; i < 100; ++i) {
         ends.pass_time(1s);
         ends.settle();
     }
-    EXPECT_EQ(packets(ends, client) + packets(ends, server), before);
+    EXPECT_EQ(packets(ends, client_end) + packets(ends, server_end), before);
 }
 
 TEST(PacketStream, TheServerHasNoTimerAndSendsAgainOnlyWhenItIsAsked) {
     PacketEnds ends{{}};
-    ASSERT_TRUE(ends.send(client, 10));
+    ASSERT_TRUE(ends.send(client_end, 10));
     ends.settle();
-    ends.read_all(server);
+    ends.read_all(server_end);
     ASSERT_TRUE(ends.answer(10));
-    (void)ends.post(server);
-    while (ends.leave(server)) {
+    (void)ends.post(server_end);
+    while (ends.leave(server_end)) {
     }
-    ends.complete(server);
+    ends.complete(server_end);
     (void)ends.take_late();  // the answer is lost
-    EXPECT_EQ(ends.stream(server).due(), never);
-    EXPECT_FALSE(ends.post(server));
+    EXPECT_EQ(ends.stream(server_end).due(), never);
+    EXPECT_FALSE(ends.post(server_end));
     ASSERT_TRUE(ends.pass_time_until_due());
     ends.settle();
-    ends.read_all(client);
-    EXPECT_EQ(ends.read(client), 1U);
-    EXPECT_EQ(ends.stream(client).counts().probes, 1U);
-    EXPECT_EQ(ends.stream(server).counts().repeated, 1U);
-    EXPECT_EQ(ends.stream(client).due(), never);
+    ends.read_all(client_end);
+    EXPECT_EQ(ends.read(client_end), 1U);
+    EXPECT_EQ(ends.stream(client_end).counts().probes, 1U);
+    EXPECT_EQ(ends.stream(server_end).counts().repeated, 1U);
+    EXPECT_EQ(ends.stream(client_end).due(), never);
 }
 
 TEST(PacketStream, ASilentServerIsAskedRarerAndRarer) {
     PacketEnds ends{{.faults = {.loss = 100}}};
-    ASSERT_TRUE(ends.send(client, 10));
+    ASSERT_TRUE(ends.send(client_end, 10));
     const auto begin = ends.now();
     ends.settle();
     auto last = ends.now();
@@ -135,67 +135,67 @@ TEST(PacketStream, ASilentServerIsAskedRarerAndRarer) {
         ASSERT_LE(pause, 100ms);
     }
     EXPECT_EQ(pause, 100ms);
-    EXPECT_LE(packets(ends, client), 110U);
+    EXPECT_LE(packets(ends, client_end), 110U);
 }
 
 TEST(PacketStream, AServerThatTakesItsTimeIsAskedAndAnswersThatAllIsThere) {
     PacketEnds ends{{}};
-    ASSERT_TRUE(ends.send(client, 10));
+    ASSERT_TRUE(ends.send(client_end, 10));
     ends.settle();
-    ends.read_all(server);
+    ends.read_all(server_end);
     for (int i = 0; i < 20; ++i) {
         ASSERT_TRUE(ends.pass_time_until_due());
         ends.settle();
     }
     // The request once more at most; then it is known to be there.
-    EXPECT_LE(ends.stream(client).counts().repeated, 1U);
-    EXPECT_EQ(ends.stream(server).counts().bare, 20U);
+    EXPECT_LE(ends.stream(client_end).counts().repeated, 1U);
+    EXPECT_EQ(ends.stream(server_end).counts().bare, 20U);
     ASSERT_TRUE(ends.answer(10));
     ends.settle();
-    ends.read_all(client);
-    EXPECT_EQ(ends.read(client), 1U);
+    ends.read_all(client_end);
+    EXPECT_EQ(ends.read(client_end), 1U);
     EXPECT_EQ(ends.failure(), "");
 }
 
 TEST(PacketStream, AClientThatFindsNoRoomAsksAgainThoughItAwaitsNothing) {
     PacketEnds ends{{.rooms = {16, 1}}};
-    ASSERT_TRUE(ends.send(client, 10, true));
+    ASSERT_TRUE(ends.send(client_end, 10, true));
     ends.settle();
     // The answer leaves before the request is passed, so it brings no room; what brings it is lost.
-    ASSERT_TRUE(ends.read_step(server));
-    ASSERT_EQ(ends.stream(server).send({}, {}), Status::ok);
+    ASSERT_TRUE(ends.read_step(server_end));
+    ASSERT_EQ(ends.stream(server_end).send({}, {}), Status::ok);
     ends.settle();
     std::span<const std::byte> message;
-    ASSERT_EQ(ends.stream(client).look(message), Status::ok);
-    ends.stream(client).pass();
-    ends.stream(client).expect(false, ends.now());
-    ASSERT_TRUE(ends.read_step(server));
-    (void)ends.post(server);
-    while (ends.leave(server)) {
+    ASSERT_EQ(ends.stream(client_end).look(message), Status::ok);
+    ends.stream(client_end).pass();
+    ends.stream(client_end).expect(false, ends.now());
+    ASSERT_TRUE(ends.read_step(server_end));
+    (void)ends.post(server_end);
+    while (ends.leave(server_end)) {
     }
-    ends.complete(server);
+    ends.complete(server_end);
     ASSERT_EQ(ends.take_late().size(), 1U);
-    EXPECT_FALSE(ends.send(client, 10, true));
+    EXPECT_FALSE(ends.send(client_end, 10, true));
     ends.settle();
     ASSERT_TRUE(ends.pass_time_until_due());
     ends.settle();
-    EXPECT_TRUE(ends.send(client, 10, true));
+    EXPECT_TRUE(ends.send(client_end, 10, true));
     EXPECT_EQ(ends.failure(), "");
 }
 
 TEST(PacketStream, RoomThatWasTakenIsToldOfWhenHalfIsFreeAgain) {
     PacketEnds ends{{.rooms = {16, 8}}};
-    for (int i = 0; i < 8; ++i) ASSERT_TRUE(ends.send(client, 10, true));
-    EXPECT_FALSE(ends.send(client, 10, true));
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(ends.send(client_end, 10, true));
+    EXPECT_FALSE(ends.send(client_end, 10, true));
     ends.settle();
     for (int i = 0; i < 3; ++i) {
-        ASSERT_TRUE(ends.read_step(server) && ends.read_step(server));
+        ASSERT_TRUE(ends.read_step(server_end) && ends.read_step(server_end));
         ends.settle();
-        EXPECT_FALSE(ends.send(client, 10, true));
+        EXPECT_FALSE(ends.send(client_end, 10, true));
     }
-    ASSERT_TRUE(ends.read_step(server) && ends.read_step(server));
+    ASSERT_TRUE(ends.read_step(server_end) && ends.read_step(server_end));
     ends.settle();
-    EXPECT_TRUE(ends.send(client, 10, true));
+    EXPECT_TRUE(ends.send(client_end, 10, true));
     EXPECT_EQ(ends.failure(), "");
 }
 
@@ -204,22 +204,22 @@ TEST(PacketStream, LargeMessagesNeedNoTimeWhereNothingIsLost) {
         PacketEnds ends{{.memories = {memory, memory}, .packet_bytes = 4096}};
         for (const std::size_t size :
              {std::size_t{4064}, std::size_t{4065}, std::size_t{1} << 20}) {
-            ASSERT_TRUE(ends.send(client, size));
-            for (int i = 0; i < 2000 && ends.read(server) != ends.sent(client); ++i) {
+            ASSERT_TRUE(ends.send(client_end, size));
+            for (int i = 0; i < 2000 && ends.read(server_end) != ends.sent(client_end); ++i) {
                 ends.settle();
-                ends.read_all(server);
+                ends.read_all(server_end);
             }
             ASSERT_TRUE(ends.answer(size));
-            for (int i = 0; i < 2000 && ends.read(client) != ends.sent(server); ++i) {
+            for (int i = 0; i < 2000 && ends.read(client_end) != ends.sent(server_end); ++i) {
                 ends.settle();
-                ends.read_all(client);
+                ends.read_all(client_end);
             }
             ASSERT_EQ(ends.failure(), "");
-            ASSERT_EQ(ends.read(client), ends.sent(client)) << memory << ", " << size;
+            ASSERT_EQ(ends.read(client_end), ends.sent(client_end)) << memory << ", " << size;
         }
-        EXPECT_EQ(ends.stream(client).counts().probes, 0U);
-        EXPECT_EQ(ends.stream(client).counts().repeated, 0U);
-        EXPECT_EQ(ends.stream(server).counts().repeated, 0U);
+        EXPECT_EQ(ends.stream(client_end).counts().probes, 0U);
+        EXPECT_EQ(ends.stream(client_end).counts().repeated, 0U);
+        EXPECT_EQ(ends.stream(server_end).counts().repeated, 0U);
     }
 }
 
@@ -229,58 +229,58 @@ TEST(PacketStream, LargeMessagesArriveWholeWhereOneOfTwentyPacketsIsLost) {
                      .faults = {.loss = 5, .duplicate = 5, .reorder = 20},
                      .seed = 7}};
     for (const std::size_t size : {std::size_t{0}, std::size_t{1} << 20, std::size_t{100'000}}) {
-        ASSERT_TRUE(ends.send(client, size));
-        for (int i = 0; i < 100'000 && ends.read(client) != ends.sent(client); ++i) {
+        ASSERT_TRUE(ends.send(client_end, size));
+        for (int i = 0; i < 100'000 && ends.read(client_end) != ends.sent(client_end); ++i) {
             const std::uint64_t before = ends.steps();
             ends.settle();
-            ends.read_all(server);
+            ends.read_all(server_end);
             while (ends.answer(size)) {
             }
             ends.settle();
-            ends.read_all(client);
+            ends.read_all(client_end);
             if (ends.steps() == before) (void)ends.pass_time_until_due();
         }
         ASSERT_EQ(ends.failure(), "");
-        ASSERT_EQ(ends.read(client), ends.sent(client));
+        ASSERT_EQ(ends.read(client_end), ends.sent(client_end));
     }
     // Most losses are found by what came behind them: no timer ran out for them.
     const std::uint64_t repeated =
-        ends.stream(client).counts().repeated + ends.stream(server).counts().repeated;
-    EXPECT_LT(ends.stream(client).counts().probes, repeated / 2);
+        ends.stream(client_end).counts().repeated + ends.stream(server_end).counts().repeated;
+    EXPECT_LT(ends.stream(client_end).counts().probes, repeated / 2);
 }
 
 TEST(PacketStream, MemoryThatIsShortIsAsIfPacketsWereLost) {
     PacketEnds ends{{}};
-    ASSERT_TRUE(ends.send(client, 10));
+    ASSERT_TRUE(ends.send(client_end, 10));
     std::span<const std::byte> packet;
-    ASSERT_TRUE(ends.stream(client).next(packet, ends.now()));
-    EXPECT_EQ(ends.stream(server).receive(packet, 0, ends.now(), false),
+    ASSERT_TRUE(ends.stream(client_end).next(packet, ends.now()));
+    EXPECT_EQ(ends.stream(server_end).receive(packet, 0, ends.now(), false),
               PacketStream::Arrival::passed);
-    EXPECT_EQ(ends.stream(server).counts().dropped, 1U);
-    EXPECT_FALSE(ends.stream(server).has_more());
-    EXPECT_EQ(ends.stream(server).receive(packet, 0, ends.now()), PacketStream::Arrival::kept);
-    EXPECT_TRUE(ends.stream(server).has_more());
+    EXPECT_EQ(ends.stream(server_end).counts().dropped, 1U);
+    EXPECT_FALSE(ends.stream(server_end).has_more());
+    EXPECT_EQ(ends.stream(server_end).receive(packet, 0, ends.now()), PacketStream::Arrival::kept);
+    EXPECT_TRUE(ends.stream(server_end).has_more());
 }
 
 TEST(PacketStream, AMessageThatIsTooLargeIsPassedOverAndTheNextOneIsRead) {
     PacketEnds ends{{.longest = 1000}};
     std::vector<std::byte> message(5000, std::byte{7});
     message[0] = std::byte{9};
-    ASSERT_EQ(ends.stream(client).send(message, {}), Status::ok);
-    ASSERT_EQ(ends.stream(client).send(std::span{message}.first(1000), {}), Status::ok);
+    ASSERT_EQ(ends.stream(client_end).send(message, {}), Status::ok);
+    ASSERT_EQ(ends.stream(client_end).send(std::span{message}.first(1000), {}), Status::ok);
     Status status = Status::empty;
     std::span<const std::byte> found;
     for (int i = 0; i < 100 && status == Status::empty; ++i) {
         ends.settle();
-        status = ends.stream(server).look(found);
+        status = ends.stream(server_end).look(found);
     }
     ASSERT_EQ(status, Status::too_large);
     ASSERT_FALSE(found.empty());
     EXPECT_EQ(found[0], std::byte{9});
-    ends.stream(server).pass();
+    ends.stream(server_end).pass();
     for (int i = 0; i < 100; ++i) {
         ends.settle();
-        status = ends.stream(server).look(found);
+        status = ends.stream(server_end).look(found);
         if (status != Status::empty) break;
     }
     ASSERT_EQ(status, Status::ok);
@@ -289,28 +289,28 @@ TEST(PacketStream, AMessageThatIsTooLargeIsPassedOverAndTheNextOneIsRead) {
 
 TEST(PacketStream, TheEndComesBehindTheLastMessageBeItLost) {
     PacketEnds ends{{}};
-    ASSERT_TRUE(ends.send(client, 10));
+    ASSERT_TRUE(ends.send(client_end, 10));
     ends.settle();
-    ends.read_all(server);
+    ends.read_all(server_end);
     ASSERT_TRUE(ends.answer(10));
-    (void)ends.post(server);
-    while (ends.leave(server)) {
+    (void)ends.post(server_end);
+    while (ends.leave(server_end)) {
     }
-    ends.complete(server);
+    ends.complete(server_end);
     (void)ends.take_late();  // the answer is lost
     std::span<const std::byte> message;
-    EXPECT_FALSE(ends.stream(client).end_at(ends.stream(server).end() + 100, ends.now()));
-    EXPECT_FALSE(ends.stream(client).end_at(ends.stream(server).end() - 2, ends.now()));
-    ASSERT_TRUE(ends.stream(client).end_at(ends.stream(server).end(), ends.now()));
-    EXPECT_EQ(ends.stream(client).look(message), Status::empty);
-    ends.stream(client).expect(false, ends.now());
+    EXPECT_FALSE(ends.stream(client_end).end_at(ends.stream(server_end).end() + 100, ends.now()));
+    EXPECT_FALSE(ends.stream(client_end).end_at(ends.stream(server_end).end() - 2, ends.now()));
+    ASSERT_TRUE(ends.stream(client_end).end_at(ends.stream(server_end).end(), ends.now()));
+    EXPECT_EQ(ends.stream(client_end).look(message), Status::empty);
+    ends.stream(client_end).expect(false, ends.now());
     ASSERT_TRUE(ends.pass_time_until_due());
     ends.settle();
-    ends.read_all(client);
-    EXPECT_EQ(ends.read(client), 1U);
-    EXPECT_EQ(ends.stream(client).look(message), Status::closed);
-    EXPECT_EQ(ends.stream(client).due(), never);
-    EXPECT_FALSE(ends.stream(server).is_acknowledged());
+    ends.read_all(client_end);
+    EXPECT_EQ(ends.read(client_end), 1U);
+    EXPECT_EQ(ends.stream(client_end).look(message), Status::closed);
+    EXPECT_EQ(ends.stream(client_end).due(), never);
+    EXPECT_FALSE(ends.stream(server_end).is_acknowledged());
     // Whoever is to be told so, is: by what the client says at its end.
 }
 
@@ -322,9 +322,10 @@ struct Lied {
     Lied() : ends{{.rooms = {8, 8}}} {
         std::span<std::byte> place;
         for (int i = 0; i < 2; ++i) {
-            if (ends.stream(server).claim(20, place) == Status::ok) ends.stream(server).commit(20);
+            if (ends.stream(server_end).claim(20, place) == Status::ok)
+                ends.stream(server_end).commit(20);
         }
-        (void)ends.post(server);
+        (void)ends.post(server_end);
         head = {.token = 0x2222,
                 .sequence = 0,
                 .acknowledged = 2,
@@ -335,7 +336,7 @@ struct Lied {
     PacketStream::Arrival arrive(std::size_t payload = 24) {
         packet.assign(packet_head_bytes + payload, std::byte{1});
         std::memcpy(packet.data(), &head, sizeof head);
-        return ends.stream(server).receive(packet, 3, ends.now());
+        return ends.stream(server_end).receive(packet, 3, ends.now());
     }
     PacketEnds ends;
     PacketHead head;
@@ -345,8 +346,8 @@ struct Lied {
 TEST(PacketStream, TakesWhatAnHonestPeerSays) {
     Lied lied;
     EXPECT_EQ(lied.arrive(), PacketStream::Arrival::kept);
-    EXPECT_EQ(lied.ends.stream(server).failure(), "");
-    EXPECT_TRUE(lied.ends.stream(server).is_acknowledged());
+    EXPECT_EQ(lied.ends.stream(server_end).failure(), "");
+    EXPECT_TRUE(lied.ends.stream(server_end).is_acknowledged());
 }
 
 TEST(PacketStream, WhatIsNobodysChangesNothing) {
@@ -368,13 +369,13 @@ TEST(PacketStream, WhatIsNobodysChangesNothing) {
         EXPECT_EQ(lied.arrive(), PacketStream::Arrival::foreign);
     }
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, packet_head_bytes - 1}) {
-        EXPECT_EQ(lied.ends.stream(server).receive(std::span{lied.packet}.first(size), 3,
-                                                   lied.ends.now()),
+        EXPECT_EQ(lied.ends.stream(server_end)
+                      .receive(std::span{lied.packet}.first(size), 3, lied.ends.now()),
                   PacketStream::Arrival::foreign);
     }
-    EXPECT_EQ(lied.ends.stream(server).counts().foreign, changes.size() + 3);
-    EXPECT_FALSE(lied.ends.stream(server).is_acknowledged());
-    EXPECT_FALSE(lied.ends.stream(server).has_more());
+    EXPECT_EQ(lied.ends.stream(server_end).counts().foreign, changes.size() + 3);
+    EXPECT_FALSE(lied.ends.stream(server_end).is_acknowledged());
+    EXPECT_FALSE(lied.ends.stream(server_end).has_more());
     lied.head = honest;
     EXPECT_EQ(lied.arrive(), PacketStream::Arrival::kept);
 }
@@ -396,10 +397,10 @@ TEST(PacketStream, WhatThePeerCannotKnowOrMaySendEndsTheStream) {
         change(lied.head);
         (void)lied.arrive();
         std::span<const std::byte> message;
-        EXPECT_EQ(lied.ends.stream(server).look(message), Status::peer_lost);
-        EXPECT_NE(lied.ends.stream(server).failure().find(why), std::string_view::npos)
-            << lied.ends.stream(server).failure();
-        EXPECT_EQ(lied.ends.stream(server).send({}, {}), Status::peer_lost);
+        EXPECT_EQ(lied.ends.stream(server_end).look(message), Status::peer_lost);
+        EXPECT_NE(lied.ends.stream(server_end).failure().find(why), std::string_view::npos)
+            << lied.ends.stream(server_end).failure();
+        EXPECT_EQ(lied.ends.stream(server_end).send({}, {}), Status::peer_lost);
     }
 }
 
@@ -411,8 +412,8 @@ TEST(PacketStream, AnAcknowledgementFromThePastIsPassedOver) {
     lied.head.acknowledged = 0x90000000;
     lied.head.received = ~std::uint64_t{0};
     EXPECT_EQ(lied.arrive(), PacketStream::Arrival::kept);
-    EXPECT_TRUE(lied.ends.stream(server).is_acknowledged());
-    EXPECT_EQ(lied.ends.stream(server).failure(), "");
+    EXPECT_TRUE(lied.ends.stream(server_end).is_acknowledged());
+    EXPECT_EQ(lied.ends.stream(server_end).failure(), "");
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "message/patience.hpp"
 #include "millrace/message/client.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/message/server_group.hpp"
@@ -29,9 +30,6 @@ namespace millrace::message {
 
 using Bytes = std::vector<std::byte>;
 using Handler = std::function<void(Request&)>;
-
-/// Generous: it only ends what has failed.
-inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
 
 /// What a server polls, and how requests and answers travel.
 struct Way {

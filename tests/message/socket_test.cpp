@@ -406,8 +406,8 @@ bool ends(int socket) {
 }
 
 /// Whoever has passed the handshake, and sends what it likes.
-struct Stranger {
-    explicit Stranger(const Server& server)
+struct SocketStranger {
+    explicit SocketStranger(const Server& server)
         : link{[&] {
               connect::LinkOptions options = link_options({}, server_service);
               options.transport = Transport::tcp;
@@ -434,25 +434,27 @@ struct Stranger {
 TEST(HostilePeersOverSockets, EndTheirOwnConnectionAndNoOther) {
     Running running{taking(Transport::tcp), echo, loopback()};
     Client other = Client::connect(running.server.address(), by(Transport::tcp), patience());
-    using Deed = std::function<void(const Stranger&)>;
+    using Deed = std::function<void(const SocketStranger&)>;
     const Deed deeds[] = {
-        [](const Stranger& it) { it.send(bytes_of("GET / HTTP/1.1\r\nHost: millrace\r\n\r\n")); },
-        [](const Stranger& it) { it.send(Bytes(5000, std::byte{0xff})); },
-        [](const Stranger& it) { it.send(SocketFrame{.bytes = 0}); },
-        [](const Stranger& it) { it.send({.bytes = 9, .kind = SocketFrame::Kind::goodbye}); },
-        [](const Stranger& it) {  // half a frame, then the end
+        [](const SocketStranger& it) {
+            it.send(bytes_of("GET / HTTP/1.1\r\nHost: millrace\r\n\r\n"));
+        },
+        [](const SocketStranger& it) { it.send(Bytes(5000, std::byte{0xff})); },
+        [](const SocketStranger& it) { it.send(SocketFrame{.bytes = 0}); },
+        [](const SocketStranger& it) { it.send({.bytes = 9, .kind = SocketFrame::Kind::goodbye}); },
+        [](const SocketStranger& it) {  // half a frame, then the end
             it.send(SocketFrame{.bytes = 5000});
             it.send(Bytes(100));
             (void)shutdown(it.link.socket(), SHUT_WR);
         },
-        [](const Stranger& it) {  // the longest there is, and its session head says nonsense
+        [](const SocketStranger& it) {  // the longest there is, and its session head says nonsense
             it.send(SocketFrame{.bytes = 0xffff'ffff});
             it.send(Bytes(100, std::byte{0xff}));
         },
     };
     for (const bool has_joined : {false, true}) {
         for (const Deed& deed : deeds) {
-            const Stranger stranger{running.server};
+            const SocketStranger stranger{running.server};
             if (has_joined) stranger.send_hello();
             deed(stranger);
             EXPECT_TRUE(stranger.is_dismissed()) << &deed - deeds << has_joined;
@@ -477,7 +479,7 @@ TEST(HostilePeersOverSockets, GetNoMemoryForWhatTheyOnlyClaim) {
     Client other = Client::connect(running.server.address(), by(Transport::tcp), patience());
     expect_call(other, 1);
     const std::size_t before = resident_bytes();
-    std::vector<Stranger> strangers;
+    std::vector<SocketStranger> strangers;
     for (int i = 0; i < 30; ++i) {
         strangers.emplace_back(running.server);
         strangers.back().send(SocketFrame{.bytes = 1'000'000'000});
@@ -489,8 +491,8 @@ TEST(HostilePeersOverSockets, GetNoMemoryForWhatTheyOnlyClaim) {
 
 TEST(HostilePeersOverSockets, WhoSayNoHelloAreDismissed) {
     Running running{taking(Transport::tcp), echo, loopback()};
-    const Stranger silent{running.server};
-    const Stranger slow{running.server};
+    const SocketStranger silent{running.server};
+    const SocketStranger slow{running.server};
     slow.send(SocketFrame{.bytes = 56});
     EXPECT_TRUE(silent.is_dismissed());
     EXPECT_TRUE(slow.is_dismissed());

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "message/patience.hpp"
 #include "millrace/message/channel.hpp"
 #include "support/child_process.hpp"
 
@@ -15,8 +16,6 @@ namespace {
 using base::Deadline;
 using base::Status;
 using test::ChildProcess;
-
-Deadline patience() { return Deadline::after(std::chrono::seconds{40}); }
 
 TEST(ClosedStandardStreams, StayClosedWhateverIsOpened) {
     Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"));

@@ -16,16 +16,16 @@ namespace {
 
 using millrace::test::ChildProcess;
 
-struct Planted {
+struct FaultyPlanted {
     const char* program;
     const char* faults;  ///< the settings of mode `faulty`, but for the seed
     const char* feature;
     std::vector<std::string> symptoms;
 };
 
-void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.program; }
+void PrintTo(const FaultyPlanted& planted, std::ostream* out) { *out << planted.program; }
 
-class BugPlantedForFaulty : public testing::TestWithParam<Planted> {
+class BugPlantedForFaulty : public testing::TestWithParam<FaultyPlanted> {
   protected:
     struct Outcome {
         std::string said;
@@ -66,16 +66,15 @@ TEST_P(BugPlantedForFaulty, IsNotSeenWhereNothingGoesWrong) {
 
 INSTANTIATE_TEST_SUITE_P(
     In, BugPlantedForFaulty,
-    testing::Values(Planted{"trusted_write", "loss=5%", "uc", {"old bytes behind a new head"}},
-                    Planted{"counted_datagrams",
-                            "loss=3%,duplicate=3%,reorder=3%",
-                            "ud",
-                            {"a message is missing", "a message came twice or late", "stuck"}},
-                    Planted{"ignored_status",
-                            "loss=0%,exhaust=5%",
-                            nullptr,
-                            {"counted as done, and not there"}}),
-    [](const testing::TestParamInfo<Planted>& planted) {
+    testing::Values(
+        FaultyPlanted{"trusted_write", "loss=5%", "uc", {"old bytes behind a new head"}},
+        FaultyPlanted{"counted_datagrams",
+                      "loss=3%,duplicate=3%,reorder=3%",
+                      "ud",
+                      {"a message is missing", "a message came twice or late", "stuck"}},
+        FaultyPlanted{
+            "ignored_status", "loss=0%,exhaust=5%", nullptr, {"counted as done, and not there"}}),
+    [](const testing::TestParamInfo<FaultyPlanted>& planted) {
         return std::string{planted.param.program};
     });
 

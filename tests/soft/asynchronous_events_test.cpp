@@ -8,20 +8,12 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "events.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
-
-bool readable(const ibv_context* context, int milliseconds = 0) {
-    pollfd one{context->async_fd, POLLIN, 0};
-    return poll(&one, 1, milliseconds) == 1 && (one.revents & POLLIN) != 0;
-}
-
-void do_not_block(ibv_context* context) {
-    fcntl(context->async_fd, F_SETFL, fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
-}
 
 /// Nothing polls in these tests; what hangs is ended by the test runner's limit.
 ibv_async_event wait_for_event(ibv_context* context) {
@@ -31,7 +23,7 @@ ibv_async_event wait_for_event(ibv_context* context) {
 }
 
 void expect_none(ibv_context* context) {
-    do_not_block(context);
+    do_not_block(context->async_fd);
     ibv_async_event event{};
     EXPECT_EQ(soft::get_async_event(context, &event), -1) << event.event_type;
     EXPECT_EQ(errno, EAGAIN);
@@ -40,17 +32,17 @@ void expect_none(ibv_context* context) {
 TEST(AsynchronousEvents, TellOfTheMistakeOfAPeerInAnotherProcessWithoutAnyPoll) {
     RemotePair pair;
     const std::string wrong_key = std::to_string(pair.left.mr->rkey ^ 0xff);
-    EXPECT_FALSE(readable(pair.left.context));
+    EXPECT_FALSE(is_readable(pair.left.context->async_fd));
     ASSERT_EQ(
         pair.right.ask("write 1 0 8 " + std::to_string(pair.left.address()) + ' ' + wrong_key),
         "0");
-    ASSERT_TRUE(readable(pair.left.context, 10'000));
+    ASSERT_TRUE(is_readable(pair.left.context->async_fd, 10'000));
     ibv_async_event event = wait_for_event(pair.left.context);
     EXPECT_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     EXPECT_EQ(event.element.qp, pair.left.qp);
     EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
     soft::ack_async_event(&event);
-    EXPECT_FALSE(readable(pair.left.context));
+    EXPECT_FALSE(is_readable(pair.left.context->async_fd));
     expect_none(pair.left.context);
 }
 
@@ -103,7 +95,7 @@ TEST(AsynchronousEvents, StayReadableUntilTheLastIsTaken) {
     const ibv_event_type expected[] = {IBV_EVENT_PATH_MIG, IBV_EVENT_CQ_ERR, IBV_EVENT_PORT_ERR,
                                        IBV_EVENT_DEVICE_FATAL};
     for (const ibv_event_type type : expected) {
-        ASSERT_TRUE(readable(end.context));
+        ASSERT_TRUE(is_readable(end.context->async_fd));
         ibv_async_event event = wait_for_event(end.context);
         EXPECT_EQ(event.event_type, type);
         if (type == IBV_EVENT_PATH_MIG) {
@@ -115,7 +107,7 @@ TEST(AsynchronousEvents, StayReadableUntilTheLastIsTaken) {
         }
         soft::ack_async_event(&event);
     }
-    EXPECT_FALSE(readable(end.context));
+    EXPECT_FALSE(is_readable(end.context->async_fd));
     expect_none(end.context);
 }
 
@@ -125,7 +117,7 @@ TEST(AsynchronousEvents, OfWhatIsDestroyedAreDroppedUnlessTaken) {
     soft::raise_async_event(*end.qp, IBV_EVENT_QP_FATAL);
     ASSERT_EQ(soft::destroy_qp(end.qp), 0);
     end.qp = nullptr;
-    EXPECT_FALSE(readable(end.context));
+    EXPECT_FALSE(is_readable(end.context->async_fd));
     expect_none(end.context);
 }
 
@@ -194,7 +186,7 @@ TEST(AsynchronousEvents, TellOfTheFirstRequestToAQueuePairInReadyToReceive) {
     ASSERT_EQ(end.receive(1, 0, 64), 0);
     ASSERT_EQ(end.to_rtr(remote.qpn), 0);
     ASSERT_EQ(remote.ask("connect " + std::to_string(end.qp->qp_num)), "0");
-    EXPECT_FALSE(readable(end.context));
+    EXPECT_FALSE(is_readable(end.context->async_fd));
     ASSERT_EQ(remote.ask("send 1 0 8"), "0");
     ibv_async_event event = wait_for_event(end.context);
     EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
@@ -287,7 +279,7 @@ TEST(AsynchronousEvents, TellOfASendQueueThatAPeerInAnotherProcessHasDrainedWith
     ASSERT_EQ(drain(pair.left.qp), 0);
     expect_none(pair.left.context);
     ASSERT_EQ(pair.right.ask("receive 3 0 64"), "0");
-    ASSERT_TRUE(readable(pair.left.context, 40'000));
+    ASSERT_TRUE(is_readable(pair.left.context->async_fd, 40'000));
     ibv_async_event event = wait_for_event(pair.left.context);
     EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
     soft::ack_async_event(&event);

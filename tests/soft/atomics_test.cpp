@@ -227,11 +227,6 @@ TEST(AtomicsOnPrivateMemory, GiveUpWaitingForTheLockInTime) {
 // --- refusals
 // ---------------------------------------------------------------------------------------
 
-ibv_wc_status status_of(Endpoint& end) {
-    const auto wc = end.complete();
-    return wc ? wc->status : IBV_WC_GENERAL_ERR;
-}
-
 TEST(AtomicsAreRefused, OnAnAddressThatIsNotAligned) {
     Pair pair{with_atomics(), with_atomics()};
     ASSERT_EQ(pair.left.fetch_add(1, 0, pair.right.address(4), pair.right.mr->rkey, 1), 0);

@@ -5,28 +5,15 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include "events.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
 
-EndpointOptions with_events() {
-    EndpointOptions options;
-    options.events = true;
-    return options;
-}
-
 bool becomes_readable(const Endpoint& end) {
     pollfd waited{end.channel->fd, POLLIN, 0};
     return ::poll(&waited, 1, static_cast<int>(patience.count())) == 1;
-}
-
-bool take_event(const Endpoint& end) {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    if (soft::get_cq_event(end.channel, &cq, &context) != 0) return false;
-    soft::ack_cq_events(cq, 1);
-    return true;
 }
 
 TEST(ChannelNews, OfADeathReachTheChannelConcernedThoughAnotherOneHeardFirst) {

@@ -5,54 +5,30 @@
 #include <cstdint>
 #include <thread>
 
+#include "events.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
 
-bool readable(const ibv_comp_channel* channel, int milliseconds = 0) {
-    pollfd one{channel->fd, POLLIN, 0};
-    return poll(&one, 1, milliseconds) == 1 && (one.revents & POLLIN) != 0;
-}
-
-EndpointOptions with_events() {
-    EndpointOptions options;
-    options.events = true;
-    return options;
-}
-
-void do_not_block(ibv_comp_channel* channel) {
-    fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-}
-
-bool take_event(Endpoint& end) {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    if (soft::get_cq_event(end.channel, &cq, &context) != 0) return false;
-    EXPECT_EQ(cq, end.cq);
-    EXPECT_EQ(context, &end);
-    soft::ack_cq_events(cq, 1);
-    return true;
-}
-
 TEST(CompletionChannel, IsReadableAfterACompletionIfArmed) {
     Pair pair{{}, with_events()};
-    do_not_block(pair.right.channel);
+    do_not_block(pair.right.channel->fd);
     ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
-    EXPECT_FALSE(readable(pair.right.channel)) << "not armed";
+    EXPECT_FALSE(is_readable(pair.right.channel->fd)) << "not armed";
     ASSERT_TRUE(pair.right.complete());
 
     ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
-    EXPECT_FALSE(readable(pair.right.channel));
+    EXPECT_FALSE(is_readable(pair.right.channel->fd));
     EXPECT_FALSE(take_event(pair.right));
     EXPECT_EQ(errno, EAGAIN);
     ASSERT_EQ(pair.right.receive(2, 0, 64), 0);
     ASSERT_EQ(pair.left.send(2, 0, 8), 0);
-    EXPECT_TRUE(readable(pair.right.channel));
+    EXPECT_TRUE(is_readable(pair.right.channel->fd));
     EXPECT_TRUE(take_event(pair.right));
-    EXPECT_FALSE(readable(pair.right.channel)) << "one event for one arming";
+    EXPECT_FALSE(is_readable(pair.right.channel->fd)) << "one event for one arming";
     EXPECT_FALSE(take_event(pair.right));
 }
 
@@ -62,20 +38,20 @@ TEST(CompletionChannel, GivesTheEventEvenIfTheCompletionWasPolledMeanwhile) {
     ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
     ASSERT_TRUE(pair.right.complete());
-    ASSERT_TRUE(readable(pair.right.channel));
+    ASSERT_TRUE(is_readable(pair.right.channel->fd));
     EXPECT_TRUE(take_event(pair.right)) << "a readable channel must not block";
 }
 
 TEST(CompletionChannel, WaitsForASolicitedCompletionIfAskedTo) {
     Pair pair{{}, with_events()};
-    do_not_block(pair.right.channel);
+    do_not_block(pair.right.channel->fd);
     ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 1), 0);
     for (int i = 0; i < 3; ++i) ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
-    EXPECT_FALSE(readable(pair.right.channel));
+    EXPECT_FALSE(is_readable(pair.right.channel->fd));
     EXPECT_FALSE(take_event(pair.right));
     ASSERT_EQ(pair.left.send(2, 0, 8, IBV_SEND_SOLICITED), 0);
-    EXPECT_TRUE(readable(pair.right.channel));
+    EXPECT_TRUE(is_readable(pair.right.channel->fd));
     EXPECT_TRUE(take_event(pair.right));
 }
 
@@ -84,7 +60,7 @@ TEST(CompletionChannel, GivesAnEventForErrors) {
     ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 1), 0);
     ASSERT_EQ(pair.right.to_state(IBV_QPS_ERR), 0);
-    ASSERT_TRUE(readable(pair.right.channel));
+    ASSERT_TRUE(is_readable(pair.right.channel->fd));
     EXPECT_TRUE(take_event(pair.right));
     const auto flushed = pair.right.poll_once();
     ASSERT_TRUE(flushed);
@@ -148,7 +124,7 @@ TEST(CompletionChannel, TakesAnEventThatIsThereWithTwoSystemCalls) {
 
 TEST(CompletionChannel, CountsTheSystemCallsOfWaitingArmingAndRinging) {
     Pair pair{{}, with_events()};
-    do_not_block(pair.right.channel);
+    do_not_block(pair.right.channel->fd);
     const auto spent = [](auto&& action) {
         const std::uint64_t before = base::system_calls_of_this_thread();
         action();
@@ -164,7 +140,7 @@ TEST(CompletionChannel, CountsTheSystemCallsOfWaitingArmingAndRinging) {
 
 TEST(CompletionChannel, NamesWhichOfItsQueuesHasSomething) {
     Endpoint end{with_events()};
-    do_not_block(end.channel);
+    do_not_block(end.channel->fd);
     int first_context = 1;
     int second_context = 2;
     ibv_cq* first = soft::create_cq(end.context, 8, &first_context, end.channel, 0);
@@ -185,7 +161,7 @@ TEST(CompletionChannel, NamesWhichOfItsQueuesHasSomething) {
     ASSERT_EQ(end.send(2, 8, 8), 0);
     std::vector<void*> seen;
     for (int i = 0; i < 2; ++i) {
-        ASSERT_TRUE(readable(end.channel)) << i;
+        ASSERT_TRUE(is_readable(end.channel->fd)) << i;
         ibv_cq* cq = nullptr;
         void* context = nullptr;
         ASSERT_EQ(soft::get_cq_event(end.channel, &cq, &context), 0);
@@ -243,9 +219,9 @@ TEST(CompletionChannel, WakesTheSenderWhenTheReceiverRunsItsSend) {
     RemotePair pair{with_events()};
     ASSERT_EQ(pair.left.send(1, 0, 8), 0) << "no receive yet";
     ASSERT_EQ(ibv_req_notify_cq(pair.left.cq, 0), 0);
-    EXPECT_FALSE(readable(pair.left.channel));
+    EXPECT_FALSE(is_readable(pair.left.channel->fd));
     ASSERT_EQ(pair.right.ask("receive 1 0 64"), "0");
-    EXPECT_TRUE(readable(pair.left.channel));
+    EXPECT_TRUE(is_readable(pair.left.channel->fd));
     EXPECT_TRUE(take_event(pair.left));
     ASSERT_TRUE(pair.left.poll_once());
 }
@@ -292,7 +268,7 @@ MILLRACE_CHILD(soft_event_loop) {
     say("connected");
     int received = 0;
     while (received < messages) {
-        if (!readable(end.channel, 15000)) return 6;
+        if (!is_readable(end.channel->fd, 15000)) return 6;
         ibv_cq* cq = nullptr;
         void* context = nullptr;
         if (soft::get_cq_event(end.channel, &cq, &context) != 0) return 7;

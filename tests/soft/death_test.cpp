@@ -8,17 +8,12 @@
 
 #include "block_layout.hpp"
 #include "context.hpp"
+#include "events.hpp"
 #include "queue_pair.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
 namespace {
-
-EndpointOptions with_events() {
-    EndpointOptions options;
-    options.events = true;
-    return options;
-}
 
 TEST(Death, OfThePeerFlushesPostedReceivesAndWaitingSends) {
     RemotePair pair;

@@ -227,4 +227,10 @@ struct Pair {
     Endpoint right;
 };
 
+/// The status of the next completion; IBV_WC_GENERAL_ERR: none came.
+inline ibv_wc_status status_of(Endpoint& end) {
+    const auto completion = end.complete();
+    return completion ? completion->status : IBV_WC_GENERAL_ERR;
+}
+
 }  // namespace millrace::test

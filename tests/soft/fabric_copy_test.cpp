@@ -16,14 +16,14 @@
 namespace millrace::soft {
 namespace {
 
-constexpr std::byte untouched{0xa5};
+constexpr std::byte unwritten{0xa5};
 
 std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7 + 1); }
 
 /// Copies `bytes` to and from those offsets of a cache line; the memory around must stay as it is.
 void check_copy(std::size_t bytes, std::size_t to_offset, std::size_t from_offset) {
     constexpr std::size_t margin = 64;
-    std::vector<std::byte> to_memory(bytes + 4 * margin, untouched);
+    std::vector<std::byte> to_memory(bytes + 4 * margin, unwritten);
     std::vector<std::byte> from_memory(bytes + 2 * margin);
     const auto line_of = [](std::vector<std::byte>& memory) {
         const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -37,7 +37,7 @@ void check_copy(std::size_t bytes, std::size_t to_offset, std::size_t from_offse
         << bytes << " bytes to offset " << to_offset << " from " << from_offset;
     for (const std::byte* p = to_memory.data(); p < to_memory.data() + to_memory.size(); ++p) {
         if (p >= to && p < to + bytes) continue;
-        ASSERT_EQ(*p, untouched) << bytes << " bytes to offset " << to_offset << " from "
+        ASSERT_EQ(*p, unwritten) << bytes << " bytes to offset " << to_offset << " from "
                                  << from_offset << " touched byte " << p - to;
     }
 }

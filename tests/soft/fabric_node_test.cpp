@@ -20,6 +20,7 @@
 #include <sstream>
 
 #include "fabric.hpp"
+#include "fabric_name.hpp"
 #include "fabric_names.hpp"
 #include "millrace/base/error.hpp"
 #include "process_identity.hpp"
@@ -29,14 +30,9 @@ namespace millrace::soft {
 namespace {
 
 using test::ChildProcess;
+using test::fabric_of_test;
 using test::hear;
 using test::say;
-
-/// A fabric of its own for each test, so that tests can run side by side.
-std::string fabric_of_test() {
-    return "test-" + std::to_string(::getpid()) + "-" +
-           testing::UnitTest::GetInstance()->current_test_info()->name();
-}
 
 /// Joins the fabric, tells its node number, stays until told otherwise.
 MILLRACE_CHILD(fabric_member) {

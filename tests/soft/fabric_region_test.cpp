@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "fabric.hpp"
+#include "fabric_name.hpp"
 #include "millrace/base/own_mappings.hpp"
 #include "support/child_process.hpp"
 
@@ -22,16 +23,12 @@ namespace millrace::soft {
 namespace {
 
 using test::ChildProcess;
+using test::fabric_of_test;
 using test::hear;
 using test::say;
 
 constexpr std::uint32_t all_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                      IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-std::string fabric_of_test() {
-    return "test-" + std::to_string(::getpid()) + "-" +
-           testing::UnitTest::GetInstance()->current_test_info()->name();
-}
 
 /// A shared mapping of a fresh memfd, which stays open.
 struct SharedMemory {

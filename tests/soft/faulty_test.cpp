@@ -21,7 +21,7 @@
 namespace millrace::test {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_size = 4096;
 
 /// A lost request is found missing after half a millisecond.
 [[nodiscard]] EndpointOptions impatient() {
@@ -177,7 +177,7 @@ TEST(FaultyReliable, AQueuePairThatGaveUpWorksAgainAfterAReset) {
 
 // --- unreliable connections ---------------------------------------------------------------------
 
-[[nodiscard]] EndpointOptions unreliable() {
+[[nodiscard]] EndpointOptions impatient_unreliable() {
     EndpointOptions options = impatient();
     options.type = IBV_QPT_UC;
     return options;
@@ -185,8 +185,8 @@ TEST(FaultyReliable, AQueuePairThatGaveUpWorksAgainAfterAReset) {
 
 TEST(FaultyUnreliable, AWriteIsThereOrNotOrHasLandedInPartAndTheSenderNeverKnows) {
     const ModeScope mode{"faulty:seed=2,loss=50%"};
-    Pair pair{unreliable(), unreliable()};
-    constexpr std::size_t length = 4 * page;
+    Pair pair{impatient_unreliable(), impatient_unreliable()};
+    constexpr std::size_t length = 4 * page_size;
     std::memset(pair.left.memory, 0x77, length);
     std::set<std::size_t> kinds;
     for (std::uint64_t i = 0; i < 40; ++i) {
@@ -200,15 +200,15 @@ TEST(FaultyUnreliable, AWriteIsThereOrNotOrHasLandedInPartAndTheSenderNeverKnows
         for (std::size_t at = landed; at < length; ++at) {
             ASSERT_EQ(pair.right.memory[at], std::byte{0}) << "behind a gap";
         }
-        EXPECT_EQ(landed % page, 0U) << "packets come as a whole";
-        kinds.insert(landed / page);
+        EXPECT_EQ(landed % page_size, 0U) << "packets come as a whole";
+        kinds.insert(landed / page_size);
     }
     EXPECT_EQ(kinds, (std::set<std::size_t>{0, 1, 2, 3, 4}));
 }
 
 TEST(FaultyUnreliable, ALostMessageLeavesItsReceiveToTheNext) {
     const ModeScope mode{"faulty:seed=2,loss=30%"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{impatient_unreliable(), impatient_unreliable()};
     std::vector<std::uint64_t> received;
     std::uint64_t next_receive = 0;
     ASSERT_EQ(pair.right.receive(next_receive, 0, 8), 0);
@@ -236,7 +236,7 @@ TEST(FaultyUnreliable, ALostMessageLeavesItsReceiveToTheNext) {
 
 TEST(FaultyUnreliable, TheSendersOwnMistakeIsFoundThoughTheMessageIsLost) {
     const ModeScope mode{"faulty:loss=100%"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{impatient_unreliable(), impatient_unreliable()};
     ibv_sge foreign = pair.left.sge(0, 8);
     foreign.lkey ^= 0x5a5a00;
     ASSERT_EQ(pair.left.post(IBV_WR_RDMA_WRITE, 1, {foreign}, 0, pair.right.address(),

@@ -15,9 +15,9 @@
 namespace millrace::test {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t page_bytes = 4096;
 
-EndpointOptions with_private_memory() {
+EndpointOptions with_private_atomics() {
     EndpointOptions options;
     options.shared_memory = false;
     options.access |= IBV_ACCESS_REMOTE_ATOMIC;
@@ -27,7 +27,7 @@ EndpointOptions with_private_memory() {
 
 /// Memory of its own, registered.
 struct Region {
-    explicit Region(ibv_pd* pd, std::size_t length = 16 * page) : bytes{length} {
+    explicit Region(ibv_pd* pd, std::size_t length = 16 * page_bytes) : bytes{length} {
         memory = static_cast<std::byte*>(
             mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         mr = soft::reg_mr(pd, memory, bytes, reinterpret_cast<std::uint64_t>(memory),
@@ -70,51 +70,48 @@ class Fences : public testing::TestWithParam<Operation> {
 
 INSTANTIATE_TEST_SUITE_P(
     SoftDevice, Fences,
-    testing::Values(operation("write",
-                              [](Endpoint& poster, Endpoint& peer, const Region& used) {
-                                  return poster.post(IBV_WR_RDMA_WRITE, 1, {used.sge(0, page)},
-                                                     IBV_SEND_SIGNALED, peer.address(),
-                                                     peer.mr->rkey);
-                              }),
-                    operation("gathering_write",
-                              [](Endpoint& poster, Endpoint& peer, const Region& used) {
-                                  return poster.post(
-                                      IBV_WR_RDMA_WRITE, 1, {poster.sge(0, 64), used.sge(0, page)},
-                                      IBV_SEND_SIGNALED, peer.address(), peer.mr->rkey);
-                              }),
-                    operation("send",
-                              [](Endpoint& poster, Endpoint& peer, const Region& used) {
-                                  if (const int error = peer.receive(2, 0, page)) return error;
-                                  return poster.post(IBV_WR_SEND, 1, {used.sge(0, page)});
-                              }),
-                    operation("read",
-                              [](Endpoint& poster, Endpoint& peer, const Region& used) {
-                                  return poster.post(IBV_WR_RDMA_READ, 1, {used.sge(0, page)},
-                                                     IBV_SEND_SIGNALED, peer.address(),
-                                                     peer.mr->rkey);
-                              }),
-                    operation("atomic",
-                              [](Endpoint& poster, Endpoint& peer, const Region& used) {
-                                  return poster.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 1,
-                                                       {used.sge(0, 8)}, peer.address(),
-                                                       peer.mr->rkey, 1, 0);
-                              }),
-                    // The used memory is at the receiving end: both are in this process.
-                    operation("write_into",
-                              [](Endpoint& poster, Endpoint&, const Region& used) {
-                                  return poster.post(IBV_WR_RDMA_WRITE, 1, {poster.sge(0, page)},
-                                                     IBV_SEND_SIGNALED,
-                                                     reinterpret_cast<std::uint64_t>(used.memory),
-                                                     used.mr->rkey);
-                              })),
+    testing::Values(
+        operation("write",
+                  [](Endpoint& poster, Endpoint& peer, const Region& used) {
+                      return poster.post(IBV_WR_RDMA_WRITE, 1, {used.sge(0, page_bytes)},
+                                         IBV_SEND_SIGNALED, peer.address(), peer.mr->rkey);
+                  }),
+        operation("gathering_write",
+                  [](Endpoint& poster, Endpoint& peer, const Region& used) {
+                      return poster.post(IBV_WR_RDMA_WRITE, 1,
+                                         {poster.sge(0, 64), used.sge(0, page_bytes)},
+                                         IBV_SEND_SIGNALED, peer.address(), peer.mr->rkey);
+                  }),
+        operation("send",
+                  [](Endpoint& poster, Endpoint& peer, const Region& used) {
+                      if (const int error = peer.receive(2, 0, page_bytes)) return error;
+                      return poster.post(IBV_WR_SEND, 1, {used.sge(0, page_bytes)});
+                  }),
+        operation("read",
+                  [](Endpoint& poster, Endpoint& peer, const Region& used) {
+                      return poster.post(IBV_WR_RDMA_READ, 1, {used.sge(0, page_bytes)},
+                                         IBV_SEND_SIGNALED, peer.address(), peer.mr->rkey);
+                  }),
+        operation("atomic",
+                  [](Endpoint& poster, Endpoint& peer, const Region& used) {
+                      return poster.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, 1, {used.sge(0, 8)},
+                                           peer.address(), peer.mr->rkey, 1, 0);
+                  }),
+        // The used memory is at the receiving end: both are in this process.
+        operation("write_into",
+                  [](Endpoint& poster, Endpoint&, const Region& used) {
+                      return poster.post(
+                          IBV_WR_RDMA_WRITE, 1, {poster.sge(0, page_bytes)}, IBV_SEND_SIGNALED,
+                          reinterpret_cast<std::uint64_t>(used.memory), used.mr->rkey);
+                  })),
     [](const auto& chosen) { return chosen.param.name; });
 
 TEST_P(Fences, LeaveAloneWhoIsInOtherMemory) {
-    Pair pair{with_private_memory(), with_private_memory()};
+    Pair pair{with_private_atomics(), with_private_atomics()};
     Endpoint& owner = GetParam().name == "write_into" ? pair.right : pair.left;
     const Region used{owner.pd};
     Region other{owner.pd};
-    HeldPages held{used.memory, page};
+    HeldPages held{used.memory, page_bytes};
     int posted = -1;
     std::thread poster{[&] { posted = GetParam().post(pair.left, pair.right, used); }};
     const bool stands = held.await_somebody();
@@ -132,10 +129,10 @@ TEST_P(Fences, LeaveAloneWhoIsInOtherMemory) {
 }
 
 TEST_P(Fences, KeepMemoryThatSomebodyIsIn) {
-    Pair pair{with_private_memory(), with_private_memory()};
+    Pair pair{with_private_atomics(), with_private_atomics()};
     Endpoint& owner = GetParam().name == "write_into" ? pair.right : pair.left;
     Region used{owner.pd};
-    HeldPages held{used.memory, page};
+    HeldPages held{used.memory, page_bytes};
     std::thread poster{[&] { static_cast<void>(GetParam().post(pair.left, pair.right, used)); }};
     EXPECT_TRUE(held.await_somebody());
     EXPECT_EQ(soft::dereg_mr(used.mr), EBUSY);
@@ -160,11 +157,11 @@ TEST(Fence, HoldsUpNothingElseWhileItWaits) {
     const base::Deadline patience = patience_for_a_coincidence();
     bool meanwhile = false;
     while (!meanwhile && !patience.expired()) {
-        Pair pair{with_private_memory(), with_private_memory()};
+        Pair pair{with_private_atomics(), with_private_atomics()};
         Region used{pair.left.pd};
-        HeldPages held{used.memory, page};
+        HeldPages held{used.memory, page_bytes};
         std::thread poster{[&] {
-            static_cast<void>(pair.left.post(IBV_WR_RDMA_WRITE, 1, {used.sge(0, page)},
+            static_cast<void>(pair.left.post(IBV_WR_RDMA_WRITE, 1, {used.sge(0, page_bytes)},
                                              IBV_SEND_SIGNALED, pair.right.address(),
                                              pair.right.mr->rkey));
         }};
@@ -201,8 +198,8 @@ TEST(Fence, WaitsForDatagramsOutOfTheMemoryOnly) {
     ibv_qp* const right = station.datagram();
     ibv_ah* const local = station.handle();
     Region other{station.pd};
-    ASSERT_EQ(station.receive(right, 5, 16 * page, 140), 0);
-    HeldPages held{station.memory, page};
+    ASSERT_EQ(station.receive(right, 5, 16 * page_bytes, 140), 0);
+    HeldPages held{station.memory, page_bytes};
     std::thread poster{
         [&] { EXPECT_EQ(station.send_to(left, local, right->qp_num, 9, 0, 100), 0); }};
     EXPECT_TRUE(held.await_somebody());
@@ -242,10 +239,10 @@ TEST(Fence, LeavesAPeerAloneThatIsStoppedAnywhereWithRequestsInFlight) {
 
 TEST(Fence, LeavesAPeerAloneThatStandsStillInOtherMemory) {
     if (!HeldPages::possible()) GTEST_SKIP() << "no userfaultfd for this user";
-    RemotePair pair{with_private_memory(), {"private"}};
+    RemotePair pair{with_private_atomics(), {"private"}};
     Region used{pair.left.pd};
     Region other{pair.left.pd};
-    HeldPages held{used.memory, page};
+    HeldPages held{used.memory, page_bytes};
     ASSERT_TRUE(pair.right.child.write_line(
         "write 1 0 4096 " + std::to_string(reinterpret_cast<std::uint64_t>(used.memory)) + ' ' +
         std::to_string(used.mr->rkey)));

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "events.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
@@ -16,12 +17,6 @@
 
 namespace millrace::test {
 namespace {
-
-EndpointOptions with_events() {
-    EndpointOptions options;
-    options.events = true;
-    return options;
-}
 
 /// A thread that pthread_cancel may end: std::thread's may not be unwound so.
 template <class Body>

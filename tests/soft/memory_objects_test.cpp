@@ -12,11 +12,6 @@ constexpr int place = IBV_REREG_MR_CHANGE_TRANSLATION;
 constexpr int access_only = IBV_REREG_MR_CHANGE_ACCESS;
 constexpr int domain = IBV_REREG_MR_CHANGE_PD;
 
-ibv_wc_status status_of(Endpoint& end) {
-    const auto wc = end.complete();
-    return wc ? wc->status : IBV_WC_GENERAL_ERR;
-}
-
 ibv_wc_status write_with(Endpoint& end, std::uint64_t address, std::uint32_t key) {
     EXPECT_EQ(end.write(1, 0, 8, address, key), 0);
     return status_of(end);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "events.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {
@@ -13,30 +14,11 @@ namespace {
 
 constexpr std::uint16_t longest = std::numeric_limits<std::uint16_t>::max();  // 66 ms
 
-bool readable(const ibv_comp_channel* channel, int milliseconds = 0) {
-    pollfd one{channel->fd, POLLIN, 0};
-    return poll(&one, 1, milliseconds) == 1;
-}
-
 int moderate(Endpoint& end, std::uint16_t count, std::uint16_t period) {
     ibv_modify_cq_attr attributes{};
     attributes.attr_mask = IBV_CQ_ATTR_MODERATE;
     attributes.moderate = {count, period};
     return ibv_modify_cq(end.cq, &attributes);
-}
-
-bool take_event(Endpoint& end) {
-    ibv_cq* cq = nullptr;
-    void* context = nullptr;
-    if (soft::get_cq_event(end.channel, &cq, &context) != 0) return false;
-    soft::ack_cq_events(cq, 1);
-    return true;
-}
-
-EndpointOptions with_events() {
-    EndpointOptions options;
-    options.events = true;
-    return options;
 }
 
 /// Somebody who is told of the receives that another process completes, and is armed.
@@ -56,14 +38,14 @@ TEST(Moderation, PutsAnEventOffUntilThereAreEnoughCompletions) {
     Told told;
     ASSERT_EQ(moderate(told.left, 3, longest), 0);
     told.arrives();
-    ASSERT_TRUE(readable(told.left.channel));
+    ASSERT_TRUE(is_readable(told.left.channel->fd));
     // Its period begins here.
     EXPECT_FALSE(take_event(told.left));
     EXPECT_EQ(errno, EAGAIN);
     told.arrives();
-    EXPECT_TRUE(readable(told.left.channel)) << "it is looked at with each completion";
+    EXPECT_TRUE(is_readable(told.left.channel->fd)) << "it is looked at with each completion";
     told.arrives();
-    EXPECT_TRUE(readable(told.left.channel));
+    EXPECT_TRUE(is_readable(told.left.channel->fd));
     EXPECT_TRUE(take_event(told.left));
     EXPECT_FALSE(take_event(told.left)) << "one for one arming";
 }
@@ -77,7 +59,7 @@ TEST(Moderation, GivesTheEventWhenThePeriodIsOverThoughMoreAreMissing) {
     const base::Deadline patience = base::Deadline::after(std::chrono::seconds{10});
     ASSERT_EQ(ibv_req_notify_cq(told.left.cq, 0), 0);
     told.arrives();
-    while (!given && !patience.expired() && readable(told.left.channel, 10'000)) {
+    while (!given && !patience.expired() && is_readable(told.left.channel->fd, 10'000)) {
         given = take_event(told.left);
     }
     EXPECT_TRUE(given);
@@ -113,7 +95,7 @@ TEST(Moderation, EndsWhileAnEventIsPutOff) {
     told.arrives();
     EXPECT_FALSE(take_event(told.left));
     ASSERT_EQ(moderate(told.left, 0, 0), 0);
-    EXPECT_TRUE(readable(told.left.channel));
+    EXPECT_TRUE(is_readable(told.left.channel->fd));
     EXPECT_TRUE(take_event(told.left));
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "fabric.hpp"
+#include "fabric_name.hpp"
 #include "fabric_names.hpp"
 #include "shown_tables.hpp"
 #include "support/child_process.hpp"
@@ -22,12 +23,8 @@ namespace millrace::soft {
 namespace {
 
 using test::ChildProcess;
+using test::fabric_of_test;
 using test::say;
-
-std::string fabric_of_test() {
-    return "test-" + std::to_string(::getpid()) + "-" +
-           testing::UnitTest::GetInstance()->current_test_info()->name();
-}
 
 /// A descriptor of the process that leads to a memory file of that name, opened anew; -1: none.
 int reopen(const std::string& pid, const std::string& name, int flags) {

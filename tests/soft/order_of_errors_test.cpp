@@ -18,11 +18,6 @@ EndpointOptions with_everything() {
     return options;
 }
 
-ibv_wc_status status_of(Endpoint& end) {
-    const auto wc = end.complete();
-    return wc ? wc->status : IBV_WC_GENERAL_ERR;
-}
-
 ibv_sge without_key(Endpoint& end, std::uint32_t length = 8) {
     ibv_sge piece = end.sge(0, length);
     piece.lkey = no_key;

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "endpoint.hpp"
+#include "events.hpp"
 #include "link_time.hpp"
 #include "mode_scope.hpp"
 
@@ -36,10 +37,6 @@ struct SmallQueue {
     ibv_cq* cq;
     ibv_cq* own;
 };
-
-void do_not_block(int descriptor) {
-    fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
-}
 
 std::vector<ibv_event_type> events_of(ibv_context* context) {
     do_not_block(context->async_fd);

@@ -16,7 +16,7 @@ namespace {
 
 using soft::link_now;
 
-[[nodiscard]] EndpointOptions unreliable() {
+[[nodiscard]] EndpointOptions shaped_unreliable() {
     EndpointOptions options;
     options.type = IBV_QPT_UC;
     return options;
@@ -24,7 +24,7 @@ using soft::link_now;
 
 TEST(ShapedUnreliable, AnInlineWriteCompletesWhenItHasLeftAndLandsLater) {
     const ModeScope mode{"shaped:unlimited,latency=300ms"};
-    EndpointOptions options = unreliable();
+    EndpointOptions options = shaped_unreliable();
     options.send_wr = 2;
     Pair pair{options, options};
     // Slots come back at once, for what is still in flight.
@@ -54,7 +54,7 @@ TEST(ShapedUnreliable, AnInlineWriteCompletesWhenItHasLeftAndLandsLater) {
 
 TEST(ShapedUnreliable, ASendThatFindsNoReceiveIsLost) {
     const ModeScope mode{"shaped:unlimited,latency=1ms"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{shaped_unreliable(), shaped_unreliable()};
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
     ASSERT_TRUE(pair.left.complete());
     const std::int64_t arrived = link_now() + 5 * ms;
@@ -72,7 +72,7 @@ TEST(ShapedUnreliable, ASendThatFindsNoReceiveIsLost) {
 
 TEST(ShapedUnreliable, TheBufferOfACompletedWriteMayBeWrittenAgain) {
     const ModeScope mode{"shaped:unlimited,latency=2ms"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{shaped_unreliable(), shaped_unreliable()};
     for (std::uint64_t i = 1; i <= 20; ++i) {
         put_word(pair.left.memory, i);
         ASSERT_EQ(pair.left.write(i, 0, 8, pair.right.address(8 * i), pair.right.mr->rkey), 0);
@@ -87,7 +87,7 @@ TEST(ShapedUnreliable, TheBufferOfACompletedWriteMayBeWrittenAgain) {
 
 TEST(ShapedUnreliable, ALocalErrorComesInItsTurnAndWhatFollowsIsFlushed) {
     const ModeScope mode{"shaped:unlimited,latency=2ms"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{shaped_unreliable(), shaped_unreliable()};
     ibv_sge foreign = pair.left.sge(0, 8);
     foreign.lkey ^= 0x5a5a00;
     put_word(pair.left.memory, 7);
@@ -123,7 +123,7 @@ TEST(ShapedUnreliable, ALocalErrorComesInItsTurnAndWhatFollowsIsFlushed) {
 
 TEST(ShapedUnreliable, WhatHasLeftLandsThoughItsQueuePairIsDestroyed) {
     const ModeScope mode{"shaped:unlimited,latency=20ms"};
-    Pair pair{unreliable(), unreliable()};
+    Pair pair{shaped_unreliable(), shaped_unreliable()};
     put_word(pair.left.memory, 3);
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey,
                               IBV_SEND_SIGNALED | IBV_SEND_INLINE),

@@ -40,8 +40,8 @@ std::uint32_t fill(Station& station, std::uint64_t& id) {
 }
 
 /// Two stations in this process; the first has a shared receive queue.
-struct Pair {
-    Pair(std::uint32_t receives, std::uint32_t sends)
+struct SharingPair {
+    SharingPair(std::uint32_t receives, std::uint32_t sends)
         : hub{sharing(receives)}, far{sending(sends)} {
         here = hub.make(IBV_QPT_RC);
         there = far.make(IBV_QPT_RC);
@@ -65,7 +65,7 @@ struct Pair {
 };
 
 TEST(SharedReceiveResize, IsOfferedAndTakesAsManyReceivesAsItSays) {
-    Station hub{Pair::sharing(4)};
+    Station hub{SharingPair::sharing(4)};
     ibv_device_attr device{};
     ASSERT_EQ(soft::query_device(hub.context, &device), 0);
     EXPECT_NE(device.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0U);
@@ -79,7 +79,7 @@ TEST(SharedReceiveResize, IsOfferedAndTakesAsManyReceivesAsItSays) {
 }
 
 TEST(SharedReceiveResize, RefusesWhatCannotBeAndChangesNothingThen) {
-    Station hub{Pair::sharing(8)};
+    Station hub{SharingPair::sharing(8)};
     for (std::uint64_t i = 0; i < 5; ++i) ASSERT_EQ(hub.receive(nullptr, i, 0, 64), 0);
     EXPECT_EQ(resize(hub, 4), EINVAL) << "five are outstanding";
     EXPECT_EQ(resize(hub, 0), EINVAL);
@@ -100,7 +100,7 @@ TEST(SharedReceiveResize, RefusesWhatCannotBeAndChangesNothingThen) {
 }
 
 TEST(SharedReceiveResize, DoesNotGoBelowTheLimit) {
-    Station hub{Pair::sharing(16)};
+    Station hub{SharingPair::sharing(16)};
     for (std::uint64_t i = 0; i < 2; ++i) ASSERT_EQ(hub.receive(nullptr, i, 0, 64), 0);
     ibv_srq_attr attributes{};
     attributes.srq_limit = 2;
@@ -110,7 +110,7 @@ TEST(SharedReceiveResize, DoesNotGoBelowTheLimit) {
 }
 
 TEST(SharedReceiveResize, CountsReceivesThatNobodyHasPolledAsOutstanding) {
-    Pair pair{8, 16};
+    SharingPair pair{8, 16};
     for (std::uint64_t i = 0; i < 4; ++i) ASSERT_EQ(pair.hub.receive(nullptr, i, 0, 64), 0);
     for (int i = 0; i < 4; ++i) ASSERT_EQ(pair.far.send(pair.there, 1, 0, 8), 0);
     EXPECT_EQ(resize(pair.hub, 2), EINVAL);
@@ -126,7 +126,7 @@ TEST(SharedReceiveResize, KeepsTheOrderOfReceivesThroughAnySizes) {
     for (std::uint32_t seed = 0; seed < 20; ++seed) {
         SCOPED_TRACE(seed);
         std::mt19937 random{seed};
-        Pair pair{4, 64};
+        SharingPair pair{4, 64};
         std::uint32_t size = 4;
         std::uint64_t id = 0;
         std::deque<std::uint64_t> posted;
@@ -170,7 +170,7 @@ TEST(SharedReceiveResize, KeepsTheOrderOfReceivesThroughAnySizes) {
 }
 
 TEST(SharedReceiveResize, LetsSendersWaitWhereAQueuePairHasNoRoomForCompletions) {
-    Pair pair{4, 64};
+    SharingPair pair{4, 64};
     ASSERT_EQ(resize(pair.hub, 64), 0);
     std::uint64_t id = 0;
     ASSERT_EQ(fill(pair.hub, id), 64U);
@@ -194,7 +194,7 @@ TEST(SharedReceiveResize, LetsSendersWaitWhereAQueuePairHasNoRoomForCompletions)
 }
 
 TEST(SharedReceiveResize, KeepsDatagramsThatAQueuePairHasNoRoomFor) {
-    Station hub{Pair::sharing(4)};
+    Station hub{SharingPair::sharing(4)};
     Station far;
     ibv_qp* const first = hub.datagram();
     ibv_qp* const second = hub.datagram();
@@ -228,7 +228,7 @@ TEST(SharedReceiveResize, KeepsDatagramsThatAQueuePairHasNoRoomFor) {
 // room.
 TEST(SharedReceiveResizeProcesses, EachMessageArrivesOnceAndWholeThroughResizes) {
     constexpr std::uint64_t each = 10000;
-    StationOptions options = Pair::sharing(4);
+    StationOptions options = SharingPair::sharing(4);
     Station hub{options};
     std::vector<SharedSender> senders;
     senders.reserve(2);

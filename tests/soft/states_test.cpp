@@ -225,18 +225,18 @@ TEST_P(RemoteErrors, EndTheConnectionWithTheRightStatus) {
     }
 }
 
-constexpr unsigned all_access =
+constexpr unsigned every_access =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 constexpr unsigned qp_all = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 INSTANTIATE_TEST_SUITE_P(
     QueuePairErrors, RemoteErrors,
-    testing::Values(RemoteCase{"LastByte", IBV_WR_RDMA_WRITE, all_access, qp_all, (1 << 16) - 64,
+    testing::Values(RemoteCase{"LastByte", IBV_WR_RDMA_WRITE, every_access, qp_all, (1 << 16) - 64,
                                IBV_WC_SUCCESS},
-                    RemoteCase{"OnePastTheEnd", IBV_WR_RDMA_WRITE, all_access, qp_all,
+                    RemoteCase{"OnePastTheEnd", IBV_WR_RDMA_WRITE, every_access, qp_all,
                                (1 << 16) - 63, IBV_WC_REM_ACCESS_ERR},
-                    RemoteCase{"BeforeTheBeginning", IBV_WR_RDMA_WRITE, all_access, qp_all, -1,
+                    RemoteCase{"BeforeTheBeginning", IBV_WR_RDMA_WRITE, every_access, qp_all, -1,
                                IBV_WC_REM_ACCESS_ERR},
-                    RemoteCase{"FarAway", IBV_WR_RDMA_READ, all_access, qp_all,
+                    RemoteCase{"FarAway", IBV_WR_RDMA_READ, every_access, qp_all,
                                std::int64_t{1} << 40, IBV_WC_REM_ACCESS_ERR},
                     RemoteCase{"WriteToReadOnly", IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_READ, qp_all,
                                0, IBV_WC_REM_ACCESS_ERR},
@@ -245,9 +245,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RemoteCase{"ReadOfWriteOnly", IBV_WR_RDMA_READ,
                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, qp_all, 0,
                                IBV_WC_REM_ACCESS_ERR},
-                    RemoteCase{"QueuePairForbidsWrites", IBV_WR_RDMA_WRITE, all_access,
+                    RemoteCase{"QueuePairForbidsWrites", IBV_WR_RDMA_WRITE, every_access,
                                IBV_ACCESS_REMOTE_READ, 0, IBV_WC_REM_INV_REQ_ERR},
-                    RemoteCase{"QueuePairForbidsReads", IBV_WR_RDMA_READ, all_access,
+                    RemoteCase{"QueuePairForbidsReads", IBV_WR_RDMA_READ, every_access,
                                IBV_ACCESS_REMOTE_WRITE, 0, IBV_WC_REM_INV_REQ_ERR}),
     [](const auto& chosen) { return std::string{chosen.param.name}; });
 

@@ -162,7 +162,7 @@ MILLRACE_CHILD(soft_one_of_three) { return Member{arguments}.run(); }
 // ---- the test
 
 /// Speaks with the participant. "gone" if it is.
-std::string ask(ChildProcess& member, const std::string& line) {
+std::string ask_hub(ChildProcess& member, const std::string& line) {
     if (!member.write_line(line)) return "gone";
     return member.read_line(30s).value_or("gone");
 }
@@ -186,11 +186,11 @@ class ThreeParticipants : public testing::Test {
     /// False: one of the two is not there any more.
     static bool join(ChildProcess& one, const std::string& one_name, ChildProcess& other,
                      const std::string& other_name) {
-        const std::string of_one = ask(one, "make " + other_name);
-        const std::string of_other = ask(other, "make " + one_name);
+        const std::string of_one = ask_hub(one, "make " + other_name);
+        const std::string of_other = ask_hub(other, "make " + one_name);
         if (of_one == "gone" || of_other == "gone") return false;
-        const std::string one_did = ask(one, "connect " + other_name + ' ' + of_other);
-        const std::string other_did = ask(other, "connect " + one_name + ' ' + of_one);
+        const std::string one_did = ask_hub(one, "connect " + other_name + ' ' + of_other);
+        const std::string other_did = ask_hub(other, "connect " + one_name + ' ' + of_one);
         if (one_did == "gone" || other_did == "gone") return false;
         EXPECT_EQ(one_did, "0");
         EXPECT_EQ(other_did, "0");
@@ -200,14 +200,14 @@ class ThreeParticipants : public testing::Test {
     /// Both stop and find that they have got what the other gave.
     static void finish(ChildProcess& one, const std::string& one_name, ChildProcess& other,
                        const std::string& other_name) {
-        const std::string given_by_one = ask(one, "stop " + other_name);
-        const std::string given_by_other = ask(other, "stop " + one_name);
-        ASSERT_EQ(ask(one, "check " + other_name + ' ' + given_by_other), "well")
+        const std::string given_by_one = ask_hub(one, "stop " + other_name);
+        const std::string given_by_other = ask_hub(other, "stop " + one_name);
+        ASSERT_EQ(ask_hub(one, "check " + other_name + ' ' + given_by_other), "well")
             << one_name << " with " << other_name << ", which gave " << given_by_other;
-        ASSERT_EQ(ask(other, "check " + one_name + ' ' + given_by_one), "well")
+        ASSERT_EQ(ask_hub(other, "check " + one_name + ' ' + given_by_one), "well")
             << other_name << " with " << one_name << ", which gave " << given_by_one;
-        ASSERT_EQ(ask(one, "drop " + other_name), "dropped");
-        ASSERT_EQ(ask(other, "drop " + one_name), "dropped");
+        ASSERT_EQ(ask_hub(one, "drop " + other_name), "dropped");
+        ASSERT_EQ(ask_hub(other, "drop " + one_name), "dropped");
     }
 
     /// The fabric as others see it: two participants, which hold nothing of the third.
@@ -264,17 +264,17 @@ TEST_F(ThreeParticipants, OfWhichOneIsKilledAtARandomInstantLoseOnlyThatOne) {
             }};
         };
         if (early) kill_later();
-        ASSERT_EQ(ask(a, "work"), "working");
-        ASSERT_EQ(ask(b, "work"), "working");
+        ASSERT_EQ(ask_hub(a, "work"), "working");
+        ASSERT_EQ(ask_hub(b, "work"), "working");
         const bool with_a = join(a, "a", c, "c");
         const bool with_b = with_a && join(b, "b", c, "c");
         never_connected += with_b ? 0 : 1;
         ASSERT_TRUE(with_b || early);
-        for (ChildProcess* const one : {&a, &b}) ASSERT_EQ(ask(*one, "work"), "working");
-        ASSERT_TRUE(ask(c, "work") == "working" || early);
+        for (ChildProcess* const one : {&a, &b}) ASSERT_EQ(ask_hub(*one, "work"), "working");
+        ASSERT_TRUE(ask_hub(c, "work") == "working" || early);
         if (asleep) {
             std::this_thread::sleep_for(std::chrono::microseconds{random() % 3000});
-            ASSERT_TRUE(ask(c, "sleep") == "sleeping" || early);
+            ASSERT_TRUE(ask_hub(c, "sleep") == "sleeping" || early);
         }
         if (lives) {
             std::this_thread::sleep_for(delay);
@@ -288,14 +288,14 @@ TEST_F(ThreeParticipants, OfWhichOneIsKilledAtARandomInstantLoseOnlyThatOne) {
             killer.join();
             EXPECT_TRUE(c.wait().killed_by(SIGKILL));
             if (with_a) {
-                ASSERT_EQ(ask(a, "lost c"), "told");
+                ASSERT_EQ(ask_hub(a, "lost c"), "told");
             } else {
-                ASSERT_NE(ask(a, "drop c"), "gone");
+                ASSERT_NE(ask_hub(a, "drop c"), "gone");
             }
             if (with_b) {
-                ASSERT_EQ(ask(b, "lost c"), "told");
+                ASSERT_EQ(ask_hub(b, "lost c"), "told");
             } else {
-                ASSERT_NE(ask(b, "drop c"), "gone");
+                ASSERT_NE(ask_hub(b, "drop c"), "gone");
             }
         }
         finish(a, "a", b, "b");
@@ -303,13 +303,13 @@ TEST_F(ThreeParticipants, OfWhichOneIsKilledAtARandomInstantLoseOnlyThatOne) {
         expect_nothing_left();
         if (HasFailure()) return;
         if (round == 4) {
-            held_by_a = ask(a, "held");
-            held_by_b = ask(b, "held");
+            held_by_a = ask_hub(a, "held");
+            held_by_b = ask_hub(b, "held");
         }
     }
     if (rounds > 5) {  // each counts itself as it was after some rounds
-        EXPECT_EQ(ask(a, "held"), held_by_a);
-        EXPECT_EQ(ask(b, "held"), held_by_b);
+        EXPECT_EQ(ask_hub(a, "held"), held_by_a);
+        EXPECT_EQ(ask_hub(b, "held"), held_by_b);
     }
     std::printf("%llu of them were killed before they were connected\n",
                 static_cast<unsigned long long>(never_connected));

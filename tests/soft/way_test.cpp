@@ -35,7 +35,7 @@ void sequence_beyond_24_bits(ibv_qp_attr& attributes) {
     attributes.rq_psn = 7;
 }
 void small_packets(ibv_qp_attr& attributes) { attributes.path_mtu = IBV_MTU_1024; }
-void nothing(ibv_qp_attr&) {}
+void no_change(ibv_qp_attr&) {}
 
 class Way : public testing::TestWithParam<const char*> {
   protected:
@@ -54,7 +54,7 @@ ibv_wc_status write_status(Pair& pair) {
 }
 
 TEST_P(Way, LetsNothingThroughWhereThePacketSequencesDiffer) {
-    Pair pair{told(other_sequence), told(nothing)};
+    Pair pair{told(other_sequence), told(no_change)};
     EXPECT_EQ(write_status(pair), IBV_WC_RETRY_EXC_ERR);
     EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
     EXPECT_EQ(state_of(pair.right.qp), IBV_QPS_RTS) << "nothing came there";
@@ -66,20 +66,20 @@ TEST_P(Way, ComparesOnlyThe24BitsOfAPacketSequence) {
 }
 
 TEST_P(Way, LetsNothingThroughWhereTheSendersAddressLeadsElsewhere) {
-    Pair pair{told(elsewhere), told(nothing)};
+    Pair pair{told(elsewhere), told(no_change)};
     EXPECT_EQ(write_status(pair), IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST_P(Way, LetsNothingThroughWhereNoAcknowledgementWouldComeBack) {
-    Pair pair{told(nothing), told(elsewhere)};
+    Pair pair{told(no_change), told(elsewhere)};
     EXPECT_EQ(write_status(pair), IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST_P(Way, LetsASendThroughThatWaitedForAnEndWhichAgrees) {
-    EndpointOptions patient = told(nothing);
+    EndpointOptions patient = told(no_change);
     patient.timeout = 20;  // 4 s
     Endpoint left{patient};
-    Endpoint right{told(nothing)};
+    Endpoint right{told(no_change)};
     ASSERT_EQ(left.connect(right.qp->qp_num), 0);
     ASSERT_EQ(left.send(1, 0, 8), 0);
     ASSERT_EQ(right.to_init(), 0);
@@ -92,8 +92,8 @@ TEST_P(Way, LetsASendThroughThatWaitedForAnEndWhichAgrees) {
 
 TEST_P(Way, LetsOnlyOnePacketThroughWherePathMtusDiffer) {
     for (const bool to_small : {true, false}) {
-        Pair pair{told(to_small ? nothing : small_packets),
-                  told(to_small ? small_packets : nothing)};
+        Pair pair{told(to_small ? no_change : small_packets),
+                  told(to_small ? small_packets : no_change)};
         ASSERT_EQ(pair.left.write(1, 0, 1024, pair.right.address(), pair.right.mr->rkey), 0);
         auto done = pair.left.complete();
         ASSERT_TRUE(done);
@@ -111,7 +111,7 @@ TEST_P(Way, LetsOnlyOnePacketThroughWherePathMtusDiffer) {
 }
 
 TEST_P(Way, LetsNoAnswerOfSeveralPacketsThroughWherePathMtusDiffer) {
-    Pair pair{told(small_packets), told(nothing)};
+    Pair pair{told(small_packets), told(no_change)};
     ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(0, 2048)}, IBV_SEND_SIGNALED,
                              pair.right.address(), pair.right.mr->rkey),
               0);
@@ -126,7 +126,7 @@ TEST_P(Way, OfUnreliableConnectionsIsNotMindedButWhereItLeads) {
         Pair pair{told(other_sequence, IBV_QPT_UC), told(elsewhere, IBV_QPT_UC)};
         EXPECT_EQ(write_status(pair), IBV_WC_SUCCESS) << "nothing has to come back";
     }
-    Pair pair{told(elsewhere, IBV_QPT_UC), told(nothing, IBV_QPT_UC)};
+    Pair pair{told(elsewhere, IBV_QPT_UC), told(no_change, IBV_QPT_UC)};
     ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
     const auto done = pair.left.complete();
@@ -158,11 +158,11 @@ TEST(WayRefused, WhereItNamesAnotherPortOrASourceThatIsNotThere) {
 /// Connects two ends as the argument says, and writes more than a packet from the left one.
 MILLRACE_CHILD(soft_wrong_way) {
     dup2(STDOUT_FILENO, STDERR_FILENO);
-    void (*alter)(ibv_qp_attr&) = nothing;
+    void (*alter)(ibv_qp_attr&) = no_change;
     if (arguments.at(0) == "sequence") alter = other_sequence;
     if (arguments.at(0) == "address") alter = elsewhere;
     if (arguments.at(0) == "mtu") alter = small_packets;
-    Pair pair{told(alter), told(nothing)};
+    Pair pair{told(alter), told(no_change)};
     if (pair.left.write(1, 0, 2048, pair.right.address(), pair.right.mr->rkey) != 0) return 2;
     if (!pair.left.complete()) return 3;
     base::flush_log();

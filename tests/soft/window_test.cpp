@@ -18,13 +18,8 @@ EndpointOptions bindable(ibv_qp_type type = IBV_QPT_RC) {
     return options;
 }
 
-ibv_wc_status status_of(Endpoint& end) {
-    const auto wc = end.complete();
-    return wc ? wc->status : IBV_WC_GENERAL_ERR;
-}
-
-ibv_wc_status write_with(Endpoint& end, std::uint64_t address, std::uint32_t key,
-                         std::size_t length = 8) {
+ibv_wc_status write_by(Endpoint& end, std::uint64_t address, std::uint32_t key,
+                       std::size_t length = 8) {
     EXPECT_EQ(end.write(1, 0, length, address, key), 0);
     return status_of(end);
 }
@@ -81,14 +76,14 @@ struct WindowPair : Pair {
 
 TEST(MemoryWindow, ShowsAPartOfTheRegionAndNoMore) {
     WindowPair pair;
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), pair.window->rkey), IBV_WC_REM_ACCESS_ERR)
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), pair.window->rkey), IBV_WC_REM_ACCESS_ERR)
         << "it is not bound";
     WindowPair fresh;
     const std::uint32_t key = fresh.bind(4096, 64);
     EXPECT_EQ(fresh.window->rkey, key);
-    EXPECT_EQ(write_with(fresh.left, fresh.right.address(4096), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(fresh.left, fresh.right.address(4096), key), IBV_WC_SUCCESS);
     EXPECT_EQ(fresh.right.memory[4096], std::byte{0x42});
-    EXPECT_EQ(write_with(fresh.left, fresh.right.address(4096 + 57), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(fresh.left, fresh.right.address(4096 + 57), key), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, TheCompletionOfItsBindingSaysSo) {
@@ -116,7 +111,7 @@ TEST(MemoryWindow, GrantsWhatItWasBoundWith) {
                              pair.right.address(), key),
               0);
     EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, GrantsAtomics) {
@@ -130,7 +125,7 @@ TEST(MemoryWindow, GrantsAtomics) {
 TEST(MemoryWindow, MayCountFromZero) {
     WindowPair pair;
     const std::uint32_t key = pair.bind(512, 64, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
-    EXPECT_EQ(write_with(pair.left, 8, key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, 8, key), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.right.memory[520], std::byte{0x42});
     EXPECT_EQ(pair.right.memory[519], std::byte{0});
 }
@@ -143,7 +138,7 @@ TEST(MemoryWindow, TakesTheFlagsOfARegionAndGrantsNoMoreForThem) {
                              pair.right.address(), key),
               0);
     EXPECT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, TakesTheLowBitsOfItsKeyOnlyFromTheProgram) {
@@ -155,8 +150,8 @@ TEST(MemoryWindow, TakesTheLowBitsOfItsKeyOnlyFromTheProgram) {
               0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.window->rkey, (own & ~0xffU) | (asked & 0xffU));
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), pair.window->rkey), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), asked), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), pair.window->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), asked), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, ShowsDeviceMemory) {
@@ -176,7 +171,7 @@ TEST(MemoryWindow, ShowsDeviceMemory) {
                             IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED),
                   0);
         EXPECT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
-        EXPECT_EQ(write_with(pair.left, 8, key), IBV_WC_SUCCESS);
+        EXPECT_EQ(write_by(pair.left, 8, key), IBV_WC_SUCCESS);
         std::byte written{};
         EXPECT_EQ(ibv_memcpy_from_dm(&written, memory, 1024 + 64 + 8, 1), 0);
         EXPECT_EQ(written, std::byte{0x42});
@@ -201,26 +196,26 @@ TEST(MemoryWindow, IsOfOneQueuePairOnly) {
     ibv_qp* const first = std::exchange(pair.right.qp, second);
     EXPECT_EQ(other.connect(second->qp_num), 0);
     EXPECT_EQ(pair.right.connect(other.qp->qp_num), 0);
-    EXPECT_EQ(write_with(other, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(other, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
     pair.right.qp = first;
     soft::destroy_qp(second);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
 }
 
 TEST(MemoryWindow, IsInvalidatedByItsOwner) {
     WindowPair pair;
     const std::uint32_t key = pair.bind(0, 4096);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
     ASSERT_EQ(post_invalidate(pair.right, key), 0);
     EXPECT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, IsInvalidatedByASendOfThePeer) {
     for (const auto type : {IBV_QPT_RC, IBV_QPT_UC}) {
         WindowPair pair{type};
         const std::uint32_t key = pair.bind(0, 4096);
-        EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
+        EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
         ASSERT_EQ(pair.right.receive(9, 8192, 64), 0);
         ibv_sge piece = pair.left.sge(0, 16);
         ibv_send_wr wr{};
@@ -238,7 +233,7 @@ TEST(MemoryWindow, IsInvalidatedByASendOfThePeer) {
         EXPECT_EQ(wc->opcode, IBV_WC_SEND);
         // At once, and not only when the owner hears of it.
         std::memset(pair.right.memory, 0, 8);
-        EXPECT_EQ(write_with(pair.left, pair.right.address(), key),
+        EXPECT_EQ(write_by(pair.left, pair.right.address(), key),
                   type == IBV_QPT_RC ? IBV_WC_REM_ACCESS_ERR : IBV_WC_SUCCESS);
         EXPECT_EQ(pair.right.memory[0], std::byte{0});
         wc = pair.right.complete();
@@ -256,7 +251,7 @@ TEST(MemoryWindow, IsBoundAnewAfterEachInvalidation) {
     for (int round = 0; round < 600; ++round) {  // the keys come round
         const auto offset = static_cast<std::size_t>(round) * 8;
         const std::uint32_t key = pair.bind(offset, 8);
-        ASSERT_EQ(write_with(pair.left, pair.right.address(offset), key), IBV_WC_SUCCESS) << round;
+        ASSERT_EQ(write_by(pair.left, pair.right.address(offset), key), IBV_WC_SUCCESS) << round;
         ASSERT_EQ(pair.right.memory[offset], std::byte{0x42});
         if (round % 2 == 0) {
             ASSERT_EQ(post_invalidate(pair.right, key), 0);
@@ -273,16 +268,16 @@ TEST(MemoryWindow, IsBoundAnewAfterEachInvalidation) {
 TEST(MemoryWindow, TheSameKeyAgainShowsTheNewPlace) {
     WindowPair pair;
     const std::uint32_t key = pair.bind(0, 8);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(0), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(0), key), IBV_WC_SUCCESS);
     ASSERT_EQ(post_invalidate(pair.right, key), 0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     ASSERT_EQ(
         post_bind(pair.right, pair.window, key, pair.right.address(64), 8, IBV_ACCESS_REMOTE_WRITE),
         0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(64), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(64), key), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.right.memory[64], std::byte{0x42});
-    EXPECT_EQ(write_with(pair.left, pair.right.address(0), key), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(0), key), IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST(MemoryWindow, WaitsItsTurnBehindWhatIsPending) {
@@ -305,7 +300,7 @@ TEST(MemoryWindow, WaitsItsTurnBehindWhatIsPending) {
     }
     ASSERT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
     ASSERT_EQ(status_of(pair.left), IBV_WC_SUCCESS);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
 }
 
 TEST(MemoryWindow, PendingBindingsAreForgottenInError) {
@@ -329,7 +324,7 @@ TEST(MemoryWindow, KeepsItsRegionRegistered) {
     EXPECT_EQ(soft::dereg_mr(pair.right.mr), EBUSY);
     EXPECT_EQ(soft::rereg_mr(pair.right.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 1),
               IBV_REREG_MR_ERR_INPUT);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(), key), IBV_WC_SUCCESS);
     ASSERT_EQ(post_invalidate(pair.right, key), 0);
     ASSERT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     EXPECT_EQ(soft::dereg_mr(std::exchange(pair.right.mr, nullptr)), 0);
@@ -468,7 +463,7 @@ TEST(MemoryWindowOfType1, IsBoundMovedAndUnbound) {
     EXPECT_EQ(wc->opcode, IBV_WC_BIND_MW);
     EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
     const std::uint32_t first = window->rkey;
-    EXPECT_EQ(write_with(pair.left, pair.right.address(128), first), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(128), first), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.right.memory[128], std::byte{0x42});
     EXPECT_EQ(soft::dereg_mr(pair.right.mr), EBUSY);
 
@@ -476,14 +471,14 @@ TEST(MemoryWindowOfType1, IsBoundMovedAndUnbound) {
     ASSERT_EQ(ibv_bind_mw(pair.right.qp, window, &bind), 0);
     EXPECT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     EXPECT_NE(window->rkey, first);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(1024), window->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(1024), window->rkey), IBV_WC_SUCCESS);
     EXPECT_EQ(pair.right.memory[1024], std::byte{0x42});
 
     bind.bind_info = {};
     ASSERT_EQ(ibv_bind_mw(pair.right.qp, window, &bind), 0);
     EXPECT_EQ(status_of(pair.right), IBV_WC_SUCCESS);
     EXPECT_EQ(soft::dereg_mr(std::exchange(pair.right.mr, nullptr)), 0);
-    EXPECT_EQ(write_with(pair.left, pair.right.address(1024), window->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write_by(pair.left, pair.right.address(1024), window->rkey), IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(ibv_dealloc_mw(window), 0);
 }
 

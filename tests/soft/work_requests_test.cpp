@@ -31,8 +31,8 @@ ibv_qp_init_attr_ex attributes_for(Endpoint& end, std::uint64_t operations) {
 }
 
 /// Two connected ends, the left one with an extended queue pair.
-struct ExtendedPair {
-    explicit ExtendedPair(std::uint64_t operations = everything) {
+struct RequestPair {
+    explicit RequestPair(std::uint64_t operations = everything) {
         EXPECT_EQ(soft::destroy_qp(left.qp), 0);
         auto init = attributes_for(left, operations);
         left.qp = create_extended(left, init);
@@ -55,7 +55,7 @@ bool holds(const Endpoint& end, std::size_t offset, std::size_t length, int valu
 }
 
 TEST(WorkRequests, OfEveryKindArriveAsPosted) {
-    ExtendedPair pair;
+    RequestPair pair;
     Endpoint& left = pair.left;
     Endpoint& right = pair.right;
     ibv_qp_ex* const qp = pair.qp;
@@ -117,7 +117,7 @@ TEST(WorkRequests, OfEveryKindArriveAsPosted) {
 }
 
 TEST(WorkRequests, AreForgottenWhenAborted) {
-    ExtendedPair pair;
+    RequestPair pair;
     fill(pair.left, 0, 8, 1);
     ibv_wr_start(pair.qp);
     pair.qp->wr_flags = IBV_SEND_SIGNALED;
@@ -132,7 +132,7 @@ TEST(WorkRequests, AreForgottenWhenAborted) {
 }
 
 TEST(WorkRequests, ArePostedTogetherOrNotAtAll) {
-    ExtendedPair pair;
+    RequestPair pair;
     ibv_qp_ex* const qp = pair.qp;
     fill(pair.left, 0, 8, 1);
     const auto write = [&] {
@@ -175,7 +175,7 @@ TEST(WorkRequests, ArePostedTogetherOrNotAtAll) {
 }
 
 TEST(WorkRequests, NotAskedForAtCreationFailTheBatchAndNotTheProgram) {
-    ExtendedPair pair{IBV_QP_EX_WITH_SEND};
+    RequestPair pair{IBV_QP_EX_WITH_SEND};
     ibv_wr_start(pair.qp);
     ibv_wr_rdma_write(pair.qp, pair.right.mr->rkey, pair.right.address());
     ibv_wr_set_sge(pair.qp, pair.left.mr->lkey, pair.left.address(), 8);
@@ -225,7 +225,7 @@ TEST(WorkRequests, BeforeReadyToSendAreRefused) {
 }
 
 TEST(WorkRequests, OfTwoThreadsDoNotMix) {
-    ExtendedPair pair;
+    RequestPair pair;
     constexpr int batches = 2000;
     std::atomic<int> posted{0};
     const auto work = [&](int value) {

@@ -50,7 +50,7 @@ class Mapping {
         EXPECT_EQ(ftruncate(file, length), 0);
         EXPECT_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK), 0);
         void* const memory = mmap(at, length, PROT_READ | PROT_WRITE, MAP_SHARED | flags, file, 0);
-        close(file);
+        ::close(file);
         return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
     }
     std::byte* data_;
@@ -151,12 +151,12 @@ TEST_F(StreamRegistrations, StandWhileAChildHasACopyOfTheMemory) {
         std::byte* const own = from.data();
         own[0] = own[length - 1] = into.data()[5] = std::byte{0x77};
         char byte = 0;
-        close(to_child[1]);
+        ::close(to_child[1]);
         _exit(read(to_child[0], &byte, 1) == 0 ? 0 : 1);
     }
-    close(to_child[0]);
+    ::close(to_child[0]);
     for (int i = 0; i < 2; ++i) transfer(from, into);
-    close(to_child[1]);
+    ::close(to_child[1]);
     int status = 1;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);

@@ -40,8 +40,8 @@ using Small = Value<3>;
 using Large = Value<512>;
 
 template <class T>
-struct Ends {
-    explicit Ends(LatestOptions options = {.cells = 1}, LatestOptions of_writer = {}) {
+struct LatestEnds {
+    explicit LatestEnds(LatestOptions options = {.cells = 1}, LatestOptions of_writer = {}) {
         const std::string address = fresh_address();
         auto reading = std::async(
             std::launch::async, [&] { return LatestReader<T>::listen(address, options, soon()); });
@@ -61,7 +61,7 @@ TYPED_TEST_SUITE(LatestOf, Sizes);
 TYPED_TEST(LatestOf, ValuesIsTheLastOneThatWasPut) {
     using T = TypeParam;
     for (const ring::Carrier carrier : {ring::Carrier::automatic, ring::Carrier::post}) {
-        Ends<T> ends{{.cells = 1, .carrier = carrier}};
+        LatestEnds<T> ends{{.cells = 1, .carrier = carrier}};
         T value;
         EXPECT_EQ(ends.reader->try_get(value), Status::empty);
         EXPECT_EQ(ends.reader->read(0, value), Status::empty);
@@ -84,7 +84,7 @@ TYPED_TEST(LatestOf, ValuesIsTheLastOneThatWasPut) {
 TYPED_TEST(LatestOf, ValuesIsNeverTornAndNeverGoesBack) {
     using T = TypeParam;
     for (const ring::Carrier carrier : {ring::Carrier::automatic, ring::Carrier::post}) {
-        Ends<T> ends{{.cells = 2, .carrier = carrier}};
+        LatestEnds<T> ends{{.cells = 2, .carrier = carrier}};
         std::atomic<bool> ends_now{false};
         std::jthread writing{[&] {
             for (std::uint64_t i = 1; !ends_now.load(); ++i) {
@@ -123,7 +123,7 @@ TYPED_TEST(LatestOf, ValuesIsNeverTornAndNeverGoesBack) {
 }
 
 TEST(Latest, CellsKnowNothingOfEachOther) {
-    Ends<Small> ends{{.cells = 100}};
+    LatestEnds<Small> ends{{.cells = 100}};
     EXPECT_EQ(ends.writer->cells(), 100U);
     for (std::uint32_t cell = 0; cell < 100; cell += 7) {
         ASSERT_EQ(ends.writer->put(cell, Small::make(cell), soon()), Status::ok);
@@ -144,7 +144,7 @@ TEST(Latest, CellsKnowNothingOfEachOther) {
 }
 
 TEST(Latest, WriterNeverWaitsForItsReader) {
-    Ends<Large> ends;
+    LatestEnds<Large> ends;
     for (std::uint64_t i = 1; i != 5000; ++i) {
         ASSERT_EQ(ends.writer->put(0, Large::make(i), soon()), Status::ok);
     }
@@ -156,7 +156,8 @@ TEST(Latest, WriterNeverWaitsForItsReader) {
 
 TEST(Latest, ReaderSleepsUntilThereIsANewer) {
     for (const ring::Carrier carrier : {ring::Carrier::automatic, ring::Carrier::post}) {
-        Ends<Small> ends{{.cells = 8, .wait = base::WaitPolicy::blocking(), .carrier = carrier}};
+        LatestEnds<Small> ends{
+            {.cells = 8, .wait = base::WaitPolicy::blocking(), .carrier = carrier}};
         EXPECT_EQ(ends.reader->wait(Deadline::after(10ms)), Status::timed_out);
         std::jthread writing{[&] {
             for (std::uint64_t i = 1; i <= 100; ++i) {
@@ -180,7 +181,7 @@ TEST(Latest, ReaderSleepsUntilThereIsANewer) {
 }
 
 TEST(Latest, ReaderCanBeInAProgramsOwnLoop) {
-    Ends<Small> ends{{.cells = 3}};
+    LatestEnds<Small> ends{{.cells = 3}};
     const int descriptor = ends.reader->descriptor();
     std::uint32_t cell = 0;
     Small value;
@@ -205,7 +206,7 @@ TEST(Latest, ReaderCanBeInAProgramsOwnLoop) {
 }
 
 TEST(Latest, EndsAreToldOfEachOther) {
-    Ends<Small> ends;
+    LatestEnds<Small> ends;
     ASSERT_EQ(ends.writer->put(Small::make(1)), Status::ok);
     ends.reader->close();
     const Deadline deadline = soon();
@@ -215,7 +216,7 @@ TEST(Latest, EndsAreToldOfEachOther) {
     Small value;
     EXPECT_EQ(ends.reader->try_get(value), Status::closed);
 
-    Ends<Small> others;
+    LatestEnds<Small> others;
     ASSERT_EQ(others.writer->put(0, Small::make(1), soon()), Status::ok);
     ASSERT_EQ(others.writer->flush(soon()), Status::ok);
     others.writer.reset();

@@ -13,7 +13,7 @@
 
 namespace millrace::tools {
 namespace {
-std::int64_t now_ns() { return base::Clock::now().time_since_epoch().count(); }
+std::int64_t ticks_now() { return base::Clock::now().time_since_epoch().count(); }
 }  // namespace
 
 ProgressLine::ProgressLine(std::string what, std::uint64_t total, std::string unit, double scale)
@@ -22,7 +22,7 @@ ProgressLine::ProgressLine(std::string what, std::uint64_t total, std::string un
       unit_{std::move(unit)},
       scale_{scale},
       terminal_{::isatty(STDERR_FILENO) == 1},
-      start_ns_{now_ns()} {}
+      start_ns_{ticks_now()} {}
 
 ProgressLine::~ProgressLine() {
     if (drawn_) fmt::print(stderr, "\r\033[K");
@@ -30,7 +30,7 @@ ProgressLine::~ProgressLine() {
 
 void ProgressLine::update(std::uint64_t done) {
     if (!terminal_) return;
-    const std::int64_t now = now_ns();
+    const std::int64_t now = ticks_now();
     if (now - last_ns_ < 100'000'000) return;
     last_ns_ = now;
     const double seconds = std::max(1e-3, static_cast<double>(now - start_ns_) * 1e-9);

@@ -21,7 +21,7 @@ namespace {
 /// How long the thread sleeps before it looks whether it is to end.
 constexpr std::chrono::milliseconds look_every{100};
 /// All that one who asks may take: others wait meanwhile.
-constexpr std::chrono::seconds patience{2};
+constexpr std::chrono::seconds request_patience{2};
 constexpr std::size_t longest_request = 8192;
 
 class Text {
@@ -125,7 +125,7 @@ namespace {
 
 /// Reads up to the end of a request's head. Empty: it did not come, or is too long.
 [[nodiscard]] std::string read_head(const Descriptor& socket) {
-    const base::Deadline deadline = base::Deadline::after(patience);
+    const base::Deadline deadline = base::Deadline::after(request_patience);
     std::string head;
     while (head.find("\r\n\r\n") == std::string::npos) {
         char bytes[1024];
@@ -138,7 +138,7 @@ namespace {
 }
 
 void send_all(const Descriptor& socket, std::string_view text) {
-    const base::Deadline deadline = base::Deadline::after(patience);
+    const base::Deadline deadline = base::Deadline::after(request_patience);
     while (!text.empty() && !deadline.expired()) {
         const ssize_t sent = ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
         if (sent <= 0) return;
@@ -152,7 +152,7 @@ void send_all(const Descriptor& socket, std::string_view text) {
 }
 
 void answer(const Descriptor& socket, const kv::Server& server) {
-    const timeval limit{patience.count(), 0};
+    const timeval limit{request_patience.count(), 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     const std::string head = read_head(socket);

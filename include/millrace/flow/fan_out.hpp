@@ -16,6 +16,7 @@
 // give each consumer every item, see replicate.hpp. One thread at a time.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>

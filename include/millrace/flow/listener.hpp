@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"

@@ -2,6 +2,7 @@
 // page that other processes can read (base::StatisticsPage).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "millrace/ring/receiver.hpp"

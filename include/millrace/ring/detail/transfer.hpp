@@ -7,6 +7,7 @@
 // to be pulled. `limit`: where the producer can be at most; what it claims beyond is not believed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <utility>
