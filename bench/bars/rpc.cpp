@@ -107,8 +107,6 @@ double calls_of_threads(rpc::Connection connection) {
         if (is_shared) {
             options.dispatcher =
                 std::make_shared<rpc::Dispatcher>(rpc::DispatcherOptions{.wait = shared_core});
-            // Who polls would take the core from the dispatcher.
-            options.messages.wait = base::WaitPolicy::blocking();
             dispatching = std::jthread{[&its = *options.dispatcher] {
                 its.adopt();
                 (void)its.run(base::Deadline::after(longest));

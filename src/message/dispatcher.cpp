@@ -1,10 +1,5 @@
-// Dispatcher: one thread between the ports and the connections. What it shares with a port:
-// port_state.hpp.
-//
-// Each port has a lane to each server: its requests for that server, in their order. The lanes with
-// requests stand in the server's queue; the first one gives one request, and goes behind the
-// others. So a server's window and ring are shared by turns, and one without room holds up its own
-// queue alone.
+// Dispatcher: who comes, how it waits, and how it ends. Its turns: dispatcher_turn.cpp. What it
+// shares with a port: port_state.hpp.
 #include "millrace/message/dispatcher.hpp"
 
 #include <algorithm>
@@ -12,17 +7,17 @@
 #include <bit>
 #include <chrono>
 #include <cstdint>
-#include <list>
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "client_access.hpp"
-#include "millrace/base/yielding.hpp"
-#include "millrace/connect/hub.hpp"
+#include "dispatcher_state.hpp"
+#include "millrace/base/placement.hpp"
+#include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
-#include "port_state.hpp"
 
 namespace millrace::message {
 
@@ -32,460 +27,260 @@ using detail::ClientAccess;
 using detail::PortGate;
 using detail::PortState;
 
-struct Dispatcher::State {
-    struct Served;
-    /// The requests of one port for one server.
-    struct Lane {
-        Served* port = nullptr;
-        PortState::Place* first = nullptr;
-        PortState::Place* last = nullptr;
-        Lane* next = nullptr;  ///< behind it in the server's queue
-        bool is_queued = false;
-    };
-    /// A port, as the dispatcher sees it.
-    struct Served {
-        std::shared_ptr<PortState> state;
-        std::deque<Lane> lanes;  ///< by server; they stay where they are as it grows
-        std::uint64_t taken = 0;
-        std::uint64_t answered = 0;
-        std::uint64_t published = 0;  ///< of answered
-        std::uint64_t cancels = 0;    ///< that were looked at
-    };
-    /// Whose request the server's client knows by a number.
-    struct Asked {
-        Served* port = nullptr;
-        PortState::Place* place = nullptr;
-    };
-    struct Server {
-        /// Throws Error as Readiness.
-        Server(Client connected, const connect::Address& its_address, std::chrono::nanoseconds spin)
-            : client{std::move(connected)},
-              address{its_address},
-              readiness{std::make_unique<connect::Readiness>(client.link().news(), spin)},
-              asked(std::bit_ceil(std::size_t{client.window()})) {
-            readiness->hush();
-        }
+Dispatcher::State::Server::Server(Client connected, const connect::Address& its_address,
+                                  std::chrono::nanoseconds spin)
+    : client{std::move(connected)},
+      address{its_address},
+      readiness{std::make_unique<connect::Readiness>(client.link().news(), spin)},
+      asked(std::bit_ceil(std::size_t{client.window()})) {
+    readiness->hush();
+}
 
-        Client client;
-        std::uint32_t number = 0;
-        connect::Address address;
-        std::unique_ptr<connect::Readiness> readiness;
-        connect::Hub::Id member{};
-        std::vector<Asked> asked;
-        Lane* first = nullptr;
-        Lane* last = nullptr;
-        std::size_t lacks = 0;      ///< bytes of the request that found no room; 0: none lacks
-        Status ended = Status::ok;  ///< other than ok: there is no client any more
-        std::string why_ended{};
+Dispatcher::State::State(std::vector<Client> clients, std::span<const connect::Address> addresses,
+                         DispatcherOptions chosen)
+    : options{std::move(chosen)},
+      gate{std::make_shared<PortGate>(clients.size(),
+                                      std::max<std::size_t>(clients.size(), options.max_servers))} {
+    gate->dispatcher = this;
+    hub.add(gate->bell.descriptor(), [] {});
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+        joining_servers.push_back(
+            std::make_unique<Server>(std::move(clients[i]), addresses[i], options.wait.spin));
+    }
+    let_in_servers();
+    for (const auto& server : servers) {
+        if (server->ended == Status::ok) continue;
+        throw base::Error{base::ErrorCode::resource_exhausted, "make a message dispatcher",
+                          server->address.to_string(), server->why_ended,
+                          "raise the limit of open files (ulimit -n)"};
+    }
+}
 
-        [[nodiscard]] Asked& of(std::uint64_t id) noexcept {
-            return asked[id & (asked.size() - 1)];
-        }
-        void push(Lane& lane) noexcept {
-            lane.next = nullptr;
-            lane.is_queued = true;
-            (last == nullptr ? first : last->next) = &lane;
-            last = &lane;
-        }
-        Lane* pop() noexcept {
-            Lane* const lane = std::exchange(first, first->next);
-            if (first == nullptr) last = nullptr;
-            lane->is_queued = false;
-            return lane;
-        }
-        void remove(const Lane& lane) noexcept {
-            Lane* left = std::exchange(first, nullptr);
-            last = nullptr;
-            while (left != nullptr) {
-                Lane* const next = left->next;
-                left->is_queued = false;
-                if (left != &lane) push(*left);
-                left = next;
-            }
-        }
-    };
+Dispatcher::State::~State() {
+    hub.adopt();
+    end_all();
+    for (const auto& server : servers) unwatch(*server);
+}
 
-    State(std::vector<Client> clients, std::span<const connect::Address> addresses,
-          DispatcherOptions chosen)
-        : options{std::move(chosen)},
-          gate{std::make_shared<PortGate>(
-              clients.size(), std::max<std::size_t>(clients.size(), options.max_servers))} {
-        hub.add(gate->bell.descriptor(), [] {});
-        for (std::size_t i = 0; i < clients.size(); ++i) {
-            let_in(
-                std::make_unique<Server>(std::move(clients[i]), addresses[i], options.wait.spin));
-        }
-    }
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
-    ~State() {
-        hub.adopt();
-        end_all();
-        for (const auto& server : servers) unwatch(*server);
-    }
+// --- whose turn it is
 
-    // --- taking from ports
-
-    std::size_t turn() {
-        // Whoever dispatches polls; when to yield is for rest() to say.
-        const base::WaitsByPolicy here;
-        if (gate->has_arriving.load(std::memory_order_acquire)) let_in();
-        std::size_t done = 0;
-        for (auto port = ports.begin(); port != ports.end();) {
-            if (port->state->has_left.load(std::memory_order_acquire)) {
-                part(*port);
-                port = ports.erase(port);
-                ++done;
-                continue;
-            }
-            done += take(*port);
-            ++port;
-        }
-        for (const auto& server : servers) {
-            if (server->first != nullptr) done += send(*server);
-            done += receive(*server);
-        }
-        if (owes_answers) publish();
-        return done;
-    }
-    void let_in() {
-        std::vector<std::shared_ptr<PortState>> arriving;
-        std::vector<std::unique_ptr<Server>> joining;
-        {
-            const std::lock_guard guard{gate->mutex};
-            if (!joining_servers.empty()) check_thread();  // before anything is taken from there
-            arriving.swap(gate->arriving);
-            joining.swap(joining_servers);
-            gate->has_arriving.store(false, std::memory_order_relaxed);
-        }
-        for (auto& server : joining) {
-            try {
-                let_in(std::move(server));
-            } catch (const base::Error& error) {
-                // Whoever joined it has its number: it is that of a connection that has ended.
-                end(*servers.back(), Status::peer_lost);
-                servers.back()->why_ended = error.what();
-            }
-        }
-        for (auto& state : arriving) {
-            Served& port = ports.emplace_back();
-            port.state = std::move(state);
-            port.lanes.resize(servers.size());
-            for (Lane& lane : port.lanes) lane.port = &port;
-            joined.fetch_add(1, std::memory_order_relaxed);
-        }
-        present.store(ports.size(), std::memory_order_relaxed);
-    }
-    /// Whatever it throws, the server has its number.
-    void let_in(std::unique_ptr<Server> joining) {
-        Server& server = *joining;
-        server.number = static_cast<std::uint32_t>(servers.size());
-        servers.push_back(std::move(joining));
-        for (Served& port : ports) port.lanes.push_back(Lane{.port = &port});
-        server.member = hub.add(server.readiness->descriptor(), [] {});
-    }
-    std::size_t take(Served& port) {
-        PortState& state = *port.state;
-        const std::uint64_t prepared = state.prepared.load(std::memory_order_acquire);
-        const std::uint64_t cancels = state.cancels.load(std::memory_order_acquire);
-        std::size_t done = prepared - port.taken;
-        for (; port.taken != prepared; ++port.taken) {
-            PortState::Place& place = state.places[state.requests[port.taken & state.mask]];
-            // It has joined since this turn began.
-            if (place.server >= servers.size()) [[unlikely]]
-                let_in();
-            Server& server = *servers[place.server];
-            Lane& lane = port.lanes[place.server];
-            if (server.ended != Status::ok) {
-                answer(port, place, outcome_of(server.ended), {});
-                continue;
-            }
-            place.way = PortState::Way::queued;
-            place.next = nullptr;
-            (lane.first == nullptr ? lane.first : lane.last->next) = &place;
-            lane.last = &place;
-            if (!lane.is_queued) server.push(lane);
-        }
-        if (cancels != port.cancels) [[unlikely]] {
-            port.cancels = cancels;
-            done += cancel(port);
-        }
-        return done;
-    }
-    /// Those of a port that are sent. Those that are not will be passed over.
-    std::size_t cancel(Served& port) {
-        std::size_t done = 0;
-        for (PortState::Place& place : port.state->places) {
-            if (place.way != PortState::Way::sent ||
-                !place.is_cancelled.load(std::memory_order_relaxed)) {
-                continue;
-            }
-            (void)servers[place.server]->client.cancel(place.sent_as);
-            answer(port, place, Outcome::cancelled, {});
-            ++done;
-        }
-        return done;
-    }
-    void part(Served& port) {
-        for (PortState::Place& place : port.state->places) {
-            if (place.way != PortState::Way::sent) continue;
-            (void)servers[place.server]->client.cancel(place.sent_as);
-            cancelled.fetch_add(1, std::memory_order_relaxed);
-        }
-        for (std::size_t i = 0; i < servers.size(); ++i) {
-            if (port.lanes[i].is_queued) servers[i]->remove(port.lanes[i]);
-        }
-        present.store(ports.size() - 1, std::memory_order_relaxed);
-    }
-
-    // --- sending
-
-    std::size_t send(Server& server) {
-        std::size_t sent = 0;
-        bool has_begun = false;
-        server.lacks = 0;
-        while (server.first != nullptr && server.ended == Status::ok) {
-            Lane& lane = *server.first;
-            PortState::Place& place = *lane.first;
-            Served& port = *lane.port;
-            Status status = Status::ok;
-            std::uint64_t id = 0;
-            const bool is_wanted = !place.is_cancelled.load(std::memory_order_relaxed);
-            if (is_wanted) {
-                if (!std::exchange(has_begun, true)) ClientAccess::begin_batch(server.client);
-                status = server.client.submit(place.request(), id,
-                                              {place.procedure, place.deadline, place.told_from});
-                if (status == Status::full) {
-                    server.lacks = session_head_bytes + place.size;
-                    held_back.fetch_add(1, std::memory_order_relaxed);
-                    break;
-                }
-                if (status == Status::closed || status == Status::peer_lost) break;
-            }
-            (void)server.pop();
-            lane.first = place.next;
-            if (lane.first == nullptr) {
-                lane.last = nullptr;
-            } else {
-                server.push(lane);
-            }
-            if (!is_wanted) {
-                answer(port, place, Outcome::cancelled, {});
-            } else if (status == Status::too_large) {
-                answer(port, place, Outcome::too_large, {});
-            } else {
-                place.way = PortState::Way::sent;
-                place.sent_as = id;
-                server.of(id) = {&port, &place};
-                ++sent;
-            }
-        }
-        if (has_begun) ClientAccess::end_batch(server.client);
-        if (sent != 0) {
-            requests.fetch_add(sent, std::memory_order_relaxed);
-            batches.fetch_add(1, std::memory_order_relaxed);
-        }
-        return sent;
-    }
-
-    // --- receiving
-
-    std::size_t receive(Server& server) {
-        if (server.ended != Status::ok) return 0;
-        // At most a window of answers, so that ports are looked at in between.
-        std::size_t taken = 0;
-        Status status = Status::ok;
-        const std::size_t most = server.asked.size();
-        while (taken < most) {
-            status = server.client.poll([&](const Answer& given) {
-                const Asked& asked = server.of(given.id);
-                answer(*asked.port, *asked.place, given.outcome, given.payload);
-            });
-            if (status != Status::ok) break;
-            ++taken;
-        }
-        if (status == Status::closed || status == Status::peer_lost) {
-            end(server, status);
-            ++taken;
-        }
-        return taken;
-    }
-    void answer(Served& port, PortState::Place& place, Outcome outcome,
-                std::span<const std::byte> payload) {
-        PortState& state = *port.state;
-        place.way = PortState::Way::none;
-        place.outcome = outcome;
-        place.answer.assign(payload.begin(), payload.end());
-        state.answers[port.answered++ & state.mask] = PortState::place_of(place.id);
-        owes_answers = true;
-        if (outcome == Outcome::cancelled) cancelled.fetch_add(1, std::memory_order_relaxed);
-    }
-    /// Those of a turn together: a port is told once.
-    void publish() {
-        owes_answers = false;
-        std::uint64_t given = 0;
-        for (Served& port : ports) {
-            if (port.published == port.answered) continue;
-            given += port.answered - port.published;
-            port.published = port.answered;
-            port.state->answered.store(port.answered, std::memory_order_seq_cst);
-            port.state->ring();
-        }
-        if (given != 0) answers.fetch_add(given, std::memory_order_relaxed);
-    }
-    /// What has no answer, and what waits for this server, ends with it.
-    void end(Server& server, Status why) {
-        server.ended = why;
-        const std::uint32_t index = server.number;
-        gate->ended[index].store(why, std::memory_order_release);
-        for (Served& port : ports) {
-            Lane& lane = port.lanes[index];
-            for (PortState::Place& place : port.state->places) {
-                if (place.way == PortState::Way::none || place.server != index) continue;
-                answer(port, place, outcome_of(why), {});
-            }
-            lane = Lane{.port = &port};
-        }
-        server.first = server.last = nullptr;
-        unwatch(server);
-        // Its rings and queue pair are of no use to anybody.
-        server.why_ended = server.client.failure();
-        const Client gone{std::move(server.client)};
-        server.asked = {};
-    }
-    void unwatch(Server& server) noexcept {
-        if (server.readiness == nullptr) return;
-        (void)hub.remove(server.member);
-        server.readiness.reset();
-    }
-
-    // --- sleeping
-
-    [[nodiscard]] bool has_work() {
-        if (stopping.load(std::memory_order_seq_cst) ||
-            gate->has_arriving.load(std::memory_order_seq_cst)) {
+bool Dispatcher::State::has_turn() noexcept {
+    int at = gate->turn_at.load(std::memory_order_relaxed);
+    while (at != PortGate::of_dispatcher) {
+        if (at == PortGate::of_port) return false;
+        if (gate->turn_at.compare_exchange_weak(at, PortGate::of_dispatcher,
+                                                std::memory_order_acquire,
+                                                std::memory_order_relaxed)) {
             return true;
         }
-        for (const Served& port : ports) {
-            const PortState& state = *port.state;
-            if (state.prepared.load(std::memory_order_seq_cst) != port.taken ||
-                state.cancels.load(std::memory_order_seq_cst) != port.cancels ||
-                state.has_left.load(std::memory_order_seq_cst)) {
-                return true;
-            }
-        }
-        for (const auto& server : servers) {
-            if (server->ended != Status::ok) continue;
-            Channel::Core& core = ClientAccess::core(server->client);
-            Piece piece;
-            if (core.find_piece(piece, false) != Status::empty) return true;
-            if (lacks_room(*server) && core.find_room(server->lacks) != Status::full) return true;
-        }
+    }
+    return true;
+}
+
+void Dispatcher::State::take_turn() noexcept {
+    base::NapParker nap;
+    (void)base::wait_until([this] { return has_turn(); }, Deadline::never(),
+                           {.spin = std::chrono::nanoseconds{0}}, nap);
+}
+
+void Dispatcher::State::offer_turn() noexcept {
+    gate->turn_at.store(base::current_core(), std::memory_order_release);
+}
+
+bool detail::take_turn_of_dispatcher(PortGate& gate) {
+    int here = base::current_core();
+    if (!gate.turn_at.compare_exchange_strong(here, PortGate::of_port, std::memory_order_acquire,
+                                              std::memory_order_relaxed)) {
         return false;
     }
-    /// Places in a window come with answers; room in the ring has to be asked for.
-    [[nodiscard]] static bool lacks_room(const Server& server) noexcept {
-        return ClientAccess::holds_messages(server.client) ||
-               (server.lacks != 0 && !ClientAccess::window_is_full(server.client));
-    }
-    void fall_asleep(Server& server) {
-        Channel::Core& core = ClientAccess::core(server.client);
-        core.wants_room = lacks_room(server);
-        core.wanted_size = server.lacks;
-        core.readiness = std::move(server.readiness);
-        core.rest();
-        server.readiness = std::move(core.readiness);
-    }
-    void wake(Server& server) {
-        if (server.readiness == nullptr) return;
-        Channel::Core& core = ClientAccess::core(server.client);
-        server.readiness->end(*core.sleeper);
-        core.sleeper->retract();  // what came without an announcement is taken, too
-        core.falls_asleep = false;
-        core.wants_room = false;
-        server.readiness->hush();
-        // Told once, by the socket: the next look finds it.
-        (void)core.link.peer_now();
-    }
-    void check_thread() const {
-        if (hub.is_current()) return;
-        throw base::Error{base::ErrorCode::invalid_argument, "wait for a message dispatcher", "",
-                          "it belongs to another thread", "call adopt() in this one first"};
-    }
-    Status rest(const Deadline& deadline) {
-        check_thread();
-        class Sleeper final : public base::Parker {
-          public:
-            explicit Sleeper(State& dispatcher) : dispatcher_{&dispatcher} {}
-            void prepare() override {
-                for (const auto& server : dispatcher_->servers) {
-                    if (server->readiness != nullptr) dispatcher_->fall_asleep(*server);
-                }
-                dispatcher_->gate->bell.announce();
-            }
-            void park(std::chrono::nanoseconds limit) override {
-                dispatcher_->sleeps.fetch_add(1, std::memory_order_relaxed);
-                (void)dispatcher_->hub.rest(Deadline::after(limit));
-                (void)dispatcher_->hub.turn();
-            }
-            void retract() override {
-                dispatcher_->gate->bell.retract();
-                for (const auto& server : dispatcher_->servers) dispatcher_->wake(*server);
-            }
-
-          private:
-            State* dispatcher_;
-        };
-        Sleeper sleeper{*this};
-        const Status status =
-            base::wait_until([this] { return has_work(); }, deadline, options.wait, sleeper);
-        if (status == Status::ok && stopping.exchange(false, std::memory_order_acq_rel)) {
-            return Status::closed;
+    /// Given back whatever the turn throws.
+    class Turn {
+      public:
+        Turn(PortGate& its, int at) noexcept : gate_{&its}, at_{at} {
+            gate_->dispatcher->is_of_port = true;
         }
-        return status;
-    }
-
-    // --- ending
-
-    /// Nothing is taken from now on.
-    void end_all() {
-        if (gate->is_closed.exchange(true, std::memory_order_seq_cst)) return;
-        let_in();
-        for (Served& port : ports) {
-            (void)take(port);
-            for (PortState::Place& place : port.state->places) {
-                if (place.way == PortState::Way::none) continue;
-                answer(port, place, Outcome::closed, {});
-            }
-            for (Lane& lane : port.lanes) lane = Lane{.port = &port};
+        Turn(const Turn&) = delete;
+        Turn& operator=(const Turn&) = delete;
+        ~Turn() {
+            gate_->dispatcher->is_of_port = false;
+            gate_->turn_at.store(at_, std::memory_order_release);
         }
-        for (const auto& server : servers) server->first = server->last = nullptr;
-        publish();
-        for (Served& port : ports) {
-            port.state->taken_at_end.store(port.taken, std::memory_order_seq_cst);
-            port.state->ring();
+
+      private:
+        PortGate* gate_;
+        int at_;
+    };
+    const Turn held{gate, here};
+    gate.dispatcher->turn_of_port();
+    return true;
+}
+
+// --- sleeping
+
+class Dispatcher::State::Sleeper final : public base::Parker {
+  public:
+    explicit Sleeper(State& dispatcher) : dispatcher_{&dispatcher} {}
+    void prepare() override {
+        dispatcher_->take_turn();
+        is_asleep_ = true;
+        for (const auto& server : dispatcher_->servers) {
+            if (server->readiness != nullptr) dispatcher_->fall_asleep(*server);
         }
+        dispatcher_->gate->bell.announce();
     }
+    void park(std::chrono::nanoseconds limit) override {
+        dispatcher_->sleeps.fetch_add(1, std::memory_order_relaxed);
+        (void)dispatcher_->hub.rest(Deadline::after(limit));
+        (void)dispatcher_->hub.turn();
+    }
+    void retract() override {
+        dispatcher_->gate->bell.retract();
+        for (const auto& server : dispatcher_->servers) dispatcher_->wake(*server);
+        is_asleep_ = false;
+    }
+    [[nodiscard]] bool is_asleep() const noexcept { return is_asleep_; }
 
-    DispatcherOptions options;
-    std::shared_ptr<PortGate> gate;
-    connect::Hub hub{connect::Hub::Options{}};
-    std::vector<std::unique_ptr<Server>> servers;
-    std::vector<std::unique_ptr<Server>> joining_servers;  ///< guarded by the gate's mutex
-    std::list<Served> ports;
-    bool owes_answers = false;  ///< some port was not told of some
-    std::atomic<bool> stopping{false};
-
-    // Counted by the dispatcher's thread, read by any.
-    std::atomic<std::uint64_t> present{0};
-    std::atomic<std::uint64_t> joined{0};
-    std::atomic<std::uint64_t> requests{0};
-    std::atomic<std::uint64_t> answers{0};
-    std::atomic<std::uint64_t> batches{0};
-    std::atomic<std::uint64_t> held_back{0};
-    std::atomic<std::uint64_t> cancelled{0};
-    std::atomic<std::uint64_t> sleeps{0};
+  private:
+    State* dispatcher_;
+    bool is_asleep_ = false;
 };
+
+bool Dispatcher::State::finds_work(const Sleeper& sleeper) {
+    if (!has_turn()) return false;
+    if (has_work()) return true;
+    // What it has prepared for its sleep is nothing for another thread.
+    if (!sleeper.is_asleep()) offer_turn();
+    return false;
+}
+
+namespace {
+[[nodiscard]] bool lacks_room(const Dispatcher::State::Server& server) noexcept {
+    return ClientAccess::holds_messages(server.client) ||
+           (server.lacks != 0 && !ClientAccess::window_is_full(server.client));
+}
+}  // namespace
+
+bool Dispatcher::State::has_work() {
+    if (stopping.load(std::memory_order_seq_cst) ||
+        gate->has_arriving.load(std::memory_order_seq_cst)) {
+        return true;
+    }
+    for (const Served& port : ports) {
+        const PortState& state = *port.state;
+        if (state.prepared.load(std::memory_order_seq_cst) != port.taken ||
+            state.cancels.load(std::memory_order_seq_cst) != port.cancels ||
+            state.has_left.load(std::memory_order_seq_cst)) {
+            return true;
+        }
+    }
+    // Places in a window come with answers; room in the ring has to be asked for.
+    for (const auto& server : servers) {
+        if (server->ended != Status::ok) continue;
+        Channel::Core& core = ClientAccess::core(server->client);
+        Piece piece;
+        if (core.find_piece(piece, false) != Status::empty) return true;
+        if (lacks_room(*server) && core.find_room(server->lacks) != Status::full) return true;
+    }
+    return false;
+}
+
+void Dispatcher::State::fall_asleep(Server& server) {
+    Channel::Core& core = ClientAccess::core(server.client);
+    core.wants_room = lacks_room(server);
+    core.wanted_size = server.lacks;
+    core.readiness = std::move(server.readiness);
+    core.rest();
+    server.readiness = std::move(core.readiness);
+}
+
+void Dispatcher::State::wake(Server& server) {
+    if (server.readiness == nullptr) return;
+    Channel::Core& core = ClientAccess::core(server.client);
+    server.readiness->end(*core.sleeper);
+    core.sleeper->retract();  // what came without an announcement is taken, too
+    core.falls_asleep = false;
+    core.wants_room = false;
+    server.readiness->hush();
+    // Told once, by the socket: the next look finds it.
+    (void)core.link.peer_now();
+}
+
+void Dispatcher::State::check_thread() const {
+    if (hub.is_current()) return;
+    throw base::Error{base::ErrorCode::invalid_argument, "wait for a message dispatcher", "",
+                      "it belongs to another thread", "call adopt() in this one first"};
+}
+
+Status Dispatcher::State::rest(const Deadline& deadline) {
+    check_thread();
+    Sleeper sleeper{*this};
+    const Status status =
+        base::wait_until([&] { return finds_work(sleeper); }, deadline, options.wait, sleeper);
+    take_turn();
+    if (status == Status::ok && stopping.exchange(false, std::memory_order_acq_rel)) {
+        return Status::closed;
+    }
+    return status;
+}
+
+// --- ending
+
+void Dispatcher::State::end_all() noexcept {
+    if (std::exchange(has_ended, true)) return;
+    gate->is_closed.store(true, std::memory_order_seq_cst);
+    std::vector<std::shared_ptr<PortState>> arriving;
+    {
+        const std::lock_guard guard{gate->mutex};
+        arriving.swap(gate->arriving);
+        gate->has_arriving.store(false, std::memory_order_relaxed);
+        // Who joined them has their numbers.
+        for (std::size_t i = 0; i < joining_servers.size(); ++i) {
+            gate->ended[servers.size() + i].store(Status::closed, std::memory_order_release);
+        }
+    }
+    for (const auto& server : servers) server->first = server->last = nullptr;
+    for (Served& port : ports) end_port(port);
+    publish();
+    const auto tell_end = [](PortState& port, std::uint64_t taken) {
+        port.taken_at_end.store(taken, std::memory_order_seq_cst);
+        port.ring();
+    };
+    for (Served& port : ports) tell_end(*port.state, port.taken);
+    for (const auto& port : arriving) tell_end(*port, 0);
+}
+
+void Dispatcher::State::end_port(Served& port) noexcept {
+    PortState& state = *port.state;
+    const std::uint64_t prepared = state.prepared.load(std::memory_order_acquire);
+    for (; port.taken != prepared; ++port.taken) {
+        state.places[state.requests[port.taken & state.mask]].way = PortState::Way::queued;
+    }
+    for (PortState::Place& place : state.places) {
+        if (place.way != PortState::Way::none) answer(port, place, Outcome::closed, {});
+    }
+    for (Lane& lane : port.lanes) lane = Lane{.port = &port};
+}
+
+Status Dispatcher::State::close(const Deadline& deadline) {
+    check_thread();
+    end_all();
+    Status first = Status::ok;
+    const auto note = [&first](Status status) {
+        if (first == Status::ok) first = status;
+    };
+    for (const auto& server : servers) {
+        Status status = server->ended;
+        if (status == Status::ok) {
+            unwatch(*server);
+            status = server->client.close(deadline);
+            end(*server, Status::closed);
+        }
+        note(status);
+    }
+    for (const auto& server : joining_servers) note(server->client.close(deadline));
+    joining_servers.clear();
+    return first;
+}
 
 namespace {
 
@@ -611,21 +406,7 @@ void Dispatcher::stop() noexcept {
 
 void Dispatcher::adopt() noexcept { state_->hub.adopt(); }
 
-Status Dispatcher::close(const Deadline& deadline) {
-    State& dispatcher = *state_;
-    dispatcher.end_all();
-    Status first = Status::ok;
-    for (const auto& server : dispatcher.servers) {
-        Status status = server->ended;
-        if (status == Status::ok) {
-            dispatcher.unwatch(*server);
-            status = server->client.close(deadline);
-            dispatcher.end(*server, Status::closed);
-        }
-        if (first == Status::ok) first = status;
-    }
-    return first;
-}
+Status Dispatcher::close(const Deadline& deadline) { return state_->close(deadline); }
 
 std::uint32_t Dispatcher::servers() const noexcept {
     return static_cast<std::uint32_t>(state_->gate->servers.load(std::memory_order_acquire));
@@ -634,6 +415,7 @@ Status Dispatcher::state_of(std::uint32_t server) const noexcept {
     return state_->gate->ended[server].load(std::memory_order_acquire);
 }
 std::string Dispatcher::failure(std::uint32_t server) const {
+    if (server >= state_->servers.size()) return {};
     const State::Server& its = *state_->servers[server];
     return its.ended == Status::ok ? its.client.failure() : its.why_ended;
 }
@@ -650,6 +432,7 @@ DispatcherStats Dispatcher::stats() const noexcept {
             .batches = of(its.batches),
             .held_back = of(its.held_back),
             .cancelled = of(its.cancelled),
+            .turns_of_ports = of(its.turns_of_ports),
             .sleeps = of(its.sleeps)};
 }
 

@@ -43,6 +43,7 @@ Status wait_for(PortState& port, Status again, const Deadline& deadline, Attempt
     const Status waited = base::wait_until(
         [&] {
             status = attempt();
+            if (status == again && detail::take_turn_of_dispatcher(*port.gate)) status = attempt();
             return status != again;
         },
         deadline, port.options.wait, sleeper);

@@ -1,5 +1,5 @@
 // What a port and its dispatcher share: the places of its requests, and how each tells the other.
-// Used by port.cpp and dispatcher.cpp.
+// Used by port.cpp and dispatcher_state.hpp.
 //
 //   PortState                       written by     read by
 //   Place: request                  the port       the dispatcher, once it is prepared
@@ -10,6 +10,9 @@
 //   has_left                        the port       dispatcher
 //   taken_at_end                    dispatcher     the port: no request from that on was, or will
 //   be
+//
+// "dispatcher" is whose turn it is: its thread, or the port that takes a turn for it
+// (PortGate::turn_at).
 //
 // A place is the port's, until it stands in `requests`; the dispatcher's, until it stands in
 // `answers`; then the port's again. Each one that the dispatcher took stands there exactly once,
@@ -51,7 +54,19 @@ struct PortGate {
     std::mutex mutex;
     std::vector<std::shared_ptr<PortState>> arriving;  ///< guarded by mutex
     std::atomic<bool> has_arriving{false};             ///< ports or servers
+
+    /// Whose turn it is, or could be: while the dispatcher rests without sleeping, the number of
+    /// the processor that it rests on. Who runs there keeps it from running, and so may take the
+    /// turn for it, one at a time.
+    std::atomic<int> turn_at{of_dispatcher};
+    static constexpr int of_dispatcher = -1;
+    static constexpr int of_port = -2;
+    Dispatcher::State* dispatcher = nullptr;  ///< lives while turn_at is a processor, or a port's
 };
+
+/// A turn for a dispatcher that rests on this processor, as far as a port can: it neither lets
+/// anybody in or go nor ends a connection. False: it rests elsewhere, or not at all.
+bool take_turn_of_dispatcher(PortGate& gate);
 
 struct PortState {
     static constexpr std::uint64_t not_ended = ~std::uint64_t{0};

@@ -2,6 +2,7 @@
 // and to its port, whoever comes, goes, sleeps or dies meanwhile.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -642,6 +643,147 @@ TEST(Dispatcher, NeedsNoDescriptorForAServerThatHasJoined) {
         (void)port.poll([&](const Answer& answer) { outcome = answer.outcome; });
     }
     EXPECT_EQ(outcome, Outcome::ok);
+}
+
+/// The calling thread runs on one processor alone, of those that it may run on.
+class OnOneProcessor {
+  public:
+    OnOneProcessor() {
+        EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
+        int first = 0;
+        while (!CPU_ISSET(first, &before_)) ++first;
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(first, &one);
+        EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    }
+    OnOneProcessor(const OnOneProcessor&) = delete;
+    OnOneProcessor& operator=(const OnOneProcessor&) = delete;
+    ~OnOneProcessor() { (void)sched_setaffinity(0, sizeof before_, &before_); }
+
+  private:
+    cpu_set_t before_{};
+};
+
+/// Looks, and gives the processor away in between; never sleeps.
+constexpr base::WaitPolicy yielding{0ns, std::chrono::nanoseconds::max(), false};
+
+/// Dispatchers that share one processor with their ports; by how both wait.
+struct Waits {
+    const char* name;
+    base::WaitPolicy of_dispatcher;
+    base::WaitPolicy of_port;
+};
+class OneProcessor : public testing::TestWithParam<Waits> {};
+INSTANTIATE_TEST_SUITE_P(
+    Waits, OneProcessor,
+    testing::Values(Waits{"yielding", yielding, yielding},
+                    Waits{"sleeping_ports", yielding, base::WaitPolicy::blocking()},
+                    Waits{"sleeping_dispatcher", base::WaitPolicy::blocking(), yielding},
+                    Waits{"both_as_by_default", {}, {}}),
+    [](const auto& each) { return std::string{each.param.name}; });
+
+TEST_P(OneProcessor, IsSharedByADispatcherAndPortsThatComeAndGo) {
+    Running running;
+    Running other;
+    const OnOneProcessor here;  // the threads below inherit it
+    DispatcherOptions options;
+    options.wait = GetParam().of_dispatcher;
+    Dispatching dispatching{running, options};
+    Dispatcher& dispatcher = dispatching.dispatcher;
+    std::vector<std::thread> threads;
+    for (unsigned whose = 0; whose < 8; ++whose) {
+        threads.emplace_back([&, whose] {
+            for (unsigned round = 0; round < 8; ++round) {
+                Port port = dispatcher.port({.window = 16, .wait = GetParam().of_port});
+                Conversation{port, whose, 300}.talk(100);
+                // What it goes with has no answer.
+                std::uint64_t id = 0;
+                for (int i = 0; i < 3; ++i) (void)port.submit(content(whose, 7, 30), id);
+                if (whose == 0 && round == 3) {
+                    EXPECT_EQ(dispatcher.join(other.server.address(), {}, patience()), 1U);
+                }
+            }
+        });
+    }
+    for (std::thread& each : threads) each.join();
+    EXPECT_EQ(dispatcher.state_of(0), Status::ok);
+    EXPECT_EQ(dispatcher.state_of(1), Status::ok);
+    dispatching.stop();
+    EXPECT_EQ(dispatcher.stats().joined, 64U);
+    EXPECT_EQ(dispatcher.close(patience()), Status::ok);
+}
+
+TEST(Dispatcher, IsSparedItsTurnsByPortsThatWaitOnItsProcessor) {
+    Running running;
+    const OnOneProcessor here;
+    DispatcherOptions options;
+    options.wait = yielding;
+    Dispatching dispatching{running, options};
+    Port port = dispatching.dispatcher.port({.wait = yielding});
+    Bytes answer;
+    const Deadline deadline = patience();
+    std::uint64_t calls = 0;
+    while (dispatching.dispatcher.stats().turns_of_ports < 100 && !deadline.expired()) {
+        const Bytes request = content(1, calls++, 50);
+        ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+        ASSERT_EQ(answer, request);
+    }
+    EXPECT_GE(dispatching.dispatcher.stats().turns_of_ports, 100U);
+    dispatching.stop();
+    EXPECT_EQ(dispatching.dispatcher.stats().requests, calls);
+    EXPECT_EQ(dispatching.dispatcher.stats().answers, calls);
+}
+
+TEST(Dispatcher, HasItsTurnForItselfWhileItDoesNotRest) {
+    Running running;
+    const OnOneProcessor here;
+    DispatcherOptions options;
+    options.wait = yielding;
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{running.server.address()}, options, patience());
+    Port port = dispatcher.port({.wait = yielding});
+    EXPECT_EQ(dispatcher.rest(patience()), Status::ok) << "the port has come";
+    (void)dispatcher.turn();
+    EXPECT_EQ(dispatcher.rest(Deadline::after(5ms)), Status::timed_out);
+    Bytes answer;
+    EXPECT_EQ(port.call(bytes_of("x"), answer, Deadline::after(20ms)), Outcome::timed_out);
+    EXPECT_EQ(dispatcher.stats().requests, 0U);
+    EXPECT_EQ(dispatcher.stats().turns_of_ports, 0U);
+}
+
+TEST(Dispatcher, IsNotClosedByAWrongThreadThoughServersJoin) {
+    Running running;
+    Running other;
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{running.server.address()}, {}, patience());
+    Port port = dispatcher.port();
+    std::uint64_t id = 0;
+    ASSERT_EQ(port.submit(bytes_of("x"), id), Status::ok);
+    // Joined, and not let in by any turn.
+    ASSERT_EQ(dispatcher.join(other.server.address(), {}, patience()), 1U);
+    port.to(1);
+    ASSERT_EQ(port.submit(bytes_of("y"), id), Status::ok);
+    std::thread wrong{[&] { EXPECT_THROW((void)dispatcher.close(patience()), base::Error); }};
+    wrong.join();
+    EXPECT_NO_THROW((void)dispatcher.port()) << "it is not closed";
+    EXPECT_EQ(dispatcher.close(patience()), Status::ok);
+    EXPECT_EQ(dispatcher.state_of(0), Status::closed);
+    EXPECT_EQ(dispatcher.state_of(1), Status::closed);
+    EXPECT_EQ(dispatcher.failure(1), "");
+    int ended = 0;
+    const auto take = [&](const Answer& answer) {
+        EXPECT_EQ(answer.outcome, Outcome::closed);
+        ++ended;
+    };
+    Status status = Status::ok;
+    while (status == Status::ok) status = port.wait(take, Deadline::after(10s));
+    EXPECT_EQ(status, Status::closed);
+    EXPECT_EQ(ended, 2);
+    // The server that was never let in has heard of the end, too.
+    const Deadline deadline = patience();
+    while (other.server.stats().clients != 0 && !deadline.expired()) std::this_thread::yield();
+    EXPECT_EQ(other.server.stats().clients, 0U);
 }
 
 TEST(Dispatcher, SaysWhatItDoesNotTake) {

@@ -17,6 +17,10 @@
 // the ports and takes one request of each before it takes the second of any, for each server by
 // itself: neither a port that sends much nor a server that is slow holds up the others. What it
 // takes in one turn goes to a server as one WRITE, where its frames lie side by side.
+//
+// A port that waits on the very processor where the dispatcher rests without sleeping keeps it from
+// running. Such a port takes the turn in its place, so that threads that share a processor with
+// their dispatcher need not go to and fro for each request.
 // docs/messaging.md, "Many threads of one process".
 // Source: work 004, section 4.1, design 2 (communication dispatcher).
 #pragma once
@@ -72,7 +76,8 @@ struct DispatcherStats {
     std::uint64_t batches = 0;   ///< turns in which a server was given requests
     std::uint64_t held_back =
         0;  ///< times that a connection had no room, or no place in its window
-    std::uint64_t cancelled = 0;  ///< requests that were not wanted any more
+    std::uint64_t cancelled = 0;       ///< requests that were not wanted any more
+    std::uint64_t turns_of_ports = 0;  ///< taken by ports that waited on the dispatcher's processor
     std::uint64_t sleeps = 0;
 };
 
@@ -182,7 +187,8 @@ class Dispatcher {
 
     /// Every request without an answer gets Outcome::closed, wherever it is, and no port can send
     /// any more; then closes each connection in good order. A server may have executed what it was
-    /// sent. Answers as Client::close: `ok`, or what the first was that did not close well.
+    /// sent. Answers as Client::close: `ok`, or what the first was that did not close well. In a
+    /// wrong thread it throws before anything has ended.
     base::Status close(const base::Deadline& deadline);
 
     [[nodiscard]] std::uint32_t servers() const noexcept;

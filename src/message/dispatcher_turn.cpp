@@ -1,0 +1,316 @@
+// A dispatcher's turn: who has come, what ports have laid, what servers have answered.
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+#include "client_access.hpp"
+#include "dispatcher_state.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/base/yielding.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+using detail::ClientAccess;
+using detail::PortState;
+
+// --- the queue of a server
+
+void Dispatcher::State::Server::push(Lane& lane) noexcept {
+    lane.next = nullptr;
+    lane.is_queued = true;
+    (last == nullptr ? first : last->next) = &lane;
+    last = &lane;
+}
+Dispatcher::State::Lane* Dispatcher::State::Server::pop() noexcept {
+    Lane* const lane = std::exchange(first, first->next);
+    if (first == nullptr) last = nullptr;
+    lane->is_queued = false;
+    return lane;
+}
+void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
+    Lane* left = std::exchange(first, nullptr);
+    last = nullptr;
+    while (left != nullptr) {
+        Lane* const next = left->next;
+        left->is_queued = false;
+        if (left != &lane) push(*left);
+        left = next;
+    }
+}
+
+// --- a turn
+
+std::size_t Dispatcher::State::turn() {
+    // Whoever dispatches polls; when to yield is for rest() to say.
+    const base::WaitsByPolicy here;
+    if (gate->has_arriving.load(std::memory_order_acquire)) let_in();
+    std::size_t done = 0;
+    for (auto port = ports.begin(); port != ports.end();) {
+        if (port->state->has_left.load(std::memory_order_acquire)) {
+            part(*port);
+            port = ports.erase(port);
+            ++done;
+            continue;
+        }
+        done += take(*port);
+        ++port;
+    }
+    for (const auto& server : servers) {
+        if (server->first != nullptr) done += send(*server);
+        done += receive(*server);
+    }
+    if (owes_answers) publish();
+    return done;
+}
+
+void Dispatcher::State::turn_of_port() {
+    const base::WaitsByPolicy here;
+    for (Served& port : ports) {
+        if (!port.state->has_left.load(std::memory_order_acquire)) (void)take(port);
+    }
+    for (const auto& server : servers) {
+        if (server->first != nullptr) (void)send(*server);
+        (void)receive(*server);
+    }
+    if (owes_answers) publish();
+    turns_of_ports.store(turns_of_ports.load(std::memory_order_relaxed) + 1,
+                         std::memory_order_relaxed);
+}
+
+void Dispatcher::State::let_in() {
+    let_in_servers();
+    let_in_ports();
+    const std::lock_guard guard{gate->mutex};
+    if (joining_servers.empty() && gate->arriving.empty()) {
+        gate->has_arriving.store(false, std::memory_order_relaxed);
+    }
+}
+
+void Dispatcher::State::let_in_servers() {
+    while (true) {
+        {
+            const std::lock_guard guard{gate->mutex};
+            if (joining_servers.empty()) return;
+            check_thread();
+        }
+        // What may throw comes before the server is taken from where it waits.
+        if (servers.size() == servers.capacity()) servers.reserve(2 * servers.size() + 1);
+        for (Served& port : ports) port.have_lanes(servers.size() + 1);
+        {
+            const std::lock_guard guard{gate->mutex};
+            servers.push_back(std::move(joining_servers.front()));
+            joining_servers.erase(joining_servers.begin());
+        }
+        Server& server = *servers.back();
+        server.number = static_cast<std::uint32_t>(servers.size() - 1);
+        try {
+            server.member = hub.add(server.readiness->descriptor(), [] {});
+        } catch (const std::exception& error) {
+            // Whoever joined it has its number: it is that of a connection that has ended.
+            end(server, Status::peer_lost);
+            server.why_ended = error.what();
+        }
+    }
+}
+
+void Dispatcher::State::let_in_ports() {
+    std::list<Served> coming;
+    while (true) {
+        coming.emplace_back().have_lanes(servers.size());
+        const std::lock_guard guard{gate->mutex};
+        if (gate->arriving.empty()) return;
+        coming.back().state = std::move(gate->arriving.front());
+        gate->arriving.erase(gate->arriving.begin());
+        ports.splice(ports.end(), coming);
+        joined.fetch_add(1, std::memory_order_relaxed);
+        present.store(ports.size(), std::memory_order_relaxed);
+    }
+}
+
+// --- taking from ports
+
+std::size_t Dispatcher::State::take(Served& port) {
+    PortState& state = *port.state;
+    const std::uint64_t prepared = state.prepared.load(std::memory_order_acquire);
+    const std::uint64_t cancels = state.cancels.load(std::memory_order_acquire);
+    std::size_t done = 0;
+    for (; port.taken != prepared; ++port.taken, ++done) {
+        PortState::Place& place = state.places[state.requests[port.taken & state.mask]];
+        // It has joined since this turn began.
+        if (place.server >= servers.size()) [[unlikely]] {
+            if (is_of_port) return done;
+            let_in();
+        }
+        Server& server = *servers[place.server];
+        Lane& lane = port.lanes[place.server];
+        if (server.ended != Status::ok) {
+            answer(port, place, outcome_of(server.ended), {});
+            continue;
+        }
+        place.way = PortState::Way::queued;
+        place.next = nullptr;
+        (lane.first == nullptr ? lane.first : lane.last->next) = &place;
+        lane.last = &place;
+        if (!lane.is_queued) server.push(lane);
+    }
+    if (cancels != port.cancels) [[unlikely]] {
+        port.cancels = cancels;
+        done += cancel(port);
+    }
+    return done;
+}
+
+/// Those of a port that are sent. Those that are not will be passed over.
+std::size_t Dispatcher::State::cancel(Served& port) {
+    std::size_t done = 0;
+    for (PortState::Place& place : port.state->places) {
+        if (place.way != PortState::Way::sent ||
+            !place.is_cancelled.load(std::memory_order_relaxed)) {
+            continue;
+        }
+        (void)servers[place.server]->client.cancel(place.sent_as);
+        answer(port, place, Outcome::cancelled, {});
+        ++done;
+    }
+    return done;
+}
+
+void Dispatcher::State::part(Served& port) {
+    for (PortState::Place& place : port.state->places) {
+        if (place.way != PortState::Way::sent) continue;
+        (void)servers[place.server]->client.cancel(place.sent_as);
+        cancelled.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (std::size_t i = 0; i < servers.size(); ++i) {
+        if (port.lanes[i].is_queued) servers[i]->remove(port.lanes[i]);
+    }
+    present.store(ports.size() - 1, std::memory_order_relaxed);
+}
+
+// --- sending
+
+std::size_t Dispatcher::State::send(Server& server) {
+    std::size_t sent = 0;
+    bool has_begun = false;
+    server.lacks = 0;
+    while (server.first != nullptr && server.ended == Status::ok) {
+        Lane& lane = *server.first;
+        PortState::Place& place = *lane.first;
+        Served& port = *lane.port;
+        Status status = Status::ok;
+        std::uint64_t id = 0;
+        const bool is_wanted = !place.is_cancelled.load(std::memory_order_relaxed);
+        if (is_wanted) {
+            if (!std::exchange(has_begun, true)) ClientAccess::begin_batch(server.client);
+            status = server.client.submit(place.request(), id,
+                                          {place.procedure, place.deadline, place.told_from});
+            if (status == Status::full) {
+                server.lacks = session_head_bytes + place.size;
+                held_back.fetch_add(1, std::memory_order_relaxed);
+                break;
+            }
+            if (status == Status::closed || status == Status::peer_lost) break;
+        }
+        (void)server.pop();
+        lane.first = place.next;
+        if (lane.first == nullptr) {
+            lane.last = nullptr;
+        } else {
+            server.push(lane);
+        }
+        if (!is_wanted) {
+            answer(port, place, Outcome::cancelled, {});
+        } else if (status == Status::too_large) {
+            answer(port, place, Outcome::too_large, {});
+        } else {
+            place.way = PortState::Way::sent;
+            place.sent_as = id;
+            server.of(id) = {&port, &place};
+            ++sent;
+        }
+    }
+    if (has_begun) ClientAccess::end_batch(server.client);
+    if (sent != 0) {
+        requests.fetch_add(sent, std::memory_order_relaxed);
+        batches.fetch_add(1, std::memory_order_relaxed);
+    }
+    return sent;
+}
+
+// --- receiving
+
+std::size_t Dispatcher::State::receive(Server& server) {
+    if (server.ended != Status::ok) return 0;
+    // At most a window of answers, so that ports are looked at in between.
+    std::size_t taken = 0;
+    Status status = Status::ok;
+    const std::size_t most = server.asked.size();
+    while (taken < most) {
+        status = server.client.poll([&](const Answer& given) {
+            const Asked& asked = server.of(given.id);
+            answer(*asked.port, *asked.place, given.outcome, given.payload);
+        });
+        if (status != Status::ok) break;
+        ++taken;
+    }
+    if ((status == Status::closed || status == Status::peer_lost) && !is_of_port) {
+        end(server, status);
+        ++taken;
+    }
+    return taken;
+}
+
+void Dispatcher::State::answer(Served& port, PortState::Place& place, Outcome outcome,
+                               std::span<const std::byte> payload) {
+    PortState& state = *port.state;
+    place.answer.assign(payload.begin(), payload.end());
+    place.way = PortState::Way::none;
+    place.outcome = outcome;
+    state.answers[port.answered++ & state.mask] = PortState::place_of(place.id);
+    owes_answers = true;
+    if (outcome == Outcome::cancelled) cancelled.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Dispatcher::State::publish() {
+    owes_answers = false;
+    std::uint64_t given = 0;
+    for (Served& port : ports) {
+        if (port.published == port.answered) continue;
+        given += port.answered - port.published;
+        port.published = port.answered;
+        port.state->answered.store(port.answered, std::memory_order_seq_cst);
+        port.state->ring();
+    }
+    if (given != 0) answers.fetch_add(given, std::memory_order_relaxed);
+}
+
+void Dispatcher::State::end(Server& server, Status why) {
+    server.ended = why;
+    const std::uint32_t index = server.number;
+    gate->ended[index].store(why, std::memory_order_release);
+    for (Served& port : ports) {
+        Lane& lane = port.lanes[index];
+        for (PortState::Place& place : port.state->places) {
+            if (place.way == PortState::Way::none || place.server != index) continue;
+            answer(port, place, outcome_of(why), {});
+        }
+        lane = Lane{.port = &port};
+    }
+    server.first = server.last = nullptr;
+    unwatch(server);
+    // Its rings and queue pair are of no use to anybody.
+    server.why_ended = server.client.failure();
+    const Client gone{std::move(server.client)};
+    server.asked = {};
+}
+
+void Dispatcher::State::unwatch(Server& server) noexcept {
+    if (server.readiness == nullptr) return;
+    (void)hub.remove(server.member);
+    server.readiness.reset();
+}
+
+}  // namespace millrace::message
