@@ -1,4 +1,4 @@
-// The program's operators new and delete, which count.
+// The program's operators new and delete, which count, and fail once if they are asked to.
 #include "rpc/allocations.hpp"
 
 #include <cstddef>
@@ -7,13 +7,17 @@
 
 namespace {
 thread_local std::uint64_t count = 0;
+thread_local bool is_to_fail = false;
+thread_local std::uint64_t fails_behind = 0;
 
 void* allocate(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) noexcept {
     ++count;
     return std::aligned_alloc(alignment, (size / alignment + 1) * alignment);
 }
 void* allocate_or_throw(std::size_t size, std::size_t alignment = alignof(std::max_align_t)) {
-    void* const memory = allocate(size, alignment);
+    const bool fails = is_to_fail && fails_behind-- == 0;
+    if (fails) is_to_fail = false;
+    void* const memory = fails ? nullptr : allocate(size, alignment);
     if (memory == nullptr) throw std::bad_alloc{};
     return memory;
 }
@@ -43,4 +47,10 @@ void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); 
 
 namespace millrace::rpc {
 std::uint64_t allocations() noexcept { return count; }
+FailingAllocation::FailingAllocation(std::uint64_t others) noexcept {
+    is_to_fail = true;
+    fails_behind = others;
+}
+FailingAllocation::~FailingAllocation() { is_to_fail = false; }
+bool FailingAllocation::has_failed() const noexcept { return !is_to_fail; }
 }  // namespace millrace::rpc

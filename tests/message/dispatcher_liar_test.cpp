@@ -1,0 +1,219 @@
+// A server that a dispatcher is connected to, and that keeps to its connection and to nothing above
+// it: what was asked there ends once, and what goes to other servers is answered as ever.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "line.hpp"
+#include "message/serving.hpp"
+#include "millrace/base/error.hpp"
+#include "millrace/connect/accepting.hpp"
+#include "millrace/message/dispatcher.hpp"
+#include "setup.hpp"
+
+namespace millrace::message {
+namespace {
+
+using base::Deadline;
+using base::Status;
+using namespace std::chrono_literals;
+
+/// Accepts one client, says `first`, and does a deed behind each request.
+class LyingServer {
+  public:
+    using Deed = std::function<void(Line&, std::uint64_t id)>;
+
+    LyingServer(Welcome first, Deed deed)
+        : listener_{connect::Listener::listen(unique_address(), link())},
+          first_{first},
+          deed_{std::move(deed)},
+          thread_{[this] { serve(); }} {}
+    LyingServer(const LyingServer&) = delete;
+    LyingServer& operator=(const LyingServer&) = delete;
+    ~LyingServer() {
+        ends_ = true;
+        thread_.join();
+    }
+    [[nodiscard]] const connect::Address& address() const { return listener_.address(); }
+
+    static void say(Line& line, std::span<const std::byte> message) {
+        std::span<std::byte> place;
+        if (line.claim(message.size(), place) != Status::ok) return;
+        std::copy(message.begin(), message.end(), place.begin());
+        (void)line.commit(message.size());
+    }
+    static void say(Line& line, const SessionHeader& header,
+                    std::span<const std::byte> payload = {}) {
+        (void)line.try_send(pack(header), payload);
+    }
+
+  private:
+    static ChannelOptions options() {
+        ChannelOptions options;
+        options.endpoint = connect::Endpoint::shared();
+        return options;
+    }
+    static connect::LinkOptions link() { return link_options(options(), server_service); }
+
+    void serve() {
+        std::optional<Line> line;
+        while (!ends_ && !line.has_value()) {
+            line = connect::try_accept_set_up(listener_, [](connect::Link accepted) {
+                return Line{set_up_accepted(std::move(accepted), options(), patience()),
+                            std::size_t{1} << 20};
+            });
+            std::this_thread::yield();
+        }
+        while (!ends_) {
+            std::span<const std::byte> message;
+            const Status status = line->look(message);
+            if (status == Status::ok) {
+                SessionHeader header;
+                std::span<const std::byte> payload;
+                ASSERT_TRUE(parse(message, header, payload));
+                line->pass();
+                if (header.kind == SessionKind::hello) {
+                    say(*line, {.kind = SessionKind::welcome}, pack(first_));
+                } else if (header.kind == SessionKind::request) {
+                    deed_(*line, header.id);
+                }
+            } else if (status != Status::empty) {
+                return;  // its client has had enough
+            }
+            (void)line->flush();
+            std::this_thread::yield();
+        }
+    }
+
+    connect::Listener listener_;
+    Welcome first_;
+    Deed deed_;
+    std::atomic<bool> ends_{false};
+    std::thread thread_;
+};
+
+Welcome honest() { return {.session = SessionName::random(), .window = 8, .max_request = 1 << 16}; }
+
+const LyingServer::Deed deeds[] = {
+    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes{}); },
+    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(15, std::byte{0xff})); },
+    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(16, std::byte{0})); },
+    [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes(400, std::byte{0xff})); },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id + 1000, .kind = SessionKind::answer});
+    },
+    [](Line& line, std::uint64_t) {
+        LyingServer::say(line, {.id = 0, .kind = SessionKind::answer});
+    },
+    [](Line& line, std::uint64_t) {
+        LyingServer::say(line, {.id = largest_request_id, .kind = SessionKind::answer});
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::request});
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::cancel});
+    },
+    [](Line& line, std::uint64_t) {
+        LyingServer::say(line, {.kind = SessionKind::welcome}, pack(honest()));
+    },
+    [](Line& line, std::uint64_t) {
+        LyingServer::say(line, {.kind = SessionKind::refused}, bytes_of("go away"));
+    },
+    [](Line& line, std::uint64_t id) {  // the same number twice
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer});
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer});
+    },
+    [](Line& line, std::uint64_t id) {  // an outcome that does not travel
+        LyingServer::say(
+            line, {.id = id, .kind = SessionKind::answer, .outcome = static_cast<Outcome>(200)});
+    },
+};
+
+TEST(DispatchersOfLiars, EndWhatWasAskedThereAndServeTheOthers) {
+    Running running;
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{running.server.address()}, {}, patience());
+    std::jthread thread{[&] {
+        dispatcher.adopt();
+        (void)dispatcher.run(Deadline::never());
+    }};
+    // Somebody else's calls, all the time.
+    std::atomic<bool> done{false};
+    std::atomic<std::uint64_t> served{0};
+    std::jthread other{[&] {
+        Port port = dispatcher.port();
+        Bytes answer;
+        for (std::uint64_t i = 0; !done; ++i) {
+            const Bytes request = content(1, i, i % 300);
+            ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
+            ASSERT_EQ(answer, request);
+            ++served;
+        }
+    }};
+    for (const LyingServer::Deed& deed : deeds) {
+        LyingServer liar{honest(), deed};
+        const std::uint32_t number = dispatcher.join(liar.address(), {}, patience());
+        std::array<std::thread, 3> askers;
+        for (std::thread& asker : askers) {
+            asker = std::thread{[&] {
+                Port port = dispatcher.port();
+                port.to(number);
+                std::map<std::uint64_t, int> ends;
+                for (int i = 0; i < 5; ++i) {
+                    std::uint64_t id = 0;
+                    if (port.submit(bytes_of("what is it?"), id) == Status::ok) ends[id] = 0;
+                }
+                while (port.outstanding() != 0) {
+                    ASSERT_EQ(
+                        port.wait([&](const Answer& answer) { ++ends[answer.id]; }, patience()),
+                        Status::ok);
+                }
+                for (const auto& [id, count] : ends) EXPECT_EQ(count, 1) << id;
+            }};
+        }
+        for (std::thread& asker : askers) asker.join();
+        const Deadline deadline = patience();
+        while (dispatcher.state_of(number) == Status::ok && !deadline.expired()) {
+            std::this_thread::yield();
+        }
+        EXPECT_NE(dispatcher.state_of(number), Status::ok) << &deed - deeds;
+        const std::uint64_t before = served;
+        while (served == before && !deadline.expired()) std::this_thread::yield();
+        EXPECT_NE(served, before) << "the other one is served no more";
+    }
+    done = true;
+    other.join();
+    EXPECT_EQ(dispatcher.state_of(0), Status::ok);
+    dispatcher.stop();
+}
+
+TEST(DispatchersOfLiars, DoNotJoinWhoSaysNoWelcome) {
+    Running running;
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{running.server.address()}, {}, patience());
+    const Welcome welcomes[] = {
+        {.session = SessionName{}, .window = 8},
+        {.session = SessionName::random(), .window = 0},
+        {.session = SessionName::random(), .window = largest_window + 1},
+        {.session = SessionName::random(), .window = 8, .polling = static_cast<Polling>(9)},
+    };
+    for (const Welcome& welcome : welcomes) {
+        LyingServer liar{welcome, [](Line&, std::uint64_t) {}};
+        EXPECT_THROW((void)dispatcher.join(liar.address(), {}, patience()), base::Error);
+    }
+    EXPECT_EQ(dispatcher.servers(), 1U);
+    EXPECT_EQ(dispatcher.state_of(0), Status::ok);
+}
+
+}  // namespace
+}  // namespace millrace::message
