@@ -176,6 +176,13 @@ void add_rpc(CLI::App& parent, Action& chosen) {
         "one, N to one, N to M, own connections and dispatchers, empty mailboxes, with what the "
         "work found. Exit status 1 if a point failed");
     auto options = add_study_options(*command);
+    auto memory = std::make_shared<std::size_t>(std::size_t{64} << 20);
+    command
+        ->add_option("--response-memory", *memory,
+                     "Bytes of all responses in the figure of section 4.2 (4G, say; the work had "
+                     "several GB), at most half of what this machine has free")
+        ->transform(CLI::AsSizeValue(false))
+        ->capture_default_str();
     auto profile = std::make_shared<ProfileOptions>();
     auto* const file = command->add_option(
         "--profile", profile->file,
@@ -186,9 +193,9 @@ void add_rpc(CLI::App& parent, Action& chosen) {
                      "With --profile: of this device; modes are the soft device's")
         ->needs(file)
         ->capture_default_str();
-    command->callback([options, profile, &chosen] {
+    command->callback([options, profile, memory, &chosen] {
         if (profile->file.empty()) {
-            chosen = [options] { return run_rpc(*options); };
+            chosen = [options, memory] { return run_rpc(*options, *memory); };
             return;
         }
         profile->modes = options->modes;

@@ -115,6 +115,13 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
                     const double value = job.series->measure(job.mode, job.x);
                     results.values[job.mode][{job.figure->id, job.series->label, job.x}].push_back(
                         value);
+                } catch (const base::Error& error) {
+                    const std::string told = fmt::format("{}: {}", name, error.what());
+                    if (error.code() != base::ErrorCode::unsupported) {
+                        results.failures.push_back(told);
+                    } else if (repeat == 0) {
+                        results.not_offered.push_back(told);
+                    }
                 } catch (const std::exception& error) {
                     results.failures.push_back(fmt::format("{}: {}", name, error.what()));
                 }
@@ -191,6 +198,7 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
     }
     fmt::print("\n");
     for (const std::string& failure : results.failures) fmt::print("not measured: {}\n", failure);
+    for (const std::string& lack : results.not_offered) fmt::print("not offered: {}\n", lack);
     fmt::print("measured in {:.0f} s\n", results.seconds);
 }
 
@@ -254,7 +262,8 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                             {"quick", options.quick},
                             {"figures", nlohmann::json::array()},
                             {"findings", nlohmann::json::array()},
-                            {"failures", results.failures}};
+                            {"failures", results.failures},
+                            {"not_offered", results.not_offered}};
     for (const std::string& mode : modes_of(study, options)) {
         const StudyView view = view_of(results, mode);
         for (const StudyFigure& figure : study.figures) {

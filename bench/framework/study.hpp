@@ -127,6 +127,8 @@ int run_study(const Study& study, const StudyOptions& options);
 struct StudyResults {
     std::map<std::string, StudyView::Values> values;
     std::vector<std::string> failures;
+    /// What this machine or device lacks (ErrorCode::unsupported), each once: no failure.
+    std::vector<std::string> not_offered{};
     double seconds = 0;
 };
 [[nodiscard]] nlohmann::json document_of(const Study& study, const StudyOptions& options,

@@ -35,8 +35,6 @@ using message::Dispatcher;
 using message::Port;
 
 constexpr std::size_t request_bytes = 64;
-/// What responders take their items from; the work had several GB.
-constexpr std::size_t region_bytes = std::size_t{64} << 20;
 constexpr std::size_t window_responses = 64;
 constexpr std::size_t most_responders = 64;
 /// Polls, and lets the others of its core run at once, as there are more of them than cores.
@@ -114,7 +112,7 @@ class Windows {
     std::uint64_t at_all_ = 0;  ///< and from here on none
 };
 
-std::size_t items_of(const RpcCase& chosen) { return region_bytes / chosen.response_bytes; }
+std::size_t items_of(const RpcCase& chosen) { return chosen.memory_bytes / chosen.response_bytes; }
 /// Of a receive for answers by SEND: a whole response with its head and frame, if that may be.
 std::size_t slot_for(const RpcCase& chosen) {
     return std::clamp(std::bit_ceil(chosen.response_bytes + 64), std::size_t{128},
@@ -138,7 +136,8 @@ std::size_t connections_of(const RpcCase& chosen) {
 
 void respond(Pair& pair, const RpcCase& chosen) {
     const std::size_t items = items_of(chosen);
-    std::vector<std::byte> region(items * chosen.response_bytes);
+    const ResponseMemory memory{items * chosen.response_bytes, chosen.pages};
+    const std::span<std::byte> region = memory.bytes();
     for (std::size_t i = 0; i < items; ++i) {
         stamp(region.data() + i * chosen.response_bytes, chosen.response_bytes, i);
     }
@@ -146,7 +145,7 @@ void respond(Pair& pair, const RpcCase& chosen) {
         std::uint64_t item = 0;
         std::memcpy(&item, request.payload().data(), sizeof item);
         (void)request.answer(
-            std::span{region}.subspan(item % items * chosen.response_bytes, chosen.response_bytes));
+            region.subspan(item % items * chosen.response_bytes, chosen.response_bytes));
     };
     message::ServerOptions options;
     options.polling = chosen.polling;
@@ -298,9 +297,7 @@ class Requesters {
             each.random.seed(static_cast<unsigned>(i + 1));
             if (chosen.per_dispatcher != 0) {
                 each.port = std::make_unique<Port>(dispatchers_[i / chosen.per_dispatcher].port(
-                    {.window = static_cast<std::uint32_t>(chosen.window),
-                     // Who polls would take the core from the dispatcher.
-                     .wait = base::WaitPolicy::blocking()}));
+                    {.window = static_cast<std::uint32_t>(chosen.window), .wait = options.wait}));
                 continue;
             }
             for (const connect::Address& address : addresses) {
@@ -430,8 +427,11 @@ RpcResult measure_rpc(const RpcCase& chosen) {
     require(chosen.response_bytes >= 16 && chosen.requesters >= 1 && chosen.responders >= 1 &&
                 chosen.responders <= most_responders && chosen.window >= 1 && chosen.window <= 64 &&
                 (chosen.window == 1 || (chosen.threads && chosen.responders == 1)) &&
-                chosen.idle_percent < 100 && (chosen.idle_percent == 0 || !chosen.threads),
+                chosen.memory_bytes >= chosen.response_bytes && chosen.idle_percent < 100 &&
+                (chosen.idle_percent == 0 || !chosen.threads),
             "this case");
+    // Here, where it says why.
+    if (chosen.pages == Pages::huge) (void)ResponseMemory{std::size_t{4} << 20, chosen.pages};
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
     const EnvironmentScope device{"MILLRACE_DEVICE", chosen.device};
     RpcResult result;

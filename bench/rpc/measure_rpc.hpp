@@ -8,6 +8,7 @@
 
 #include "millrace/message/session.hpp"
 #include "millrace/message/transfer.hpp"
+#include "response_memory.hpp"
 
 namespace millrace::bench {
 
@@ -30,6 +31,9 @@ struct RpcCase {
     message::PostingHabits posting{};
     /// By requests, also where stores would do.
     bool posts = false;
+    /// What each responder takes its responses from, and on which pages.
+    std::size_t memory_bytes = std::size_t{64} << 20;
+    Pages pages = Pages::as_they_come;
     /// At least; longer until there are enough responses: 3 s, or 40 s until there are two windows
     /// of them.
     std::chrono::nanoseconds duration = std::chrono::milliseconds{100};

@@ -10,7 +10,9 @@
 #include <fmt/format.h>
 
 #include "framework/study_runs.hpp"
+#include "measure_posting.hpp"
 #include "measure_rpc.hpp"
+#include "response_memory.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -80,6 +82,47 @@ const std::vector<std::size_t> crowds{1, 8, 16, 24, 32, 40};
 const std::vector<std::size_t> shared_crowds{8, 16, 24, 32, 40};
 const std::vector<std::size_t> responders{2, 4, 6};
 const std::vector<std::size_t> idle{0, 20, 40, 60, 70, 80, 90, 95};
+
+constexpr std::size_t usual_memory = std::size_t{64} << 20;
+std::string of_memory(std::size_t bytes) { return fmt::format("{} MiB", bytes >> 20); }
+
+/// Section 4.2 and 8: how much memory the responses lie in, and on which pages.
+std::vector<StudyFigure> memory_figures(std::size_t memory_bytes) {
+    constexpr auto in_bytes = &RpcCase::response_bytes;
+    const RpcCase chosen{.requesters = 8};
+    std::vector<Curve> sizes_of_memory{{of_memory(usual_memory), over(in_bytes, chosen)}};
+    std::vector<Curve> pages;
+    const std::size_t here = response_bytes_here(memory_bytes);
+    RpcCase large = chosen;
+    large.memory_bytes = here;
+    if (here != usual_memory) sizes_of_memory.push_back({of_memory(here), over(in_bytes, large)});
+    large.pages = Pages::small;
+    pages.push_back({"small pages", over(in_bytes, large)});
+    large.pages = Pages::huge;
+    pages.push_back({"huge pages", over(in_bytes, large)});
+    std::vector<StudyFigure> made{
+        bandwidths("section 4.2", "8 to one, WriteWrite, by the memory of all responses",
+                   "response in bytes", {64, 4096, 16384}, sizes_of_memory),
+        bandwidths("section 8, pages",
+                   "8 to one, WriteWrite, responses of " + of_memory(here) + " by their pages",
+                   "response in bytes", {64, 4096, 16384}, pages)};
+    StudyFigure domains{"section 8, thread domains",
+                        "WRITEs of 64 B, posted by one thread",
+                        "writes_per_microsecond",
+                        "million WRITEs/s",
+                        "WRITEs of one call",
+                        {1, 16},
+                        {}};
+    for (const bool is_in_one : {false, true}) {
+        domains.series.push_back(
+            {is_in_one ? "thread domain" : "none",
+             [is_in_one](const std::string& mode, std::size_t x) {
+                 return measure_posting({.mode = mode, .thread_domain = is_in_one, .at_a_time = x});
+             }});
+    }
+    made.push_back(std::move(domains));
+    return made;
+}
 
 std::vector<StudyFigure> figures() {
     constexpr auto requesters = &RpcCase::requesters;
@@ -313,6 +356,17 @@ std::vector<StudyFinding> findings() {
          "median ratio of as it is to each signaled above 1.02",
          ratio_between("section 8", "WriteWrite, posted", "WriteWrite, each signaled", 1.02, any),
          "", engine},
+        {"8", "section 8, pages", "Huge pages reduce what translating addresses costs",
+         "median ratio of huge to small above 1.02",
+         ratio_between("section 8, pages", "huge pages", "small pages", 1.02, any),
+         "no device translates addresses here: the processor does, and a response is one of them",
+         engine},
+        {"8", "section 8, thread domains",
+         "Without locks, as one thread alone uses a queue pair, posting is faster",
+         "median ratio of a thread domain to none above 1.02",
+         ratio_between("section 8, thread domains", "thread domain", "none", 1.02, any),
+         "a lock that nobody else wants is a small part of a request that software executes",
+         "a request takes as long as the modelled link does"},
         {"7", "10", "To many responders, a dispatcher is behind own connections: 4 KiB",
          "with 4 responders below 1", across("10", "8", page, 4, 0, 1), "", engine},
         {"7", "10", "... and equal for 16 KiB", "with 4 responders between 0.85 and 1.15",
@@ -322,15 +376,29 @@ std::vector<StudyFinding> findings() {
 
 }  // namespace
 
-Study rpc_study() {
+Study rpc_study(std::size_t memory_bytes) {
+    std::vector<StudyFigure> all = figures();
+    for (StudyFigure& each : memory_figures(memory_bytes)) all.push_back(std::move(each));
+    std::vector<StudyFinding> found = findings();
+    if (const std::size_t here = response_bytes_here(memory_bytes); here != usual_memory) {
+        const std::string memory = of_memory(here);
+        const std::string usual = of_memory(usual_memory);
+        found.push_back(
+            {"4.2", "section 4.2", "Responses lie in several GB, made before, which costs nothing",
+             "median ratio of " + memory + " to " + usual + " between 0.9 and 1.1",
+             ratio_between("section 4.2", memory, usual, 0.9, 1.1),
+             "each response is another one, so that caches hold fewer of them the more there are"});
+    }
     return {.name = "rpc",
             .work = "work 004,",
             .modes = {"fast", network},
             .seconds_per_point = 0.3,
-            .figures = figures(),
-            .findings = findings()};
+            .figures = std::move(all),
+            .findings = std::move(found)};
 }
 
-int run_rpc(const StudyOptions& options) { return run_study(rpc_study(), options); }
+int run_rpc(const StudyOptions& options, std::size_t memory_bytes) {
+    return run_study(rpc_study(memory_bytes), options);
+}
 
 }  // namespace millrace::bench

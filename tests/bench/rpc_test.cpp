@@ -8,7 +8,9 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "millrace/rpc/profile.hpp"
+#include "rpc/measure_posting.hpp"
 #include "rpc/measure_rpc.hpp"
+#include "rpc/response_memory.hpp"
 #include "rpc/run_rpc.hpp"
 #include "rpc/write_profile.hpp"
 #include "support/temporary_folder.hpp"
@@ -98,6 +100,48 @@ TEST(RpcProfile, IsWrittenAsClientsReadIt) {
         EXPECT_GE(line.p99_ns, line.median_ns);
     }
     EXPECT_THROW((void)write_profile({.file = folder.path("none") + "/profile"}), base::Error);
+}
+
+TEST_P(Rpc, IsMeasuredFromMemoryOfEveryKind) {
+    for (const Pages pages : {Pages::as_they_come, Pages::small, Pages::huge}) {
+        const RpcCase chosen{.response_bytes = 4096,
+                             .requesters = 2,
+                             .memory_bytes = std::size_t{8} << 20,
+                             .pages = pages};
+        try {
+            const ResponseMemory memory{chosen.memory_bytes, pages};
+            EXPECT_EQ(memory.bytes().size(), chosen.memory_bytes);
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::unsupported) << error.what();
+            EXPECT_EQ(pages, Pages::huge);
+            EXPECT_THROW((void)measure_rpc(chosen), base::Error);
+            continue;
+        }
+        expect_measured(chosen);
+    }
+}
+
+TEST_P(Rpc, PostsInAThreadDomainAndOutsideOfAny) {
+    for (const bool thread_domain : {false, true}) {
+        for (const std::size_t at_a_time : {1U, 64U}) {
+            EXPECT_GT(measure_posting({.mode = GetParam(),
+                                       .thread_domain = thread_domain,
+                                       .at_a_time = at_a_time,
+                                       .calls = 50}),
+                      0);
+        }
+    }
+    EXPECT_THROW((void)measure_posting({.at_a_time = 65}), base::Error);
+}
+
+TEST(RpcStudy, TakesNoMoreMemoryThanThereIs) {
+    EXPECT_EQ(response_bytes_here(1), std::size_t{64} << 20);
+    EXPECT_LT(response_bytes_here(~std::size_t{0}), ~std::size_t{0} / 2);
+    bool is_there = false;
+    for (const StudyFigure& each : rpc_study(std::size_t{96} << 20).figures) {
+        if (each.id == "section 4.2") is_there = each.series.size() <= 2;
+    }
+    EXPECT_TRUE(is_there);
 }
 
 TEST(RpcCase, IsRefusedWhereItMeansNothing) {
