@@ -113,9 +113,11 @@ void add_flow(CLI::App& parent, Action& chosen) {
     command->callback([options, &chosen] { chosen = [options] { return run_flow(*options); }; });
 }
 
-/// The options of a study whose figures have their numbers from the work.
-std::shared_ptr<StudyOptions> add_study_options(CLI::App& command) {
+/// The options of a study whose figures have their numbers from the work. `repeats`: unless others
+/// are asked for.
+std::shared_ptr<StudyOptions> add_study_options(CLI::App& command, int repeats = 3) {
     auto options = std::make_shared<StudyOptions>();
+    options->repeats = repeats;
     command.add_option("--figure", options->figures,
                        "Only these, as the work numbers them; may be given several times");
     command.add_option("--mode", options->modes,
@@ -175,7 +177,8 @@ void add_rpc(CLI::App& parent, Action& chosen) {
         "Repeat the measurements of request and response in work 004 on the soft device: one to "
         "one, N to one, N to M, own connections and dispatchers, empty mailboxes, with what the "
         "work found. Exit status 1 if a point failed");
-    auto options = add_study_options(*command);
+    // Of 900 points, each the median of its windows: one run of all takes minutes.
+    auto options = add_study_options(*command, 1);
     auto memory = std::make_shared<std::size_t>(std::size_t{64} << 20);
     command
         ->add_option("--response-memory", *memory,
@@ -193,13 +196,13 @@ void add_rpc(CLI::App& parent, Action& chosen) {
                      "With --profile: of this device; modes are the soft device's")
         ->needs(file)
         ->capture_default_str();
-    command->callback([options, profile, memory, &chosen] {
+    command->callback([=, &chosen] {
         if (profile->file.empty()) {
             chosen = [options, memory] { return run_rpc(*options, *memory); };
             return;
         }
         profile->modes = options->modes;
-        profile->repeats = options->repeats;
+        if (command->count("--repeats") != 0) profile->repeats = options->repeats;
         if (options->quick) {
             profile->response_bytes = {64, 4096};
             profile->clients = {1, 8};

@@ -297,7 +297,9 @@ class Requesters {
             each.random.seed(static_cast<unsigned>(i + 1));
             if (chosen.per_dispatcher != 0) {
                 each.port = std::make_unique<Port>(dispatchers_[i / chosen.per_dispatcher].port(
-                    {.window = static_cast<std::uint32_t>(chosen.window), .wait = options.wait}));
+                    {.window = static_cast<std::uint32_t>(chosen.window),
+                     // Sleeps where its own turns bring nothing, as its dispatcher polls.
+                     .wait = base::WaitPolicy::blocking()}));
                 continue;
             }
             for (const connect::Address& address : addresses) {
