@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
@@ -29,6 +30,11 @@ class Desk {
         } else {
             serve_timed(request);
         }
+    }
+
+    /// Before the request comes, if the server looks ahead.
+    void expect(std::uint16_t command, std::span<const std::byte> payload) noexcept {
+        service_->expect(static_cast<Command>(command), payload);
     }
 
     [[nodiscard]] std::uint64_t taken(std::size_t command) noexcept {

@@ -94,6 +94,8 @@ struct Client::State {
         Status status = may_send(request.size());
         if (status != Status::ok) [[unlikely]]
             return status;
+        if (gathers) [[unlikely]]
+            begin_batch();
         const SessionHead head = head_of(said);
         status = line->try_send(head, request);
         if (status != Status::ok) [[unlikely]] {
@@ -216,7 +218,20 @@ struct Client::State {
         return header.kind == SessionKind::answer && header.id != 0 && header.id < lowest &&
                counts.resumed != 0;
     }
+    /// Requests are laid side by side from here on, and not posted, if that makes a difference.
+    [[gnu::noinline]] void begin_batch() noexcept {
+        if (is_batching) return;
+        core().begin_batch();
+        is_batching = holds_hints = core().gathers;
+    }
+    [[gnu::noinline]] void end_batch() noexcept {
+        core().end_batch();
+        is_batching = holds_hints = false;
+        if (std::exchange(owes_hint, false)) hint();
+    }
     void look_after_line() {
+        if (is_batching) [[unlikely]]
+            end_batch();
         if (!line->is_clear()) [[unlikely]]
             (void)line->flush();
         if (owes_hint) [[unlikely]]
@@ -321,6 +336,8 @@ struct Client::State {
     bool is_dense = false;
     bool owes_hint = false;
     bool holds_hints = false;             ///< within a batch
+    bool gathers = false;                 ///< as options.gathers_requests says, by rings
+    bool is_batching = false;             ///< … and some are gathered
     std::shared_ptr<std::byte> box;       ///< our byte at the server, where that is addressable
     verbs::RemoteAddress mailbox{};       ///< where it is not
     verbs::RegisteredBuffer hint_source;  ///< of a WRITE to there
@@ -428,7 +445,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
     // Requests by SEND are found otherwise.
     is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
                !line->is_wire();
-    owes_hint = false;
+    owes_hint = holds_hints = is_batching = false;
+    gathers = options.gathers_requests && !line->is_wire() && options.requests == Transfer::write;
     box = nullptr;
     if (is_dense) {
         mailbox = {welcome.mailbox, welcome.mailbox_rkey};
@@ -518,6 +536,8 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     State& client = *state_;
     Status status = client.may_send(size);
     if (status != Status::ok) return status;
+    if (client.gathers) [[unlikely]]
+        client.begin_batch();
     client.is_in_scratch = client.options.resumes;
     if (!client.is_in_scratch) {
         status = client.line->claim(session_head_bytes + size, room);
@@ -619,6 +639,7 @@ Status Client::close(const Deadline& deadline) {
     State& client = *state_;
     client.is_closed = true;
     if (client.ended != Status::ok) return client.ended;
+    if (client.is_batching) client.end_batch();
     client.ended = Status::closed;
     const Status status = client.line->close(deadline, client.why_failed);
     client.line.reset();
@@ -691,11 +712,6 @@ void detail::ClientAccess::begin_batch(Client& client) noexcept {
     state.holds_hints = true;
 }
 
-void detail::ClientAccess::end_batch(Client& client) noexcept {
-    Client::State& state = *client.state_;
-    state.core().end_batch();
-    state.holds_hints = false;
-    if (std::exchange(state.owes_hint, false)) state.hint();
-}
+void detail::ClientAccess::end_batch(Client& client) noexcept { client.state_->end_batch(); }
 
 }  // namespace millrace::message

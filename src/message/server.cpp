@@ -166,6 +166,8 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;
+    std::size_t expected = 0;
+    const bool tells = handler.expect != nullptr && options.look_ahead != 0;
     const std::size_t begin = std::min(cursor, in_use);
     bool is_second = false;
     for (std::size_t place = begin; requests != budget;) {
@@ -175,7 +177,12 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
             if (is_second) break;
             is_second = true;
             place = 0;
+            expected = 0;
             continue;
+        }
+        if (tells) {
+            if (expected == 0) expected = expect(place, end, handler);
+            --expected;
         }
         mailboxes.take(place);
         requests += visit(*peers[place], handler);
@@ -183,6 +190,9 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     }
     if (!clogged.empty()) [[unlikely]]
         flush_clogged();
+    if (!gathering.empty() && (requests == 0 || ++gathered_turns >= options.gather_turns))
+        [[unlikely]]
+        post_gathered();
     if (requests == 0 || (++laps & 63) == 0) look_aside();
     if (is_nested) keep_loop(requests != 0);
     return requests;
@@ -192,8 +202,11 @@ std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
     // By a byte, places may be found of clients who have left, or who are not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
-    if (!peer.line->is_wire()) [[likely]]
+    if (!peer.line->is_wire()) [[likely]] {
         activate(peer);
+        if (options.gather_turns > 1) [[unlikely]]
+            gather(peer);
+    }
     std::span<const std::byte> message;
     std::size_t requests = 0;
     const Status status = peer.line->look(message);
@@ -480,6 +493,8 @@ std::size_t Server::turn_by(detail::HandlerRef handler, std::size_t budget) {
 
 Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadline) {
     constexpr unsigned turns_between = 63;
+    const auto post_at_end = [](State* server) { server->post_gathered(); };
+    const std::unique_ptr<State, decltype(post_at_end)> posting{state_.get(), post_at_end};
     for (unsigned turns = 0;; ++turns) {
         if (state_->stopping.load(std::memory_order_acquire)) {
             state_->stopping.store(false, std::memory_order_relaxed);

@@ -28,6 +28,7 @@ constexpr std::uint32_t most_clients = 65'536;
 /// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
 constexpr std::chrono::microseconds look_at_wires_every{5};
 constexpr std::uint32_t most_shared_receives = 32'768;
+constexpr std::uint32_t most_at_once = 64;
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
@@ -47,6 +48,13 @@ void check(const ServerOptions& options) {
     if (options.max_window == 0 || options.max_window > largest_window) {
         refuse(fmt::format("a window of {} requests", options.max_window),
                fmt::format("it is from 1 to {}", largest_window), "use the default of 1024");
+    }
+    if (options.look_ahead > most_at_once || options.gather_turns == 0 ||
+        options.gather_turns > most_at_once) {
+        refuse(fmt::format("a look ahead at {} clients, answers gathered for {} turns",
+                           options.look_ahead, options.gather_turns),
+               fmt::format("the one is from 0 to {0}, the other from 1 to {0}", most_at_once),
+               "use the defaults of 0 and 1");
     }
     check_slots("make a message server", options.slot_bytes);
     const bool has_pool =

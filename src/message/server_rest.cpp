@@ -152,6 +152,7 @@ Status Server::State::rest(const base::Deadline& deadline) {
         State* server_;
     };
     Sleeper sleeper{*this};
+    post_gathered();
     const auto has_work = [this] {
         if (kernel_is_due()) look_at_kernel();
         if (!clogged.empty()) flush_clogged();

@@ -1,5 +1,6 @@
 // The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
-// server.cpp (serving), server_clients.cpp (joining and leaving) and server_rest.cpp (sleeping).
+// server.cpp (serving), server_batches.cpp (several at once), server_clients.cpp (joining and
+// leaving) and server_rest.cpp (sleeping).
 //
 // A client is at its place in one of four phases:
 //
@@ -80,10 +81,11 @@ struct Server::State {
 
         ClientId id;
         Phase phase = Phase::vacant;
-        bool is_active = false;   ///< stands in `active`
-        bool is_clogged = false;  ///< stands in `clogged`
-        bool is_by_send = false;  ///< stands in `by_send`
-        bool is_paused = false;   ///< too many answers wait: its requests are not taken
+        bool is_active = false;     ///< stands in `active`
+        bool is_clogged = false;    ///< stands in `clogged`
+        bool is_by_send = false;    ///< stands in `by_send`
+        bool is_paused = false;     ///< too many answers wait: its requests are not taken
+        bool is_gathering = false;  ///< stands in `gathering`
         std::optional<Line> line;
         std::unique_ptr<connect::Readiness> readiness;
         connect::Hub::Id member{};
@@ -135,6 +137,12 @@ struct Server::State {
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
     void forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept;
     void take_replies();
+    /// Tells the handler what comes of those who have written, from `place` on, as far as
+    /// ServerOptions::look_ahead. Of how many: one at least, if `place` is one that next() gave.
+    std::size_t expect(std::size_t place, std::size_t end, detail::HandlerRef handler);
+    /// From here to post_gathered() answers to this client are laid side by side, and not posted.
+    void gather(Peer& peer);
+    void post_gathered() noexcept;
     /// Finds those by wire who may have written, for the scan.
     void look_for_wires();
     [[nodiscard]] bool wires_are_due() noexcept;
@@ -225,7 +233,9 @@ struct Server::State {
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
-    std::vector<std::uint32_t> by_send;  ///< who has receives of its own and no byte; only dense
+    std::vector<std::uint32_t> gathering;  ///< whose answers are not posted yet
+    std::uint32_t gathered_turns = 0;      ///< since post_gathered()
+    std::vector<std::uint32_t> by_send;    ///< who has receives of its own and no byte; only dense
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
     std::vector<std::uint32_t> told;                            ///< memory of look_for_wires
     std::size_t by_wire = 0;                                    ///< clients

@@ -50,8 +50,9 @@ struct ClientOptions {
     /// packets that may be lost and are sent again; rings are memory to send them from. Asking for
     /// SEND or for a carrier is refused (invalid_argument) by all three.
     connect::Transport transport = connect::Transport::rc;
-    /// `tcp`: requests wait for each other, until a call that looks for answers (poll, wait, call)
-    /// finds none, or until they are 64 KiB: so they go by one system call, and not by one each. A
+    /// Requests wait for each other, until a call that looks for answers (poll, wait, call) finds
+    /// none, or (`tcp`) until they are 64 KiB: so they go by one system call (`tcp`), or one WRITE
+    /// where a device takes it by post, and not by one each. Elsewhere it changes nothing. A
     /// program that waits for their effect by other means must look here first.
     bool gathers_requests = false;
     /// How requests and answers travel; the server may refuse the one or the other.

@@ -90,6 +90,15 @@ struct ServerOptions {
     std::size_t max_kept_bytes = std::size_t{1} << 20;
     /// How waits escalate.
     base::WaitPolicy wait{};
+    /// A handler that has `expect(std::uint16_t procedure, std::span<const std::byte> payload)` is
+    /// told of the requests of so many clients, at most 64, before it gets the first of them: so it
+    /// can have the processor load what they need. It only looks: of what it is told may come
+    /// nothing. 0: it is not told.
+    std::uint32_t look_ahead = 0;
+    /// Answers to one client that come of so many turns, at most 64, in which there was work all
+    /// the while, are posted together. Only where answers go by posted WRITEs. 1: each goes at
+    /// once.
+    std::uint32_t gather_turns = 1;
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
@@ -237,6 +246,13 @@ namespace detail {
 struct HandlerRef {
     void* handler = nullptr;
     void (*call)(void* handler, Request& request) = nullptr;
+    /// Null: it has none.
+    void (*expect)(void* handler, std::uint16_t procedure,
+                   std::span<const std::byte> payload) = nullptr;
+};
+template <class Handler>
+concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
+    { handler.expect(std::uint16_t{}, payload) } noexcept;
 };
 }  // namespace detail
 
@@ -317,15 +333,22 @@ class Server {
         using Bare = std::remove_reference_t<Handler>;
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
-        return {reinterpret_cast<void*>(place), [](void* bare, Request& request) {
-                    try {
-                        std::invoke(*reinterpret_cast<Bare*>(bare), request);
-                    } catch (const std::exception& error) {
-                        threw(request, error.what());
-                    } catch (...) {
-                        threw(request, "the handler threw what is no exception");
-                    }
-                }};
+        detail::HandlerRef made{reinterpret_cast<void*>(place), [](void* bare, Request& request) {
+                                    try {
+                                        std::invoke(*reinterpret_cast<Bare*>(bare), request);
+                                    } catch (const std::exception& error) {
+                                        threw(request, error.what());
+                                    } catch (...) {
+                                        threw(request, "the handler threw what is no exception");
+                                    }
+                                }};
+        if constexpr (detail::Expects<Bare>) {
+            made.expect = [](void* bare, std::uint16_t procedure,
+                             std::span<const std::byte> payload) {
+                reinterpret_cast<Bare*>(bare)->expect(procedure, payload);
+            };
+        }
+        return made;
     }
     static void threw(Request& request, std::string_view why) noexcept;
     std::size_t turn_by(detail::HandlerRef handler, std::size_t budget);

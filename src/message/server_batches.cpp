@@ -1,0 +1,52 @@
+// What a server does for several clients, or several answers, at once: it tells the handler of the
+// requests that come next, and posts answers to one client together.
+#include "server_state.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+
+std::size_t Server::State::expect(std::size_t place, std::size_t end, detail::HandlerRef handler) {
+    std::size_t seen = 0;
+    for (; seen != options.look_ahead && (place = mailboxes.next(place, end)) != end; ++place) {
+        ++seen;
+        Peer& peer = *peers[place];
+        if (!peer.line.has_value() || peer.is_paused) continue;
+        std::span<const std::byte> message;
+        if (peer.line->is_wire()) {
+            // What it says stays until a visit passes it, and so does an end.
+            if (peer.line->look(message) != Status::ok) continue;
+        } else {
+            // A message in pieces is not looked at: its visit puts it together.
+            const FrameReader& reader = peer.line->core().reader;
+            std::uint64_t length = 0;
+            if (!peer.line->core().finds_whole(options.ring_bytes, length)) continue;
+            message = {reader.payload(), length};
+        }
+        SessionHeader header;
+        std::span<const std::byte> payload;
+        if (!parse(message, header, payload) || header.kind != SessionKind::request) continue;
+        handler.expect(handler.handler, header.procedure, payload);
+    }
+    return seen;
+}
+
+void Server::State::gather(Peer& peer) {
+    if (peer.is_gathering) return;
+    peer.line->core().begin_batch();
+    peer.is_gathering = true;
+    gathering.push_back(peer.id.place);
+}
+
+void Server::State::post_gathered() noexcept {
+    gathered_turns = 0;
+    for (const std::uint32_t place : gathering) {
+        Peer& peer = *peers[place];
+        peer.is_gathering = false;
+        // It may have left, and another one may have come, for whom nothing was gathered.
+        if (peer.line.has_value() && !peer.line->is_wire()) peer.line->core().end_batch();
+    }
+    gathering.clear();
+}
+
+}  // namespace millrace::message
