@@ -258,6 +258,79 @@ TEST_P(KvServer, ServesManyClientsWhoCountTogether) {
     EXPECT_EQ(text(value), std::to_string(clients * each));
 }
 
+TEST_P(KvServer, GrowsWhileItServes) {
+    ServerOptions chosen = options();
+    chosen.messages.look_ahead = 4;
+    chosen.messages.gather_turns = 4;
+    Serving serving{chosen};
+    constexpr std::uint64_t kept = 200;
+    constexpr std::uint64_t batches = 10;
+    constexpr std::uint64_t added = 2'000;  // by each batch: the table doubles several times
+    const auto key_of = [](std::uint64_t number) { return "key " + std::to_string(number); };
+    const auto value_of = [](std::uint64_t number) {
+        return std::string(number * 7 % 250, static_cast<char>('a' + number % 26));
+    };
+    Client filler = serving.client(client_options());
+    const auto fill = [&](std::uint64_t from, std::uint64_t to) {
+        const auto take = [](const Answer& answer) { ASSERT_TRUE(answer.result.ok()); };
+        while (from != to || filler.outstanding() != 0) {
+            if (from != to) {
+                const std::string key = key_of(from);
+                const std::string value = value_of(from);
+                const RequestParts parts{.key = bytes(key), .value = bytes(value)};
+                std::uint64_t id = 0;
+                const base::Status status = filler.outstanding() == 0
+                                                ? filler.submit(Command::set, parts, id, soon())
+                                                : filler.submit(Command::set, parts, id);
+                if (status == base::Status::ok) {
+                    ++from;
+                    continue;
+                }
+                ASSERT_EQ(status, base::Status::full);
+            }
+            ASSERT_EQ(filler.wait(take, soon()), base::Status::ok);
+        }
+    };
+    fill(0, kept);
+    const std::uint64_t memory_before = serving.server().store().stats().memory_bytes;
+    std::atomic<bool> enough{false};
+    std::atomic<std::uint64_t> wrong{0};
+    std::atomic<std::uint64_t> reads[2]{};
+    {
+        std::vector<std::jthread> readers;
+        for (unsigned reader = 0; reader < 2; ++reader) {
+            readers.emplace_back([&, reader] {
+                Client client = serving.client(client_options());
+                std::vector<std::byte> value;
+                for (std::uint64_t number = reader; !enough; number = (number + 1) % kept) {
+                    const bool right = client.get(bytes(key_of(number)), value, soon()).ok() &&
+                                       text(value) == value_of(number);
+                    if (!right) ++wrong;
+                    ++reads[reader];
+                }
+            });
+        }
+        base::NapParker nap;
+        for (std::uint64_t batch = 0; batch < batches; ++batch) {
+            const std::uint64_t before[]{reads[0], reads[1]};
+            fill(kept + batch * added, kept + (batch + 1) * added);
+            // Both are served, whatever has grown.
+            EXPECT_EQ(
+                base::wait_until([&] { return reads[0] != before[0] && reads[1] != before[1]; },
+                                 soon(), base::WaitPolicy::blocking(), nap),
+                base::Status::ok);
+        }
+        enough = true;
+    }
+    EXPECT_EQ(wrong, 0U);
+    EXPECT_GT(serving.server().store().stats().memory_bytes, memory_before + (2U << 20));
+    std::vector<std::byte> value;
+    for (std::uint64_t number = 0; number < kept + batches * added; number += 37) {
+        ASSERT_TRUE(filler.get(bytes(key_of(number)), value, soon()).ok()) << number;
+        EXPECT_EQ(text(value), value_of(number));
+    }
+}
+
 TEST(KvServerAlone, DeniesWhatIsNotPermitted) {
     Serving serving;
     Client client = serving.client();
@@ -431,6 +504,37 @@ INSTANTIATE_TEST_SUITE_P(Transports, KvServerBy,
                          testing::Values(connect::Transport::rc, connect::Transport::tcp,
                                          connect::Transport::uc, connect::Transport::ud),
                          [](const auto& each) { return std::string{name_of(each.param)}; });
+
+TEST_P(KvServerBy, RefusesAClientOfAnotherVersionAndTellsIt) {
+    ServerOptions options;
+    options.messages.transports = GetParam();
+    Serving serving{options};
+    message::ClientOptions coming;
+    coming.transport = GetParam();
+    Client client = serving.client(coming);
+    ASSERT_TRUE(client.set(bytes("name"), bytes("a value"), soon()).ok());
+    for (const std::uint32_t version : {1U, 1000U}) {
+        try {
+            (void)connect::connect(
+                serving.server().address(),
+                {.service = "message server", .service_version = version, .transport = GetParam()},
+                soon());
+            ADD_FAILURE() << "version " << version << " was taken";
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::version_mismatch) << error.what();
+            EXPECT_NE(std::string{error.what()}.find("this end " + std::to_string(version)),
+                      std::string::npos)
+                << error.what();
+        }
+    }
+    // Nothing is lost, and others are served, those who come later as well.
+    Client other = serving.client(coming);
+    std::vector<std::byte> value;
+    for (Client* const one : {&client, &other}) {
+        ASSERT_TRUE(one->get(bytes("name"), value, soon()).ok());
+        EXPECT_EQ(text(value), "a value");
+    }
+}
 
 ServerOptions taking(std::string_view transport) {
     ServerOptions options;
