@@ -17,6 +17,7 @@
 #include "client_access.hpp"
 #include "line.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/base/yielding.hpp"
 #include "setup.hpp"
 #include "wires.hpp"
 
@@ -293,9 +294,11 @@ struct Client::State {
     /// resumed meanwhile.
     template <class Attempt>
     Status wait_for(Status again, const Deadline& deadline, Attempt&& attempt) {
+        const base::WaitsByPolicy here;
         while (true) {
             Status status = attempt();
             if (status == again) {
+                if ((++waits & 7) == 0 && options.wait.yield.count() != 0) end_turn_if_due();
                 const Status waited = wait(deadline, [&] {
                     if (!line->is_wire()) {
                         core().waiting_for_room = again == Status::full || !line->is_clear();
@@ -307,6 +310,22 @@ struct Client::State {
             }
             if (!may_resume(status) || !resumes(deadline, status)) return status;
         }
+    }
+    /// Whose answers come within some microseconds never waits for so long that it gives its
+    /// processor away. Where many clients share one, the others would wait for the scheduler, each
+    /// for all before it: so it is offered behind each `turn`, less often while nobody takes it, in
+    /// a moment in which an answer is under way anyhow.
+    [[gnu::noinline]] void end_turn_if_due() noexcept {
+        static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
+        std::uint64_t now = base::ticks();
+        const bool was_away = now - turn_seen > turn;
+        if (!was_away && turns.due(now)) {
+            turns.offer();
+            turns.begin(now = base::ticks(), turn);
+        } else if (was_away) {
+            turns.begin(now, turn);
+        }
+        turn_seen = now;
     }
     [[nodiscard]] bool may_resume(Status status) const noexcept {
         return options.resumes && !is_closed &&
@@ -352,6 +371,10 @@ struct Client::State {
     std::vector<Place> places;
     std::size_t wanted = 0;  ///< places of calls that are
     std::deque<Kept> kept;
+
+    std::uint32_t waits = 0;
+    base::Yielding turns{base::yields_of_process()};
+    std::uint64_t turn_seen = 0;  ///< ticks
 
     static constexpr std::size_t in_line = ~std::size_t{0};
     std::size_t handed_out = in_line;  ///< which one of kept, otherwise
