@@ -12,6 +12,7 @@
 #include "kv/serve.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/message/server.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -40,6 +41,21 @@ void add_wait(CLI::App& command, base::WaitPolicy& policy) {
                      : word == "block" ? base::WaitPolicy::blocking()
                                        : base::WaitPolicy{};
         });
+}
+
+/// What a server and its clients may do otherwise, so that it can be measured (docs/kv.md).
+void add_habits(CLI::App& command, message::ServerOptions& server) {
+    command
+        .add_option("--look-ahead", server.look_ahead,
+                    "Prefetch the table for the requests of so many clients before the first is "
+                    "answered; default: 0")
+        ->check(CLI::Range(0u, 64u));
+    command
+        .add_option("--gather", server.gather_turns,
+                    "Post what goes to one end together, for so many turns; default: 1, at once")
+        ->check(CLI::Range(1u, 64u));
+    command.add_flag("!--no-inline", server.posting.inlines,
+                     "Small messages do not travel within their work requests");
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {
@@ -98,6 +114,7 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->add_option("--metrics", options->metrics,
                      "Show counts for Prometheus there by HTTP, as in 127.0.0.1:9400")
         ->type_name("ADDRESS");
+    add_habits(*command, options->server.messages);
     add_transports(*command, options->server.messages.transports);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
@@ -207,6 +224,11 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->check(CLI::Range(0.001, 1e6));
     command->add_option("--operations,--ops,-o", load.operations,
                         "Of all clients together, in place of a time");
+    command
+        ->add_option("--rate", load.offered_per_second,
+                     "Requests that all clients together offer in a second, whatever the answers "
+                     "do; latencies count from when each was due. Default: as fast as answers come")
+        ->check(CLI::Range(0.001, 1e9));
     command->add_option("--keys", load.keys, "Different keys")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 40))
         ->capture_default_str();
@@ -220,6 +242,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
         ->check(CLI::Range(0u, 100u))
         ->capture_default_str();
     add_wait(*command, load.client.wait);
+    add_habits(*command, options->own);
     command->add_flag_callback(
         "--blocking", [options] { options->load.client.wait = base::WaitPolicy::blocking(); },
         "As --wait block");

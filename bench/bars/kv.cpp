@@ -96,5 +96,18 @@ const BarRegistration slowest_of_seventy{
               {"ours", [] { return measure_crowd(seventy()).p999_us; }, "us"},
               {"memcached", [] { return measure_memcached_crowd(seventy()).p999_us; }, "us"})};
 
+/// As many requests as both can serve: half of what memcached's clients make if they ask as fast as
+/// they can.
+CrowdCase seventy_at_one_rate() {
+    static const double rate = measure_memcached_crowd(seventy()).operations_per_second / 2;
+    CrowdCase chosen = seventy();
+    chosen.offered_per_second = rate;
+    return chosen;
+}
+const BarRegistration slowest_of_seventy_at_one_rate{ratio_bar(
+    "kv", "99.9 % of the latencies of 70 clients at one rate to memcached's", 1, Sense::at_most,
+    {"ours", [] { return measure_crowd(seventy_at_one_rate()).p999_us; }, "us"},
+    {"memcached", [] { return measure_memcached_crowd(seventy_at_one_rate()).p999_us; }, "us"})};
+
 }  // namespace
 }  // namespace millrace::bench

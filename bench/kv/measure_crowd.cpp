@@ -22,6 +22,7 @@
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"
 #include "kv/load.hpp"
+#include "kv/pace.hpp"
 #include "memcached.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/histogram.hpp"
@@ -78,6 +79,7 @@ double CrowdResult::deviation_us() const {
 CrowdResult measure_crowd(const CrowdCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
     const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
+    const EnvironmentScope carrier{"MILLRACE_CARRIER", chosen.carrier};
     CrowdResult result;
     run_pair(
         {.deadline = std::chrono::seconds{60}},
@@ -89,6 +91,10 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             load.keys = chosen.keys;
             load.value_bytes = chosen.value_bytes;
             load.get_percent = chosen.get_percent;
+            load.offered_per_second = chosen.offered_per_second;
+            load.outstanding = chosen.outstanding;
+            load.client.gathers_requests = chosen.gather_turns > 1;
+            load.client.posting = chosen.posting;
             load.client.wait = chosen.wait;
             load.client.transport = chosen.transport;
             load.client.requests = load.client.answers = chosen.transfer;
@@ -113,6 +119,9 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             options.messages.wait = chosen.wait;
             options.messages.transports = chosen.transport;
             options.messages.max_clients = chosen.clients + 1;
+            options.messages.look_ahead = chosen.look_ahead;
+            options.messages.gather_turns = chosen.gather_turns;
+            options.messages.posting = chosen.posting;
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
             pair.set_value(0, server.address().port());
@@ -158,19 +167,28 @@ CrowdResult measure_memcached_crowd(const CrowdCase& chosen) {
                     if (!client) return;
                     try {
                         std::minstd_rand random{i + 1};
-                        const auto ends = base::Deadline::at(start + chosen.duration);
-                        while (!ends.expired()) {
+                        const auto ask = [&](std::uint64_t since) {
                             const bool gets = random() % 100 < chosen.get_percent;
                             const std::uint64_t key = random() % chosen.keys;
-                            const std::uint64_t begin = base::ticks();
                             if (gets) {
                                 require_intact(get(*client, key) == value, "a get");
                             } else {
                                 set(*client, key, value);
                             }
                             times[i]->record(static_cast<std::uint64_t>(
-                                static_cast<double>(base::ticks() - begin) * ns_per_tick));
+                                static_cast<double>(base::ticks() - since) * ns_per_tick));
                             ++each[i];
+                        };
+                        const auto end = start + chosen.duration;
+                        if (chosen.offered_per_second == 0) {
+                            while (base::Clock::now() < end) ask(base::ticks());
+                            return;
+                        }
+                        tools::end_sleeps_at_once();
+                        tools::Pace pace{chosen.offered_per_second / chosen.clients, i + 1, start};
+                        for (; pace.due() < end; pace.next()) {
+                            if (!pace.is_due()) pace.sleep();
+                            ask(pace.due_ticks());
                         }
                     } catch (...) {
                         const std::lock_guard guard{lock};

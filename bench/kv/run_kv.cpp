@@ -54,6 +54,52 @@ std::shared_ptr<Runs> runs_with(base::WaitPolicy wait, const Way& way, unsigned 
     });
 }
 
+/// What the work leaves open (its section 6.2), each alone and all together: 8 clients with 16
+/// requests each on their way, which are posted, as over a NIC.
+StudyFigure habits_of_posting(unsigned get_percent) {
+    CrowdCase plain;
+    plain.clients = 8;
+    plain.outstanding = 16;
+    plain.get_percent = get_percent;
+    plain.value_bytes = 100;
+    plain.carrier = "post";
+    plain.posting.inlines = false;
+    CrowdCase inlined = plain;
+    inlined.posting.inlines = true;
+    CrowdCase gathered = plain;
+    gathered.gather_turns = 16;
+    CrowdCase prefetched = plain;
+    prefetched.look_ahead = 8;
+    CrowdCase all = prefetched;
+    all.posting.inlines = true;
+    all.gather_turns = 16;
+    CrowdCase stored = inlined;
+    stored.carrier = "automatic";
+    CrowdCase stored_prefetched = stored;
+    stored_prefetched.look_ahead = 8;
+    const auto curve = [](std::string label, const CrowdCase& chosen) {
+        return StudySeries{std::move(label), [=](const std::string& mode, std::size_t keys) {
+                               CrowdCase one = chosen;
+                               one.mode = mode;
+                               one.keys = keys;
+                               return measure_crowd(one).operations_per_second;
+                           }};
+    };
+    StudyFigure made{
+        "habits",
+        "Throughput of 8 clients, 16 outstanding each, by what is switched on",
+        "operations_per_second",
+        "operations per second",
+        "keys",
+        {10'000, 1'000'000},
+        {curve("posted, none", plain), curve("inlined", inlined), curve("gathered", gathered),
+         curve("prefetched", prefetched), curve("all", all), curve("stored", stored),
+         curve("stored, prefetched", stored_prefetched)}};
+    made.modes = {"fast"};
+    made.shape = StudyShape::table;
+    return made;
+}
+
 /// The best of a curve over all crowds up to `most` clients.
 std::optional<double> best(const StudyView& view, const std::string& figure,
                            const std::string& label, std::size_t most = crowds.back()) {
@@ -265,6 +311,7 @@ Study kv_study(unsigned get_percent) {
     switching.xs = shown_crowds;
     switching.shape = StudyShape::table;
     study.figures.push_back(std::move(switching));
+    study.figures.push_back(habits_of_posting(get_percent));
     const std::string one_thread =
         "one thread serves all clients here, and who polls in vain gives its processor away";
     const std::string no_network =

@@ -5,6 +5,7 @@
 
 #include "json_output.hpp"
 #include "kv/load.hpp"
+#include "millrace/message/server.hpp"
 
 namespace millrace::tools {
 
@@ -13,6 +14,7 @@ struct KvBenchOptions {
     std::string device{};
     std::string secret_file{};  ///< empty: no secret
     KvLoad load{};
+    message::ServerOptions own{};  ///< how that one posts and looks ahead; clients post as it does
     JsonOutput json{};
 };
 

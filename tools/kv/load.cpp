@@ -1,5 +1,6 @@
 #include "kv/load.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstring>
@@ -12,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "kv/pace.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/kv/client.hpp"
@@ -119,6 +121,30 @@ class Worker {
         }
         result.per_client.push_back(sent);
     }
+    /// Each request when it is due, or as soon behind that as there is a place for it.
+    void run_offered(Pace pace, base::Clock::time_point end, KvLoadResult& result) {
+        end_sleeps_at_once();
+        std::uint64_t sent = 0;
+        while (pace.due() < end || client_.outstanding() != 0) {
+            const bool has_place = pace.due() < end && client_.outstanding() < load_.outstanding;
+            if (has_place && pace.is_due()) {
+                const bool get = random_() % 100 < load_.get_percent;
+                if (send(random_() % load_.keys, get, pace.due_ticks())) {
+                    ++sent;
+                    pace.next();
+                    continue;
+                }
+            } else if (has_place && client_.outstanding() == 0) {
+                pace.sleep();
+                continue;
+            } else if (has_place) {
+                take(&result, pace.due());
+                continue;
+            }
+            take(&result);
+        }
+        result.per_client.push_back(sent);
+    }
     void close() { (void)client_.close(base::Deadline::after(patience)); }
 
   private:
@@ -129,11 +155,11 @@ class Worker {
     }
 
     /// False: there is no room.
-    bool send(std::uint64_t key, bool get) {
+    bool send(std::uint64_t key, bool get) { return send(key, get, base::ticks()); }
+    bool send(std::uint64_t key, bool get, std::uint64_t since) {
         kv::RequestParts parts{.key = items_.key(key)};
         if (!get) parts.value = items_.value(key);
         std::uint64_t id = 0;
-        const std::uint64_t now = base::ticks();
         const kv::Command command = get ? kv::Command::get : kv::Command::set;
         // With nothing on its way there is no answer to wait for, but perhaps room.
         const base::Status status =
@@ -142,11 +168,21 @@ class Worker {
                 : client_.submit(command, parts, id);
         if (status == base::Status::full) return false;
         if (status != base::Status::ok) fail("a request", std::string{base::name_of(status)});
-        on_their_way_[id % on_their_way_.size()] = {id, key, now, get};
+        on_their_way_[id % on_their_way_.size()] = {id, key, since, get};
         return true;
     }
 
     void take(KvLoadResult* result) {
+        if (!take_before(result, base::Deadline::after(patience))) {
+            fail("an answer", "there is none in time");
+        }
+    }
+    /// At most until then.
+    void take(KvLoadResult* result, base::Clock::time_point then) {
+        (void)take_before(result, base::Deadline::at(then));
+    }
+    /// False: there was none.
+    bool take_before(KvLoadResult* result, const base::Deadline& deadline) {
         const base::Status status = client_.wait(
             [&](const kv::Answer& answer) {
                 const OnItsWay& sent = on_their_way_[answer.id % on_their_way_.size()];
@@ -155,10 +191,12 @@ class Worker {
                 if (result != nullptr) count(sent, answer, *result);
                 check(sent, answer);
             },
-            base::Deadline::after(patience));
+            deadline);
+        if (status == base::Status::timed_out) return false;
         if (status != base::Status::ok) {
             fail("an answer", fmt::format("{} {}", base::name_of(status), client_.failure()));
         }
+        return true;
     }
     void count(const OnItsWay& sent, const kv::Answer& answer, KvLoadResult& result) const {
         const auto ns = static_cast<std::uint64_t>(static_cast<double>(base::ticks() - sent.ticks) *
@@ -228,6 +266,12 @@ void check(const KvLoad& load) {
         refuse(fmt::format("values of {} bytes", load.value_bytes), "choose at most 1048576");
     }
     if (load.get_percent > 100) refuse("more than 100 % GETs", "choose 0 to 100");
+    if (!(load.offered_per_second >= 0 && load.offered_per_second <= 1e9)) {
+        refuse(fmt::format("{} requests a second", load.offered_per_second), "choose at most 10^9");
+    }
+    if (load.offered_per_second != 0 && load.operations != 0) {
+        refuse("a rate and a number of operations", "choose a time for the rate");
+    }
 }
 
 }  // namespace
@@ -260,7 +304,11 @@ KvLoadResult run_load(const KvLoad& load) {
                 try {
                     const std::uint64_t share = load.operations / load.clients +
                                                 (i < load.operations % load.clients ? 1 : 0);
-                    if (load.operations == 0 || share != 0) {
+                    if (load.offered_per_second != 0) {
+                        workers[i]->run_offered(
+                            Pace{load.offered_per_second / load.clients, i + 1, start},
+                            start + load.duration, results[i]);
+                    } else if (load.operations == 0 || share != 0) {
                         workers[i]->run(ends, share, results[i]);
                     }
                 } catch (...) {

@@ -1,5 +1,5 @@
 // Load for a key-value server: threads that each have a client, and get and set random keys as fast
-// as the answers come. Called by `millrace kv bench` and by the measurements.
+// as the answers come, or at a rate. Called by `millrace kv bench` and by the measurements.
 #pragma once
 
 #include <chrono>
@@ -22,6 +22,10 @@ struct KvLoad {
     std::uint32_t outstanding = 1;  ///< requests of a client on their way at a time
     std::chrono::nanoseconds duration = std::chrono::seconds{2};
     std::uint64_t operations = 0;  ///< of all clients, in place of the duration; 0: by time
+    /// What all clients together offer, each at times of its own (pace.hpp), and latencies count
+    /// from when a request was due. What is due within the duration is sent, however late. 0: each
+    /// sends as fast as the answers come.
+    double offered_per_second = 0;
     std::uint64_t keys = 100'000;
     std::size_t key_bytes = 16;  ///< 8 at least
     std::size_t value_bytes = 100;
