@@ -298,7 +298,9 @@ struct Client::State {
         while (true) {
             Status status = attempt();
             if (status == again) {
-                if ((++waits & 7) == 0 && options.wait.yield.count() != 0) end_turn_if_due();
+                if ((++waits & waits_between) == 0 && options.wait.yield.count() != 0) {
+                    end_turn_if_due();
+                }
                 const Status waited = wait(deadline, [&] {
                     if (!line->is_wire()) {
                         core().waiting_for_room = again == Status::full || !line->is_clear();
@@ -318,7 +320,7 @@ struct Client::State {
     [[gnu::noinline]] void end_turn_if_due() noexcept {
         static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
         std::uint64_t now = base::ticks();
-        const bool was_away = now - turn_seen > turn;
+        const bool was_away = now - turn_seen > 2 * turn;
         if (!was_away && turns.due(now)) {
             turns.offer();
             turns.begin(now = base::ticks(), turn);
@@ -373,6 +375,7 @@ struct Client::State {
     std::deque<Kept> kept;
 
     std::uint32_t waits = 0;
+    std::uint32_t waits_between = 0;  ///< two looks at the clock: those by wire take longer
     base::Yielding turns{base::yields_of_process()};
     std::uint64_t turn_seen = 0;  ///< ticks
 
@@ -469,6 +472,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
                !line->is_wire();
     owes_hint = holds_hints = is_batching = false;
+    waits_between = line->is_wire() ? 0 : 7;
     gathers = options.gathers_requests && !line->is_wire() && options.requests == Transfer::write;
     box = nullptr;
     if (is_dense) {
