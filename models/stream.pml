@@ -1,12 +1,14 @@
 /* One direction of a byte stream: stream/sender.hpp, stream/receiver.hpp.
  *
  *   Sender     gives bytes to advertisements, or to the receiver's ring; takes ADVERT, ACK, CANCEL
- *   Receiver   advertises, copies out of the ring, cancels now and then
+ *   Receiver   advertises, and behind the ring again what the sender has turned away from; copies out of
+ *              the ring, cancels now and then
  *
  * Modelled: pipes that keep order and take as long as they like in both directions, so that every
  * advertisement comes late in every way; phases, estimates, hold-off, MSG_WAITALL, cancelling, FIN;
  * receives in any number up to the window, sends of any size.
- * A send that awaits an advertisement for some time is one of those that take as long as they like.
+ * A send that awaits an advertisement for some time is one of those that take as long as they like, and so
+ * is a receiver that advertises fewer receives than it has.
  * Left out: credits (stream_credits.pml), the end of the ring, cancelling any but the first receive,
  * and that the code copies before it advertises (here it may be the other way round).
  *
@@ -15,12 +17,14 @@
  * (0: the sender believes any ADVERT, so that what a fault leads to is seen, and not that it is noticed).
  * messages (1: what is sent has marks in it, of one place each, and a receive ends with a mark: the messages'
  * lengths are any, also 0, and beyond the receive's; total counts the marks).
+ * advertises (0: the receiver does not, as in mode indirect).
+ * again (0: not what is void, which is filled from the ring before: as work 003 has it).
  * lends (1: where no receive is outstanding, the program may look at bytes in the ring, and take some of them).
  * holds (1: the sender gives no more to the ring than fits into it when it is empty, and waits for that).
  */
 #include "common.pml"
 
-local byte total, ring, window, size, cancels, wait_all, checked, holds, messages, lends;
+local byte total, ring, window, size, cancels, wait_all, checked, holds, messages, lends, advertises, again;
 hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
     fresh_is_kept, message_is_whole, lent_stays;
 
@@ -46,6 +50,7 @@ proctype Sender() {
     byte queued;    /* advertisements in q_A: of the receives head, head + 1, … */
     byte head, remaining; /* remaining: of the head */
     byte promised;
+    byte least, least_anew; /* places that the next ADVERT has at least; if it begins a phase */
     byte written, taken; /* of the ring */
     bool answers, ended;
     byte left;      /* of the message, with its mark */
@@ -112,7 +117,7 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
             fi
         :: else ->
             if
-            :: is_direct(phase) -> phase++
+            :: is_direct(phase) -> phase++; least_anew = sent + n
             :: else
             fi;
             data!INDIRECT, sent, n, r;
@@ -123,6 +128,7 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
        }
     :: atomic { answers ->
         data!CANCELLED, sent, 0, 0;
+        least = sent; least_anew = sent;
         answers = false
        }
     :: atomic { !ended && !answers && sent == total - given_up -> data!FIN, sent, 0, 0; ended = true;
@@ -142,9 +148,11 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
         :: kind == ADVERT && !ended ->
             advert_is_possible = !answers &&
                 (is_direct(phase) -> p == phase : (queued > 0 -> p == last : p == last || p == last + 2)) &&
-                (p < phase || s <= sent + promised);
+                s >= (p == last -> least : least_anew) && (p < phase || s <= sent + promised);
             advert_is_possible = advert_is_possible || !checked;
             assert(advert_is_possible);
+            least_anew = (p != last && s >= least_anew -> s + 1 : least_anew);
+            least = s + (waits(r) -> n : 1);
             last = p;
             if
             :: !is_direct(phase) && (p < phase || (s < sent && !wrong(stale_by_phase_alone))) ->
@@ -176,7 +184,7 @@ inline complete() {
     :: advertised > 0 ->
         advertised--;
         if
-        :: waits(first) || wrong(estimate_high) -> skip
+        :: waits(first) || !is_direct(receiver_phase) || wrong(estimate_high) -> skip
         :: else -> estimate = estimate - (wrong(estimate_low) -> 2 : 1)
         fi
     :: else
@@ -188,30 +196,27 @@ inline complete() {
 /* n bytes for the first receive. */
 inline take(n) {
     filled = filled + n;
-    received = received + n;
-    if
-    :: advertised > 0 && waits(first)
-    :: else -> estimate = estimate + n
-    fi
+    received = received + n
 }
 
 /* The mark of the first receive's message. */
 inline take_mark() {
     received++;
     if
-    :: wrong(mark_not_estimated)
+    :: wrong(mark_not_estimated) || !is_direct(receiver_phase)
     :: else -> estimate++
     fi;
     begun = false;
     complete()
 }
 
-#define held_off (buffered > 0 || (!is_direct(receiver_phase) && advertised > 0))
+/* The advertisements that are out and not void. */
+#define live (is_direct(receiver_phase) -> advertised : 0)
 
 proctype Receiver() {
     byte filled;     /* of the first receive */
     byte advertised;
-    byte estimate;   /* S'_r */
+    byte estimate;   /* S'_r, in even phases */
     byte taken, acknowledged;
     byte marks;      /* of the places in the ring, those that are marks: a bit each */
     bool begun;      /* the first receive has places of a message, and not its mark */
@@ -246,7 +251,6 @@ proctype Receiver() {
         buffered = buffered - n;
         taken = taken + n;
         received = received + n;
-        estimate = (wrong(lent_not_estimated) -> estimate : estimate + n);
         marks = marks >> n;
         lent = 0; n = 0
        }
@@ -257,7 +261,6 @@ proctype Receiver() {
         :: marks & 1 -> take_mark()
         :: else -> /* dropped, where the receive is full */
             received++;
-            estimate++;
             begun = true;
             filled = (filled < size -> filled + 1 : size)
         fi;
@@ -281,11 +284,15 @@ proctype Receiver() {
         :: else -> control!ACK, taken, 0, 0, 0
         fi
        }
-    :: atomic { !ended && !cancelling && first + advertised < posted &&
-                !(messages && advertised == 0 && filled == size) &&
-                (!held_off || wrong(no_hold_off)) ->
+    :: atomic { advertises && !ended && !cancelling && first + live < posted &&
+                !(messages && live == 0 && filled == size) &&
+                (buffered == 0 || wrong(no_hold_off)) && (again || live == advertised) ->
         if
-        :: !is_direct(receiver_phase) -> receiver_phase++
+        :: !is_direct(receiver_phase) -> /* what is void is advertised again */
+            receiver_phase = (wrong(void_phase_again) -> receiver_phase - 1 : receiver_phase + 1);
+            advertised = 0;
+            estimate = (wrong(void_estimate_kept) -> estimate :
+                        (wrong(no_hold_off) -> received + buffered : received))
         :: else
         fi;
         r = first + advertised;
@@ -330,7 +337,9 @@ proctype Receiver() {
                 received = received + n;
                 estimate = estimate + n;
                 begun = true
-            :: else -> take(n)
+            :: else ->
+                take(n);
+                estimate = (waits(first) -> estimate : estimate + n)
             fi;
             if
             :: messages ->
@@ -393,6 +402,8 @@ init {
             now.wait_all = setting("MODEL_wait_all", 0);
             now.holds = setting("MODEL_holds", 0);
             now.lends = setting("MODEL_lends", 0);
+            now.advertises = setting("MODEL_advertises", 1);
+            now.again = setting("MODEL_again", 1);
             now.messages = setting("MODEL_messages", 0);
         };
         run Sender(); run Receiver()

@@ -17,7 +17,7 @@ const MessageHeader& header_of(const Message& message) noexcept {
 Connection::Connection(const Terms& terms)
     : credits_{checked(terms).own_slots, terms.peer_slots},
       sender_{terms.outgoing, terms},
-      receiver_{terms.incoming, terms.receives} {}
+      receiver_{terms.incoming, terms} {}
 
 Violation Connection::deliver(std::span<const std::byte> bytes) noexcept {
     if (violation_ != Violation::none) return violation_;

@@ -31,8 +31,8 @@ class Hold {
             round_trip_ += (took - round_trip_) / 64;
         }
     }
-    /// A send that has `bytes` left waits at `place` of the stream. True: it has waited long
-    /// enough.
+    /// A send waits at `place` of the stream; if it went to the ring, `bytes` would have to be
+    /// copied. True: it has waited long enough.
     [[nodiscard]] bool is_over(std::uint64_t place, std::uint64_t bytes,
                                std::uint64_t now) noexcept {
         if (!is_running_ || place != place_) {

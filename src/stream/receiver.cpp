@@ -6,14 +6,16 @@ namespace millrace::stream {
 
 using base::Status;
 
-Receiver::Receiver(const DirectionTerms& terms, std::uint32_t receives)
+Receiver::Receiver(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
+      advertises_again_{own.advertises_again},
+      most_adverts_{terms.adverts},
       marks_{terms.keeps_messages() && terms.mode != Mode::direct
                  ? terms.ring_bytes / terms.mark_bytes
                  : 0},
-      receives_{receives},
-      done_{receives} {}
+      receives_{own.receives},
+      done_{own.receives} {}
 
 Status Receiver::receive(const ReceiveRequest& request) noexcept {
     if (request.length == 0) return Status::empty;
@@ -80,7 +82,6 @@ void Receiver::leave_ring(std::uint64_t places) noexcept {
     buffered_ -= places;
     taken_ += places;
     sequence_ += places;
-    estimate_ += places;
 }
 
 Violation Receiver::on_direct(const TransferMessage& message) noexcept {
@@ -92,13 +93,14 @@ Violation Receiver::on_direct(const TransferMessage& message) noexcept {
         return Violation::direct_unexpected;
     }
     if (message.sequence != sequence_) return Violation::sequence_gap;
+    is_phase_fruitless_ = false;
+    most_adverts_ = terms_.adverts;
     if (terms_.keeps_messages()) return on_direct_part(message);
     if (message.length == 0 || message.length > receives_.front().missing()) {
         return Violation::direct_overrun;
     }
     if (message.header.flags != 0) return Violation::message_mark;
-    counts_.direct_bytes += message.length;
-    take(message.length);
+    take_direct(message.length);
     const Receive& receive = receives_.front();
     if (!receive.request.wait_all || receive.missing() == 0) complete_front(Status::ok);
     return Violation::none;
@@ -116,8 +118,7 @@ Violation Receiver::on_direct_part(const TransferMessage& message) noexcept {
                              : !ends && message.length == missing) {
         return Violation::message_mark;
     }
-    counts_.direct_bytes += message.length;
-    take(message.length);
+    take_direct(message.length);
     is_message_open_ = !ends;
     if (ends) end_message(message.is_cut_off());
     return Violation::none;
@@ -140,6 +141,7 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
     if (is_direct(phase_)) {
         phase_ = next_phase(phase_);
         ++counts_.phase_changes;
+        if (is_phase_fruitless_) most_adverts_ = std::max(most_adverts_ / 2, 1U);
     }
     buffered_ += places;
     counts_.indirect_bytes += message.length;
@@ -256,14 +258,18 @@ std::uint64_t Receiver::filled(std::uint64_t id) const noexcept {
     return 0;
 }
 
-/// The front receive got `length` bytes of the stream. What it was sure to get, if it was
-/// advertised, is in the estimate already: all of it with MSG_WAITALL, else one byte or a mark (see
-/// complete_front).
+/// The front receive got `length` bytes of the stream.
 void Receiver::take(std::uint64_t length) noexcept {
-    Receive& receive = receives_.front();
-    receive.filled += length;
+    receives_.front().filled += length;
     sequence_ += length;
-    if (advertised_ == 0 || !receive.request.wait_all) estimate_ += length;
+}
+
+/// ... to its advertisement. What it was sure to get is in the estimate already: all of it with
+/// MSG_WAITALL, else one byte or a mark (see complete_front).
+void Receiver::take_direct(std::uint64_t length) noexcept {
+    counts_.direct_bytes += length;
+    take(length);
+    if (!receives_.front().request.wait_all) estimate_ += length;
 }
 
 void Receiver::complete_front(Status status) noexcept {
@@ -302,21 +308,26 @@ CancelMessage Receiver::take_cancel() noexcept {
 
 bool Receiver::may_advertise() const noexcept {
     if (terms_.mode == Mode::indirect || ended_ || broken_ || cancelling_) return false;
-    if (advertised_ == receives_.size() || advertised_ == terms_.adverts) return false;
-    if (!receives_[advertised_].request.advertised) return false;
+    // The hold-off: not while there are bytes in the ring. (That none before it waits to be
+    // advertised, k_b of the work, is so by taking them in order.)
+    if (buffered_ != 0) return false;
+    const bool is_void = is_indirect(phase_) && advertised_ != 0;
+    if (is_void && !advertises_again_) return false;
+    const std::size_t next = is_void ? 0 : advertised_;
+    if (next == receives_.size() || next >= most_adverts_) return false;
+    if (!receives_[next].request.advertised) return false;
     // Its message does not fit, and has not ended.
-    if (terms_.keeps_messages() && receives_[advertised_].missing() == 0) return false;
-    // The hold-off: not while there are bytes in the ring, or receives whose advertisements are
-    // void. (That none before it waits to be advertised, k_b of the work, is so by taking them in
-    // order.)
-    const std::size_t void_adverts = is_indirect(phase_) ? advertised_ : 0;
-    return buffered_ == 0 && void_adverts == 0;
+    return !terms_.keeps_messages() || receives_[next].missing() != 0;
 }
 
 AdvertMessage Receiver::take_advert() noexcept {
     if (is_indirect(phase_)) {
         phase_ = next_phase(phase_);
         ++counts_.phase_changes;
+        // What was advertised before is void. The sender throws it away before it sees this.
+        advertised_ = 0;
+        estimate_ = sequence_;
+        is_phase_fruitless_ = true;
     }
     const Receive& receive = receives_[advertised_];
     AdvertMessage message;

@@ -69,11 +69,16 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     // It crossed FIN. Its receive ends there.
     if (ended_) return Violation::none;
     if (!phase_possible(message.phase)) return Violation::advert_phase;
-    if (message.sequence < least_sequence_ || message.sequence > beyond) {
+    // A phase begins with an exact place, behind the bytes that ended the one before. The estimates
+    // of that one, for receives that are advertised again, may have said more.
+    const bool begins_phase = message.phase != last_phase_;
+    if (message.sequence < (begins_phase ? least_anew_ : least_sequence_) ||
+        message.sequence > beyond) {
         return Violation::advert_sequence;
     }
     const Advert advert{message.address, message.length,     message.key,
                         message.number,  message.wait_all(), false};
+    if (begins_phase) least_anew_ = std::max(least_anew_, message.sequence + 1);
     last_phase_ = message.phase;
     least_sequence_ = message.sequence + minimum(advert);
     const bool old_phase = message.phase < phase_;
@@ -83,9 +88,6 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
     if (is_indirect(phase_) && (old_phase || message.sequence < sequence_)) {
         if (phase_ < message.phase) change_phase(next_phase(message.phase));
         ++counts_.adverts_stale;
-        // Its receive is filled from the ring before anything is advertised again.
-        void_until_ =
-            std::max(void_until_, turned_at_) + std::min(message.length, terms_.ring_bytes);
         return Violation::none;
     }
     if (adverts_.full()) return Violation::advert_overflow;
@@ -116,7 +118,7 @@ Violation Sender::on_cancel() noexcept {
 CancelledMessage Sender::take_cancelled() noexcept {
     cancelled_due_ = false;
     // The receiver advertises again when it has taken all that lies before this.
-    least_sequence_ = sequence_;
+    least_sequence_ = least_anew_ = sequence_;
     CancelledMessage message;
     message.sequence = sequence_;
     return message;
@@ -157,11 +159,13 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
     }
     if (terms_.mode == Mode::direct || coalesces()) return false;
     if (awaits_advert()) {
-        has_awaited_ = is_awaiting_ = true;
+        is_awaiting_ = true;
+        has_awaited_ = has_awaited_ || is_direct(phase_);
         return false;
     }
     if (holds_back()) {
         is_held_ = true;
+        was_held_enough_ = false;
         return false;
     }
     if (room() == 0 || (terms_.keeps_messages() && lacks_room_for_mark())) return false;
@@ -210,9 +214,9 @@ void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept 
 }
 
 void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcept {
-    if (is_direct(phase_)) {
+    const bool turns = is_direct(phase_);
+    if (turns) {
         change_phase(next_phase(phase_));
-        turned_at_ = ring_written_;
         if (turns_left_ != 0) --turns_left_;
     }
     if (has_awaited_) {
@@ -236,6 +240,7 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
     } else {
         gather(next_room(), transfer);
     }
+    if (turns) least_anew_ = sequence_;
     message.length = transfer.length;
     message.number = 0;
     ring_written_ += transfer.places;

@@ -20,15 +20,19 @@
 // nothing is ever advertised in time: one late ADVERT, and everything is copied from then on, which
 // takes twice as long. So a long send that finds the ring too full for it is held back until the
 // ring is empty. The receiver advertises then, before it acknowledges the last byte, if it has a
-// receive; the send goes there. Where it has none, the send goes to the ring; and as that cost some
-// time, the next one is held back only behind a number of whole rings, which doubles each time (to
-// 64) until an advertisement does come.
+// receive; the send goes there.
+//
+// Often it has none at that moment: its program has as many completions to look at as there were
+// receives, and offers the next receive when it is through with one of them. So a send that was
+// held back waits behind the empty ring, too, until an advertisement comes or stop_awaiting() says
+// that it took long enough: when, is decided by who has a clock (hold.hpp). Then it goes to the
+// ring; and as that cost some time, the next one is held back only behind a number of whole rings,
+// which doubles each time (to 64) until an advertisement does come.
 //
 // And where transfers are direct, and the next advertisement is a little late, one transfer to the
 // ring costs the receiver a copy, and all the advertisements behind it: until it has caught up, and
-// new ones have travelled. So a long send waits then, until an advertisement comes or
-// stop_awaiting() says that it took long enough: when, is decided by who has a clock (hold.hpp). If
-// it was in vain, that is not tried again at the next one or three turns to the ring.
+// new ones have travelled. So a long send waits then, in the same way. If it was in vain, that is
+// not tried again at the next one or three turns to the ring.
 //
 // Where messages are kept (SOCK_SEQPACKET), a mark lies behind the bytes of each send:
 //
@@ -49,6 +53,7 @@
 // Advertisement"; holding back and awaiting are not of the work.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "actions.hpp"
@@ -97,8 +102,13 @@ class Sender {
     [[nodiscard]] bool is_awaiting() const noexcept { return is_awaiting_; }
     /// It has waited long enough, and goes to the ring if there is none. Never wrong.
     void stop_awaiting() noexcept {
-        awaits_ = awaits_ && !is_awaiting_;
+        if (!is_awaiting_) return;
         is_awaiting_ = false;
+        if (is_direct(phase_)) {
+            awaits_ = false;
+        } else {
+            was_held_enough_ = true;
+        }
     }
 
     // ---- what is to be done
@@ -141,15 +151,25 @@ class Sender {
     /// What is unsent waits until the receiver has taken all that lies in its ring.
     [[nodiscard]] bool holds_back() const noexcept {
         return awaited_bytes_ != 0 && ring_written_ != ring_taken_ && adverts_.empty() &&
-               adverts_seen_ != 0 && ring_written_ >= held_from_ && ring_written_ >= void_until_ &&
+               adverts_seen_ != 0 && ring_written_ >= held_from_ &&
                (is_held_ || unsent() > room()) &&
                sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
     }
-    /// What is unsent waits for an advertisement that is late.
+    /// What is unsent waits for an advertisement that is late: behind direct transfers, or behind
+    /// the ring, which it was held back from until it was empty.
     [[nodiscard]] bool awaits_advert() const noexcept {
-        return awaits_ && awaited_bytes_ != 0 && is_direct(phase_) && adverts_.empty() &&
-               adverts_seen_ != 0 && !sends_[current_].at_once &&
+        const bool is_late = is_direct(phase_)
+                                 ? awaits_
+                                 : is_held_ && !was_held_enough_ && ring_written_ == ring_taken_;
+        return is_late && awaited_bytes_ != 0 && adverts_.empty() && adverts_seen_ != 0 &&
+               !sends_[current_].at_once &&
                sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
+    }
+    /// Of what awaits_advert(), so many bytes would have to be copied if it went to the ring now:
+    /// all of them, until the receiver has caught up with the turn to the ring; behind an empty
+    /// ring as many as it takes, as it is known when the next advertisement can come.
+    [[nodiscard]] std::uint64_t bytes_to_copy() const noexcept {
+        return is_direct(phase_) ? unsent() : std::min(unsent(), terms_.ring_bytes);
     }
     /// Requires unsent() != 0. Of a message all bytes are away, and there is no room in the ring
     /// for its mark.
@@ -204,16 +224,16 @@ class Sender {
     Phase phase_ = 0;
     Phase last_phase_ = 0;              ///< of the last ADVERT
     std::uint64_t least_sequence_ = 0;  ///< that the next ADVERT can have
+    std::uint64_t least_anew_ = 0;      ///< ... if it begins a phase
     std::uint64_t promised_ = 0;        ///< sum of the minimums in adverts_
     std::uint32_t adverts_seen_ = 0;
     std::uint64_t ring_written_ = 0;
     std::uint64_t ring_taken_ = 0;
-    std::uint64_t held_from_ = 0;   ///< of ring_written_: nothing is held back before
-    std::uint64_t turned_at_ = 0;   ///< of ring_written_: when transfers turned to the ring
-    std::uint64_t void_until_ = 0;  ///< ... when the receives of stale advertisements are full
+    std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
     std::uint32_t held_in_vain_ = 0;
     bool is_held_ = false;
-    bool awaits_ = true;  ///< while transfers are direct
+    bool was_held_enough_ = false;  ///< ... and behind the empty ring it has waited long enough
+    bool awaits_ = true;            ///< while transfers are direct
     bool is_awaiting_ = false;
     bool has_awaited_ = false;           ///< since the last transfer
     std::uint32_t awaited_in_vain_ = 0;  ///< times, one behind the other

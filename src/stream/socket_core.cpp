@@ -432,7 +432,7 @@ bool Socket::Core::ends_hold() noexcept {
         hold.stop();
         return false;
     }
-    if (!hold.is_over(sender.sequence(), sender.unsent(), base::ticks())) return false;
+    if (!hold.is_over(sender.sequence(), sender.bytes_to_copy(), base::ticks())) return false;
     connection->stop_awaiting();
     hold.stop();
     return true;

@@ -42,6 +42,10 @@ struct Terms {
     /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::
     /// holds_back); 0: none do.
     std::uint64_t awaited_bytes = 0;
+    /// Behind an empty ring receives are advertised again whose advertisements the sender has
+    /// turned away from. False: as work 003 has it, they are filled from the ring before anything
+    /// is advertised.
+    bool advertises_again = true;
 };
 
 /// Throws base::Error (invalid_argument) that names what is out of range.

@@ -33,6 +33,7 @@ constexpr unsigned sink = 1;
 Terms terms() {
     Terms terms;
     terms.outgoing.ring_bytes = terms.incoming.ring_bytes = 16;
+    terms.advertises_again = false;  // as the work has it
     return terms;
 }
 

@@ -29,7 +29,9 @@ Body at(std::uint64_t sequence) {
 
 class StreamReceiver : public testing::Test {
   protected:
-    explicit StreamReceiver(DirectionTerms terms = {Mode::dynamic, 16, 3}) : receiver{terms, 4} {}
+    explicit StreamReceiver(DirectionTerms terms = {Mode::dynamic, 16, 3},
+                            bool advertises_again = true)
+        : receiver{terms, {.receives = 4, .advertises_again = advertises_again}} {}
 
     void receive(std::uint64_t length, bool wait_all = false) {
         ASSERT_EQ(receiver.receive({next_id, next_id << 12, length, 7, wait_all}), Status::ok);
@@ -213,7 +215,35 @@ TEST_F(StreamReceiver, HoldsOffWhileThereAreBytesInTheRing) {
     EXPECT_EQ(last.sequence, 4U);
 }
 
-TEST_F(StreamReceiver, HoldsOffUntilEveryVoidAdvertisementIsSatisfied) {
+TEST_F(StreamReceiver, AdvertisesAgainWhatIsVoidBehindTheEmptyRing) {
+    receive(8);
+    receive(8);
+    receive(8, true);
+    for (int i = 0; i < 3; ++i) advertise();
+    receive(8);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
+    EXPECT_FALSE(receiver.may_advertise());
+    EXPECT_EQ(copy(), 4U);
+    advertise();
+    EXPECT_EQ(last.phase, 2U);
+    EXPECT_EQ(last.sequence, 4U);
+    EXPECT_EQ(last.number, 3U);
+    EXPECT_EQ(last.address, 2U << 12);
+    advertise();
+    EXPECT_EQ(last.sequence, 5U);
+    EXPECT_EQ(last.address, 3U << 12);
+    advertise();
+    EXPECT_EQ(last.sequence, 13U) << "behind one that waits for all";
+    // What names a void one names nothing.
+    EXPECT_EQ(receiver.on_direct(direct(4, 1, 1)), Violation::direct_unexpected);
+}
+
+// As work 003 has it.
+class StreamReceiverThatAdvertisesOnce : public StreamReceiver {
+  protected:
+    StreamReceiverThatAdvertisesOnce() : StreamReceiver{{Mode::dynamic, 16, 3}, false} {}
+};
+TEST_F(StreamReceiverThatAdvertisesOnce, HoldsOffUntilEveryVoidAdvertisementIsSatisfied) {
     receive(8);
     receive(8);
     advertise();

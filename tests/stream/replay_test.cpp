@@ -22,6 +22,12 @@ class StreamReplay : public testing::Test {
         terms.own_slots = terms.peer_slots = fewest_slots;
         return terms;
     }
+    /// Enough for messages without an answer.
+    static Terms with_slots() {
+        Terms with = terms();
+        with.own_slots = with.peer_slots = 64;
+        return with;
+    }
     /// End 0 sends; what goes out is on its way.
     void send(std::uint64_t length) {
         ASSERT_EQ(ends.send(0, length), Status::ok);
@@ -61,15 +67,45 @@ TEST_F(StreamReplay, AnAdvertisementOfANewerPhaseIsStaleWhereItsPlaceHasBeenPass
     EXPECT_EQ(ends.sender(0).counts().direct_transfers, 0U);
 }
 
-// no_hold_off
-TEST_F(StreamReplay, NothingIsAdvertisedWhileAdvertisementsAreVoid) {
+// void_estimate_kept, void_phase_again
+TEST_F(StreamReplay, WhatIsVoidIsAdvertisedAgainFromWhereTheReceiverIs) {
+    ends = TwoEnds{with_slots()};
     receive();
     receive();
-    send(1);  // before they come
+    receive();  // of phase 0, places 0, 1 and 2
+    send(1);    // before they come
     data_arrives();
-    ASSERT_EQ(ends.receiver(1).advertised(), 1U);
-    receive();
-    EXPECT_EQ(ends.receiver(1).counts().adverts, 2U);
+    ASSERT_EQ(ends.receiver(1).phase(), 2U);
+    EXPECT_EQ(ends.receiver(1).counts().adverts, 5U);
+    EXPECT_EQ(ends.receiver(1).estimate(), 3U) << "two that begin at place 1";
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).counts().adverts_stale, 3U);
+    EXPECT_EQ(ends.sender(0).adverts(), 2U);
+    send(4);
+    data_arrives();
+    EXPECT_EQ(ends.sender(0).counts().direct_bytes, 4U);
+    EXPECT_EQ(ends.done(1, 1)->length, 4U);
+}
+
+TEST_F(StreamReplay, FewerReceivesAreAdvertisedAgainEachTimeThatItIsInVain) {
+    ends = TwoEnds{with_slots()};
+    for (int i = 0; i < 8; ++i) receive();
+    EXPECT_EQ(ends.receiver(1).counts().adverts, 8U);
+    std::uint64_t before = 8;
+    for (const std::uint64_t more : {7U, 4U, 2U, 1U, 1U}) {
+        send(1);  // before they come
+        ends.arrive_all(1);
+        data_arrives();
+        EXPECT_EQ(ends.receiver(1).counts().adverts - before, more);
+        before = ends.receiver(1).counts().adverts;
+    }
+    // One of them is used: then there are as many as ever.
+    adverts_arrive();
+    send(1);
+    for (int i = 0; i < 3; ++i) receive();
+    data_arrives();
+    EXPECT_EQ(ends.sender(0).counts().direct_transfers, 1U);
+    EXPECT_EQ(ends.receiver(1).advertised(), ends.receiver(1).outstanding());
 }
 
 // estimate_high, estimate_low
@@ -288,8 +324,8 @@ TEST_F(StreamReplay, WhatIsLentIsNotCopiedToAReceiveBehindIt) {
     EXPECT_EQ(ends.done(1, 0)->length, 1U);
 }
 
-// lent_not_estimated
-TEST_F(StreamReplay, WhatWasLentRaisesTheEstimate) {
+// no_hold_off
+TEST_F(StreamReplay, NothingIsAdvertisedBehindWhatIsLent) {
     send(3);
     data_arrives();
     ASSERT_TRUE(ends.lend(1));

@@ -54,6 +54,7 @@ Terms random_terms(Random& random) {
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
     terms.coalesced_bytes = random.below(40);
     terms.awaited_bytes = random.chance(2) ? 0 : 1 + random.below(20);
+    terms.advertises_again = !random.chance(4);
     return terms;
 }
 

@@ -141,17 +141,31 @@ TEST_F(StreamSenderThatHoldsBack, ASendThatDoesNotFitUntilTheRingIsEmpty) {
     EXPECT_EQ(made->length, 8U);
 }
 
-TEST_F(StreamSenderThatHoldsBack, NothingUntilReceivesOfStaleAdvertisementsAreFull) {
-    // The one before was of 8 bytes: nothing is advertised before 22 have gone to the ring.
-    ASSERT_EQ(sender.on_advert(advert(1, 0, 1, 14)), Violation::none);
-    ASSERT_EQ(sender.counts().adverts_stale, 2U);
-    send(30);
-    ASSERT_TRUE(transfer());
-    EXPECT_FALSE(sender.holds_back()) << "16 bytes are there";
+TEST_F(StreamSenderThatHoldsBack, ASendBehindTheEmptyRingForAnAdvertisementThatIsLate) {
+    send(8);
+    send(20);
+    EXPECT_FALSE(transfer());
+    EXPECT_FALSE(sender.is_awaiting()) << "the ring is not empty";
     taken(10);
-    EXPECT_TRUE(transfer());
-    EXPECT_EQ(sender.ring_written(), 26U);
-    EXPECT_TRUE(sender.holds_back());
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.is_awaiting());
+    EXPECT_EQ(sender.bytes_to_copy(), 16U) << "as many as the ring takes";
+    ASSERT_EQ(sender.on_advert(advert(10, 2, 1)), Violation::none);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(made->direct);
+    EXPECT_FALSE(sender.is_awaiting());
+}
+
+TEST_F(StreamSenderThatHoldsBack, NoSendBehindTheEmptyRingWhenTimeIsOver) {
+    send(8);
+    EXPECT_FALSE(transfer());
+    taken(10);
+    EXPECT_FALSE(transfer());
+    sender.stop_awaiting();
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_FALSE(made->direct);
 }
 
 TEST_F(StreamSenderThatHoldsBack, NothingThatFitsOrIsShort) {
@@ -186,7 +200,12 @@ TEST_F(StreamSenderThatHoldsBack, LessOftenTheLongerThatIsInVain) {
                 since = 0;
                 ++held;
             }
-            taken(written);
+            if (sender.is_awaiting()) {
+                sender.stop_awaiting();
+            } else {
+                taken(written);
+            }
+            if (HasFatalFailure()) return;
         }
         for (SendDone done; sender.next_done(done);) {
         }
@@ -284,7 +303,8 @@ TEST_F(StreamSender, KeepsAnAdvertisementThatWaitsForAllAtTheHeadUntilItIsFilled
 }
 
 TEST_F(StreamSender, ThrowsALateAdvertisementAwayWithAllOfItsPhase) {
-    send_indirectly(2);
+    send_indirectly(1);
+    send_indirectly(1);
     EXPECT_EQ(sender.phase(), 1U);
     EXPECT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
     EXPECT_EQ(sender.phase(), 3U);
@@ -368,12 +388,30 @@ TEST_F(StreamSender, RefusesAPhaseThatTheReceiverCannotHaveReached) {
     send_indirectly(2);
     EXPECT_EQ(sender.on_advert(advert(2, 4, 0)), Violation::advert_phase);
 }
+TEST_F(StreamSender, RefusesAPhaseThatBeginsBeforeWhatEndedTheOneBefore) {
+    ASSERT_EQ(sender.on_advert(advert(0, 0, 0)), Violation::none);
+    send(2);
+    ASSERT_TRUE(transfer());
+    send_indirectly(3);  // to place 5
+    Sender at_its_place = sender;
+    EXPECT_EQ(sender.on_advert(advert(4, 2, 1)), Violation::advert_sequence);
+    EXPECT_EQ(at_its_place.on_advert(advert(5, 2, 1)), Violation::none);
+}
+TEST_F(StreamSender, TakesAPhaseThatBeginsBeforeTheEstimatesOfTheOneBefore) {
+    send_indirectly(1);
+    for (std::uint32_t i = 0; i < 3; ++i) {
+        ASSERT_EQ(sender.on_advert(advert(i, 0, i)), Violation::none);
+    }
+    ASSERT_EQ(sender.on_advert(advert(1, 2, 3)), Violation::none);
+    EXPECT_EQ(sender.adverts(), 1U);
+}
 TEST_F(StreamSender, RefusesAPhaseOfIndirectTransfer) {
     send_indirectly(2);
     EXPECT_EQ(sender.on_advert(advert(2, 1, 0)), Violation::advert_phase);
 }
 TEST_F(StreamSender, RefusesAPhaseThatGoesBack) {
-    send_indirectly(2);
+    send_indirectly(1);
+    send_indirectly(1);
     ASSERT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
     EXPECT_EQ(sender.on_advert(advert(2, 0, 1)), Violation::advert_phase);
 }
