@@ -30,12 +30,11 @@
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/server.hpp"
+#include "streams.hpp"
 
 namespace millrace::bench {
 namespace {
 
-constexpr int operations = 1200;  // batches of 16 and of 50
-constexpr int rounds = 20;
 using base::Status;
 using Item = std::array<std::uint64_t, 8>;
 
@@ -393,13 +392,14 @@ int run(std::string_view operation) {
         raw_verbs();
     } else if (operation == "sends") {
         raw_sends();
-    } else {
+    } else if (!count_streams(operation)) {
         std::fprintf(stderr,
                      "usage: millrace-instructions "
                      "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
                      "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
                      "message-post|server-flag|server-dense|server-dense-post|server-tcp|"
-                     "server-flag-many|server-dense-many|verbs|sends\n");
+                     "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
+                     "stream-direct\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);
