@@ -82,6 +82,26 @@ TEST_F(Perf, AccountsForEveryByteInEveryModeAndDirection) {
     EXPECT_EQ(indirect["end"]["streams"][0]["sender"]["percent_direct"], 0.0);
 }
 
+TEST_F(Perf, MeasuresMessages) {
+    for (const char* address : {"", "127.0.0.1:0"}) {
+        serve(*address == '\0' ? "unix:" + folder_.path("perf") : address);
+        for (const Words& words : {Words{},
+                                   {"-R", "-l", "1000"},
+                                   {"--mode", "direct", "-P", "2"},
+                                   {"--mode", "indirect", "--bidir"}}) {
+            Words all{"-n", "5m", "--type", "seqpacket"};
+            all.insert(all.end(), words.begin(), words.end());
+            const nlohmann::json document = measure(all);
+            EXPECT_EQ(document.at("start").at("test_start").at("type"), "seqpacket");
+            const auto& end = document.at("end");
+            EXPECT_EQ(end.at("sum_sent").at("bytes"), some) << testing::PrintToString(words);
+            EXPECT_EQ(end.at("sum_received").at("bytes"), some) << testing::PrintToString(words);
+        }
+        // Bytes without ends go on as before.
+        EXPECT_EQ(measure({"-n", "5m"}).at("end").at("sum_received").at("bytes"), some);
+    }
+}
+
 TEST_F(Perf, SendsBothWaysAtOnce) {
     serve();
     const nlohmann::json document = measure({"-n", "5m", "-P", "2", "--bidir"});
@@ -204,6 +224,8 @@ TEST_F(Perf, RefusesWhatCannotBeMeasured) {
     };
     refused({"perf"}, "either -s or -c");
     refused({"perf", "-c", "unix:/nowhere/x", "--tcp"}, "a host and a port");
+    refused({"perf", "-c", ":1", "--tcp", "--type", "seqpacket"}, "excludes");
+    refused({"perf", "-c", ":1", "--type", "datagram"}, "--type");
     refused({"perf", "-c", ":1", "-t", "0"}, "--time");
     refused({"perf", "-c", ":1", "-l", "65m"}, "bytes in one send");
     refused({"perf", "-c", ":1", "-l", "64m", "--buffers", "64", "-P", "2"}, "bytes of buffers");

@@ -62,6 +62,22 @@ void compare(const Plan& plan, const Counts& mine, const Counts& theirs) {
     }
 }
 
+/// Where the server says that it awaits the lanes. Throws Error.
+connect::Address elsewhere(const connect::Address& server, const nlohmann::json& answer) {
+    const auto place = answer.find("lanes_at");
+    if (server.kind() == connect::Address::Kind::tcp && place != answer.end() &&
+        place->is_number_unsigned()) {
+        return connect::Address::tcp(server.host(), place->get<std::uint16_t>());
+    }
+    if (server.kind() == connect::Address::Kind::unix_socket && place != answer.end() &&
+        place->is_string()) {
+        return connect::Address::unix_socket(place->get<std::string>());
+    }
+    throw base::Error{base::ErrorCode::protocol, "hear where streams are to come to",
+                      server.to_string(), "it does not say so",
+                      "use the same version of millrace on both sides"};
+}
+
 void measure(const PerfClientOptions& options, Report& report) {
     const Plan& plan = options.plan;
     const auto address = connect::Address::parse(options.address);
@@ -82,17 +98,19 @@ void measure(const PerfClientOptions& options, Report& report) {
     say(control, plan.to_json(), soon());
     const auto answer = hear(control, soon());
     const auto cookie = answer.value("cookie", std::uint64_t{0});
-    const auto port = answer.value("tcp_port", std::uint16_t{0});
+    const auto lanes_at = plan.lanes_come_elsewhere() ? elsewhere(address, answer) : address;
 
     Run run{plan, true};
     chosen.mode = plan.mode;
+    chosen.type = plan.type;
     for (std::uint32_t lane = 0; lane < plan.lanes(); ++lane) {
         const Hello hello{.cookie = cookie, .lane = lane};
         if (plan.tcp) {
-            run.add(lane, tcp_lane(tcp_connect(address.host(), port, hello), run.stopping()));
+            run.add(lane,
+                    tcp_lane(tcp_connect(lanes_at.host(), lanes_at.port(), hello), run.stopping()));
             continue;
         }
-        auto socket = stream::connect(address, chosen, soon());
+        auto socket = stream::connect(lanes_at, chosen, soon());
         greet(socket, hello);
         run.add(lane, stream_lane(std::move(socket), chosen.endpoint, run.stopping()));
     }

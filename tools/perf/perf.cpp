@@ -58,9 +58,11 @@ void add_perf(CLI::App& program, Action& chosen) {
         ->needs(asks)
         ->excludes(reverse);
     auto* mode = add_stream_mode(*command, plan.mode)->needs(asks);
+    auto* type = add_stream_type(*command, plan.type)->needs(asks);
     command->add_flag("--tcp", plan.tcp, "Over TCP of the kernel, for comparison")
         ->needs(asks)
-        ->excludes(mode);
+        ->excludes(mode)
+        ->excludes(type);
     command
         ->add_option_function<double>(
             "-i,--interval",

@@ -75,10 +75,15 @@ std::string Plan::wrong() const {
 }
 
 nlohmann::json Plan::to_json() const {
-    return {{"tcp", tcp},         {"direction", directions[static_cast<int>(direction)]},
-            {"streams", streams}, {"seconds", seconds},
-            {"bytes", bytes},     {"length", length},
-            {"buffers", buffers}, {"mode", stream::name_of(mode)}};
+    return {{"tcp", tcp},
+            {"direction", directions[static_cast<int>(direction)]},
+            {"streams", streams},
+            {"seconds", seconds},
+            {"bytes", bytes},
+            {"length", length},
+            {"buffers", buffers},
+            {"mode", stream::name_of(mode)},
+            {"type", stream::name_of(type)}};
 }
 
 std::optional<Plan> Plan::parse(const nlohmann::json& document) {
@@ -92,14 +97,16 @@ std::optional<Plan> Plan::parse(const nlohmann::json& document) {
         document.at("buffers").get_to(plan.buffers);
         const auto direction = document.at("direction").get<std::string>();
         const auto mode = stream_mode(document.at("mode").get<std::string>());
+        const auto type = stream_type(document.at("type").get<std::string>());
         bool known = false;
         for (int at = 0; at < 3; ++at) {
             if (direction != directions[at]) continue;
             plan.direction = static_cast<Direction>(at);
             known = true;
         }
-        if (!known || !mode) return std::nullopt;
+        if (!known || !mode || !type) return std::nullopt;
         plan.mode = *mode;
+        plan.type = *type;
         return plan;
     } catch (const nlohmann::json::exception&) {
         return std::nullopt;

@@ -3,10 +3,13 @@
 //   client                                      server
 //   Hello {control}                       ->
 //   Plan, as JSON                         ->
-//                                         <-    {"cookie", "tcp_port"} or {"error"}
+//                                         <-    {"cookie", "lanes_at"} or {"error"}
 //   a lane for each stream: Hello {lane, cookie, number}, then bytes the one way or the other
 //                                         <-    {"started"}: all lanes are there
 //   Counts of its ends, as JSON           <->   the same: behind the last byte
+//
+// Lanes of byte streams come where the control connection came. Others come to a listener of their
+// own, `lanes_at`: a port of the same host, or the path of a Unix socket.
 //
 // Text travels on the control connection, a byte stream, as its length (32 bits) and its bytes.
 #pragma once
@@ -24,6 +27,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/stream/mode.hpp"
 #include "millrace/stream/socket.hpp"
+#include "millrace/stream/type.hpp"
 
 namespace millrace::tools::perf {
 
@@ -42,6 +46,7 @@ struct Plan {
     std::uint64_t length = 1 << 20;  ///< bytes of one send, and of one receive
     std::uint32_t buffers = 4;       ///< of a stream's end, in use at a time
     stream::Mode mode = stream::Mode::dynamic;
+    stream::Type type = stream::Type::stream;  ///< seqpacket: each send is a message
 
     static constexpr std::uint32_t most_streams = 64;
     static constexpr std::uint32_t most_seconds = 86'400;
@@ -62,6 +67,10 @@ struct Plan {
     [[nodiscard]] std::uint64_t bytes_of(std::uint32_t lane) const noexcept {
         return bytes / streams + (lane % streams < bytes % streams ? 1 : 0);
     }
+    /// Lanes are connections of another kind than the control connection, to another listener.
+    [[nodiscard]] bool lanes_come_elsewhere() const noexcept {
+        return tcp || type != stream::Type::stream;
+    }
     /// Why it cannot be done; empty: it can.
     [[nodiscard]] std::string wrong() const;
 
@@ -78,7 +87,7 @@ struct Hello {
     std::uint64_t magic = magic_value;
     std::uint64_t cookie = 0;      ///< of the test that the lane belongs to
     std::uint32_t lane = control;  ///< its number
-    std::uint32_t version = 1;
+    std::uint32_t version = 2;
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
         return std::as_bytes(std::span{this, 1});

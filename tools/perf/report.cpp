@@ -84,11 +84,16 @@ Report::Report(std::string address, const Plan& plan, bool lines)
           {"reverse", plan.direction == Direction::reverse ? 1 : 0},
           {"bidir", plan.direction == Direction::both ? 1 : 0},
           {"mode", plan.tcp ? "" : stream::name_of(plan.mode)},
+          {"type", plan.tcp ? "" : stream::name_of(plan.type)},
           {"buffers", plan.buffers}}}};
     document_["intervals"] = json::array();
     if (!lines_) return;
     fmt::print("{} with {}: {} {}, {} of {} bytes each\n",
-               plan.tcp ? "TCP" : fmt::format("Byte streams ({})", stream::name_of(plan.mode)),
+               plan.tcp ? "TCP"
+                        : fmt::format("{} ({})",
+                                      plan.type == stream::Type::stream ? "Byte streams"
+                                                                        : "Streams of messages",
+                                      stream::name_of(plan.mode)),
                address, plan.streams, plan.streams == 1 ? "stream" : "streams",
                plan.tcp ? "sends" : fmt::format("{} buffers", plan.buffers), plan.length);
 }

@@ -88,7 +88,8 @@ struct Test {
 
     stream::Socket control;
     std::uint64_t cookie = 0;
-    Descriptor tcp;  ///< listens
+    Descriptor tcp;                                    ///< listens
+    std::optional<stream::Listener> message_listener;  ///< for lanes of messages
     std::vector<TcpVisitor> tcp_visitors;
     std::optional<Run> run;
     bool started = false;
@@ -98,7 +99,7 @@ struct Test {
 class Server {
   public:
     Server(const PerfServerOptions& options, stream::SocketOptions chosen)
-        : endpoint_{chosen.endpoint},
+        : options_{chosen},
           one_off_{options.one_off},
           listener_{stream::Listener::listen(connect::Address::parse(options.address), chosen)} {}
 
@@ -126,6 +127,9 @@ class Server {
                 polled_.push_back({visitor.socket.get(), POLLIN, 0});
             }
         }
+        if (test_ && test_->message_listener && !test_->started) {
+            polled_.push_back({test_->message_listener->descriptor(), POLLIN, 0});
+        }
         // Visitors stay for a moment, and a stream that was asked for its descriptor is a slower
         // one; a test's end is seen by looking, too, rarely enough not to disturb it.
         const auto limit = !visitors_.empty()        ? std::chrono::milliseconds{1}
@@ -135,9 +139,13 @@ class Server {
     }
 
     void accept() {
-        while (auto socket = listener_.try_accept()) {
-            visitors_.push_back(std::make_unique<Visitor>(std::move(*socket)));
-        }
+        const auto all_of = [this](stream::Listener& listener) {
+            while (auto socket = listener.try_accept()) {
+                visitors_.push_back(std::make_unique<Visitor>(std::move(*socket)));
+            }
+        };
+        all_of(listener_);
+        if (test_ && test_->message_listener && !test_->started) all_of(*test_->message_listener);
     }
 
     void meet_visitors() {
@@ -158,8 +166,8 @@ class Server {
             if (hello.lane == Hello::control) {
                 begin(std::move(socket));
             } else if (test_ && test_->run && hello.cookie == test_->cookie) {
-                test_->run->add(hello.lane,
-                                stream_lane(std::move(socket), endpoint_, test_->run->stopping()));
+                test_->run->add(hello.lane, stream_lane(std::move(socket), options_.endpoint,
+                                                        test_->run->stopping()));
             }
         } catch (const std::exception& error) {
             fmt::print(stderr, "millrace perf: {}\n", error.what());
@@ -191,7 +199,9 @@ class Server {
             nlohmann::json answer{{"cookie", test_->cookie}};
             if (plan->tcp) {
                 test_->tcp = tcp_listen(address().host(), 0);
-                answer["tcp_port"] = tcp_port(test_->tcp);
+                answer["lanes_at"] = tcp_port(test_->tcp);
+            } else if (plan->lanes_come_elsewhere()) {
+                answer["lanes_at"] = listen_for(*plan);
             }
             test_->run.emplace(*plan, false);
             say(test_->control, answer, soon());
@@ -199,6 +209,19 @@ class Server {
             test_.reset();
             throw;
         }
+    }
+
+    /// Begins to listen for lanes that are no byte streams. Returns where.
+    nlohmann::json listen_for(const Plan& plan) {
+        stream::SocketOptions chosen = options_;
+        chosen.type = plan.type;
+        const bool is_tcp = address().kind() == connect::Address::Kind::tcp;
+        test_->message_listener = stream::Listener::listen(
+            is_tcp ? connect::Address::tcp(address().host(), 0)
+                   : connect::Address::unix_socket(address().path() + "-lanes"),
+            chosen);
+        const connect::Address& place = test_->message_listener->address();
+        return is_tcp ? nlohmann::json(place.port()) : nlohmann::json(place.path());
     }
 
     void meet_tcp() {
@@ -271,7 +294,7 @@ class Server {
         }
     }
 
-    std::shared_ptr<connect::Endpoint> endpoint_;
+    stream::SocketOptions options_;
     bool one_off_;
     std::random_device seed_;
     std::mt19937_64 random_{(std::uint64_t{seed_()} << 32) | seed_()};
