@@ -29,37 +29,64 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     const bool is_plain = lkey == 0 && !from.empty();
     const bool patient = is_plain && flags == SendFlags::more &&
                          from.size() <= options.coalesced_bytes && !keeps_messages();
-    std::byte* copy = nullptr;
-    RegistrationCache::Held region;
-    if (is_plain && !goes_at_once(from.size(), patient)) {
-        const std::size_t most =
-            options.registrations == nullptr ? most_staged : most_staged_beside_cache;
-        if (from.size() <= most) copy = stage(from.size());
-        if (copy == nullptr) {
-            region = registered({const_cast<std::byte*>(from.data()), from.size()},
-                                verbs::Access::none, true);
-            lkey = region->lkey();
-        }
+    Send prepared;
+    prepared.id = id;
+    prepared.data = from.data();
+    prepared.length = from.size();
+    prepared.lkey = lkey;
+    bool at_once = false;
+    if (is_plain) {
+        at_once = goes_at_once(from.size(), patient);
+        // What is stored in the ring needs nothing but its bytes, until an advertisement comes.
+        prepared.is_bare = !at_once && stores && !patient && connection->sender().adverts() == 0;
+        if (!at_once && !prepared.is_bare) make_postable(prepared, patient);
     }
-    Send& send = add_send(from, id);
-    send.lkey = lkey;
-    send.region = std::move(region);
-    if (copy != nullptr) {
-        std::memcpy(copy, from.data(), from.size());
-        send.data = copy;
-        send.lkey = staging_memory.region().lkey();
-        send.is_copy = true;
-        send.is_patient = patient;
-        send.staged_to = staging.position();
-        ++counts.staged;
-    }
+    if (prepared.is_bare) ++bare_sends;
+    send_at(sends_added++) = std::move(prepared);
     ++open_sends;
-    // What goes at once has nothing else that it could be sent from later.
-    const bool at_once = is_plain && lkey == 0 && copy == nullptr;
-    (void)connection->send(sends_added - 1, from.size(), send.is_patient, at_once);
+    (void)connection->send(sends_added - 1, from.size(),
+                           patient && send_at(sends_added - 1).is_copy, at_once);
     act();
     tell_loop();
     return Status::ok;
+}
+
+/// A copy of a plain send, or a registration of it. Throws Error, and leaves it as it is.
+void Socket::Core::make_postable(Send& send, bool patient) {
+    const std::size_t most =
+        options.registrations == nullptr ? most_staged : most_staged_beside_cache;
+    std::byte* const copy = send.length <= most ? stage(send.length) : nullptr;
+    if (copy == nullptr) {
+        send.region =
+            registered({const_cast<std::byte*>(send.data), send.length}, verbs::Access::none, true);
+        send.lkey = send.region->lkey();
+        return;
+    }
+    std::memcpy(copy, send.data, send.length);
+    send.data = copy;
+    send.lkey = staging_memory.region().lkey();
+    send.is_copy = true;
+    send.is_patient = patient;
+    send.staged_to = staging.position();
+    ++counts.staged;
+}
+
+/// An advertisement has come, and what goes there is posted.
+void Socket::Core::prepare_sends() noexcept {
+    try {
+        for (std::uint64_t number = sends_done + connection->sender().given();
+             number != sends_added; ++number) {
+            Send& send = send_at(number);
+            if (!send.is_bare) continue;
+            make_postable(send, false);
+            send.is_bare = false;
+            --bare_sends;
+        }
+    } catch (const std::exception& error) {
+        // Some of it may be in the peer's ring: it can neither be sent nor taken back.
+        end(Status::peer_lost,
+            fmt::format("what was to be sent cannot be lent to the device: {}", error.what()));
+    }
 }
 
 /// Plain memory, for one operation at least.
@@ -84,7 +111,7 @@ Socket::Core::Send& Socket::Core::add_send(std::span<const std::byte> from,
     send.data = from.data();
     send.length = from.size();
     send.lkey = 0;
-    send.is_internal = send.is_copy = send.is_patient = false;
+    send.is_internal = send.is_copy = send.is_patient = send.is_bare = false;
     send.status = Status::ok;
     return send;
 }
@@ -394,6 +421,9 @@ void Socket::Core::settle_writes() noexcept {
 
 void Socket::Core::act() noexcept {
     for (;;) {
+        if (bare_sends != 0 && connection->sender().adverts() != 0 && ended == Status::ok) {
+            prepare_sends();
+        }
         const bool could_post = ended == Status::ok && may_post();
         const Action action = connection->next(could_post);
         if (const auto* const write = std::get_if<Write>(&action)) {
@@ -533,6 +563,8 @@ void Socket::Core::perform(const SendDone& done) noexcept {
     Send& send = send_at(done.send);
     send.status = outcome(done.status);
     if (send.is_copy) staging.return_to(send.staged_to);
+    if (send.is_bare) --bare_sends;
+    send.is_bare = false;
     send.region.reset();
     ++sends_done;
 }

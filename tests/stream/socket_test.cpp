@@ -519,6 +519,59 @@ TEST(StreamSocket, ABufferOfAnotherEndpointCountsAsPlainMemory) {
     EXPECT_EQ(pair.far->stats().registrations, 1U);
 }
 
+/// Two plain sends, of 300,000 and of 100,000 bytes, into one receive that comes behind them, in
+/// one thread. Returns the sender's statistics.
+SocketStats send_plain_before_it_is_received(Pair& pair) {
+    constexpr std::size_t first = 300'000;
+    Bytes from = pattern(400'000, 5);
+    Buffer into{400'000};
+    EXPECT_EQ(pair.near->send(std::span<const std::byte>{from}.first(first), 1), Status::ok);
+    EXPECT_EQ(pair.near->send(std::span<const std::byte>{from}.subspan(first), 2), Status::ok);
+    EXPECT_EQ(pair.far->receive(into.slice(0, 400'000), 3, ReceiveFlags::wait_all), Status::ok);
+    const Deadline deadline = patience();
+    std::uint64_t sent = 0;
+    bool is_received = false;
+    while (!(is_received && sent == 2) && !deadline.expired()) {
+        Completion done;
+        if (pair.far->poll(done) == Status::ok) {
+            EXPECT_EQ(done.status, Status::ok);
+            EXPECT_EQ(done.bytes, 400'000U);
+            is_received = true;
+        }
+        if (pair.near->poll(done) == Status::ok) {
+            EXPECT_EQ(done.status, Status::ok);
+            EXPECT_EQ(done.id, ++sent);
+            // From now on its memory is the program's.
+            const auto over =
+                done.id == 1 ? std::span{from}.first(first) : std::span{from}.subspan(first);
+            std::fill(over.begin(), over.end(), std::byte{0xee});
+        }
+    }
+    EXPECT_TRUE(is_received);
+    EXPECT_TRUE(is_right(into.bytes().first(400'000), 0, 5));
+    return pair.near->stats();
+}
+
+TEST(StreamSocket, PlainMemoryThatIsStoredInTheRingIsNeitherCopiedNorRegistered) {
+    Pair pair{in_mode(Mode::indirect)};
+    if (pair.near->explain().find("carrier: store") == std::string::npos) {
+        GTEST_SKIP() << "the ring is written by requests";
+    }
+    const SocketStats sent = send_plain_before_it_is_received(pair);
+    EXPECT_EQ(sent.indirect_bytes_sent, 400'000U);
+    EXPECT_EQ(sent.staged, 0U);
+    EXPECT_EQ(sent.registrations, 0U);
+}
+
+TEST(StreamSocket, PlainMemoryIsLentToTheDeviceWhereAnAdvertisementComesBehindItsFirstBytes) {
+    Pair pair{in_mode(Mode::dynamic)};
+    const SocketStats sent = send_plain_before_it_is_received(pair);
+    EXPECT_GT(sent.indirect_bytes_sent, 0U);
+    EXPECT_GT(sent.direct_bytes_sent, 0U);
+    EXPECT_EQ(sent.registrations, 1U) << "of the long one";
+    EXPECT_EQ(sent.staged, 1U) << "of the short one";
+}
+
 TEST(StreamSocket, SmallSendsThatExpectMoreTravelTogether) {
     SocketOptions options = in_mode(Mode::indirect);
     Pair pair{options};

@@ -183,9 +183,10 @@ class Socket {
     /// sends may have equal ones. Never blocks. A Slice of another endpoint counts as plain memory.
     [[nodiscard]] base::Status send(Slice from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
-    /// The same from plain memory. Few bytes are copied, more are registered, until the
-    /// completion or by SocketOptions::registrations: throws Error (resource_exhausted) if they
-    /// cannot be.
+    /// The same from plain memory. What can be stored in the peer's ring stays where it is. Of what
+    /// is posted, few bytes are copied, and more are registered, until the completion or by
+    /// SocketOptions::registrations: throws Error (resource_exhausted) if they cannot be. (Where an
+    /// advertisement comes later for what was to be stored, the stream ends then, with peer_lost.)
     [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
