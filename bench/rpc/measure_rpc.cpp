@@ -69,9 +69,9 @@ class CyclesOfWindows {
 };
 
 /// When each window of responses was full; whatever thread fills it says so.
-class Windows {
+class ResponseWindows {
   public:
-    explicit Windows(std::chrono::nanoseconds duration) : ends_(4096) {
+    explicit ResponseWindows(std::chrono::nanoseconds duration) : ends_(4096) {
         const std::uint64_t now = base::ticks();
         least_ = now + base::ticks_in(duration);
         most_ = now + base::ticks_in(std::chrono::seconds{3});
@@ -308,7 +308,7 @@ class Requesters {
         }
     }
     /// Counts in `windows`, once it has warmed up and told `begins`; latencies in `times`.
-    void run(base::Histogram& times, std::optional<Windows>& windows,
+    void run(base::Histogram& times, std::optional<ResponseWindows>& windows,
              const std::function<void()>& begins) {
         if (chosen_.threads) {
             run_threads(times, windows, begins);
@@ -330,7 +330,7 @@ class Requesters {
         times.record(static_cast<std::uint64_t>(static_cast<double>(now - begin) * ns_per_tick_));
     }
 
-    void run_alone(base::Histogram& times, std::optional<Windows>& windows,
+    void run_alone(base::Histogram& times, std::optional<ResponseWindows>& windows,
                    const std::function<void()>& begins) {
         const std::size_t asking =
             std::max<std::size_t>(1, all_.size() - all_.size() * chosen_.idle_percent / 100);
@@ -364,7 +364,7 @@ class Requesters {
         while (!windows->is_over()) lap();
     }
 
-    void run_threads(base::Histogram& times, std::optional<Windows>& windows,
+    void run_threads(base::Histogram& times, std::optional<ResponseWindows>& windows,
                      const std::function<void()>& begins) {
         std::atomic<bool> ends{false};
         std::vector<std::unique_ptr<base::Histogram>> each_times(all_.size());
@@ -443,7 +443,7 @@ RpcResult measure_rpc(const RpcCase& chosen) {
             Requesters requesters{pair, chosen};
             Board& board = *pair.shared_at<Board>(0);
             auto times = std::make_unique<base::Histogram>();
-            std::optional<Windows> windows;
+            std::optional<ResponseWindows> windows;
             requesters.run(*times, windows,
                            [&] { board.phase.store(Board::measuring, std::memory_order_relaxed); });
             board.phase.store(Board::over, std::memory_order_relaxed);

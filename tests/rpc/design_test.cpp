@@ -287,7 +287,7 @@ TEST(AutomaticDesign, TakesNoDispatcherForASessionThatResumes) {
 
 // --- clients of a dispatcher
 
-ClientOptions shared_by(const Dispatching& dispatching) {
+ClientOptions posted_by(const Dispatching& dispatching) {
     ClientOptions options;
     options.design = by_dispatcher;
     options.dispatcher = dispatching.dispatcher;
@@ -301,7 +301,7 @@ TEST(SharedConnections, CarryTheCallsOfManyThreads) {
     std::vector<std::thread> callers;
     for (std::uint64_t whose = 0; whose < threads; ++whose) {
         callers.emplace_back([&, whose] {
-            Client client = running.connect<Add>(shared_by(dispatching));
+            Client client = running.connect<Add>(posted_by(dispatching));
             std::uint64_t answered = 0;
             for (std::uint64_t i = 0; i < 300; ++i) {
                 const Result<Sum> one = client.call<Add>({1000 * whose + i, i}, patience());
@@ -324,7 +324,7 @@ TEST(SharedConnections, CarryTheCallsOfManyThreads) {
     for (std::thread& each : callers) each.join();
     EXPECT_EQ(running.server.stats().messages.joined, 1U) << "one connection of all of them";
     EXPECT_GE(dispatching.dispatcher->stats().joined, threads);
-    EXPECT_NE(running.connect<Add>(shared_by(dispatching)).explain().find("of a dispatcher"),
+    EXPECT_NE(running.connect<Add>(posted_by(dispatching)).explain().find("of a dispatcher"),
               std::string::npos);
     dispatching.stop();
     EXPECT_NE(dispatching.dispatcher->explain().find("message dispatcher"), std::string::npos);
@@ -335,7 +335,7 @@ TEST(SharedConnections, ToAServerThatCameBackServeNoNumberOfTheFormerOne) {
     auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
     Dispatching dispatching;
     std::vector<Client> clients;
-    for (int i = 0; i < 4; ++i) clients.push_back(first->connect<Add>(shared_by(dispatching)));
+    for (int i = 0; i < 4; ++i) clients.push_back(first->connect<Add>(posted_by(dispatching)));
     for (Client& client : clients) EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
     first.reset();
     const auto in_another_order = [](Server& server) {
@@ -358,24 +358,24 @@ TEST(SharedConnections, AreOfClientsThatAskForTheSame) {
     Running running;
     Dispatching dispatching;
     std::vector<Client> clients;
-    clients.push_back(running.connect<Add>(shared_by(dispatching)));
-    ClientOptions named = shared_by(dispatching);
+    clients.push_back(running.connect<Add>(posted_by(dispatching)));
+    ClientOptions named = posted_by(dispatching);
     named.messages.endpoint = connect::Endpoint::shared();
     named.messages.window = 3;
     clients.push_back(running.connect<Add>(named));
-    ClientOptions other = shared_by(dispatching);
+    ClientOptions other = posted_by(dispatching);
     other.messages.max_answer_bytes = 4096;
     clients.push_back(running.connect<Add>(other));
     for (Client& client : clients) EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
 
     // Not the connection that stands, whatever the server allows.
-    ClientOptions resuming = shared_by(dispatching);
+    ClientOptions resuming = posted_by(dispatching);
     resuming.messages.resumes = true;
     EXPECT_THROW((void)running.connect<Add>(resuming), base::Error);
-    ClientOptions by_socket = shared_by(dispatching);
+    ClientOptions by_socket = posted_by(dispatching);
     by_socket.messages.transport = connect::Transport::tcp;
     EXPECT_THROW((void)running.connect<Add>(by_socket), base::Error);
-    ClientOptions secret = shared_by(dispatching);
+    ClientOptions secret = posted_by(dispatching);
     secret.messages.admission.secret = connect::Secret{"a secret that the server has not"};
     EXPECT_THROW((void)running.connect<Add>(secret), base::Error);
     running.stop();
@@ -428,7 +428,7 @@ TEST(SharedConnections, TellTheServerWhatIsTakenBack) {
                         });
                     }};
     Dispatching dispatching;
-    Client client = running.connect<Add>(shared_by(dispatching));
+    Client client = running.connect<Add>(posted_by(dispatching));
     std::uint64_t id = 0;
     int ends = 0;
     const auto count = [&](const Result<Sum>& sum) {
@@ -461,12 +461,12 @@ TEST(SharedConnections, TellTheServerWhatIsTakenBack) {
 TEST(SharedConnections, EndWithTheirDispatcher) {
     Running running;
     Dispatching dispatching;
-    Client client = running.connect<Add>(shared_by(dispatching));
+    Client client = running.connect<Add>(posted_by(dispatching));
     EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
     dispatching.stop();
     EXPECT_EQ(dispatching.dispatcher->close(patience()), Status::ok);
     EXPECT_EQ(client.call<Add>({1, 2}, patience()).code(), Code::not_sent);
-    EXPECT_THROW((void)running.connect<Add>(shared_by(dispatching)), base::Error);
+    EXPECT_THROW((void)running.connect<Add>(posted_by(dispatching)), base::Error);
 }
 
 }  // namespace

@@ -87,12 +87,12 @@ TEST(DispatcherWithoutMemory, LosesNobodyWhoWaitsToBeLetIn) {
     EXPECT_GT(failed, 3U) << "none was there to fail";
 }
 
-struct Range {
+struct CountRequest {
     std::uint64_t count = 0;
 };
-struct Count {
+struct CountByPort {
     static constexpr std::string_view name = "count";
-    using Request = Range;
+    using Request = CountRequest;
     using Part = Pair;
 };
 
@@ -114,7 +114,7 @@ class LyingServer {
         // As a server that keeps to it numbers them.
         auto server = Server::listen(unique_address(), {});
         add_procedures(server);
-        server.handle<Count>([](const Range&, Sink<Pair>) {});
+        server.handle<CountByPort>([](const CountRequest&, Sink<Pair>) {});
         auto reports = server.procedures();
         return write_table(reports, false);
     }
