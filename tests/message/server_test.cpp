@@ -7,12 +7,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -895,6 +897,10 @@ std::pair<std::uint64_t, std::uint64_t> writes_of(std::uint64_t count, bool gath
 }
 
 TEST(ServersThatGather, PostFewerWrites) {
+    const char* const mode = std::getenv("MILLRACE_SOFT_MODE");
+    if (mode != nullptr && std::string_view{mode}.starts_with("strict")) {
+        GTEST_SKIP() << "where bytes of a WRITE land in any order each frame is two";
+    }
     constexpr std::uint64_t count = 16;
     const auto [requests, answers] = writes_of(count, false);
     EXPECT_GE(requests, count);

@@ -306,6 +306,26 @@ TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
     EXPECT_GT(document["operations_per_second"], 0);
 }
 
+TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
+    serve({"--look-ahead", "4", "--gather", "8", "--no-inline"});
+    const auto operations_with = [&](const std::string& outstanding, const std::string& wait) {
+        const CommandOutcome outcome =
+            ask({"bench", "--clients", "3", "--rate", "3000", "--seconds", "0.2", "--keys", "50",
+                 "--outstanding", outstanding, "--wait", wait, "--gather", "8", "--json"});
+        EXPECT_TRUE(outcome.exit.success()) << outcome.text;
+        const auto document = nlohmann::json::parse(outcome.text);
+        EXPECT_EQ(document["offered_per_second"], 3000);
+        return document["per_client"].get<std::vector<int>>();
+    };
+    const std::vector<int> offered = operations_with("1", "poll");
+    ASSERT_EQ(offered.size(), 3U);
+    EXPECT_GT(offered[0], 0);
+    EXPECT_EQ(operations_with("1", "block"), offered);
+    EXPECT_EQ(operations_with("8", "adaptive"), offered);
+    EXPECT_FALSE(ask({"bench", "--rate", "10", "--operations", "5"}).exit.success());
+    EXPECT_FALSE(ask({"bench", "--look-ahead", "65"}).exit.success());
+}
+
 TEST_F(Kv, UnderstandsTheOptionsOfTheWorksBenchmark) {
     // At a port that the system chose.
     server_.emplace(ChildProcess::start_program(
