@@ -27,7 +27,8 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     if (connection->sender().is_shut_down()) return Status::closed;
     if (open_sends == options.sends) return Status::full;
     const bool is_plain = lkey == 0 && !from.empty();
-    const bool patient = is_plain && flags == SendFlags::more &&
+    // Behind one that is staged when it is posted, none is staged before: see Staging.
+    const bool patient = is_plain && flags == SendFlags::more && bare_sends == 0 &&
                          from.size() <= options.coalesced_bytes && !keeps_messages();
     Send prepared;
     prepared.id = id;
@@ -37,8 +38,9 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     bool at_once = false;
     if (is_plain) {
         at_once = goes_at_once(from.size(), patient);
-        // What is stored in the ring needs nothing but its bytes, until an advertisement comes.
-        prepared.is_bare = !at_once && stores && !patient && connection->sender().adverts() == 0;
+        // What is stored in the ring needs nothing but its bytes.
+        prepared.is_bare = stores && !patient && mode != Mode::direct &&
+                           (connection->sender().adverts() == 0 || bare_sends != 0);
         if (!at_once && !prepared.is_bare) make_postable(prepared, patient);
     }
     if (prepared.is_bare) ++bare_sends;
@@ -71,21 +73,19 @@ void Socket::Core::make_postable(Send& send, bool patient) {
     ++counts.staged;
 }
 
-/// An advertisement has come, and what goes there is posted.
-void Socket::Core::prepare_sends() noexcept {
+/// An advertisement has come for bytes of `send`, which are about to be posted. False: that is the
+/// end.
+bool Socket::Core::lend(Send& send) noexcept {
     try {
-        for (std::uint64_t number = sends_done + connection->sender().given();
-             number != sends_added; ++number) {
-            Send& send = send_at(number);
-            if (!send.is_bare) continue;
-            make_postable(send, false);
-            send.is_bare = false;
-            --bare_sends;
-        }
+        make_postable(send, false);
+        send.is_bare = false;
+        --bare_sends;
+        return true;
     } catch (const std::exception& error) {
         // Some of it may be in the peer's ring: it can neither be sent nor taken back.
         end(Status::peer_lost,
             fmt::format("what was to be sent cannot be lent to the device: {}", error.what()));
+        return false;
     }
 }
 
@@ -215,6 +215,8 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     if (ended != Status::ok) return ended;
     const Sender& sender = connection->sender();
     if (sender.is_shut_down()) return Status::closed;
+    // What had no requests, and would go before these bytes.
+    if (lacked_requests && may_post()) act();
     // Only what goes at once: nobody may call again to let it go.
     bool can_go = sender.unsent() == 0 && connection->credits().transfer_allowed() && may_post() &&
                   sends_added - std::min(sends_done, sends_reported) < options.sends;
@@ -421,9 +423,6 @@ void Socket::Core::settle_writes() noexcept {
 
 void Socket::Core::act() noexcept {
     for (;;) {
-        if (bare_sends != 0 && connection->sender().adverts() != 0 && ended == Status::ok) {
-            prepare_sends();
-        }
         const bool could_post = ended == Status::ok && may_post();
         const Action action = connection->next(could_post);
         if (const auto* const write = std::get_if<Write>(&action)) {
@@ -450,6 +449,7 @@ void Socket::Core::act() noexcept {
             if (ends_hold()) continue;
             if (sends_reported != sends_added) report_sends();
             if (connection->sender().unsent() != 0) note_stall(could_post);
+            lacked_requests = !could_post;
             return;
         }
     }
@@ -490,12 +490,13 @@ void Socket::Core::perform(const Write& write) noexcept {
     }
     std::array<ibv_sge, most_pieces> slices;
     std::size_t count = 0;
+    const bool is_small = transfer.length <= max_inline;
     for (const Piece& piece : pieces) {
-        const Send& send = send_at(piece.send);
+        Send& send = send_at(piece.send);
+        if (send.is_bare && !is_small && !lend(send)) return;
         slices[count++] = {reinterpret_cast<std::uint64_t>(send.data + piece.offset), piece.length,
                            send.lkey};
     }
-    const bool is_small = transfer.length <= max_inline;
     post(verbs::Write{.from = std::span{slices}.first(count),
                       .to = transfer.direct ? verbs::RemoteAddress{transfer.address, transfer.key}
                                             : peer_ring_address + transfer.address,

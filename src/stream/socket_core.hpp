@@ -121,7 +121,7 @@ struct Socket::Core {
         bool is_internal = false;  ///< of write_some: completes nothing
         bool is_copy = false;      ///< in the staging ring
         bool is_patient = false;
-        /// Plain memory that can be stored from, and not posted: see prepare_sends.
+        /// Plain memory that can be stored from, and not posted: see lend.
         bool is_bare = false;
         std::uint64_t staged_to = 0;
         base::Status status = base::Status::ok;
@@ -277,7 +277,7 @@ struct Socket::Core {
     [[nodiscard]] base::Status lend_ring() noexcept;
     [[nodiscard]] std::byte* stage(std::size_t length);
     void make_postable(Send& send, bool patient);
-    void prepare_sends() noexcept;
+    [[nodiscard]] bool lend(Send& send) noexcept;
     [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
         return sends[number % sends.size()];
@@ -328,6 +328,7 @@ struct Socket::Core {
     std::uint64_t sends_reported = 0;  ///< completed, as far as the program is told
     std::uint64_t sends_done = 0;      ///< ... and as far as the protocol is concerned
     std::uint64_t bare_sends = 0;      ///< not done
+    bool lacked_requests = false;      ///< when act() had nothing more to do
     std::uint64_t open_sends = 0;      ///< of the program: their completion was not taken
     std::uint64_t open_receives = 0;
     std::vector<std::uint32_t> free_receives;

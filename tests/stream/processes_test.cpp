@@ -398,7 +398,7 @@ class Liar {
   public:
     explicit Liar(const connect::Address& address)
         : link_{connect::connect(
-              address, {.service = "byte stream", .service_version = 1, .max_inline = 128},
+              address, {.service = "byte stream", .service_version = 2, .max_inline = 128},
               patience())},
           memory_{link_.protection_domain().allocate(
               ring_bytes + slots * sizeof(Slot) + 4096,

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/hub.hpp"
 #include "pair.hpp"
+#include "support/extent.hpp"
 #include "support/readable.hpp"
 
 namespace millrace::stream {
@@ -570,6 +572,70 @@ TEST(StreamSocket, PlainMemoryIsLentToTheDeviceWhereAnAdvertisementComesBehindIt
     EXPECT_GT(sent.direct_bytes_sent, 0U);
     EXPECT_EQ(sent.registrations, 1U) << "of the long one";
     EXPECT_EQ(sent.staged, 1U) << "of the short one";
+}
+
+/// Plain sends of any size, some of which expect more, against receives that come when they like,
+/// in one thread. What a send has reported is overwritten at once.
+void send_plain_at_random(Mode mode, std::uint64_t seed) {
+    constexpr std::uint64_t total = 3'000'000;
+    SocketOptions options = in_mode(mode);
+    options.coalesced_bytes = 8192;
+    Pair pair{options};
+    std::mt19937_64 random{seed};
+    std::map<std::uint64_t, Bytes> sends;
+    std::map<std::uint64_t, Bytes> receives;
+    std::uint64_t begun = 0, sent = 0, received = 0, next_send = 0, next_receive = 0;
+    const Deadline deadline = patience();
+    while (received < total && !deadline.expired()) {
+        const std::uint64_t choice = random() % 8;
+        if (choice < 3 && begun < total && sends.size() < 16) {
+            const bool expects_more = choice == 0;
+            const std::uint64_t most = expects_more ? 4096 : 120 << 10;
+            Bytes piece(std::min(total - begun, 1 + random() % most));
+            fill(piece, begun, seed);
+            ASSERT_EQ(
+                pair.near->send(piece, next_send,
+                                expects_more && begun + piece.size() < total ? SendFlags::more
+                                                                             : SendFlags::none),
+                Status::ok);
+            begun += piece.size();
+            sends.emplace(next_send++, std::move(piece));
+        } else if (choice == 3 && receives.size() < 4) {
+            Bytes& room = receives[next_receive];
+            room.resize(1 + random() % (200 << 10));
+            ASSERT_EQ(
+                pair.far->receive(room, next_receive++,
+                                  random() % 2 == 0 ? ReceiveFlags::wait_all : ReceiveFlags::none),
+                Status::ok);
+            if (begun == total && received + room.size() > total) pair.near->shut_down();
+        }
+        Completion done;
+        if (pair.near->poll(done) == Status::ok) {
+            ASSERT_EQ(done.status, Status::ok) << pair.near->failure();
+            Bytes& over = sends.at(done.id);
+            sent += over.size();
+            std::fill(over.begin(), over.end(), std::byte{0xee});
+            sends.erase(done.id);
+        }
+        if (pair.far->poll(done) == Status::ok) {
+            ASSERT_EQ(done.status, Status::ok) << pair.far->failure();
+            ASSERT_TRUE(is_right(std::span{receives.at(done.id)}.first(done.bytes), received, seed))
+                << "behind " << received << " bytes";
+            received += done.bytes;
+            receives.erase(done.id);
+        }
+        if (begun == total) pair.near->shut_down();
+    }
+    EXPECT_EQ(received, total) << sent << " bytes were reported as sent";
+}
+
+TEST(StreamSocket, PlainSendsOfEverySizeKeepTheirBytes) {
+    for (std::uint64_t seed = 1; seed <= test::repetitions(16); ++seed) {
+        SCOPED_TRACE(seed);
+        send_plain_at_random(Mode::dynamic, seed);
+        send_plain_at_random(Mode::direct, seed);
+        if (HasFatalFailure()) return;
+    }
 }
 
 TEST(StreamSocket, SmallSendsThatExpectMoreTravelTogether) {

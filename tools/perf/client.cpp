@@ -69,9 +69,10 @@ connect::Address elsewhere(const connect::Address& server, const nlohmann::json&
         place->is_number_unsigned()) {
         return connect::Address::tcp(server.host(), place->get<std::uint16_t>());
     }
+    // As this end names the server, whatever folder that one was started in.
     if (server.kind() == connect::Address::Kind::unix_socket && place != answer.end() &&
         place->is_string()) {
-        return connect::Address::unix_socket(place->get<std::string>());
+        return connect::Address::unix_socket(server.path() + "-lanes");
     }
     throw base::Error{base::ErrorCode::protocol, "hear where streams are to come to",
                       server.to_string(), "it does not say so",

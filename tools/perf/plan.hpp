@@ -9,7 +9,8 @@
 //   Counts of its ends, as JSON           <->   the same: behind the last byte
 //
 // Lanes of byte streams come where the control connection came. Others come to a listener of their
-// own, `lanes_at`: a port of the same host, or the path of a Unix socket.
+// own, `lanes_at`: a port of the same host, or a Unix socket whose path has `-lanes` behind that of
+// the server.
 //
 // Text travels on the control connection, a byte stream, as its length (32 bits) and its bytes.
 #pragma once
