@@ -136,7 +136,7 @@ target_link_libraries(around PRIVATE millrace::millrace)
 ")
 run(${CMAKE_COMMAND} -G ${GENERATOR} -S ${WORK}/around -B ${WORK}/around/build
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_EXPORT_COMPILE_COMMANDS=ON)
-run(grep -E "command.* -c [^ ]*/base/clock.cpp" ${WORK}/around/build/compile_commands.json)
+run(grep -E "command.* -c [^ ]*/millrace_base.dir/[^ ]*.cxx" ${WORK}/around/build/compile_commands.json)
 expect(" -O3 ")
 run(grep -E "command.* -c [^ ]*/installed/main.cpp" ${WORK}/around/build/compile_commands.json)
 refuse(" -O")
