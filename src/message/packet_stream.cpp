@@ -202,7 +202,7 @@ Status PacketStream::look(std::span<const std::byte>& message) {
     if (is_broken()) return Status::peer_lost;
     if (whole_) {
         message = assembled_;
-        return Status::ok;
+        return is_too_large_ ? Status::too_large : Status::ok;
     }
     while (consumed_ != expected_) {
         const Held& front = held_[consumed_ & index_mask];
@@ -226,7 +226,7 @@ Status PacketStream::look(std::span<const std::byte>& message) {
             is_assembling_ = false;
             is_skipping_ = !is_last;
             release_front();
-            whole_ = true;
+            whole_ = is_too_large_ = true;
             message = assembled_;
             return Status::too_large;
         }
@@ -256,7 +256,7 @@ void PacketStream::pass() noexcept {
         release_front();
         return;
     }
-    whole_ = false;
+    whole_ = is_too_large_ = false;
     assembled_.clear();
     // One large message does not cost its memory for ever.
     if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};

@@ -293,8 +293,9 @@ class PacketStream {
     BoundedFifo<std::uint32_t> free_slots_{most_packets};
     std::vector<std::byte> assembled_;
     bool is_assembling_ = false;
-    bool is_skipping_ = false;  ///< the rest of a message that is too large
-    bool whole_ = false;        ///< `assembled_` is handed out until pass()
+    bool is_skipping_ = false;   ///< the rest of a message that is too large
+    bool whole_ = false;         ///< `assembled_` is handed out until pass()
+    bool is_too_large_ = false;  ///< … as what a message that is too large begins with
     std::optional<std::uint32_t> end_;
 
     // The sender.

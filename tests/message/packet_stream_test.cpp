@@ -277,6 +277,12 @@ TEST(PacketStream, AMessageThatIsTooLargeIsPassedOverAndTheNextOneIsRead) {
     ASSERT_EQ(status, Status::too_large);
     ASSERT_FALSE(found.empty());
     EXPECT_EQ(found[0], std::byte{9});
+    // Whoever looks once more, as a server that looks ahead, hears the same until it is passed.
+    const std::size_t begin = found.size();
+    found = {};
+    ASSERT_EQ(ends.stream(server_end).look(found), Status::too_large);
+    ASSERT_EQ(found.size(), begin);
+    EXPECT_EQ(found[0], std::byte{9});
     ends.stream(server_end).pass();
     for (int i = 0; i < 100; ++i) {
         ends.settle();
