@@ -1,5 +1,8 @@
 // What a server does for several clients, or several answers, at once: it tells the handler of the
 // requests that come next, and posts answers to one client together.
+#include <algorithm>
+#include <cstddef>
+
 #include "server_state.hpp"
 
 namespace millrace::message {
@@ -28,14 +31,16 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end, detail::Ha
         if (!parse(message, header, payload) || header.kind != SessionKind::request) continue;
         handler.expect(handler.handler, header.procedure, payload);
     }
-    return seen;
+    // By flags, a client may have changed its word since the server found it.
+    return std::max<std::size_t>(1, seen);
 }
 
 void Server::State::gather(Peer& peer) {
     if (peer.is_gathering) return;
+    // First what may throw: who does not stand there is never posted for.
+    gathering.push_back(peer.id.place);
     peer.line->core().begin_batch();
     peer.is_gathering = true;
-    gathering.push_back(peer.id.place);
 }
 
 void Server::State::post_gathered() noexcept {
