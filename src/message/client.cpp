@@ -320,7 +320,9 @@ struct Client::State {
     [[gnu::noinline]] void end_turn_if_due() noexcept {
         static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
         std::uint64_t now = base::ticks();
-        const bool was_away = now - turn_seen > 2 * turn;
+        // By ring, waits_between more waits lie between two looks at the clock, each of which may
+        // have taken most of a turn.
+        const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
         if (!was_away && turns.due(now)) {
             turns.offer();
             turns.begin(now = base::ticks(), turn);
