@@ -93,11 +93,12 @@ struct ServerOptions {
     /// A handler that has `expect(std::uint16_t procedure, std::span<const std::byte> payload)` is
     /// told of the requests of so many clients, at most 64, before it gets the first of them: so it
     /// can have the processor load what they need. It only looks: of what it is told may come
-    /// nothing. 0: it is not told.
+    /// nothing. It is noexcept, and const where the handler is: one that does not fit does not
+    /// compile. 0: it is not told.
     std::uint32_t look_ahead = 0;
     /// Answers to one client that come of so many turns, at most 64, in which there was work all
-    /// the while, are posted together. Only where answers go by posted WRITEs. 1: each goes at
-    /// once.
+    /// the while, are posted together. Only where answers go by posted WRITEs. Who calls turn() by
+    /// itself goes on until one finds nothing, or rests. 1: each goes at once.
     std::uint32_t gather_turns = 1;
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
@@ -254,6 +255,12 @@ template <class Handler>
 concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
     { handler.expect(std::uint16_t{}, payload) } noexcept;
 };
+/// It has a public `expect`, be it one that does not fit.
+template <class Handler>
+concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<Handler>& handler,
+                                                               std::span<const std::byte> payload) {
+    handler.expect(std::uint16_t{}, payload);
+};
 }  // namespace detail
 
 /// Belongs to the thread that made it, or to the one that called adopt() since: calls that may
@@ -275,7 +282,9 @@ class Server {
     /// sends what was deferred and is there. Begins behind the client that was served last, so that
     /// nobody is served twice while another one waits. Never sleeps; how many requests it took.
     /// What the handler throws goes to the client (Outcome::failed), and no further. The handler
-    /// must not use the server. Throws Error as said above.
+    /// must not use the server. With ServerOptions::gather_turns some answers may not be posted
+    /// yet: they go by a later turn(), at the latest by one that finds nothing, or by rest().
+    /// Throws Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);
@@ -331,6 +340,9 @@ class Server {
     template <class Handler>
     static detail::HandlerRef erase(Handler& handler) noexcept {
         using Bare = std::remove_reference_t<Handler>;
+        static_assert(!detail::HasExpect<Bare> || detail::Expects<Bare>,
+                      "a handler's expect(std::uint16_t, std::span<const std::byte>) is noexcept, "
+                      "and const if the handler is");
         // A function is no object, and has an address all the same; an object may be constant.
         const auto place = reinterpret_cast<std::uintptr_t>(std::addressof(handler));
         detail::HandlerRef made{reinterpret_cast<void*>(place), [](void* bare, Request& request) {
