@@ -150,6 +150,8 @@ void Channel::Core::publish() noexcept {
 }
 
 base::Status Channel::Core::send_close() noexcept {
+    // What waits for others to be posted with has nothing more to wait for.
+    end_batch();
     data_position = writer.position();
     const base::Status status = reserve(0);
     if (status != base::Status::ok) return status;

@@ -535,6 +535,8 @@ bool Server::turn_to_drain() {
     server.is_draining = true;
     const auto nobody = [](void*, Request&) {};
     (void)server.turn({nullptr, nobody}, std::size_t{1024});
+    // What it answered has to be under way before this may be the last turn.
+    server.post_gathered();
     return server.counts.pending == 0 && server.clogged.empty() && !server.has_message();
 }
 
