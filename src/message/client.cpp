@@ -224,6 +224,8 @@ struct Client::State {
         if (is_batching) return;
         core().begin_batch();
         is_batching = holds_hints = core().gathers;
+        // A program's loop is to come here once more, and to find nothing.
+        if (is_batching && core().readiness != nullptr) core().readiness->wake();
     }
     [[gnu::noinline]] void end_batch() noexcept {
         core().end_batch();
