@@ -7,14 +7,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <random>
-#include <set>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,7 +20,6 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
-#include "support/counted_posts.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
 
@@ -797,117 +793,6 @@ TEST_P(Servers, ServeClientsInALoop) {
         }
     }
     ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)client.poll([](const Answer&) {}); }));
-}
-
-/// Answers what it gets, and keeps what it was told of and what came.
-struct Expecting {
-    void expect(std::uint16_t procedure, std::span<const std::byte> payload) noexcept {
-        told.insert({procedure, {payload.begin(), payload.end()}});
-    }
-    void operator()(Request& request) {
-        const std::span<const std::byte> payload = request.payload();
-        came.insert({request.procedure(), {payload.begin(), payload.end()}});
-        (void)request.answer(payload);
-    }
-    std::set<std::pair<std::uint16_t, Bytes>> told;
-    std::set<std::pair<std::uint16_t, Bytes>> came;
-};
-
-/// Three clients talk to a server that looks ahead at so many.
-Expecting told_with(ServerOptions options, std::uint32_t look_ahead) {
-    options.look_ahead = look_ahead;
-    Server server = Server::listen(unique_address(), std::move(options));
-    Expecting handler;
-    test::ServingThread<Server> serving{
-        server, [&](Server& its) { return its.serve(handler, Deadline::never()); }};
-    {
-        std::vector<std::jthread> clients;
-        for (std::uint64_t whose = 0; whose < 3; ++whose) {
-            clients.emplace_back([&server, whose] {
-                Client client = Client::connect(server.address(), options_of_client(), patience());
-                talk(client, whose, 200, 300, static_cast<unsigned>(whose + 1));
-            });
-        }
-    }
-    serving.stop();
-    return handler;
-}
-
-TEST_P(Servers, TellAHandlerWhatComesIfTheyLookAhead) {
-    const Expecting handler = told_with(options(), 4);
-    EXPECT_FALSE(handler.told.empty());
-    EXPECT_TRUE(std::ranges::includes(handler.came, handler.told));
-    EXPECT_TRUE(told_with(options(), 0).told.empty());
-}
-
-TEST_P(Servers, AnswerRightWhereBothSidesGather) {
-    ServerOptions chosen = options();
-    chosen.gather_turns = 8;
-    chosen.ring_bytes = 2048;
-    Running running{chosen};
-    ClientOptions gathering;
-    gathering.gathers_requests = true;
-    gathering.ring_bytes = 2048;
-    std::vector<std::jthread> clients;
-    for (std::uint64_t whose = 0; whose < 3; ++whose) {
-        clients.emplace_back([&, whose] {
-            Client client = running.connect(gathering);
-            talk(client, whose, 300, 400, static_cast<unsigned>(whose + 1));
-            Bytes answer;
-            const Bytes request = content(whose, 1000, 50);
-            EXPECT_EQ(client.call(request, answer, patience()), Outcome::ok);
-            EXPECT_EQ(answer, request);
-            EXPECT_EQ(client.close(patience()), Status::ok);
-        });
-    }
-}
-
-/// WRITEs that `count` requests, all submitted before the server looks, and their answers take.
-std::pair<std::uint64_t, std::uint64_t> writes_of(std::uint64_t count, bool gathers) {
-    test::CountedEndpoint of_server;
-    test::CountedEndpoint of_client;
-    ServerOptions options;
-    options.polling = Polling::flag;
-    options.carrier = ring::Carrier::post;
-    options.endpoint = of_server.endpoint;
-    options.gather_turns = gathers ? 64 : 1;
-    Running running{options};
-    ClientOptions asking;
-    asking.carrier = ring::Carrier::post;
-    asking.endpoint = of_client.endpoint;
-    asking.gathers_requests = gathers;
-    Client client = running.connect(asking);
-    running.stop();
-    Server& server = running.server;
-    of_server.posts.clear();
-    of_client.posts.clear();
-    std::uint64_t id = 0;
-    for (std::uint64_t i = 0; i < count; ++i) {
-        EXPECT_EQ(client.submit(content(1, i, 40), id), Status::ok);
-    }
-    EXPECT_EQ(client.poll([](const Answer&) {}), Status::empty);
-    std::uint64_t served = 0;
-    const Deadline deadline = patience();
-    while (served < count && !deadline.expired()) served += server.turn(echo);
-    (void)server.turn(echo);  // in vain, and so what was gathered goes
-    for (std::uint64_t answered = 0; answered < count; ++answered) {
-        EXPECT_EQ(client.wait([](const Answer&) {}, patience()), Status::ok);
-    }
-    return {of_client.posts.write, of_server.posts.write};
-}
-
-TEST(ServersThatGather, PostFewerWrites) {
-    const char* const mode = std::getenv("MILLRACE_SOFT_MODE");
-    if (mode != nullptr && std::string_view{mode}.starts_with("strict")) {
-        GTEST_SKIP() << "where bytes of a WRITE land in any order each frame is two";
-    }
-    constexpr std::uint64_t count = 16;
-    const auto [requests, answers] = writes_of(count, false);
-    EXPECT_GE(requests, count);
-    EXPECT_GE(answers, count);
-    const auto [gathered_requests, gathered_answers] = writes_of(count, true);
-    EXPECT_LE(gathered_requests, requests - count + 2);
-    EXPECT_LE(gathered_answers, answers - count + 2);
 }
 
 TEST_P(Servers, RefuseCallsOfAnotherThreadThatMaySleep) {
