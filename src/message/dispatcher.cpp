@@ -93,25 +93,13 @@ bool detail::take_turn_of_dispatcher(PortGate& gate) {
                                               std::memory_order_relaxed)) {
         return false;
     }
-    /// Given back whatever the turn throws.
-    class Turn {
-      public:
-        Turn(PortGate& its, int at) noexcept : gate_{&its}, at_{at} {
-            gate_->dispatcher->is_of_port = true;
-        }
-        Turn(const Turn&) = delete;
-        Turn& operator=(const Turn&) = delete;
-        ~Turn() {
-            gate_->dispatcher->is_of_port = false;
-            gate_->turn_at.store(at_, std::memory_order_release);
-        }
-
-      private:
-        PortGate* gate_;
-        int at_;
-    };
-    const Turn held{gate, here};
-    gate.dispatcher->turn_of_port();
+    Dispatcher::State& dispatcher = *gate.dispatcher;
+    dispatcher.is_of_port = true;
+    dispatcher.turn_of_port();
+    dispatcher.is_of_port = false;
+    // Where the thread is to take one, no port takes another one before it.
+    gate.turn_at.store(dispatcher.owes_turn ? PortGate::of_dispatcher : here,
+                       std::memory_order_release);
     return true;
 }
 
@@ -161,7 +149,7 @@ namespace {
 }  // namespace
 
 bool Dispatcher::State::has_work() {
-    if (stopping.load(std::memory_order_seq_cst) ||
+    if (owes_turn || stopping.load(std::memory_order_seq_cst) ||
         gate->has_arriving.load(std::memory_order_seq_cst)) {
         return true;
     }

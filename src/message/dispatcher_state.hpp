@@ -8,7 +8,8 @@
 //
 // All of it belongs to the dispatcher's thread, but while that rests without sleeping: then a port
 // that waits on the same processor, and so keeps it from running, may take a turn in its place
-// (PortGate::turn_at). It lets nobody in or go, and ends nothing: that is left to the thread.
+// (PortGate::turn_at). It lets nobody in or go, and ends nothing: that is left to the thread, and
+// so is an exception, which the thread's next turn meets itself.
 #pragma once
 
 #include <atomic>
@@ -109,8 +110,8 @@ struct Dispatcher::State {
     // --- a turn
 
     std::size_t turn();
-    /// The same by a port's thread.
-    void turn_of_port();
+    /// The same by a port's thread. What it cannot do, or bring to its end, `owes_turn` says.
+    void turn_of_port() noexcept;
     /// Ports and servers that have come. Throws Error (invalid_argument) in a wrong thread; what
     /// else it throws leaves those that are not in yet where they are.
     void let_in();
@@ -119,6 +120,7 @@ struct Dispatcher::State {
     std::size_t take(Served& port);
     std::size_t cancel(Served& port);
     void part(Served& port);
+    class Batch;
     std::size_t send(Server& server);
     std::size_t receive(Server& server);
     void answer(Served& port, PortState::Place& place, Outcome outcome,
@@ -157,7 +159,9 @@ struct Dispatcher::State {
     std::list<Served> ports;
     bool is_of_port = false;    ///< this turn is taken by a port's thread
     bool owes_answers = false;  ///< some port was not told of some
-    bool has_ended = false;     ///< by end_all()
+    /// A turn broke off, or a port's met what is the thread's to do: the thread is to take one.
+    bool owes_turn = false;
+    bool has_ended = false;  ///< by end_all()
     std::atomic<bool> stopping{false};
 
     // Counted by whose turn it is, read by any.

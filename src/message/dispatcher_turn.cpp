@@ -46,6 +46,7 @@ void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
 std::size_t Dispatcher::State::turn() {
     // Whoever dispatches polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
+    owes_turn = true;  // until it is through
     if (gate->has_arriving.load(std::memory_order_acquire)) let_in();
     std::size_t done = 0;
     for (auto port = ports.begin(); port != ports.end();) {
@@ -63,19 +64,25 @@ std::size_t Dispatcher::State::turn() {
         done += receive(*server);
     }
     if (owes_answers) publish();
+    owes_turn = false;
     return done;
 }
 
-void Dispatcher::State::turn_of_port() {
+void Dispatcher::State::turn_of_port() noexcept {
     const base::WaitsByPolicy here;
-    for (Served& port : ports) {
-        if (!port.state->has_left.load(std::memory_order_acquire)) (void)take(port);
+    try {
+        for (Served& port : ports) {
+            if (!port.state->has_left.load(std::memory_order_acquire)) (void)take(port);
+        }
+        for (const auto& server : servers) {
+            if (server->first != nullptr) (void)send(*server);
+            (void)receive(*server);
+        }
+        if (owes_answers) publish();
+    } catch (...) {
+        // It is no affair of this port's: the thread meets what failed in its own turn.
+        owes_turn = true;
     }
-    for (const auto& server : servers) {
-        if (server->first != nullptr) (void)send(*server);
-        (void)receive(*server);
-    }
-    if (owes_answers) publish();
     turns_of_ports.store(turns_of_ports.load(std::memory_order_relaxed) + 1,
                          std::memory_order_relaxed);
 }
@@ -157,8 +164,8 @@ std::size_t Dispatcher::State::take(Served& port) {
         if (!lane.is_queued) server.push(lane);
     }
     if (cancels != port.cancels) [[unlikely]] {
-        port.cancels = cancels;
         done += cancel(port);
+        port.cancels = cancels;
     }
     return done;
 }
@@ -192,9 +199,33 @@ void Dispatcher::State::part(Served& port) {
 
 // --- sending
 
-std::size_t Dispatcher::State::send(Server& server) {
+/// What one turn sends to one server. It is posted and counted whatever ends the turn.
+class Dispatcher::State::Batch {
+  public:
+    Batch(State& dispatcher, Server& server) noexcept
+        : dispatcher_{&dispatcher}, server_{&server} {}
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+    ~Batch() {
+        if (has_begun_) ClientAccess::end_batch(server_->client);
+        if (sent == 0) return;
+        dispatcher_->requests.fetch_add(sent, std::memory_order_relaxed);
+        dispatcher_->batches.fetch_add(1, std::memory_order_relaxed);
+    }
+    void begin() noexcept {
+        if (!std::exchange(has_begun_, true)) ClientAccess::begin_batch(server_->client);
+    }
+
     std::size_t sent = 0;
-    bool has_begun = false;
+
+  private:
+    State* dispatcher_;
+    Server* server_;
+    bool has_begun_ = false;
+};
+
+std::size_t Dispatcher::State::send(Server& server) {
+    Batch batch{*this, server};
     server.lacks = 0;
     while (server.first != nullptr && server.ended == Status::ok) {
         Lane& lane = *server.first;
@@ -204,7 +235,7 @@ std::size_t Dispatcher::State::send(Server& server) {
         std::uint64_t id = 0;
         const bool is_wanted = !place.is_cancelled.load(std::memory_order_relaxed);
         if (is_wanted) {
-            if (!std::exchange(has_begun, true)) ClientAccess::begin_batch(server.client);
+            batch.begin();
             status = server.client.submit(place.request(), id,
                                           {place.procedure, place.deadline, place.told_from});
             if (status == Status::full) {
@@ -229,15 +260,10 @@ std::size_t Dispatcher::State::send(Server& server) {
             place.way = PortState::Way::sent;
             place.sent_as = id;
             server.of(id) = {&port, &place};
-            ++sent;
+            ++batch.sent;
         }
     }
-    if (has_begun) ClientAccess::end_batch(server.client);
-    if (sent != 0) {
-        requests.fetch_add(sent, std::memory_order_relaxed);
-        batches.fetch_add(1, std::memory_order_relaxed);
-    }
-    return sent;
+    return batch.sent;
 }
 
 // --- receiving
@@ -256,9 +282,14 @@ std::size_t Dispatcher::State::receive(Server& server) {
         if (status != Status::ok) break;
         ++taken;
     }
-    if ((status == Status::closed || status == Status::peer_lost) && !is_of_port) {
-        end(server, status);
+    if (status == Status::closed || status == Status::peer_lost) {
         ++taken;
+        if (is_of_port) {
+            // What told of it may be gone: nothing in the ring is left for the thread to see.
+            owes_turn = true;
+        } else {
+            end(server, status);
+        }
     }
     return taken;
 }

@@ -19,6 +19,9 @@
 #include "millrace/connect/accepting.hpp"
 #include "millrace/message/dispatcher.hpp"
 #include "setup.hpp"
+#include "support/extent.hpp"
+#include "support/one_processor.hpp"
+#include "support/served.hpp"
 
 namespace millrace::message {
 namespace {
@@ -50,6 +53,10 @@ class LyingServer {
         if (line.claim(message.size(), place) != Status::ok) return;
         std::copy(message.begin(), message.end(), place.begin());
         (void)line.commit(message.size());
+    }
+    /// In pieces, if it is larger than the ring.
+    static void say_all(Line& line, const SessionHeader& header, std::size_t size) {
+        (void)line.send(pack(header), Bytes(size, std::byte{0x5a}));
     }
     static void say(Line& line, const SessionHeader& header,
                     std::span<const std::byte> payload = {}) {
@@ -195,6 +202,40 @@ TEST(DispatchersOfLiars, EndWhatWasAskedThereAndServeTheOthers) {
     other.join();
     EXPECT_EQ(dispatcher.state_of(0), Status::ok);
     dispatcher.stop();
+}
+
+// Who looks takes the pieces out of the ring, and nothing is left there that tells of the lie.
+// Where that is a port, which ends nothing, the dispatcher's thread has to hear of it.
+TEST(DispatchersOfLiars, EndWhatAPortFoundToBeALie) {
+    constexpr std::size_t larger_than_the_ring = 20'000;
+    const LyingServer::Deed in_pieces[] = {
+        [](Line& line, std::uint64_t id) {
+            LyingServer::say_all(line, {.id = id + 1000, .kind = SessionKind::answer},
+                                 larger_than_the_ring);
+        },
+        [](Line& line, std::uint64_t id) {  // its last piece is too much
+            LyingServer::say_all(line, {.id = id, .kind = SessionKind::answer},
+                                 larger_than_the_ring);
+        },
+    };
+    ClientOptions client;
+    client.max_answer_bytes = larger_than_the_ring - 1;
+    const test::OnOneProcessor here;  // the threads below inherit it
+    DispatcherOptions options;
+    options.wait = test::yielding;
+    Dispatcher dispatcher = Dispatcher::connect({}, options, patience());
+    const test::ServingThread<Dispatcher> thread{
+        dispatcher, [](Dispatcher& its) { return its.run(Deadline::never()); }};
+    Port port = dispatcher.port({.wait = test::yielding});
+    for (std::uint64_t round = 0; round < test::repetitions(16); ++round) {
+        for (const LyingServer::Deed& deed : in_pieces) {
+            LyingServer liar{honest(), deed};
+            port.to(dispatcher.join(liar.address(), client, patience()));
+            Bytes answer;
+            ASSERT_EQ(port.call(bytes_of("what is it?"), answer, patience()), Outcome::peer_lost)
+                << round << ", " << &deed - in_pieces;
+        }
+    }
 }
 
 TEST(DispatchersOfLiars, DoNotJoinWhoSaysNoWelcome) {

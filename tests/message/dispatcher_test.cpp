@@ -2,7 +2,6 @@
 // and to its port, whoever comes, goes, sleeps or dies meanwhile.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -25,6 +24,7 @@
 #include "millrace/message/dispatcher.hpp"
 #include "support/child_process.hpp"
 #include "support/extent.hpp"
+#include "support/one_processor.hpp"
 #include "support/readable.hpp"
 #include "support/served.hpp"
 
@@ -37,8 +37,10 @@ using test::becomes_readable;
 using test::ChildProcess;
 using test::hear;
 using test::is_readable;
+using test::OnOneProcessor;
 using test::repetitions;
 using test::say;
+using test::yielding;
 using namespace std::chrono_literals;
 
 /// A dispatcher that a thread runs until it is stopped.
@@ -644,29 +646,6 @@ TEST(Dispatcher, NeedsNoDescriptorForAServerThatHasJoined) {
     }
     EXPECT_EQ(outcome, Outcome::ok);
 }
-
-/// The calling thread runs on one processor alone, of those that it may run on.
-class OnOneProcessor {
-  public:
-    OnOneProcessor() {
-        EXPECT_EQ(sched_getaffinity(0, sizeof before_, &before_), 0);
-        int first = 0;
-        while (!CPU_ISSET(first, &before_)) ++first;
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(first, &one);
-        EXPECT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
-    }
-    OnOneProcessor(const OnOneProcessor&) = delete;
-    OnOneProcessor& operator=(const OnOneProcessor&) = delete;
-    ~OnOneProcessor() { (void)sched_setaffinity(0, sizeof before_, &before_); }
-
-  private:
-    cpu_set_t before_{};
-};
-
-/// Looks, and gives the processor away in between; never sleeps.
-constexpr base::WaitPolicy yielding{0ns, std::chrono::nanoseconds::max(), false};
 
 /// Dispatchers that share one processor with their ports; by how both wait.
 struct Waits {

@@ -1,4 +1,6 @@
 // Dispatchers in want of memory, and calls by them to servers that answer what they like.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "millrace/rpc/table.hpp"
 #include "rpc/allocations.hpp"
 #include "rpc/serving.hpp"
+#include "support/one_processor.hpp"
 #include "support/served.hpp"
 
 namespace millrace::rpc {
@@ -85,6 +88,53 @@ TEST(DispatcherWithoutMemory, LosesNobodyWhoWaitsToBeLetIn) {
         ++failed;
     }
     EXPECT_GT(failed, 3U) << "none was there to fail";
+}
+
+// A port that takes the dispatcher's turn may lack the memory for anybody's answer. It is none of
+// its calls that failed: the dispatcher's thread takes the turn again.
+TEST(DispatcherWithoutMemory, TakesTheTurnInWhichAPortLackedIt) {
+    auto server = message::Server::listen(unique_address(), {});
+    test::ServingThread<message::Server> serving{
+        server, [](message::Server& its) {
+            return its.serve(
+                [](message::Request& request) { (void)request.answer(request.payload()); },
+                Deadline::never());
+        }};
+    const test::OnOneProcessor here;  // the dispatcher's thread inherits it
+    message::DispatcherOptions options;
+    options.wait = test::yielding;
+    message::Dispatcher dispatcher =
+        message::Dispatcher::connect(std::array{server.address()}, options, patience());
+    test::ServingThread<message::Dispatcher> dispatching{
+        dispatcher, [](message::Dispatcher& its) { return its.run(Deadline::never()); }};
+    const Bytes request(200, std::byte{0x5a});
+    int failed = 0;
+    std::uint64_t calls = 0;
+    for (const Deadline deadline = patience(); failed < 10 && !deadline.expired(); ++calls) {
+        // Its places have no memory for an answer yet: who brings the first one allocates.
+        message::Port port = dispatcher.port({.window = 4, .wait = test::yielding});
+        std::uint64_t id = 0;
+        ASSERT_EQ(port.submit(request, id), Status::ok);
+        std::optional<message::Outcome> outcome;
+        bool is_right = false;
+        {
+            const FailingAllocation one{0};
+            ASSERT_EQ(port.wait(
+                          [&](const message::Answer& answer) {
+                              outcome = answer.outcome;
+                              is_right = std::ranges::equal(answer.payload, request);
+                          },
+                          patience()),
+                      Status::ok);
+            if (one.has_failed()) ++failed;
+        }
+        ASSERT_EQ(outcome, message::Outcome::ok);
+        ASSERT_TRUE(is_right);
+    }
+    EXPECT_GT(failed, 0) << "no port took a turn with an answer";
+    dispatching.stop();
+    EXPECT_EQ(dispatcher.stats().requests, calls);
+    EXPECT_EQ(dispatcher.stats().answers, calls);
 }
 
 struct CountRequest {
