@@ -89,6 +89,8 @@ void Dispatcher::State::offer_turn() noexcept {
 
 bool detail::take_turn_of_dispatcher(PortGate& gate) {
     int here = base::current_core();
+    // Those that wait on other processors only read.
+    if (gate.turn_at.load(std::memory_order_relaxed) != here) return false;
     if (!gate.turn_at.compare_exchange_strong(here, PortGate::of_port, std::memory_order_acquire,
                                               std::memory_order_relaxed)) {
         return false;

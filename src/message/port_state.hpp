@@ -57,8 +57,8 @@ struct PortGate {
 
     /// Whose turn it is, or could be: while the dispatcher rests without sleeping, the number of
     /// the processor that it rests on. Who runs there keeps it from running, and so may take the
-    /// turn for it, one at a time.
-    std::atomic<int> turn_at{of_dispatcher};
+    /// turn for it, one at a time. Every port that waits looks at it: it is on a line of its own.
+    alignas(64) std::atomic<int> turn_at{of_dispatcher};
     static constexpr int of_dispatcher = -1;
     static constexpr int of_port = -2;
     Dispatcher::State* dispatcher = nullptr;  ///< lives while turn_at is a processor, or a port's
