@@ -75,7 +75,7 @@ void Dispatcher::State::turn_of_port() noexcept {
             if (!port.state->has_left.load(std::memory_order_acquire)) (void)take(port);
         }
         for (const auto& server : servers) {
-            if (server->first != nullptr) (void)send(*server);
+            if (server->first != nullptr && may_send(*server)) (void)send(*server);
             (void)receive(*server);
         }
         if (owes_answers) publish();
@@ -198,6 +198,14 @@ void Dispatcher::State::part(Served& port) {
 }
 
 // --- sending
+
+bool Dispatcher::State::may_send(Server& server) {
+    if (server.lacks == 0 || server.ended != Status::ok) return true;
+    if (server.first->first->is_cancelled.load(std::memory_order_relaxed)) return true;
+    return !ClientAccess::window_is_full(server.client) &&
+           !ClientAccess::holds_messages(server.client) &&
+           ClientAccess::core(server.client).find_room(server.lacks) != Status::full;
+}
 
 /// What one turn sends to one server. It is posted and counted whatever ends the turn.
 class Dispatcher::State::Batch {

@@ -714,6 +714,70 @@ TEST(Dispatcher, IsSparedItsTurnsByPortsThatWaitOnItsProcessor) {
     EXPECT_EQ(dispatching.dispatcher.stats().answers, calls);
 }
 
+/// A server with a small window, which answers nothing until it is let.
+class Holding {
+  public:
+    static constexpr std::uint32_t window = 8;
+
+    Holding() = default;
+    Holding(const Holding&) = delete;
+    Holding& operator=(const Holding&) = delete;
+    ~Holding() { let(1000); }
+    /// It may answer that many more.
+    void let(int answers) { may_answer_ += answers; }
+
+  private:
+    static ServerOptions options() {
+        ServerOptions options;
+        options.max_window = window;
+        return options;
+    }
+    std::atomic<int> may_answer_{0};
+
+  public:
+    Running running{options(), [this](Request& request) {
+                        while (may_answer_ == 0) std::this_thread::yield();
+                        --may_answer_;
+                        echo(request);
+                    }};
+};
+
+TEST(Dispatcher, CountsOnceWhatPortsFindHeldBackAgainAndAgain) {
+    Holding server;
+    const OnOneProcessor here;
+    DispatcherOptions options;
+    options.wait = yielding;
+    Dispatching dispatching{server.running, options};
+    Dispatcher& dispatcher = dispatching.dispatcher;
+    Port port = dispatcher.port({.window = 2 * Holding::window, .wait = yielding});
+    std::uint64_t id = 0;
+    for (std::uint32_t i = 0; i < 2 * Holding::window; ++i) {
+        ASSERT_EQ(port.submit(content(1, i, 50), id), Status::ok);
+    }
+    const auto take = [](const Answer& answer) { EXPECT_EQ(answer.outcome, Outcome::ok); };
+    const Deadline deadline = patience();
+    const auto wait_for_turns = [&](std::uint64_t count) {
+        const std::uint64_t until = dispatcher.stats().turns_of_ports + count;
+        while (dispatcher.stats().turns_of_ports < until && !deadline.expired()) {
+            EXPECT_EQ(port.wait(take, Deadline::after(1ms)), Status::timed_out);
+        }
+        EXPECT_GE(dispatcher.stats().turns_of_ports, until);
+    };
+    while (dispatcher.stats().held_back == 0 && !deadline.expired()) {
+        EXPECT_EQ(port.wait(take, Deadline::after(1ms)), Status::timed_out);
+    }
+    // The dispatcher's thread takes no turn any more: nothing comes.
+    wait_for_turns(3);
+    const std::uint64_t held_back = dispatcher.stats().held_back;
+    EXPECT_GE(held_back, 1U);
+    wait_for_turns(100);
+    EXPECT_EQ(dispatcher.stats().held_back, held_back);
+    EXPECT_EQ(dispatcher.stats().requests, Holding::window);
+    server.let(2 * Holding::window);
+    while (port.outstanding() != 0) ASSERT_EQ(port.wait(take, patience()), Status::ok);
+    EXPECT_EQ(dispatcher.stats().requests, 2 * Holding::window);
+}
+
 TEST(Dispatcher, HasItsTurnForItselfWhileItDoesNotRest) {
     Running running;
     const OnOneProcessor here;
