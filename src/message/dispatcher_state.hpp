@@ -120,6 +120,8 @@ struct Dispatcher::State {
     std::size_t take(Served& port);
     std::size_t cancel(Served& port);
     void part(Served& port);
+    /// What it has not been sent will not be.
+    void unqueue(Served& port) noexcept;
     /// The first of its queue can go, or be given up; of that with `lacks`, as far as can be seen.
     [[nodiscard]] static bool may_send(Server& server);
     class Batch;

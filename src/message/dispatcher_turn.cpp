@@ -39,6 +39,7 @@ void Dispatcher::State::Server::remove(const Lane& lane) noexcept {
         if (left != &lane) push(*left);
         left = next;
     }
+    lacks = 0;  // which may have been this one's
 }
 
 // --- a turn
@@ -72,7 +73,11 @@ void Dispatcher::State::turn_of_port() noexcept {
     const base::WaitsByPolicy here;
     try {
         for (Served& port : ports) {
-            if (!port.state->has_left.load(std::memory_order_acquire)) (void)take(port);
+            if (port.state->has_left.load(std::memory_order_acquire)) {
+                unqueue(port);  // its parting is for the thread
+            } else {
+                (void)take(port);
+            }
         }
         for (const auto& server : servers) {
             if (server->first != nullptr && may_send(*server)) (void)send(*server);
@@ -191,10 +196,14 @@ void Dispatcher::State::part(Served& port) {
         (void)servers[place.server]->client.cancel(place.sent_as);
         cancelled.fetch_add(1, std::memory_order_relaxed);
     }
+    unqueue(port);
+    present.store(ports.size() - 1, std::memory_order_relaxed);
+}
+
+void Dispatcher::State::unqueue(Served& port) noexcept {
     for (std::size_t i = 0; i < servers.size(); ++i) {
         if (port.lanes[i].is_queued) servers[i]->remove(port.lanes[i]);
     }
-    present.store(ports.size() - 1, std::memory_order_relaxed);
 }
 
 // --- sending

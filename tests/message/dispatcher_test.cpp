@@ -778,6 +778,43 @@ TEST(Dispatcher, CountsOnceWhatPortsFindHeldBackAgainAndAgain) {
     EXPECT_EQ(dispatcher.stats().requests, 2 * Holding::window);
 }
 
+// The thread of the dispatcher only rests here: every turn but the first ones is a port's.
+TEST(Dispatcher, IsNotSentByPortsWhatAPortThatHasLeftHadQueued) {
+    for (std::uint64_t round = 0; round < repetitions(20); ++round) {
+        Holding server;
+        const OnOneProcessor here;
+        DispatcherOptions options;
+        options.wait = yielding;
+        Dispatcher dispatcher =
+            Dispatcher::connect(std::array{server.running.server.address()}, options, patience());
+        std::optional<Port> leaving{dispatcher.port({.wait = yielding})};
+        Port staying = dispatcher.port({.wait = yielding});
+        std::uint64_t id = 0;
+        for (std::uint32_t i = 0; i < Holding::window; ++i) {
+            ASSERT_EQ(staying.submit(content(1, i, 50), id), Status::ok);
+        }
+        (void)dispatcher.turn();
+        ASSERT_EQ(dispatcher.stats().requests, Holding::window);
+        for (int i = 0; i < 3; ++i) ASSERT_EQ(leaving->submit(content(2, 0, 50), id), Status::ok);
+        (void)dispatcher.turn();
+        ASSERT_EQ(dispatcher.stats().held_back, 1U);
+        std::atomic<bool> is_done{false};
+        std::thread ports{[&] {
+            const auto take = [](const Answer&) {};
+            server.let(1);
+            // The answer makes room, behind what that turn could send. It does not come where the
+            // dispatcher's thread has seen it first, which then does not take the turn.
+            (void)staying.wait(take, Deadline::after(1ms));
+            leaving.reset();
+            (void)staying.wait(take, Deadline::after(200us));
+            EXPECT_EQ(dispatcher.stats().requests, Holding::window);
+            is_done = true;
+        }};
+        while (!is_done) (void)dispatcher.rest(Deadline::after(1ms));
+        ports.join();
+    }
+}
+
 TEST(Dispatcher, HasItsTurnForItselfWhileItDoesNotRest) {
     Running running;
     const OnOneProcessor here;
