@@ -815,6 +815,30 @@ TEST(Dispatcher, IsNotSentByPortsWhatAPortThatHasLeftHadQueued) {
     }
 }
 
+TEST(Dispatcher, RestsOnceWhoHadSomethingHeldBackHasLeft) {
+    Holding server;
+    Dispatcher dispatcher =
+        Dispatcher::connect(std::array{server.running.server.address()}, {}, patience());
+    {
+        Port port = dispatcher.port();
+        std::uint64_t id = 0;
+        for (std::uint32_t i = 0; i <= Holding::window; ++i) {
+            ASSERT_EQ(port.submit(content(1, i, 50), id), Status::ok);
+        }
+        (void)dispatcher.turn();
+        ASSERT_EQ(dispatcher.stats().held_back, 1U);
+    }
+    server.let(Holding::window);
+    const Deadline deadline = patience();
+    Status status = Status::ok;
+    while (status == Status::ok && !deadline.expired()) {
+        (void)dispatcher.turn();
+        // Long enough for the answers, which make room for what was held back.
+        status = dispatcher.rest(Deadline::after(100ms));
+    }
+    EXPECT_EQ(status, Status::timed_out) << "it finds work for ever";
+}
+
 TEST(Dispatcher, HasItsTurnForItselfWhileItDoesNotRest) {
     Running running;
     const OnOneProcessor here;
