@@ -253,37 +253,5 @@ TEST_P(ServersInBatches, LoseNoAnswerThatTheyGatheredWhenTheyClose) {
     }
 }
 
-TEST_P(ServersInBatches, HearOfGatheredRequestsWhenALoopComesRound) {
-    ServerOptions chosen = options();
-    if (GetParam().has_rings()) chosen.carrier = ring::Carrier::post;
-    Running running{chosen};
-    ClientOptions gathering;
-    gathering.gathers_requests = true;
-    if (GetParam().has_rings()) gathering.carrier = ring::Carrier::post;
-    Client client = running.connect(gathering);
-    const int descriptor = client.descriptor();
-    const auto poll = [&] { return client.poll([](const Answer&) {}); };
-    for (int round = 0; round < 3; ++round) {
-        // What the announcement of its sleep has asked for may wake it a few times more.
-        for (int wakes = 0; wakes < 5; ++wakes) {
-            ASSERT_TRUE(test::goes_quiet(descriptor, [&] { (void)poll(); }));
-            if (!test::becomes_readable(descriptor, 20ms)) break;
-        }
-        constexpr std::uint64_t count = 8;
-        std::uint64_t sent = 0;
-        for (std::uint64_t answered = 0; answered < count;) {
-            std::uint64_t id = 0;
-            Status status = Status::ok;
-            while (sent < count &&
-                   (status = client.submit(content(1, sent, 50), id)) == Status::ok) {
-                ++sent;
-            }
-            ASSERT_TRUE(status == Status::ok || status == Status::full) << client.failure();
-            ASSERT_TRUE(test::becomes_readable(descriptor, 20'000ms));
-            if (poll() == Status::ok) ++answered;
-        }
-    }
-}
-
 }  // namespace
 }  // namespace millrace::message
