@@ -65,7 +65,8 @@ Dispatcher::State::~State() {
 // --- whose turn it is
 
 bool Dispatcher::State::has_turn() noexcept {
-    int at = gate->turn_at.load(std::memory_order_relaxed);
+    // A port gives it back, too, with what it left behind.
+    int at = gate->turn_at.load(std::memory_order_acquire);
     while (at != PortGate::of_dispatcher) {
         if (at == PortGate::of_port) return false;
         if (gate->turn_at.compare_exchange_weak(at, PortGate::of_dispatcher,
