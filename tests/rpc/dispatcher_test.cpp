@@ -33,14 +33,15 @@ using base::Deadline;
 using base::Status;
 using Bytes = std::vector<std::byte>;
 
+/// Answers with what it is asked.
+Status echo(message::Server& server) {
+    return server.serve([](message::Request& request) { (void)request.answer(request.payload()); },
+                        Deadline::never());
+}
+
 TEST(DispatcherWithoutMemory, LosesNobodyWhoWaitsToBeLetIn) {
     auto server = message::Server::listen(unique_address(), {});
-    test::ServingThread<message::Server> serving{
-        server, [](message::Server& its) {
-            return its.serve(
-                [](message::Request& request) { (void)request.answer(request.payload()); },
-                Deadline::never());
-        }};
+    test::ServingThread<message::Server> serving{server, echo};
     std::uint64_t failed = 0;
     for (bool has_failed = true; has_failed;) {
         message::Dispatcher dispatcher =
@@ -94,12 +95,7 @@ TEST(DispatcherWithoutMemory, LosesNobodyWhoWaitsToBeLetIn) {
 // its calls that failed: the dispatcher's thread takes the turn again.
 TEST(DispatcherWithoutMemory, TakesTheTurnInWhichAPortLackedIt) {
     auto server = message::Server::listen(unique_address(), {});
-    test::ServingThread<message::Server> serving{
-        server, [](message::Server& its) {
-            return its.serve(
-                [](message::Request& request) { (void)request.answer(request.payload()); },
-                Deadline::never());
-        }};
+    test::ServingThread<message::Server> serving{server, echo};
     const test::OnOneProcessor here;  // the dispatcher's thread inherits it
     message::DispatcherOptions options;
     options.wait = test::yielding;
