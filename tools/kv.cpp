@@ -10,6 +10,7 @@
 #include "kv/ask.hpp"
 #include "kv/bench.hpp"
 #include "kv/serve.hpp"
+#include "millrace/base/log_output.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/server.hpp"
@@ -248,6 +249,10 @@ void add_bench(CLI::App& parent, Action& chosen) {
         "As --wait block");
     command->add_flag_callback(
         "--no-save", [] {}, "Nothing is saved without --json: for those who are used to it");
+    command->add_flag_callback(
+        "--verbose,-v", [] { base::set_log_level(base::LogLevel::info); }, "As MILLRACE_LOG=info");
+    command->add_flag_callback(
+        "--debug,-d", [] { base::set_log_level(base::LogLevel::debug); }, "As MILLRACE_LOG=debug");
     command->add_flag("!--no-fill", load.fill, "Do not set every key first");
     add_transport(*command, load.client.transport);
     add_choice(*command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",

@@ -1,9 +1,9 @@
 // `millrace kv` as a user runs it: a server and the words that ask it.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <map>
-#include <optional>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -14,36 +14,15 @@
 
 #include "support/child_process.hpp"
 #include "support/command.hpp"
-#include "support/temporary_folder.hpp"
+#include "tools/kv_command.hpp"
 
 namespace {
 
 using millrace::test::ChildProcess;
 using millrace::test::CommandOutcome;
+using millrace::test::Kv;
 using millrace::test::run_command;
 using millrace::test::run_line;
-
-/// A server of the command at an address that nobody else has.
-class Kv : public testing::Test {
-  protected:
-    void serve(const std::vector<std::string>& options = {}) {
-        std::vector<std::string> command{MILLRACE_COMMAND, "kv", "serve", "--listen", address_};
-        command.insert(command.end(), options.begin(), options.end());
-        server_.emplace(ChildProcess::start_program(command));
-        const auto line = server_->read_line();
-        ASSERT_TRUE(line.has_value());
-        ASSERT_EQ(*line, "listening on " + address_);
-    }
-    [[nodiscard]] CommandOutcome ask(std::vector<std::string> words) const {
-        words.insert(words.begin(), "kv");
-        words.insert(words.end(), {"--server", address_});
-        return run_command(words);
-    }
-
-    millrace::test::TemporaryFolder folder_;
-    std::string address_ = "unix:" + folder_.path("kv");
-    std::optional<ChildProcess> server_;
-};
 
 TEST_F(Kv, SetsGetsAndRemoves) {
     serve();
@@ -56,7 +35,7 @@ TEST_F(Kv, SetsGetsAndRemoves) {
     EXPECT_TRUE(ask({"del", "name"}).exit.success());
     const CommandOutcome gone = ask({"get", "name"});
     EXPECT_TRUE(gone.exit.exited_with(1));
-    EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR\n");
+    EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR, there is no such key\n");
 }
 
 TEST_F(Kv, GoesByTheTransportsThatItWasToldTo) {
@@ -87,7 +66,45 @@ TEST_F(Kv, TakesAValueFromStandardInput) {
     const CommandOutcome long_one =
         run_line("head -c 1048577 /dev/zero | \"$0\" kv set k --server " + address_ + " 2>&1");
     EXPECT_TRUE(long_one.exit.exited_with(1));
-    EXPECT_EQ(long_one.text, "millrace kv set: STORE_ERROR\n");
+    EXPECT_EQ(long_one.text, "millrace kv set: STORE_ERROR, a value has at most 1048576 bytes\n");
+}
+
+TEST_F(Kv, ServesByEveryTransportWaitAndTable) {
+    for (const std::string table : {"cuckoo", "thesis"}) {
+        for (const std::string wait : {"poll", "block", "adaptive"}) {
+            ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--wait", wait, "--table",
+                                           table, "--memory", "4g"}));
+            for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
+                EXPECT_TRUE(ask({"set", "by", transport, "--transport", transport}).exit.success());
+                EXPECT_EQ(ask({"get", "by"}).text, transport);
+            }
+            const CommandOutcome loaded =
+                ask({"bench", "--clients", "2", "--operations", "200", "--keys", "20",
+                     "--transport", "ud", "--wait", wait, "--get-percent", "94", "--json"});
+            ASSERT_TRUE(loaded.exit.success()) << loaded.text;
+            EXPECT_EQ(nlohmann::json::parse(loaded.text)["get_percent"], 94);
+            server_->send_signal(SIGTERM);
+            const std::string said = server_->read_all();
+            EXPECT_TRUE(server_->wait().success());
+            EXPECT_NE(said.find(table == "thesis" ? "table of work 002" : "table libcuckoo"),
+                      std::string::npos)
+                << said;
+            EXPECT_NE(said.find("at most 4294967296 bytes"), std::string::npos) << said;
+        }
+    }
+}
+
+TEST_F(Kv, ForgetsWhatExpires) {
+    serve();
+    ASSERT_TRUE(ask({"set", "goes", "v", "--expires", "0.001"}).exit.success());
+    ASSERT_TRUE(ask({"set", "stays", "v", "--expires", "1000"}).exit.success());
+    const auto is_over = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+    while (ask({"exists", "goes"}).exit.success()) {
+        ASSERT_LT(std::chrono::steady_clock::now(), is_over);
+    }
+    EXPECT_EQ(ask({"exists", "goes"}).text,
+              "millrace kv exists: KEY_ERROR, there is no such key\n");
+    EXPECT_EQ(ask({"get", "stays"}).text, "v");
 }
 
 TEST_F(Kv, SetsOnlyAVersion) {
@@ -116,7 +133,8 @@ TEST_F(Kv, PermitsOnlyWhatItWasToldTo) {
     serve();
     const CommandOutcome denied = ask({"reset"});
     EXPECT_TRUE(denied.exit.exited_with(1));
-    EXPECT_EQ(denied.text, "millrace kv reset: DENIED\n");
+    EXPECT_EQ(denied.text,
+              "millrace kv reset: DENIED, the server was not started with --permit reset\n");
     EXPECT_TRUE(ask({"exit"}).exit.exited_with(1));
     EXPECT_TRUE(ask({"dump"}).exit.exited_with(1));
 }
@@ -341,6 +359,12 @@ TEST_F(Kv, UnderstandsTheOptionsOfTheWorksBenchmark) {
     EXPECT_EQ(document["clients"], 3);
     EXPECT_EQ(document["operations"], 300);
     EXPECT_EQ(document["server"], "127.0.0.1:" + port);
+    const CommandOutcome told =
+        run_command({"kv", "bench", "--port", port, "--rdma", "uc", "--clients", "2", "--ops", "20",
+                     "--keys", "5", "-v", "--debug"});
+    EXPECT_TRUE(told.exit.success()) << told.text;
+    EXPECT_NE(told.text.find("operations per second: 20 in "), std::string::npos) << told.text;
+    EXPECT_TRUE(run_command({"kv", "bench", "-h"}).exit.success());
     EXPECT_TRUE(run_command({"kv", "bench", "-a", address_, "-p", "1"}).exit.exited_with(2));
     EXPECT_TRUE(run_command({"kv", "bench", "-r", "tcp"}).exit.exited_with(2));
 }

@@ -99,6 +99,29 @@ class Asking {
     }
     void close() { (void)client_.close(deadline_); }
 
+    /// Behind the code, for people. Empty: it says enough.
+    [[nodiscard]] std::string why(const std::string& word, const kv::Result& result) const {
+        switch (result.code) {
+            case kv::Code::key_error:
+                return options_.key.empty() || options_.key.size() > kv::longest_key
+                           ? fmt::format("a key has 1 to {} bytes, and this one {}",
+                                         kv::longest_key, options_.key.size())
+                           : "there is no such key";
+            case kv::Code::store_error:
+                return is_too_long_
+                           ? fmt::format("a value has at most {} bytes", kv::longest_value)
+                           : "the memory of the server is used up (its --memory, --when-full)";
+            case kv::Code::conflict:
+                return result.version == 0 ? std::string{"there is no such item"}
+                                           : fmt::format("the item has version {}", result.version);
+            case kv::Code::denied:
+                return fmt::format("the server was not started with --permit {}", word);
+            case kv::Code::setopt_error:
+                return "the one option is sweep, a number from 1 to 100000000";
+            default: return {};
+        }
+    }
+
   private:
     static message::ClientOptions client_options(const KvAskOptions& options) {
         message::ClientOptions chosen;
@@ -116,13 +139,17 @@ class Asking {
             how.expires_after = std::chrono::nanoseconds{
                 static_cast<std::int64_t>(*options_.expires_seconds * 1e9)};
         }
-        if (options_.value) return client_.set(key, kv::bytes(*options_.value), deadline_, how);
-        return client_.set(key, read_standard_input(), deadline_, how);
+        const std::vector<std::byte> read =
+            options_.value ? std::vector<std::byte>{} : read_standard_input();
+        const std::span<const std::byte> value = options_.value ? kv::bytes(*options_.value) : read;
+        is_too_long_ = value.size() > kv::longest_value;
+        return client_.set(key, value, deadline_, how);
     }
 
     const KvAskOptions& options_;
     base::Deadline deadline_;
     kv::Client client_;
+    bool is_too_long_ = false;  ///< the value
 };
 
 }  // namespace
@@ -140,10 +167,9 @@ int run_kv_ask(const std::string& word, const KvAskOptions& options) {
                           "see whether the server runs; it may have carried it out"};
     }
     if (!result.ok()) {
-        fmt::print(stderr, "millrace kv {}: {}{}\n", word, kv::name_of(result.code),
-                   result.code == kv::Code::conflict
-                       ? fmt::format(", the item has version {}", result.version)
-                       : "");
+        const std::string why = asking.why(word, result);
+        fmt::print(stderr, "millrace kv {}: {}{}{}\n", word, kv::name_of(result.code),
+                   why.empty() ? "" : ", ", why);
         return 1;
     }
     if (options.show_version) fmt::print(stderr, "version {}\n", result.version);

@@ -123,10 +123,12 @@ int run_kv_bench(const KvBenchOptions& options) {
         options.json.write(document.dump(2));
     }
     if (options.json.in_place_of_lines()) return 0;
-    fmt::print("{}{}, by {}: {} clients, {} outstanding each; {} keys of {} B, values of {} B\n",
-               chosen.load.server.to_string(), own ? " (started for this)" : "",
-               name_of(chosen.load.client.transport), chosen.load.clients, chosen.load.outstanding,
-               chosen.load.keys, chosen.load.key_bytes, chosen.load.value_bytes);
+    fmt::print(
+        "{}{}, by {}: {} clients, {} outstanding each; {} keys of {} B, values of {} B; {} % "
+        "GETs\n",
+        chosen.load.server.to_string(), own ? " (started for this)" : "",
+        name_of(chosen.load.client.transport), chosen.load.clients, chosen.load.outstanding,
+        chosen.load.keys, chosen.load.key_bytes, chosen.load.value_bytes, chosen.load.get_percent);
     if (chosen.load.offered_per_second != 0) {
         fmt::print("{:.0f} per second offered; latencies count from when each was due\n",
                    chosen.load.offered_per_second);
