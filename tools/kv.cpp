@@ -55,6 +55,10 @@ void add_habits(CLI::App& command, message::ServerOptions& server) {
         .add_option("--gather", server.gather_turns,
                     "Post what goes to one end together, for so many turns; default: 1, at once")
         ->check(CLI::Range(1u, 64u));
+    command
+        .add_option("--group", server.group_clients,
+                    "Serve clients in groups of so many that take turns; default: 0, all at once")
+        ->check(CLI::Range(0u, 65536u));
     command.add_flag("!--no-inline", server.posting.inlines,
                      "Small messages do not travel within their work requests");
 }

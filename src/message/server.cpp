@@ -163,20 +163,35 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     if (shared != nullptr || !by_send.empty()) look_for_sends();
     if (by_wire != 0 && wires_are_due()) [[unlikely]]
         look_for_wires();
+    const std::size_t requests = options.group_clients == 0
+                                     ? lap(handler, budget, 0, ~std::size_t{0})
+                                     : lap_of_groups(handler, budget);
+    if (!clogged.empty()) [[unlikely]]
+        flush_clogged();
+    if (!gathering.empty() && (requests == 0 || ++gathered_turns >= options.gather_turns))
+        [[unlikely]]
+        post_gathered();
+    if (requests == 0 || (++laps & 63) == 0) look_aside();
+    if (is_nested) keep_loop(requests != 0);
+    return requests;
+}
+
+std::size_t Server::State::lap(detail::HandlerRef handler, std::size_t budget, std::size_t from,
+                               std::size_t to) {
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;
     std::size_t expected = 0;
     const bool tells = handler.expect != nullptr && options.look_ahead != 0;
-    const std::size_t begin = std::min(cursor, in_use);
+    const std::size_t begin = std::clamp(cursor, from, std::max(from, std::min(to, in_use)));
     bool is_second = false;
     for (std::size_t place = begin; requests != budget;) {
-        const std::size_t end = is_second ? std::min(begin, in_use) : in_use;
+        const std::size_t end = std::min(is_second ? begin : to, in_use);
         place = place < end ? mailboxes.next(place, end) : end;
         if (place == end) {
             if (is_second) break;
             is_second = true;
-            place = 0;
+            place = from;
             expected = 0;
             continue;
         }
@@ -188,13 +203,6 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
         requests += visit(*peers[place], handler);
         cursor = ++place;
     }
-    if (!clogged.empty()) [[unlikely]]
-        flush_clogged();
-    if (!gathering.empty() && (requests == 0 || ++gathered_turns >= options.gather_turns))
-        [[unlikely]]
-        post_gathered();
-    if (requests == 0 || (++laps & 63) == 0) look_aside();
-    if (is_nested) keep_loop(requests != 0);
     return requests;
 }
 

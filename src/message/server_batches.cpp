@@ -1,8 +1,9 @@
 // What a server does for several clients, or several answers, at once: it tells the handler of the
-// requests that come next, and posts answers to one client together.
+// requests that come next, posts answers to one client together, and serves clients in groups.
 #include <algorithm>
 #include <cstddef>
 
+#include "millrace/base/clock.hpp"
 #include "server_state.hpp"
 
 namespace millrace::message {
@@ -33,6 +34,22 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end, detail::Ha
     }
     // By flags, a client may have changed its word since the server found it.
     return std::max<std::size_t>(1, seen);
+}
+
+std::size_t Server::State::lap_of_groups(detail::HandlerRef handler, std::size_t budget) {
+    const std::size_t size = options.group_clients;
+    if (base::ticks() >= group_end_ticks) begin_group(group_begin + size);
+    for (std::size_t seen = 0;; begin_group(group_begin + size)) {
+        const std::size_t requests = lap(handler, budget, group_begin, group_begin + size);
+        // Behind all groups, and the first one once more, there is nothing.
+        if (requests != 0 || seen > in_use) return requests;
+        seen += size;
+    }
+}
+
+void Server::State::begin_group(std::size_t place) noexcept {
+    group_begin = place < in_use ? place : 0;
+    group_end_ticks = base::ticks() + slice_ticks;
 }
 
 void Server::State::gather(Peer& peer) {

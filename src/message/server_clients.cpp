@@ -29,6 +29,7 @@ constexpr std::uint32_t most_clients = 65'536;
 constexpr std::chrono::microseconds look_at_wires_every{5};
 constexpr std::uint32_t most_shared_receives = 32'768;
 constexpr std::uint32_t most_at_once = 64;
+constexpr std::chrono::seconds longest_slice{1};
 /// From so many clients on a server that was given no polling looks at bytes.
 constexpr std::uint32_t dense_from_store = 128;
 constexpr std::uint32_t dense_from_post = 512;
@@ -55,6 +56,13 @@ void check(const ServerOptions& options) {
                            options.look_ahead, options.gather_turns),
                fmt::format("the one is from 0 to {0}, the other from 1 to {0}", most_at_once),
                "use the defaults of 0 and 1");
+    }
+    if (options.group_clients != 0 &&
+        (options.group_slice.count() <= 0 || options.group_slice > longest_slice)) {
+        refuse(fmt::format("groups of {} clients, each for {} ns", options.group_clients,
+                           options.group_slice.count()),
+               "a group is served for at most a second, and more than nothing",
+               "use the default of 2 ms");
     }
     check_slots("make a message server", options.slot_bytes);
     const bool has_pool =
@@ -107,6 +115,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
                                                     : nullptr},
       replies{std::make_shared<detail::ReplyQueue>(hub)},
       wires_every{base::ticks_in(look_at_wires_every)},
+      slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
       statistics{"message server",

@@ -118,6 +118,12 @@ struct Server::State {
     // --- serving
 
     std::size_t turn(detail::HandlerRef handler, std::size_t budget);
+    /// Once through the places in [from, to), from behind who was served last. How many requests.
+    std::size_t lap(detail::HandlerRef handler, std::size_t budget, std::size_t from,
+                    std::size_t to);
+    /// The same of the group whose turn it is; of another one, if that has nothing.
+    std::size_t lap_of_groups(detail::HandlerRef handler, std::size_t budget);
+    void begin_group(std::size_t place) noexcept;
     /// The next message of a client. How many requests it was: 0 or 1.
     std::size_t visit(Peer& peer, detail::HandlerRef handler);
     /// False: it does not keep to the protocol.
@@ -230,6 +236,8 @@ struct Server::State {
     std::vector<std::uint32_t> free_places;    ///< a heap, the lowest first
     std::size_t in_use = 0;                    ///< places from there on are vacant
     std::size_t cursor = 0;                    ///< behind the place that was served last
+    std::size_t group_begin = 0;               ///< of the group whose turn it is
+    std::uint64_t group_end_ticks = 0;         ///< … until when
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
@@ -244,6 +252,7 @@ struct Server::State {
     bool wires_have_more = false;  ///< … of whom some have more, by now
     std::uint64_t wires_looked_at = 0;
     std::uint64_t wires_every;  ///< beside clients by ring
+    std::uint64_t slice_ticks;  ///< of a group
 
     std::uint64_t laps = 0;
     bool must_look = true;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -114,6 +115,119 @@ TEST(ServersThatLookAhead, TellOfAsManyAsTheyMayBeforeTheFirst) {
         EXPECT_EQ(handler.most, look_ahead);
         EXPECT_EQ(handler.untold, 0U);
         EXPECT_TRUE(handler.told.empty());
+    }
+}
+
+TEST_P(ServersInBatches, ServeEveryClientThoughInGroups) {
+    for (const std::chrono::nanoseconds slice : {1ns, 100'000ns, 1'000'000'000ns}) {
+        ServerOptions chosen = options();
+        chosen.group_clients = 2;
+        chosen.group_slice = slice;
+        chosen.look_ahead = 3;
+        Running running{chosen};
+        std::vector<std::jthread> clients;
+        for (std::uint64_t whose = 0; whose < 5; ++whose) {
+            clients.emplace_back([&, whose] {
+                Client client = running.connect(options_of_client());
+                talk(client, whose, 100, 400, static_cast<unsigned>(whose + 1));
+                EXPECT_EQ(client.close(patience()), Status::ok);
+            });
+        }
+        clients.clear();
+    }
+}
+
+/// Four clients of a server by groups of two, which turns when it is told to: who is served.
+class ServersOfGroups : public testing::Test {
+  protected:
+    void SetUp() override {
+        if (std::getenv("MILLRACE_SOFT_MODE") != nullptr) {
+            GTEST_SKIP() << "a request may land while the server looks";
+        }
+    }
+    void serve_by(std::chrono::nanoseconds slice, Polling polling) {
+        clients_.clear();
+        ServerOptions options;
+        options.polling = polling;
+        options.group_clients = 2;
+        options.group_slice = slice;
+        running_.emplace(options);
+        for (std::size_t i = 0; i < 4; ++i) {
+            clients_.push_back(running_->connect());
+            Bytes answer;
+            ASSERT_EQ(clients_[i].call(content(i, 0, 40), answer, patience()), Outcome::ok);
+        }
+        running_->stop();
+    }
+    void ask(std::uint64_t whose) {
+        std::uint64_t id = 0;
+        ASSERT_EQ(clients_[whose].submit(content(whose, 1, 40), id), Status::ok);
+    }
+    /// Those who were served in one turn, in order. Their answers are taken.
+    std::vector<std::uint64_t> turn() {
+        std::set<std::string> came;
+        const auto handler = [&](Request& request) {
+            came.insert(text_of(request.payload()));
+            (void)request.answer(request.payload());
+        };
+        const std::size_t requests = running_->server.turn(handler);
+        EXPECT_EQ(came.size(), requests) << "nobody twice";
+        std::vector<std::uint64_t> served;
+        for (std::uint64_t whose = 0; whose < clients_.size(); ++whose) {
+            const Bytes asked = content(whose, 1, 40);
+            if (!came.contains(text_of(asked))) continue;
+            served.push_back(whose);
+            EXPECT_EQ(clients_[whose].wait([](const Answer&) {}, patience()), Status::ok);
+        }
+        return served;
+    }
+
+    std::optional<Running> running_;
+    std::vector<Client> clients_;
+};
+
+TEST_F(ServersOfGroups, StayWithOneForItsSliceAndLeaveItWhenItHasNothing) {
+    for (const Polling polling : {Polling::flag, Polling::dense}) {
+        const auto slice = 1s;
+        const auto begin = base::Clock::now();
+        serve_by(slice, polling);
+        for (std::uint64_t whose = 0; whose < 4; ++whose) ask(whose);
+        std::vector<std::uint64_t> served = turn();
+        ASSERT_EQ(served.size(), 2U);
+        std::int64_t changes = 0;
+        for (int i = 0; i < 100; ++i) {
+            const std::vector<std::uint64_t> before = served;
+            for (const std::uint64_t whose : before) ask(whose);
+            served = turn();
+            ASSERT_EQ(served.size(), 2U);
+            if (served != before) ++changes;
+        }
+        EXPECT_LE(changes, (base::Clock::now() - begin) / slice);
+        // None of these asks again: it is the others' turn, though their slice has not begun.
+        const std::vector<std::uint64_t> others = turn();
+        ASSERT_EQ(others.size(), 2U);
+        EXPECT_NE(others, served);
+        EXPECT_TRUE(turn().empty());
+        ask(3);
+        EXPECT_EQ(turn(), std::vector<std::uint64_t>{3});
+        ask(0);
+        EXPECT_EQ(turn(), std::vector<std::uint64_t>{0});
+    }
+}
+
+TEST_F(ServersOfGroups, GoOnToTheNextOneBehindASlice) {
+    for (const Polling polling : {Polling::flag, Polling::dense}) {
+        serve_by(1ns, polling);
+        for (std::uint64_t whose = 0; whose < 4; ++whose) ask(whose);
+        std::vector<std::uint64_t> served = turn();
+        ASSERT_EQ(served.size(), 2U);
+        for (int i = 0; i < 20; ++i) {
+            for (const std::uint64_t whose : served) ask(whose);
+            const std::vector<std::uint64_t> next = turn();
+            ASSERT_EQ(next.size(), 2U);
+            EXPECT_NE(next, served) << "though they have asked again";
+            served = next;
+        }
     }
 }
 

@@ -817,6 +817,8 @@ TEST(ServerOptions, AreRefusedOutsideTheirRanges) {
     EXPECT_EQ(code_of({.max_window = 0}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.max_window = 5000}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.look_ahead = 65}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.group_clients = 2, .group_slice = 0ns}), base::ErrorCode::invalid_argument);
+    EXPECT_EQ(code_of({.group_clients = 2, .group_slice = 2s}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.gather_turns = 0}), base::ErrorCode::invalid_argument);
     EXPECT_EQ(code_of({.gather_turns = 65}), base::ErrorCode::invalid_argument);
     EXPECT_THROW((void)Client::connect(unique_address(), {.window = 0}, patience()), base::Error);

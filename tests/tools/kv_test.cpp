@@ -325,7 +325,7 @@ TEST_F(Kv, LoadsAServerAndTellsHowFastThatWas) {
 }
 
 TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
-    serve({"--look-ahead", "4", "--gather", "8", "--no-inline"});
+    serve({"--look-ahead", "4", "--gather", "8", "--no-inline", "--group", "2"});
     const auto operations_with = [&](const std::string& outstanding, const std::string& wait) {
         const CommandOutcome outcome =
             ask({"bench", "--clients", "3", "--rate", "3000", "--seconds", "0.2", "--keys", "50",

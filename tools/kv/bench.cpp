@@ -46,6 +46,7 @@ class OwnServer {
         made.messages.max_clients = std::max(options.load.clients, 1U);
         made.messages.look_ahead = options.own.look_ahead;
         made.messages.gather_turns = options.own.gather_turns;
+        made.messages.group_clients = options.own.group_clients;
         made.messages.posting = options.own.posting;
         return made;
     }

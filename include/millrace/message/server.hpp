@@ -100,6 +100,12 @@ struct ServerOptions {
     /// the while, are posted together. Only where answers go by posted WRITEs. Who calls turn() by
     /// itself goes on until one finds nothing, or rests. 1: each goes at once.
     std::uint32_t gather_turns = 1;
+    /// Clients are served in groups of so many, by the order of their places: a group for
+    /// `group_slice` (at most a second), or until none of it has a request while others have, then
+    /// the next one. So less of what clients need is in use at a time, and who is not of the group
+    /// waits. For hundreds of clients that ask all the while (docs/kv.md). 0: all are one group.
+    std::uint32_t group_clients = 0;
+    std::chrono::nanoseconds group_slice = std::chrono::milliseconds{2};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
@@ -280,11 +286,11 @@ class Server {
 
     /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, and
     /// sends what was deferred and is there. Begins behind the client that was served last, so that
-    /// nobody is served twice while another one waits. Never sleeps; how many requests it took.
-    /// What the handler throws goes to the client (Outcome::failed), and no further. The handler
-    /// must not use the server. With ServerOptions::gather_turns some answers may not be posted
-    /// yet: they go by a later turn(), at the latest by one that finds nothing, or by rest().
-    /// Throws Error as said above.
+    /// nobody is served twice while another one (of its group) waits. Never sleeps; how many
+    /// requests it took. What the handler throws goes to the client (Outcome::failed), and no
+    /// further. The handler must not use the server. With ServerOptions::gather_turns some answers
+    /// may not be posted yet: they go by a later turn(), at the latest by one that finds nothing,
+    /// or by rest(). Throws Error as said above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);
