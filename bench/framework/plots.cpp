@@ -30,7 +30,32 @@ bool plot(const std::string& json, const std::string& folder) {
     return false;
 }
 
+/// A field of a line of CSV.
+std::string quoted(const std::string& text) {
+    if (text.find_first_of(",\"\n") == std::string::npos) return text;
+    std::string made{'"'};
+    for (const char one : text) made += one == '"' ? std::string{"\"\""} : std::string{one};
+    return made + '"';
+}
+
 }  // namespace
+
+std::string lines_of(const nlohmann::json& document) {
+    std::string lines = "figure,mode,series,over,x,unit,median,least,most";
+    for (const auto& figure : document.at("figures")) {
+        const auto field = [&](const char* name) { return quoted(figure.at(name)); };
+        for (const auto& series : figure.at("series")) {
+            for (const auto& point : series.at("points")) {
+                lines += fmt::format(
+                    "\n{},{},{},{},{},{},{},{},{}", field("id"), field("mode"),
+                    quoted(series.at("label")), field("over"), point.at("x").get<std::uint64_t>(),
+                    field("unit"), point.at("median").get<double>(),
+                    point.at("least").get<double>(), point.at("most").get<double>());
+            }
+        }
+    }
+    return lines;
+}
 
 std::string load_average() {
     std::ifstream file{"/proc/loadavg"};
@@ -40,7 +65,7 @@ std::string load_average() {
 }
 
 void write_document(const nlohmann::json& document, const tools::JsonOutput& json,
-                    const std::string& folder) {
+                    const std::string& folder, const std::string& lines) {
     if (!json.wanted() && folder.empty()) return;
     const std::string text = document.dump(2);
     if (json.wanted()) json.write(text);
@@ -54,6 +79,7 @@ void write_document(const nlohmann::json& document, const tools::JsonOutput& jso
     const auto study = document.at("study").get<std::string>();
     const std::string path = fmt::format("{}/{}.json", folder, study);
     tools::JsonOutput{path}.write(text);
+    if (!lines.empty()) tools::JsonOutput{fmt::format("{}/{}.csv", folder, study)}.write(lines);
     if (!plot(path, folder)) {
         fmt::print(stderr,
                    "millrace bench {}: no plots: Python with matplotlib is needed (Debian: "

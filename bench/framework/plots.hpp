@@ -11,10 +11,14 @@ namespace millrace::bench {
 
 /// Writes `document` where `json` asks for it and, if `folder` is not empty, there with a plot of
 /// each of its "figures" and "maps" (scripts/plot-figures says what it reads). `document["study"]`
-/// names the files. Without Python and matplotlib there are no plots, and a line says so. Throws
+/// names the files. `lines`: what goes into a .csv file beside it; empty: there is none. Without
+/// Python and matplotlib there are no plots, and a line says so. Throws
 /// Error if something cannot be written.
 void write_document(const nlohmann::json& document, const tools::JsonOutput& json,
-                    const std::string& folder);
+                    const std::string& folder, const std::string& lines = {});
+
+/// The "figures" of a document, a line for each point of each series, as CSV.
+[[nodiscard]] std::string lines_of(const nlohmann::json& document);
 
 /// "0.52 0.31 0.18 1/213 4711", as the system tells it.
 [[nodiscard]] std::string load_average();

@@ -180,6 +180,7 @@ void print(const Study& study, const StudyOptions& options, const StudyResults& 
     fmt::print("{}; load {}; {} run{} of each point\n", base::describe_placement(), load_average(),
                options.quick ? 1 : options.repeats,
                options.quick || options.repeats == 1 ? "" : "s");
+    if (!study.setting.empty()) fmt::print("{}\n", study.setting);
     for (const std::string& mode : modes_of(study, options)) {
         const StudyView view = view_of(results, mode);
         for (const StudyFigure& figure : study.figures) {
@@ -255,6 +256,7 @@ nlohmann::json document_of(const Study& study, const StudyOptions& options,
                            const StudyResults& results) {
     nlohmann::json document{{"study", study.name},
                             {"work", study.work},
+                            {"setting", study.setting},
                             {"machine", describe_machine()},
                             {"load", load_average()},
                             {"seconds", results.seconds},
@@ -310,7 +312,8 @@ int run_study(const Study& study, const StudyOptions& options) {
     check(study, options);
     const StudyResults results = measure(study, options);
     if (!options.json.in_place_of_lines()) print(study, options, results);
-    write_document(document_of(study, options, results), options.json, options.plots);
+    const nlohmann::json document = document_of(study, options, results);
+    write_document(document, options.json, options.plots, lines_of(document));
     return results.failures.empty() ? 0 : 1;
 }
 

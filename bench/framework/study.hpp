@@ -108,6 +108,8 @@ struct Study {
     double seconds_per_point = 0.1;  ///< a guess, for the progress
     std::vector<StudyFigure> figures;
     std::vector<StudyFinding> findings;
+    /// What all points have in common, for whoever reads them: "values of 256 B". May be empty.
+    std::string setting{};
 };
 
 struct StudyOptions {

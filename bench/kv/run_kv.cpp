@@ -1,9 +1,11 @@
 #include "run_kv.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -11,6 +13,7 @@
 
 #include "framework/study_runs.hpp"
 #include "measure_crowd.hpp"
+#include "measure_groups.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/transfer.hpp"
 
@@ -95,6 +98,42 @@ StudyFigure habits_of_posting(unsigned get_percent) {
         {curve("posted, none", plain), curve("inlined", inlined), curve("gathered", gathered),
          curve("prefetched", prefetched), curve("all", all), curve("stored", stored),
          curve("stored, prefetched", stored_prefetched)}};
+    made.modes = {"fast"};
+    made.shape = StudyShape::table;
+    return made;
+}
+
+/// What it could bring that clients are active in groups (work 002, section 6.2).
+StudyFigure groups_of_clients() {
+    constexpr std::size_t group = 32;
+    StudyFigure made{"groups",
+                     fmt::format("What a GET costs a server of many clients with one outstanding "
+                                 "each: all at once, or groups of {} that take turns",
+                                 group),
+                     "processor_ns",
+                     "ns of processor time",
+                     "clients",
+                     {group, 512}};
+    const auto add = [&](const std::string& label, GroupCase chosen) {
+        made.series.push_back({label, [=](const std::string&, std::size_t clients) {
+                                   GroupCase one = chosen;
+                                   one.clients = clients;
+                                   return measure_groups(one);
+                               }});
+    };
+    for (const auto& [label, transport, carrier] :
+         {std::tuple{"UD", connect::Transport::ud, "automatic"},
+          std::tuple{"RC posted", connect::Transport::rc, "post"},
+          std::tuple{"RC stored", connect::Transport::rc, "automatic"}}) {
+        GroupCase chosen;
+        chosen.transport = transport;
+        chosen.carrier = carrier;
+        add(label, chosen);
+        chosen.group = group;
+        add(fmt::format("{}, 100 us", label), chosen);
+        chosen.slice = std::chrono::milliseconds{2};
+        add(fmt::format("{}, 2 ms", label), chosen);
+    }
     made.modes = {"fast"};
     made.shape = StudyShape::table;
     return made;
@@ -221,6 +260,11 @@ Study kv_study(unsigned get_percent) {
     study.work = "work 002, chapter 4,";
     study.modes = {"fast", "shaped:56g,latency=1us"};
     study.seconds_per_point = 0.2;
+    const CrowdCase usual;
+    study.setting = fmt::format(
+        "{} keys of 16 B, values of {} B, {} % GETs; each client in a thread, all of "
+        "them on one core, the server on another",
+        usual.keys, usual.value_bytes, get_percent);
     study.figures = {
         of_all(
             figure("4.1", "Throughput, polling", "operations_per_second", "operations per second"),
@@ -312,6 +356,7 @@ Study kv_study(unsigned get_percent) {
     switching.shape = StudyShape::table;
     study.figures.push_back(std::move(switching));
     study.figures.push_back(habits_of_posting(get_percent));
+    study.figures.push_back(groups_of_clients());
     const std::string one_thread =
         "one thread serves all clients here, and who polls in vain gives its processor away";
     const std::string no_network =

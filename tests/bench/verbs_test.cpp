@@ -1,5 +1,6 @@
 // Echoes over raw verbs arrive whole by every way and transport, and the study of them is complete.
 // How fast is not asked here.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -163,6 +164,12 @@ TEST(Study, MeasuresAllButCurvesInFullThoughItIsQuickAndDrawsEachShape) {
     EXPECT_NE(told.find("a table, us"), std::string::npos) << told;
     EXPECT_EQ(told.find("a distribution, us"), std::string::npos) << "it is for plots: " << told;
     EXPECT_NE(folder.content("plots/shapes.json").find("\"shape\": \"boxes\""), std::string::npos);
+    const std::string lines = folder.content("plots/shapes.csv");
+    EXPECT_TRUE(
+        lines.starts_with("figure,mode,series,over,x,unit,median,least,most\n"
+                          "curves,fast,one,x,50,us,50,50,50\n"))
+        << lines;
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 1 + 3 + 5 + 5 + 5);
     // The interpreter of the system has it, if another one stands before that.
     if (std::system("python3 -c 'import matplotlib' 2> /dev/null") != 0 &&
         std::system("/usr/bin/python3 -c 'import matplotlib' 2> /dev/null") != 0) {
