@@ -60,7 +60,8 @@ inline void add_transport(CLI::App& command, connect::Transport& transport) {
             [&transport](const std::string& name) {
                 transport = connect::parse_transport(name).value_or(transport);
             },
-            "What carries requests and answers: rc (default), or tcp, which takes no device")
+            "What carries requests and answers, one that the server takes: rc (default), uc or ud "
+            "of an RDMA device, or tcp, which takes none")
         ->check(is_transport())
         ->type_name("WORD");
 }

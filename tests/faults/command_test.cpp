@@ -72,6 +72,7 @@ TEST_F(Command, DemoSaysHowManyFilesItLeavesOutAndWhy) {
     EXPECT_TRUE(beyond.exit.success()) << beyond.text;
     EXPECT_THAT(beyond.text, HasSubstr("1 file, 5 records, 0 MB (2 files left out, and in no "
                                        "figure: 2 beyond the limit of 1 MB (--limit))"));
+    EXPECT_THAT(beyond.text, HasSubstr("clients of one key-value store")) << "it ends with that";
     refuses(run_command({"demo", files(), "--limit", "1000"}), "within the limit",
             "3 files left out", "raise --limit");
 

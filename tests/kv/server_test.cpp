@@ -508,6 +508,57 @@ TEST(KvServerThreads, EvictBesideEachOtherAndGiveWholeValues) {
     EXPECT_EQ(serving.server().stats().requests, 6U * 1500);
 }
 
+// Items come and go, by their time or because there is no room: those that stay are none's
+// business.
+TEST(KvServerThreads, LoseNothingElseWhileItemsExpireAndAreRefused) {
+    ServerOptions chosen = of_three_threads();
+    chosen.store.memory_bytes = least_memory;
+    chosen.sweep_period = 1ms;
+    Serving serving{chosen};
+    constexpr std::uint64_t kept = 300;
+    const auto key_of = [](std::uint64_t number) { return "kept " + std::to_string(number); };
+    Client keeper = serving.client();
+    for (std::uint64_t number = 0; number < kept; ++number) {
+        const auto value = sealed(number, 8 + number * 31 % 2000);
+        ASSERT_TRUE(keeper.set(bytes(key_of(number)), value, soon()).ok());
+    }
+    std::atomic<std::uint64_t> over{0};
+    std::vector<std::jthread> crowd;
+    for (unsigned i = 0; i < 3; ++i) {
+        crowd.emplace_back([&, i] {
+            Client client = serving.client();
+            std::mt19937 random{i + 1};
+            for (int call = 0; call < 1200; ++call) {
+                const std::string key = std::to_string(i) + " " + std::to_string(call);
+                const Result result =
+                    client.set(bytes(key), sealed(1, 8 + random() % 30'000), soon(),
+                               {.expires_after = std::chrono::milliseconds{1 + random() % 20}});
+                EXPECT_TRUE(result.ok() || result.code == Code::store_error);
+            }
+            ++over;
+        });
+    }
+    std::vector<std::byte> value;
+    // Once more behind the last of them.
+    for (bool last = false, more = true; more; more = !last) {
+        last = over == crowd.size();
+        for (std::uint64_t number = 0; number < kept; ++number) {
+            ASSERT_TRUE(keeper.get(bytes(key_of(number)), value, soon()).ok()) << number;
+            ASSERT_TRUE(is_whole(value) && seed_of(value) == number);
+        }
+    }
+    crowd.clear();
+    const base::Deadline patience = soon();
+    while (serving.server().store().stats().items != kept && !patience.expired()) {
+        std::this_thread::sleep_for(1ms);
+    }
+    const StoreStats stats = serving.server().store().stats();
+    EXPECT_EQ(stats.items, kept);
+    EXPECT_GT(stats.expired, 0U);
+    EXPECT_EQ(stats.evicted, 0U);
+    EXPECT_LE(stats.memory_bytes, least_memory);
+}
+
 /// Servers and clients that talk by one transport.
 class KvServerBy : public testing::TestWithParam<connect::Transport> {
   protected:

@@ -191,6 +191,50 @@ TEST_F(KvBadInput, WhoDoesNotKnowTheSecretByAnyTransport) {
     expect_failure(ask({"ping", "--secret-file", folder_.path("none")}), folder_.path("none"));
 }
 
+/// Resident memory of a process, in KiB.
+long memory_of(pid_t pid) {
+    const CommandOutcome outcome =
+        run_line("awk '/VmRSS/ {print $2}' /proc/" + std::to_string(pid) + "/status");
+    return outcome.text.empty() ? -1 : std::stol(outcome.text);
+}
+
+TEST_F(KvBadInput, StrangersOnItsPort) {
+    server_.emplace(ChildProcess::start_program({MILLRACE_COMMAND, "kv", "serve", "--listen",
+                                                 "127.0.0.1:0", "--transport", every_transport}));
+    const std::string line = server_->read_line().value_or("");
+    address_ = line.substr(line.rfind(' ') + 1);
+    ASSERT_TRUE(ask({"set", "kept", "a value"}).exit.success());
+    const long before = memory_of(server_->pid());
+    ASSERT_GT(before, 0);
+    // Words of others, a length that is gigantic, much of nothing, and a hello that begins well:
+    // each is hung up on, be it after all that it had to say. Whoever is silent is, too, behind
+    // seconds, and meanwhile in nobody's way.
+    const CommandOutcome talk = run_line(
+        "python3 -c 'import socket\n"
+        "port = " +
+        address_.substr(address_.rfind(':') + 1) +
+        "\n"
+        "def meet(words, times):\n"
+        "  for i in range(times):\n"
+        "    s = socket.create_connection((\"127.0.0.1\", port), 30)\n"
+        "    try:\n"
+        "      s.sendall(words)\n"
+        "      while s.recv(65536): pass\n"
+        "    except (ConnectionResetError, BrokenPipeError): pass\n"
+        "silent = [socket.create_connection((\"127.0.0.1\", port), 30) for i in range(20)]\n"
+        "meet(b\"GET / HTTP/1.1\\r\\n\\r\\n\", 20)\n"
+        "meet(b\"\\xff\" * 64, 20)\n"
+        "meet(b\"\\0\" * 4000000, 5)\n"
+        "meet(b\"set kept 0 0 5\\r\\nother\\r\\n\", 20)\n"
+        "for s in silent:\n"
+        "  while s.recv(65536): pass\n"
+        "print(\"all are over\")'");
+    EXPECT_TRUE(talk.exit.success()) << talk.text;
+    EXPECT_EQ(talk.text, "all are over\n");
+    EXPECT_LT(memory_of(server_->pid()), before + 64 * 1024);
+    expect_nothing_is_lost();
+}
+
 base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{30}); }
 
 TEST_F(KvBadInput, AClientOfAnotherVersion) {

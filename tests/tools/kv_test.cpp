@@ -38,6 +38,16 @@ TEST_F(Kv, SetsGetsAndRemoves) {
     EXPECT_EQ(gone.text, "millrace kv get: KEY_ERROR, there is no such key\n");
 }
 
+TEST_F(Kv, EndsTheLineOfAValueOnATerminalAlone) {
+    serve();
+    ASSERT_TRUE(ask({"set", "name", "a value"}).exit.success());
+    const CommandOutcome shown = run_line(
+        "python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' \"$0\" kv get name --server " +
+        address_ + " < /dev/null");
+    EXPECT_EQ(shown.text, "a value\r\n");
+    EXPECT_EQ(ask({"get", "name"}).text, "a value");
+}
+
 TEST_F(Kv, GoesByTheTransportsThatItWasToldTo) {
     serve({"--transport", "rc,tcp"});
     EXPECT_TRUE(ask({"set", "name", "a value", "--transport", "tcp"}).exit.success());

@@ -74,7 +74,13 @@ class Asking {
         const auto key = kv::bytes(options_.key);
         if (word == "get") {
             return client_.get(
-                key, [](std::span<const std::byte> value) { print(value); }, deadline_);
+                key,
+                [](std::span<const std::byte> value) {
+                    print(value);
+                    // A file or a pipe gets the value alone.
+                    if (isatty(STDOUT_FILENO) != 0) fmt::print("\n");
+                },
+                deadline_);
         }
         if (word == "set") return set(key);
         if (word == "del") return client_.erase(key, deadline_, options_.if_version);
