@@ -88,16 +88,16 @@ StudyFigure habits_of_posting(unsigned get_percent) {
                                return measure_crowd(one).operations_per_second;
                            }};
     };
-    StudyFigure made{
-        "habits",
-        "Throughput of 8 clients, 16 outstanding each, by what is switched on",
-        "operations_per_second",
-        "operations per second",
-        "keys",
-        {10'000, 1'000'000},
-        {curve("posted, none", plain), curve("inlined", inlined), curve("gathered", gathered),
-         curve("prefetched", prefetched), curve("all", all), curve("stored", stored),
-         curve("stored, prefetched", stored_prefetched)}};
+    StudyFigure made{"habits",
+                     "Throughput of 8 clients, 16 outstanding each, by what is switched on",
+                     "operations_per_second",
+                     "operations per second",
+                     "keys",
+                     {10'000, 1'000'000},
+                     {curve("posted, none", plain), curve("inlined", inlined),
+                      curve("gathered, 16 turns", gathered),
+                      curve("prefetched, 8 clients", prefetched), curve("all three", all),
+                      curve("stored", stored), curve("stored, prefetched", stored_prefetched)}};
     made.modes = {"fast"};
     made.shape = StudyShape::table;
     return made;
