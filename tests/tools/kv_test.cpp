@@ -168,6 +168,33 @@ TEST_F(Kv, DrainsWhenItIsTerminated) {
     EXPECT_NE(said.find("served 1 requests of 1 clients; 1 items"), std::string::npos) << said;
 }
 
+TEST_F(Kv, DrainsWhenItIsTerminatedUnderLoad) {
+    for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
+        serve({"--transport", transport});
+        ASSERT_TRUE(ask({"set", "k", "v", "--transport", transport}).exit.success());
+        ChildProcess load = ChildProcess::start_program(
+            {"/bin/sh", "-c",
+             "exec \"$0\" kv bench --server " + address_ + " --transport " + transport +
+                 " --clients 2 --outstanding 8 --keys 100 --seconds 60 2>&1 < /dev/null",
+             MILLRACE_COMMAND},
+            {"COLUMNS=1000"});
+        const auto is_late = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+        // It begins with that when every key is set.
+        const auto gets = [&] {
+            const CommandOutcome stats = ask({"stats", "--json", "--transport", transport});
+            return nlohmann::json::parse(stats.text).at("gets").get<std::uint64_t>();
+        };
+        while (gets() == 0) ASSERT_LT(std::chrono::steady_clock::now(), is_late);
+        server_->send_signal(SIGTERM);
+        const std::string said = server_->read_all();
+        EXPECT_TRUE(server_->wait().success());
+        EXPECT_NE(said.find("; 101 items"), std::string::npos) << said;
+        const std::string told = load.read_all();
+        EXPECT_TRUE(load.wait().exited_with(1)) << told;
+        EXPECT_NE(told.find("see why the server ended"), std::string::npos) << told;
+    }
+}
+
 TEST_F(Kv, ServesWhoKnowsTheSecretAlone) {
     const std::string secret = folder_.path("secret");
     ASSERT_TRUE(run_line("umask 077; head -c 32 /dev/urandom | base64 > " + secret).exit.success());

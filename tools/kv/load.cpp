@@ -23,9 +23,11 @@ namespace {
 
 constexpr std::chrono::seconds patience{30};
 
-[[noreturn]] void fail(const std::string& what, const std::string& why) {
-    throw base::Error{base::ErrorCode::protocol, "load a key-value server", what, why, ""};
+[[noreturn]] void fail(const std::string& what, const std::string& why,
+                       const std::string& remedy = {}) {
+    throw base::Error{base::ErrorCode::protocol, "load a key-value server", what, why, remedy};
 }
+constexpr const char* see_the_server = "see why the server ended";
 
 /// Key number `number`, and the value that belongs to it.
 class Items {
@@ -194,7 +196,12 @@ class Worker {
             deadline);
         if (status == base::Status::timed_out) return false;
         if (status != base::Status::ok) {
-            fail("an answer", fmt::format("{} {}", base::name_of(status), client_.failure()));
+            const std::string why = client_.failure();
+            fail("an answer",
+                 status == base::Status::closed
+                     ? "the server has closed the connection"
+                     : fmt::format("{}{}{}", base::name_of(status), why.empty() ? "" : ", ", why),
+                 see_the_server);
         }
         return true;
     }
@@ -212,13 +219,20 @@ class Worker {
     }
     void check(const OnItsWay& sent, const kv::Answer& answer) const {
         const bool missed = sent.is_get && answer.result.code == kv::Code::key_error;
+        const char* const what = sent.is_get ? "a GET" : "a SET";
+        if (answer.result.code == kv::Code::unanswered) {
+            fail(what,
+                 fmt::format("there is no answer: {}", message::name_of(answer.result.outcome)),
+                 see_the_server);
+        }
         if (!answer.result.ok() && !missed) {
-            fail(sent.is_get ? "a GET" : "a SET",
-                 fmt::format("the answer is {} ({})", kv::name_of(answer.result.code),
-                             message::name_of(answer.result.outcome)));
+            fail(what, fmt::format("the answer is {}", kv::name_of(answer.result.code)),
+                 answer.result.code == kv::Code::store_error
+                     ? "give the server more --memory or --when-full evict, or load fewer --keys"
+                     : "");
         }
         if (sent.is_get && answer.result.ok() && !items_.is_value(sent.key, answer.value)) {
-            fail("a GET", "the value is not the one that was set");
+            fail(what, "the value is not the one that was set");
         }
     }
 
