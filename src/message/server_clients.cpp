@@ -136,6 +136,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
 }
 
 Server::State::~State() {
+    hub.adopt();  // whichever thread served: nobody else uses it any more
     replies->end();
     for (const auto& peer : peers) {
         if (!peer->line.has_value()) continue;

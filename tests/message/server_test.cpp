@@ -288,6 +288,22 @@ TEST_P(Servers, TellTheCallerOfAHandlerThatThrowsAndLive) {
     EXPECT_EQ(answer, request);
 }
 
+TEST_P(Servers, AreDestroyedByAThreadThatDidNotServe) {
+    std::optional<Server> server{Server::listen(unique_address(), options())};
+    const connect::Address address = server->address();
+    std::thread serving{[&] {
+        server->adopt();
+        EXPECT_EQ(server->serve(Handler{echo}, patience()), Status::closed);
+    }};
+    Client client = Client::connect(address, options_of_client());
+    Bytes answer;
+    EXPECT_EQ(client.call({}, answer, patience()), Outcome::ok);
+    server->stop();
+    serving.join();
+    server.reset();
+    EXPECT_EQ(client.call({}, answer, patience()), Outcome::peer_lost);
+}
+
 TEST_P(Servers, BoundTheTextOfAnError) {
     Running running{options(),
                     [](Request& request) { (void)request.fail(std::string(5000, 'x')); }};

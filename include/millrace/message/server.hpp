@@ -271,8 +271,8 @@ concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<
 
 /// Belongs to the thread that made it, or to the one that called adopt() since: calls that may
 /// sleep or look at the kernel throw Error (invalid_argument) in another one. stop() and what is
-/// said of Reply are for any thread. Move-only. Destroyed without close(), its clients see
-/// `peer_lost`.
+/// said of Reply are for any thread. Move-only. Destroyed without close(), in whichever thread,
+/// its clients see `peer_lost`.
 class Server {
   public:
     /// Throws Error (invalid_argument; permission, system: the address is in use …).
