@@ -19,9 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -33,10 +31,12 @@
 #include "copy_asker.hpp"
 #include "copy_rights.hpp"
 #include "fabric_names.hpp"
+#include "file_of_process.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
+#include "node_owner.hpp"
 #include "process_identity.hpp"
 #include "region_facts.hpp"
 #include "remote_pages.hpp"
@@ -46,20 +46,6 @@ namespace {
 
 using base::LogLevel;
 
-/// Says why a node cannot be reached: queue pairs look again and again, so not more than once in
-/// two seconds per node.
-template <class... Args>
-void complain(std::uint32_t number, LogLevel level, fmt::format_string<Args...> text,
-              Args&&... args) {
-    static std::array<std::atomic<std::uint64_t>, max_node_number + 1> said{};
-    static const std::uint64_t interval = base::ticks_in(std::chrono::seconds{2});
-    const std::uint64_t now = base::ticks();
-    const std::uint64_t last = said[number].load(std::memory_order_relaxed);
-    if (last != 0 && now - last < interval) return;
-    said[number].store(now, std::memory_order_relaxed);
-    base::log(level, "soft", text, std::forward<Args>(args)...);
-}
-
 /// Mapping offsets must be multiples of this: huge pages have their own.
 std::uint64_t mapping_unit(int descriptor) noexcept {
     struct statfs filesystem {};
@@ -67,63 +53,6 @@ std::uint64_t mapping_unit(int descriptor) noexcept {
         return static_cast<std::uint64_t>(filesystem.f_bsize);
     }
     return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-}
-
-std::string descriptor_path(pid_t pid, int descriptor) {
-    return fmt::format("/proc/{}/fd/{}", living_thread_of(pid), descriptor);
-}
-
-/// Opens the file behind another process's descriptor if it is the regular file expected. Looks at
-/// it before opening: opening may have effects when it is something else.
-Descriptor open_file_of(pid_t pid, int descriptor, dev_t device, ino_t inode, int flags) {
-    const Descriptor look{::open(descriptor_path(pid, descriptor).c_str(), O_PATH | O_CLOEXEC)};
-    struct stat status {};
-    if (!look || ::fstat(look.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-        status.st_dev != device || status.st_ino != inode) {
-        return {};
-    }
-    return Descriptor{
-        ::open(fmt::format("/proc/thread-self/fd/{}", look.get()).c_str(), flags | O_CLOEXEC)};
-}
-
-/// The number that all of `text` is; -1: none.
-int number_of(const char* text) noexcept {
-    int number = -1;
-    const char* const end = text + std::strlen(text);
-    const auto [rest, error] = std::from_chars(text, end, number);
-    return error == std::errc{} && rest == end ? number : -1;
-}
-
-/// What /proc says of a descriptor of a node's tables.
-std::string link_to_tables(std::string_view fabric, std::uint32_t number) {
-    return "/memfd:" + tables_name(fabric, number) + " (deleted)";
-}
-
-bool leads_to(pid_t pid, int descriptor, std::string_view wanted) {
-    char target[320];
-    const ssize_t length =
-        ::readlink(descriptor_path(pid, descriptor).c_str(), target, sizeof target);
-    return length >= 0 && std::string_view{target, static_cast<std::size_t>(length)} == wanted;
-}
-
-/// How large the file is, now and for ever; 0: it may shrink, or is none.
-std::uint64_t sealed_size(int file) noexcept {
-    struct stat status {};
-    if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode)) return 0;
-    const int seals = ::fcntl(file, F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return 0;
-    return static_cast<std::uint64_t>(status.st_size);
-}
-
-/// Whether it is that process's own node, and not one that it holds for another's.
-bool is_owner_of_tables(pid_t pid, int descriptor, std::uint32_t number) {
-    const Descriptor file{::open(descriptor_path(pid, descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!file || sealed_size(file.get()) < tables_size) return false;
-    const Mapping first{file.get(), 0, page_size, PROT_READ};
-    if (!first) return false;
-    const auto& facts = *reinterpret_cast<const NodeHeader*>(first.memory());
-    return load_once(facts.magic) == node_magic && load_once(facts.node_number) == number &&
-           load_once(facts.pid) == pid && load_once(facts.start_time) == start_time_of(pid);
 }
 
 class ProcessNode final : public RemoteNode {
@@ -338,27 +267,28 @@ bool ProcessNode::adopt(std::string_view fabric) {
 bool ProcessNode::find_memory(std::string_view fabric) {
     const std::string object = describe_node(fabric, number_);
     const std::string wanted = link_to_tables(fabric, number_);
-    const std::string directory_path = fmt::format("/proc/{}/fd", living_thread_of(pid_));
+    const std::string directory_path = folder_of_descriptors(pid_);
     const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
                                                         &::closedir};
     if (!directory) {
         if (errno != ENOENT) {
-            complain(number_, LogLevel::warn,
-                     "cannot look into process {} ({}): {}; let both run as the same user, and "
-                     "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
-                     pid_, object, base::describe_errno(errno));
+            complain_of_node(
+                number_, LogLevel::warn,
+                "cannot look into process {} ({}): {}; let both run as the same user, and "
+                "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
+                pid_, object, base::describe_errno(errno));
         }
         return false;
     }
     while (const dirent* entry = ::readdir(directory.get())) {
-        const int descriptor = number_of(entry->d_name);
+        const int descriptor = number_of_entry(entry->d_name);
         if (descriptor >= 0 && leads_to(pid_, descriptor, wanted) &&
             try_memory(descriptor, object)) {
             return true;
         }
     }
-    complain(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used", pid_,
-             object);
+    complain_of_node(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used",
+                     pid_, object);
     return false;
 }
 
@@ -371,10 +301,11 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
     const auto& facts = *reinterpret_cast<const NodeHeader*>(tables.memory());
     if (facts.magic != node_magic || facts.node_number != number_) return false;
     if (facts.version != layout_version) {
-        complain(number_, LogLevel::warn,
-                 "{} (process {}) has layout version {}, this library {}: use the same build in "
-                 "both",
-                 object, pid_, facts.version, layout_version);
+        complain_of_node(
+            number_, LogLevel::warn,
+            "{} (process {}) has layout version {}, this library {}: use the same build in "
+            "both",
+            object, pid_, facts.version, layout_version);
         return false;
     }
     // In another pid namespace its own numbers mean something else; the socket told ours.
@@ -411,56 +342,6 @@ bool ProcessNode::open_lifeline(const NodeHeader& facts) {
     // A pipe that has had no writer since it was opened never hangs up: so the write end has to be
     // there still.
     return life_.lifeline && ::stat(path.c_str(), &status) == 0 && status.st_ino == inode;
-}
-
-/// A process of ours that holds the node, found without its socket; 0: there is none. That takes
-/// some ms: not more than four times a second for a node that is not found.
-pid_t find_owner(std::string_view fabric, std::uint32_t number) {
-    static std::array<std::atomic<std::uint64_t>, max_node_number + 1> missed{};
-    static const std::uint64_t interval = base::ticks_in(std::chrono::milliseconds{250});
-    const std::uint64_t last = missed[number].load(std::memory_order_relaxed);
-    if (last != 0 && base::ticks() - last < interval) return 0;
-    const std::string wanted = link_to_tables(fabric, number);
-    using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
-    const Folder processes{::opendir("/proc"), &::closedir};
-    while (const dirent* process = processes ? ::readdir(processes.get()) : nullptr) {
-        const pid_t pid = number_of(process->d_name);
-        struct stat status {};
-        if (pid <= 0 || ::fstatat(::dirfd(processes.get()), process->d_name, &status, 0) != 0 ||
-            status.st_uid != ::geteuid()) {
-            continue;
-        }
-        const std::string folder = fmt::format("/proc/{}/fd", living_thread_of(pid));
-        const Folder descriptors{::opendir(folder.c_str()), &::closedir};
-        while (const dirent* entry = descriptors ? ::readdir(descriptors.get()) : nullptr) {
-            const int descriptor = number_of(entry->d_name);
-            if (descriptor < 0 || !leads_to(pid, descriptor, wanted)) continue;
-            if (is_owner_of_tables(pid, descriptor, number)) return pid;
-        }
-    }
-    missed[number].store(base::ticks(), std::memory_order_relaxed);
-    return 0;
-}
-
-/// Who listens at the other end, as the kernel says; 0: nobody to talk to (logged).
-pid_t pid_of_owner(int connection, std::string_view fabric, std::uint32_t number) {
-    ucred owner{};
-    socklen_t length = sizeof owner;
-    const bool known = ::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &owner, &length) == 0;
-    if (known && owner.uid == ::geteuid() && owner.pid <= 0) {
-        complain(number, LogLevel::warn,
-                 "{} lives in another pid namespace, its process has no number here: cannot look "
-                 "into it; let both run in one (containers: --pid=host or --pid=container:NAME)",
-                 describe_node(fabric, number));
-        return 0;
-    }
-    if (!known || owner.uid != ::geteuid()) {
-        complain(number, LogLevel::warn,
-                 "{} is held by user {} (process {}), we are user {}: not to be trusted",
-                 describe_node(fabric, number), owner.uid, owner.pid, ::geteuid());
-        return 0;
-    }
-    return owner.pid;
 }
 
 }  // namespace
@@ -511,8 +392,8 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
-        complain(number, LogLevel::error, "no socket to reach {}: {}",
-                 describe_node(fabric, number), base::describe_errno(errno));
+        complain_of_node(number, LogLevel::error, "no socket to reach {}: {}",
+                         describe_node(fabric, number), base::describe_errno(errno));
         return nullptr;
     }
     pid_t pid = 0;
@@ -523,16 +404,17 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
     } else if (errno == EAGAIN) {
         pid = find_owner(fabric, number);
         if (pid <= 0) {
-            complain(number, LogLevel::warn,
-                     "cannot reach {}: too many processes have connected to its socket, and no "
-                     "process of this user that can be looked into holds it",
-                     describe_node(fabric, number));
+            complain_of_node(
+                number, LogLevel::warn,
+                "cannot reach {}: too many processes have connected to its socket, and no "
+                "process of this user that can be looked into holds it",
+                describe_node(fabric, number));
             return nullptr;
         }
     } else {
         if (errno != ECONNREFUSED) {
-            complain(number, LogLevel::warn, "cannot reach {}: {}", describe_node(fabric, number),
-                     base::describe_errno(errno));
+            complain_of_node(number, LogLevel::warn, "cannot reach {}: {}",
+                             describe_node(fabric, number), base::describe_errno(errno));
         }
         return nullptr;
     }

@@ -1,4 +1,5 @@
-// Implementation of receive_pool.hpp.
+// Implementation of receive_pool.hpp: its memory, posting, what becomes of receives, the limit.
+// What datagrams do with them: receive_pool_collect.cpp.
 #include "receive_pool.hpp"
 
 #include <fcntl.h>
@@ -7,17 +8,13 @@
 #include <array>
 #include <bit>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 
 #include "datagram.hpp"
-#include "millrace/base/clock.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
 namespace {
-
-using namespace std::chrono_literals;
 
 /// By words: a sender that has not claimed the receive yet may be looking at it.
 void write_sges(PoolSlot& slot, const ibv_recv_wr& wr) noexcept {
@@ -35,13 +32,6 @@ void write_sges(PoolSlot& slot, const ibv_recv_wr& wr) noexcept {
 
 /// The same as of whole blocks (node_memory.cpp).
 constexpr std::size_t largest_backed = std::size_t{128} << 10;
-
-[[nodiscard]] bool has_room(const QueuePair& qp) noexcept {
-    return qp.datagram->has_room(qp.receive_source.position.load(std::memory_order_acquire));
-}
-
-constexpr auto abandoned_after = 1ms;  ///< when a claimant that is not executing is given up
-constexpr auto passed_after = 10ms;    ///< when one that is has to let others pass
 
 }  // namespace
 
@@ -374,136 +364,6 @@ void ReceivePool::clear(Datagram& arrived) noexcept {
     view_.waiting().flag.store(0, std::memory_order_relaxed);
     view_.tail().position.store(first_position, std::memory_order_relaxed);
     view_.head().position.store(first_position, std::memory_order_release);
-}
-
-// --- datagrams ----------------------------------------------------------------------------------
-
-bool ReceivePool::collect(bool patiently) noexcept {
-    lock_.lock_often();
-    while (first_ != tail_ && pass_first(patiently)) {
-    }
-    if (!strays_.empty()) [[unlikely]]
-        look_at_strays(patiently ? Strays::all : Strays::arrived);
-    const bool again = stuck_ || !strays_.empty();
-    lock_.unlock();
-    return again;
-}
-
-bool ReceivePool::pass_first(bool patiently) noexcept {
-    const std::uint32_t number = order_[first_ & mask_];
-    PoolSlot& slot = view_.slot(number);
-    const std::uint64_t claim = slot.claim.load(std::memory_order_acquire);
-    if (sequence_of_claim(claim) == sequence_of(first_)) {
-        if (state_of_claim(claim) == claim_offered) return false;
-        QueuePair* const qp = user(queue_pair_of_claim(claim));
-        if (qp != nullptr && qp->datagram != nullptr) {
-            if (slot.arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
-                // A straggler's next message must not overtake it: where that one has arrived, the
-                // one before has, too.
-                if (!strays_.empty()) [[unlikely]]
-                    look_at_strays(Strays::arrived);
-                if (receives_[number].held == Held::posted) {
-                    if (has_room(*qp)) [[likely]] {
-                        receives_[number].held = Held::done;
-                        qp->datagram->push(slot, number);
-                    } else {
-                        strays_.push_back({number, first_});  // when it is polled
-                    }
-                }
-            } else if (!patiently || !give_up_first(*qp, claim)) {
-                return false;
-            }
-        }
-    }
-    ++first_;
-    stuck_ = false;
-    return true;
-}
-
-bool ReceivePool::give_up_first(QueuePair& qp, std::uint64_t claim) noexcept {
-    const std::uint32_t sender = node_of_claim(claim);
-    const std::uint64_t now = base::ticks();
-    if (!stuck_ || stuck_position_ != first_) {
-        stuck_ = true;
-        stuck_position_ = first_;
-        stuck_since_ = now;
-        stuck_word_ = qp.datagram->senders().word(sender).load(std::memory_order_acquire);
-        return false;
-    }
-    static const std::uint64_t abandoned = base::ticks_in(abandoned_after);
-    static const std::uint64_t passed = base::ticks_in(passed_after);
-    if (now - stuck_since_ < abandoned) return false;
-    const std::uint32_t number = order_[first_ & mask_];
-    if (qp.datagram->sender_out(sender, stuck_word_)) {
-        if (view_.slot(number).arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
-            return false;  // just so; the next look takes it
-        }
-        // Not `place`: it would look at the first again.
-        if (tail_ - first_ > mask_) {
-            strays_.push_back({number, first_});
-        } else {
-            place(number);
-        }
-        return true;
-    }
-    if (now - stuck_since_ < passed) return false;
-    strays_.push_back({number, first_});
-    return true;
-}
-
-void ReceivePool::look_at_strays(Strays which) noexcept {
-    for (std::size_t i = 0; i < strays_.size();) {
-        const Stray stray = strays_[i];
-        PoolSlot& slot = view_.slot(stray.number);
-        const std::uint64_t claim = slot.claim.load(std::memory_order_acquire);
-        QueuePair* const qp = user(queue_pair_of_claim(claim));
-        const auto arrived = [&] {
-            return slot.arrived.load(std::memory_order_acquire) == sequence_of(stray.position);
-        };
-        bool settled = true;
-        bool place_again = false;
-        if (which == Strays::arrived && (qp == nullptr || !arrived())) {
-            settled = false;
-        } else if (sequence_of_claim(claim) != sequence_of(stray.position) ||
-                   receives_[stray.number].held != Held::posted) {
-            // It has become another receive.
-        } else if (qp == nullptr || qp->datagram == nullptr) {
-            place_again = true;
-        } else if (arrived()) {
-            settled = has_room(*qp);
-            if (settled) {
-                receives_[stray.number].held = Held::done;
-                qp->datagram->push(slot, stray.number);
-            }
-        } else {
-            const std::uint32_t sender = node_of_claim(claim);
-            const std::uint64_t word =
-                qp->datagram->senders().word(sender).load(std::memory_order_acquire);
-            // Even: the claimant is out. Odd: it may be this claim, if its process lives.
-            if (!qp->datagram->sender_out(sender, word) || arrived()) {
-                settled = false;
-            } else {
-                place_again = true;
-            }
-        }
-        if (!settled) {
-            ++i;
-            continue;
-        }
-        strays_.erase(strays_.begin() + static_cast<std::ptrdiff_t>(i));
-        if (place_again) place(stray.number);
-    }
-}
-
-const std::atomic<std::uint32_t>* ReceivePool::next_arrival(std::uint32_t& expected) noexcept {
-    lock_.lock_often();
-    expected = sequence_of(first_);
-    // Not posted yet: it will be the one that was freed first.
-    const std::uint32_t number =
-        first_ == tail_ ? free_[free_begin_ & mask_] : order_[first_ & mask_];
-    const auto* word = &view_.slot(number).arrived;
-    lock_.unlock();
-    return word;
 }
 
 // --- the limit ----------------------------------------------------------------------------------
