@@ -15,7 +15,7 @@
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
     try {
-        auto server = millrace::message::Server::listen(millrace::connect::Address::parse(argv[1]));
+        auto server = millrace::message::Server::listen(argv[1]);
         long left = std::atol(argv[2]);
         const auto answer = [&](millrace::message::Request& request) {
             const auto word = request.payload();

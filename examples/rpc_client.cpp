@@ -11,8 +11,7 @@
 int main(int argc, char** argv) try {
     if (argc != 4) return 2;
     const auto deadline = millrace::base::Deadline::after(std::chrono::seconds{20});
-    auto client = millrace::rpc::Client::connect<CountPrimes>(
-        millrace::connect::Address::parse(argv[1]), {}, deadline);
+    auto client = millrace::rpc::Client::connect<CountPrimes>(argv[1], {}, deadline);
     const Interval asked{std::strtoull(argv[2], nullptr, 10), std::strtoull(argv[3], nullptr, 10)};
     const auto primes = client.call<CountPrimes>(asked, deadline);
     if (!primes) {

@@ -19,7 +19,7 @@ static bool is_prime(std::uint64_t number) {
 
 int main(int argc, char** argv) try {
     if (argc != 3) return 2;
-    auto server = millrace::rpc::Server::listen(millrace::connect::Address::parse(argv[1]));
+    auto server = millrace::rpc::Server::listen(argv[1]);
     long left = std::atol(argv[2]);
     server.handle<CountPrimes>([&](const Interval& asked) -> millrace::rpc::Result<Primes> {
         if (--left == 0) server.stop();

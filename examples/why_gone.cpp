@@ -16,11 +16,11 @@ int main(int argc, char** argv) try {
     if (argc != 3) return 2;
     const auto soon = base::Deadline::after(std::chrono::seconds{10});
     if (std::string_view{argv[1]} != "listen") {
-        auto channel = message::connect(connect::Address::parse(argv[1]), {}, soon);
+        auto channel = message::connect(argv[1], {}, soon);
         if (std::string_view{argv[2]} == "abort") std::raise(SIGKILL);
         return channel.close(soon) == base::Status::ok ? 0 : 1;
     }
-    auto channel = message::Listener::listen(connect::Address::parse(argv[2])).accept(soon);
+    auto channel = message::Listener::listen(argv[2]).accept(soon);
     std::vector<std::byte> message;
     switch (channel.receive(message, soon)) {
         case base::Status::ok: std::puts("it sent a message"); break;

@@ -25,7 +25,7 @@ int main(int, char** given) try {
         return words.stats().closed == readers ? 0 : 1;
     }
     std::vector<connect::Address> counters;
-    for (char** one = given + 3; *one; ++one) counters.push_back(connect::Address::parse(*one));
+    for (char** one = given + 3; *one; ++one) counters.push_back(*one);
     auto words = flow::FanOut<flow::Bytes>::connect(counters, {}, soon);
     std::ifstream file{given[2]};
     for (std::string word; file >> word;) {

@@ -16,14 +16,6 @@ Options with_budget(Options options, std::uint32_t most) {
 
 }  // namespace
 
-std::vector<connect::Address> parsed(std::initializer_list<std::string_view> addresses) {
-    std::vector<connect::Address> all;
-    for (const std::string_view address : addresses) {
-        all.push_back(connect::Address::parse(address));
-    }
-    return all;
-}
-
 Options without_spin(Options options) {
     options.wait.spin = std::chrono::nanoseconds{0};
     return options;

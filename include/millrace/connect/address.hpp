@@ -2,6 +2,7 @@
 // "unix:@abstract".
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,11 +11,15 @@
 
 namespace millrace::connect {
 
-/// A parsed address. A value type.
+/// A parsed address. A value type. Text may stand wherever an address is asked for.
 class Address {
   public:
     enum class Kind : std::uint8_t { tcp, unix_socket };
 
+    Address() = default;
+    /// As parse. Throws Error.
+    template <std::convertible_to<std::string_view> Text>
+    Address(const Text& text) : Address{parse(text)} {}
     /// Throws Error (invalid_argument) that shows what was understood and the accepted forms.
     /// Port 0 lets a listener choose; an empty host listens on every interface and connects to
     /// this host.

@@ -67,9 +67,9 @@ class AnyConsumer {
   public:
     using Seen = detail::Seen<T>;
 
-    [[nodiscard]] static AnyConsumer connect(ring::Design design, std::string_view address,
+    [[nodiscard]] static AnyConsumer connect(ring::Design design, const connect::Address& address,
                                              Options options, const base::Deadline& deadline);
-    [[nodiscard]] static AnyConsumer listen(ring::Design design, std::string_view address,
+    [[nodiscard]] static AnyConsumer listen(ring::Design design, const connect::Address& address,
                                             Options options, const base::Deadline& deadline) {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
@@ -116,11 +116,10 @@ class AnyConsumer {
 
 // Not inline, as those of AnyProducer.
 template <class T>
-AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, std::string_view address,
+AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, const connect::Address& address,
                                        Options options, const base::Deadline& deadline) {
     return make(design, [&]<ring::Design D>() {
-        return Consumer<T, D>::connect_as(design, connect::Address::parse(address),
-                                          std::move(options), deadline);
+        return Consumer<T, D>::connect_as(design, address, std::move(options), deadline);
     });
 }
 template <class T>

@@ -162,9 +162,9 @@ class AnyProducer {
   public:
     using Item = std::remove_cvref_t<detail::Given<T>>;
 
-    [[nodiscard]] static AnyProducer connect(ring::Design design, std::string_view address,
+    [[nodiscard]] static AnyProducer connect(ring::Design design, const connect::Address& address,
                                              Options options, const base::Deadline& deadline);
-    [[nodiscard]] static AnyProducer listen(ring::Design design, std::string_view address,
+    [[nodiscard]] static AnyProducer listen(ring::Design design, const connect::Address& address,
                                             Options options, const base::Deadline& deadline) {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(design, listener, deadline);
@@ -264,11 +264,10 @@ class AnyProducer {
 // Not inline, so that `extern template class AnyProducer<Item>` compiles the ends of all designs in
 // one file only.
 template <class T>
-AnyProducer<T> AnyProducer<T>::connect(ring::Design design, std::string_view address,
+AnyProducer<T> AnyProducer<T>::connect(ring::Design design, const connect::Address& address,
                                        Options options, const base::Deadline& deadline) {
     return make(design, [&]<ring::Design D>() {
-        return Producer<T, D>::connect_as(design, connect::Address::parse(address),
-                                          std::move(options), deadline);
+        return Producer<T, D>::connect_as(design, address, std::move(options), deadline);
     });
 }
 template <class T>

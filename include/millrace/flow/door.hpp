@@ -4,10 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
-#include <string_view>
-#include <vector>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/wait.hpp"
@@ -48,10 +45,6 @@ class Door {
     std::uint64_t looked_at_ = 0;
     std::uint64_t period_;
 };
-
-/// Throws Error as connect::Address::parse.
-[[nodiscard]] std::vector<connect::Address> parsed(
-    std::initializer_list<std::string_view> addresses);
 
 /// Ends that sleep in a hub are awake no longer than that says.
 [[nodiscard]] Options without_spin(Options options);

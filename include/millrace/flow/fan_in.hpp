@@ -31,7 +31,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -104,9 +103,6 @@ class FanIn {
     /// …).
     [[nodiscard]] static FanIn listen(const connect::Address& address, FanInOptions options = {}) {
         return FanIn{std::make_unique<State>(address, std::move(options))};
-    }
-    [[nodiscard]] static FanIn listen(std::string_view address, FanInOptions options = {}) {
-        return listen(connect::Address::parse(address), std::move(options));
     }
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept {

@@ -24,7 +24,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -127,9 +126,10 @@ class FanOut {
         }
         return made;
     }
-    [[nodiscard]] static FanOut connect(std::initializer_list<std::string_view> addresses,
+    [[nodiscard]] static FanOut connect(std::initializer_list<connect::Address> addresses,
                                         FanOutOptions options, const base::Deadline& deadline) {
-        return connect(detail::parsed(addresses), std::move(options), deadline);
+        return connect(std::span{addresses.begin(), addresses.size()}, std::move(options),
+                       deadline);
     }
 
     /// Consumers, dead ones included.

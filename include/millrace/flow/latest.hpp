@@ -29,7 +29,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
@@ -116,18 +115,10 @@ class LatestFactories {
         return End{
             LatestEnd::connect(role, item_facts<T>(), address, std::move(options), deadline)};
     }
-    [[nodiscard]] static End connect(std::string_view address, LatestOptions options,
-                                     const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
     /// Listens for one other end, and then no more. Throws Error.
     [[nodiscard]] static End listen(const connect::Address& address, LatestOptions options,
                                     const base::Deadline& deadline) {
         return End{LatestEnd::listen(role, item_facts<T>(), address, std::move(options), deadline)};
-    }
-    [[nodiscard]] static End listen(std::string_view address, LatestOptions options,
-                                    const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
     }
 };
 

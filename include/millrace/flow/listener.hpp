@@ -1,7 +1,6 @@
 // Listens for the other ends of flow queues. Used by Producer::accept and Consumer::accept.
 #pragma once
 
-#include <string_view>
 #include <utility>
 
 #include "millrace/base/error.hpp"
@@ -17,9 +16,6 @@ class Listener {
   public:
     /// Throws Error (invalid_argument, permission, system: the address is in use …).
     [[nodiscard]] static Listener listen(const connect::Address& address, Options options = {});
-    [[nodiscard]] static Listener listen(std::string_view address, Options options = {}) {
-        return listen(connect::Address::parse(address), std::move(options));
-    }
     /// Where it listens, with the port that was chosen.
     [[nodiscard]] const connect::Address& address() const noexcept { return listener_.address(); }
     [[nodiscard]] const Options& options() const noexcept { return options_; }

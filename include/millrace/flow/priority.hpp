@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,10 +44,6 @@ class PriorityProducer {
             made.levels_.push_back(Producer<T, D>::connect(address, options, deadline));
         }
         return made;
-    }
-    [[nodiscard]] static PriorityProducer connect(std::string_view address, std::uint32_t levels,
-                                                  Options options, const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), levels, std::move(options), deadline);
     }
 
     [[nodiscard]] std::size_t levels() const noexcept { return levels_.size(); }

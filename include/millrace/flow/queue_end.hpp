@@ -89,10 +89,6 @@ class Factories {
                                      const base::Deadline& deadline) {
         return connect_as(D, address, std::move(options), deadline);
     }
-    [[nodiscard]] static End connect(std::string_view address, Options options,
-                                     const base::Deadline& deadline) {
-        return connect(connect::Address::parse(address), std::move(options), deadline);
-    }
     /// Takes the next other end that fits; others are told why not, logged and passed over. Throws
     /// Error (timed_out, cancelled; invalid_argument for the listener's options).
     [[nodiscard]] static End accept(Listener& listener, const base::Deadline& deadline) {
@@ -110,10 +106,6 @@ class Factories {
                                     const base::Deadline& deadline) {
         Listener listener = Listener::listen(address, std::move(options));
         return accept(listener, deadline);
-    }
-    [[nodiscard]] static End listen(std::string_view address, Options options,
-                                    const base::Deadline& deadline) {
-        return listen(connect::Address::parse(address), std::move(options), deadline);
     }
 
     [[nodiscard]] static End connect_as(ring::Design design, const connect::Address& address,

@@ -23,7 +23,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -95,20 +94,17 @@ class Replicator {
         }
         return Replicator{std::move(state)};
     }
-    [[nodiscard]] static Replicator connect(std::initializer_list<std::string_view> addresses,
+    [[nodiscard]] static Replicator connect(std::initializer_list<connect::Address> addresses,
                                             ReplicatorOptions options,
                                             const base::Deadline& deadline) {
-        return connect(detail::parsed(addresses), std::move(options), deadline);
+        return connect(std::span{addresses.begin(), addresses.size()}, std::move(options),
+                       deadline);
     }
     /// Consumers connect to it, and leave, at any time. Throws Error (invalid_argument; permission,
     /// system: the address is in use …).
     [[nodiscard]] static Replicator listen(const connect::Address& address,
                                            ReplicatorOptions options = {}) {
         return Replicator{std::make_unique<State>(address, std::move(options))};
-    }
-    [[nodiscard]] static Replicator listen(std::string_view address,
-                                           ReplicatorOptions options = {}) {
-        return listen(connect::Address::parse(address), std::move(options));
     }
     /// Of one that listens.
     [[nodiscard]] const connect::Address& address() const noexcept {
