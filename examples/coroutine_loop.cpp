@@ -1,15 +1,12 @@
-// The job of epoll_loop.cpp by coroutines, one for each thing that is waited for:
+// The job of epoll_loop.cpp by coroutines, one for each thing that is waited for.
 //     coroutine_loop unix:/tmp/a 7001 &  pipeline unix:/tmp/a -
-// The sum of the queue's numbers is printed every 100 ms, and told to whoever connects to the port.
 #include <millrace/connect/hub.hpp>
 #include <millrace/flow/consumer.hpp>
 #include <millrace/flow/coroutine.hpp>
 
-#include <netinet/in.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
+
+#include "tcp_port.hpp"
 
 using namespace millrace;
 
@@ -23,26 +20,20 @@ static base::Task<> print(const long& sum) {
 }
 static base::Task<> tell(int tcp, const long& sum) {
     while (co_await base::readable(tcp, base::Deadline::never()) == base::Status::ok) {
-        const int client = accept(tcp, nullptr, nullptr);
-        dprintf(client, "%ld\n", sum);
-        close(client);
+        tell_next(tcp, sum);
     }
 }
 
 int main(int, char** argv) try {
     auto queue = flow::Consumer<long>::listen(argv[1], {}, base::Deadline::never());
-    const int tcp = socket(AF_INET, SOCK_STREAM, 0);
-    const sockaddr_in any{AF_INET, htons(static_cast<in_port_t>(std::atoi(argv[2]))), {}, {}};
-    if (bind(tcp, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return 1;
-    listen(tcp, 8);
+    const int tcp = listen_at(argv[2]);
     long sum = 0;
     connect::Hub hub;
     base::spawn(hub, add_up(queue, sum, hub));
     base::spawn(hub, print(sum));
     base::spawn(hub, tell(tcp, sum));
-    if (hub.run() != base::Status::closed) return 1;
-    std::printf("in the end %ld\n", sum);
-} catch (const base::Error& error) {
+    if (hub.run() == base::Status::closed) std::printf("in the end %ld\n", sum);
+} catch (const std::exception& error) {
     std::fprintf(stderr, "coroutine_loop: %s\n", error.what());
     return 1;
 }

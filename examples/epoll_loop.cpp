@@ -1,15 +1,14 @@
-// A program with an epoll loop of its own, a timer and a TCP socket gets a queue as well:
+// A queue in an epoll loop beside a timer and a TCP port: its sum every 100 ms, and for who
+// connects.
 //     epoll_loop unix:/tmp/a 7001 &  pipeline unix:/tmp/a -
-// The sum of the queue's numbers is printed every 100 ms, and told to whoever connects to the port.
 #include <millrace/flow/consumer.hpp>
 
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
+
+#include "tcp_port.hpp"
 
 int main(int, char** argv) try {
     using namespace millrace;
@@ -17,10 +16,7 @@ int main(int, char** argv) try {
     const int timer = timerfd_create(CLOCK_MONOTONIC, 0);
     const itimerspec period{{0, 100'000'000}, {0, 100'000'000}};
     timerfd_settime(timer, 0, &period, nullptr);
-    const int tcp = socket(AF_INET, SOCK_STREAM, 0);
-    const sockaddr_in any{AF_INET, htons(static_cast<in_port_t>(std::atoi(argv[2]))), {}, {}};
-    if (bind(tcp, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return 1;
-    listen(tcp, 8);
+    const int tcp = listen_at(argv[2]);
     const int epoll = epoll_create1(0);
     epoll_event event{};
     for (const int descriptor : {queue.descriptor(), timer, tcp}) {
@@ -34,13 +30,12 @@ int main(int, char** argv) try {
             while ((status = queue.try_dequeue(number)) == base::Status::ok) sum += number;
         } else if (event.data.fd == timer) {
             if (read(timer, &number, sizeof number) > 0) std::printf("%ld\n", sum);
-        } else if (const int client = accept(tcp, nullptr, nullptr); client >= 0) {
-            dprintf(client, "%ld\n", sum);
-            close(client);
+        } else {
+            tell_next(tcp, sum);
         }
     }
     std::printf("in the end %ld\n", sum);
-} catch (const millrace::base::Error& error) {
+} catch (const std::exception& error) {
     std::fprintf(stderr, "epoll_loop: %s\n", error.what());
     return 1;
 }

@@ -1,7 +1,5 @@
-// One log for many programs, in one thread: whoever comes has a queue of its own.
-//     log_server unix:/tmp/log 2 &  log_client unix:/tmp/log one two &  log_client unix:/tmp/log
-//     three
-// Ends when so many programs have left.
+// One log for many programs, in one thread, until so many have left. Each has a queue of its own.
+//     log_server unix:/tmp/log 2 & log_client unix:/tmp/log one two & log_client unix:/tmp/log end
 #include <millrace/connect/hub.hpp>
 #include <millrace/flow/consumer.hpp>
 
@@ -20,14 +18,12 @@ int main(int, char** argv) try {
     const auto print = [&](int descriptor) {
         auto& [queue, id] = queues.at(descriptor);
         std::vector<std::byte> line;
-        base::Status status;
-        while ((status = queue.try_dequeue(line)) == base::Status::ok) {
-            std::printf("%.*s\n", static_cast<int>(line.size()),
-                        reinterpret_cast<char*>(line.data()));
+        auto status = queue.try_dequeue(line);
+        for (; status == base::Status::ok; status = queue.try_dequeue(line)) {
+            std::printf("%.*s\n", int(line.size()), reinterpret_cast<char*>(line.data()));
         }
         if (status == base::Status::empty) return;  // else it has closed, or died
-        hub.remove(id);
-        queues.erase(descriptor);
+        hub.remove(id), queues.erase(descriptor);
         if (--programs == 0) hub.stop();
     };
     hub.add(listener.descriptor(), [&] {
@@ -37,7 +33,7 @@ int main(int, char** argv) try {
             queues.emplace(descriptor, std::pair{std::move(*queue), id});
         }
     });
-    hub.run();
+    (void)hub.run();
 } catch (const base::Error& error) {
     std::fprintf(stderr, "log_server: %s\n", error.what());
     return 1;

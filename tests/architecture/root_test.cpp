@@ -1,6 +1,7 @@
 // The top of the house: what lies there was put there on purpose. A fuzzer's find, a core or a log
 // that was committed by mistake is not.
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -46,6 +47,34 @@ std::vector<std::string> unexpected_in(const fs::path& root) {
 }
 
 TEST(Root, HoldsNothingUnexpected) { EXPECT_THAT(unexpected_in(MILLRACE_SOURCE_DIR), IsEmpty()); }
+
+/// Programs of `folder` with more lines than a newcomer reads at once, and how many.
+std::vector<std::string> long_programs_in(const fs::path& folder) {
+    constexpr int most_lines = 40;
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator{folder}) {
+        if (entry.path().extension() != ".cpp") continue;
+        std::ifstream file{entry.path()};
+        int lines = 0;
+        for (std::string line; std::getline(file, line);) ++lines;
+        if (lines > most_lines)
+            found.push_back(entry.path().filename().string() + ": " + std::to_string(lines));
+    }
+    return found;
+}
+
+TEST(Examples, HaveAtMostFortyLines) {
+    EXPECT_THAT(long_programs_in(fs::path{MILLRACE_SOURCE_DIR} / "examples"), IsEmpty());
+}
+
+TEST(ExamplesCheck, ReportsALongProgram) {
+    const fs::path folder = fs::path{testing::TempDir()} / "millrace-examples-check";
+    fs::create_directories(folder);
+    std::ofstream{folder / "short.cpp"} << std::string(40, '\n');
+    std::ofstream{folder / "long.cpp"} << std::string(41, '\n');
+    EXPECT_EQ(long_programs_in(folder), std::vector<std::string>{"long.cpp: 41"});
+    fs::remove_all(folder);
+}
 
 TEST(RootCheck, ReportsAFuzzersFind) {
     const fs::path folder = fs::path{testing::TempDir()} / "millrace-root-check";
