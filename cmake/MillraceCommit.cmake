@@ -1,5 +1,6 @@
 # Writes the header HEADER with the commit of SOURCE, if it is not there so already. Run at each
 # build (tools/CMakeLists.txt): what is committed changes without CMake being asked.
+cmake_minimum_required(VERSION 3.25)
 set(commit "unknown (not built from a git repository)")
 find_package(Git QUIET)
 if(Git_FOUND)
