@@ -1,0 +1,73 @@
+// How the device comes to plain memory: a copy of a send, or a registration. What the peer's ring
+// can take is stored from where it lies, and needs neither.
+#include "socket_core.hpp"
+
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace millrace::stream {
+
+/// A copy of a plain send, or a registration of it. Throws Error, and leaves it as it is.
+void Socket::Core::make_postable(Send& send, bool patient) {
+    const std::size_t most =
+        options.registrations == nullptr ? most_staged : most_staged_beside_cache;
+    std::byte* const copy = send.length <= most ? stage(send.length) : nullptr;
+    if (copy == nullptr) {
+        send.region =
+            registered({const_cast<std::byte*>(send.data), send.length}, verbs::Access::none, true);
+        send.lkey = send.region->lkey();
+        return;
+    }
+    std::memcpy(copy, send.data, send.length);
+    send.data = copy;
+    send.lkey = staging_memory.region().lkey();
+    send.is_copy = true;
+    send.is_patient = patient;
+    send.staged_to = staging.position();
+    ++counts.staged;
+}
+
+/// An advertisement has come for bytes of `send`, which are about to be posted. False: that is the
+/// end.
+bool Socket::Core::lend(Send& send) noexcept {
+    try {
+        make_postable(send, false);
+        send.is_bare = false;
+        --bare_sends;
+        return true;
+    } catch (const std::exception& error) {
+        // Some of it may be in the peer's ring: it can neither be sent nor taken back.
+        end(Status::peer_lost,
+            fmt::format("what was to be sent cannot be lent to the device: {}", error.what()));
+        return false;
+    }
+}
+
+/// Plain memory, for one operation at least.
+RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, verbs::Access access,
+                                                 bool by_cache) {
+    bool is_new = true;
+    RegistrationCache::Held region;
+    if (by_cache && options.registrations != nullptr) {
+        region = options.registrations->find(plain, access, is_new);
+    } else {
+        region = std::make_shared<const verbs::MemoryRegion>(
+            link.protection_domain().register_memory(plain, access));
+    }
+    ++(is_new ? counts.registrations : counts.registrations_kept);
+    return region;
+}
+
+std::byte* Socket::Core::stage(std::size_t length) {
+    if (staging_memory.size() == 0) {
+        staging_memory = link.protection_domain().allocate(staging_bytes, verbs::Access::none);
+        staging = Staging{staging_memory.data(), staging_bytes};
+    }
+    return staging.claim(length);
+}
+
+}  // namespace millrace::stream

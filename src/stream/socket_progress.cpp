@@ -1,0 +1,264 @@
+// Progress: takes the peer's messages, does what Connection::next answers, and completes what is
+// over. One room, as every operation of the program goes through all of it.
+#include "socket_core.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include <fmt/format.h>
+
+#include "millrace/base/clock.hpp"
+
+namespace millrace::stream {
+
+using base::Status;
+
+void Socket::Core::take_messages() noexcept {
+    if (ended != Status::ok) return;
+    EncodedMessage message;
+    while (slots.take(message)) {
+        const Violation violation = connection->deliver(message.span());
+        if (violation == Violation::none) [[likely]]
+            continue;
+        end(Status::peer_lost,
+            fmt::format("the peer broke the protocol of byte streams: {}", name_of(violation)));
+        return;
+    }
+}
+
+void Socket::Core::settle_writes() noexcept {
+    if (window.reap() != Status::ok) {
+        end_by_peer();
+        return;
+    }
+    while (!in_flight.empty() && window.done(in_flight.front().ticket)) {
+        const InFlight& written = in_flight.front();
+        connection->written(written.places);
+        hold.note_write(written.posted, base::ticks());
+        in_flight.pop();
+    }
+}
+
+void Socket::Core::act() noexcept {
+    for (;;) {
+        const bool could_post = ended == Status::ok && may_post();
+        const Action action = connection->next(could_post);
+        if (const auto* const write = std::get_if<Write>(&action)) {
+            perform(*write);
+        } else if (const auto* const message = std::get_if<SendMessage>(&action)) {
+            const bool is_last =
+                message->message.bytes[0] == static_cast<std::byte>(MessageKind::fin);
+            put(message->message, false, is_last ? ring::Signal::now : ring::Signal::when_due);
+        } else if (const auto* const copy = std::get_if<CopyOut>(&action)) {
+            perform(*copy);
+        } else if (const auto* const sent = std::get_if<SendDone>(&action)) {
+            perform(*sent);
+        } else if (const auto* const received = std::get_if<ReceiveDone>(&action)) {
+            perform(*received);
+        } else {
+            // What lies in the ring of a peer that is gone is still the program's.
+            const bool is_over = ended != Status::ok && !connection->is_broken() &&
+                                 (connection->violation() != Violation::none ||
+                                  connection->receiver().buffered() == 0);
+            if (is_over) {
+                connection->break_off();
+                continue;
+            }
+            if (ends_hold()) continue;
+            if (sends_reported != sends_added) report_sends();
+            if (connection->sender().unsent() != 0) note_stall(could_post);
+            lacked_requests = !could_post;
+            return;
+        }
+    }
+}
+
+/// True: a send has waited long enough for an advertisement, and there is something to do.
+bool Socket::Core::ends_hold() noexcept {
+    const Sender& sender = connection->sender();
+    if (!sender.is_awaiting() || ended != Status::ok) {
+        hold.stop();
+        return false;
+    }
+    if (!hold.is_over(sender.sequence(), sender.bytes_to_copy(), base::ticks())) return false;
+    connection->stop_awaiting();
+    hold.stop();
+    return true;
+}
+
+void Socket::Core::perform(const Write& write) noexcept {
+    if (ended != Status::ok) return;
+    const Transfer& transfer = write.transfer;
+    const std::span<const Piece> pieces = std::span{transfer.pieces}.first(transfer.piece_count);
+    is_stalled = false;
+    if (stores && !transfer.direct) {
+        std::byte* at = peer_ring + transfer.address;
+        for (const Piece& piece : pieces) {
+            std::memcpy(at, send_at(piece.send).data + piece.offset, piece.length);
+            at += piece.length;
+        }
+        put(write.notification, false, ring::Signal::when_due);
+        settle_with_others(transfer.places);
+        return;
+    }
+    if (transfer.length == 0) {
+        put(write.notification, false, ring::Signal::now);
+        settle_with_others(transfer.places);
+        return;
+    }
+    std::array<ibv_sge, most_pieces> slices;
+    std::size_t count = 0;
+    const bool is_small = transfer.length <= max_inline;
+    for (const Piece& piece : pieces) {
+        Send& send = send_at(piece.send);
+        if (send.is_bare && !is_small && !lend(send)) return;
+        slices[count++] = {reinterpret_cast<std::uint64_t>(send.data + piece.offset), piece.length,
+                           send.lkey};
+    }
+    post(verbs::Write{.from = std::span{slices}.first(count),
+                      .to = transfer.direct ? verbs::RemoteAddress{transfer.address, transfer.key}
+                                            : peer_ring_address + transfer.address,
+                      .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
+         ring::Signal::when_due);
+    put(write.notification, true, ring::Signal::now);
+    in_flight.push({window.posted(), transfer.places, base::ticks()});
+}
+
+/// A transfer needs nothing of the device, but those before it may.
+void Socket::Core::settle_with_others(std::uint32_t places) noexcept {
+    if (in_flight.empty()) {
+        connection->written(places);
+    } else {
+        in_flight.back().places += places;
+    }
+}
+
+void Socket::Core::put(const EncodedMessage& message, bool behind_write,
+                       ring::Signal signal) noexcept {
+    if (ended != Status::ok) return;
+    const std::uint64_t index = messages_sent++ & peer_slot_mask;
+    if (stores && !behind_write) {
+        fill(peer_slots[index], message, messages_sent);
+    } else {
+        post_slot(message, signal);
+    }
+    if (bell.publish(messages_sent)) [[unlikely]]
+        (void)bell.ring();  // without a request for it the peer still counts as asleep
+}
+
+void Socket::Core::post_slot(const EncodedMessage& message, ring::Signal signal) noexcept {
+    Slot slot;
+    fill(slot, message, messages_sent);
+    const verbs::RemoteAddress to =
+        peer_slot_address + ((messages_sent - 1) & peer_slot_mask) * sizeof(Slot);
+    const auto write = [&](std::size_t from, std::size_t length, ring::Signal when) {
+        const ibv_sge slice{reinterpret_cast<std::uint64_t>(&slot) + from,
+                            static_cast<std::uint32_t>(length), 0};
+        post(verbs::Write{.from = {&slice, 1}, .to = to + from, .flags = verbs::SendFlags::inlined},
+             when);
+    };
+    if (in_order) [[likely]] {
+        write(0, sizeof(Slot), signal);
+    } else {
+        write(0, offsetof(Slot, mark), ring::Signal::when_due);
+        write(offsetof(Slot, mark), sizeof slot.mark, signal);
+    }
+    if (signal == ring::Signal::now) last_ticket = window.posted();
+}
+
+template <class Request>
+void Socket::Core::post(Request request, ring::Signal signal) noexcept {
+    if (ended != Status::ok) return;
+    ++counts.requests;
+    if (window.post(request, signal) != Status::ok) end_by_peer();
+}
+
+void Socket::Core::perform(const CopyOut& copy) noexcept {
+    std::memcpy(receives[copy.receive].data + copy.offset, memory.data() + copy.ring_offset,
+                copy.length);
+}
+
+void Socket::Core::perform(const SendDone& done) noexcept {
+    Send& send = send_at(done.send);
+    send.status = outcome(done.status);
+    if (send.is_copy) staging.return_to(send.staged_to);
+    if (send.is_bare) --bare_sends;
+    send.is_bare = false;
+    send.region.reset();
+    ++sends_done;
+}
+
+void Socket::Core::perform(const ReceiveDone& done) noexcept {
+    Receive& receive = receives[done.receive];
+    receive.is_used = false;
+    receive.region.reset();
+    free_receives.push_back(static_cast<std::uint32_t>(done.receive));
+    if (receive.is_internal) {
+        read_result = done;
+        read_result->status = outcome(done.status);
+        return;
+    }
+    completions.push({Completion::Kind::receive, outcome(done.status), receive.id, done.length});
+}
+
+/// In their order: a copy that is on its way ends with those before it.
+void Socket::Core::report_sends() noexcept {
+    while (sends_reported != sends_added) {
+        const Send& send = send_at(sends_reported);
+        const bool is_done = sends_reported < sends_done;
+        const bool is_away =
+            send.is_copy &&
+            (send.is_patient || sends_reported < sends_done + connection->sender().given());
+        // Of those that the program has heard of and the protocol not, there are as many at most.
+        if (!is_done && (!is_away || sends_reported >= sends_done + options.sends)) return;
+        ++sends_reported;
+        if (send.is_internal) continue;
+        const Status status = is_done ? send.status : Status::ok;
+        completions.push(
+            {Completion::Kind::send, status, send.id, status == Status::ok ? send.length : 0});
+    }
+}
+
+void Socket::Core::note_stall(bool could_post) noexcept {
+    if (is_stalled || connection->sender().coalesces()) return;
+    is_stalled = true;
+    if (!could_post) {
+        ++counts.stalls_request;
+    } else if (!connection->credits().transfer_allowed()) {
+        ++counts.stalls_credit;
+    } else if (mode == Mode::direct || connection->sender().holds_back() ||
+               connection->sender().is_awaiting()) {
+        ++counts.stalls_advert;
+    } else {
+        ++counts.stalls_room;
+    }
+}
+
+void Socket::Core::look() noexcept {
+    const std::uint64_t before = slots.taken() + sends_done;
+    step();
+    if (slots.taken() + sends_done != before) {
+        empty_looks = 0;
+    } else if ((++empty_looks & looks_between) == 0) {
+        look_around();
+    }
+}
+
+void Socket::Core::look_around() noexcept {
+    if (shown != activity()) show();
+    if (ended != Status::ok) return;
+    if (bell.peer_sleeps()) (void)bell.ring();
+    const bool broken = window.broken() || sleeper->broken();
+    if (!broken && link.peer() == connect::PeerState::alive) return;
+    end_by_peer();
+    act();
+}
+
+Status Socket::Core::look_for(Completion& completion) noexcept {
+    look();
+    return take(completion) ? Status::ok : Status::empty;
+}
+
+}  // namespace millrace::stream

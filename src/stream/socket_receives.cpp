@@ -1,0 +1,215 @@
+// What the program receives: asynchronously, by read_some, and where it lies in the ring.
+#include "socket_core.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace millrace::stream {
+
+using base::Status;
+
+Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std::uint64_t id,
+                             ReceiveFlags flags) {
+    if (into.empty()) return Status::empty;
+    if (into.size() > longest_operation) return Status::too_large;
+    if (open_receives == options.receives) return Status::full;
+    if (connection->is_broken() && ended == Status::closed && !is_closed_here) {
+        // It ends as one that was there when the peer closed: nobody has to know which came first.
+        act();
+        ++open_receives;
+        completions.push({Completion::Kind::receive, Status::closed, id, 0});
+        tell_loop();
+        return Status::ok;
+    }
+    const bool is_made_anew = rkey == 0 && !keeps_receives();
+    const std::size_t least =
+        is_made_anew ? options.least_advertised_plain : options.least_advertised;
+    const bool advertised = mode == Mode::direct || (mode == Mode::dynamic && into.size() >= least);
+    const Status status =
+        start_receive(into, rkey, id, advertised, flags == ReceiveFlags::wait_all, false);
+    if (status != Status::ok) return status;
+    ++open_receives;
+    step();
+    tell_loop();
+    return Status::ok;
+}
+
+Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey, std::uint64_t id,
+                                   bool advertised, bool wait_all, bool is_internal) {
+    if (connection->is_broken()) return ended;
+    RegistrationCache::Held region;
+    if (advertised && rkey == 0) {
+        region = registered(into, verbs::Access::remote_write, keeps_receives());
+        rkey = region->rkey();
+    }
+    // One more than the program may have: read_some's.
+    const std::uint32_t index = free_receives.back();
+    Receive& receive = receives[index];
+    const Status status =
+        connection->receive({.id = index,
+                             .address = reinterpret_cast<std::uint64_t>(into.data()),
+                             .length = into.size(),
+                             .key = rkey,
+                             .wait_all = wait_all,
+                             .advertised = advertised});
+    if (status != Status::ok) return outcome(status);
+    free_receives.pop_back();
+    receive.id = id;
+    receive.data = into.data();
+    receive.is_used = true;
+    receive.is_internal = is_internal;
+    receive.region = std::move(region);
+    if (is_internal) reading = index;
+    return Status::ok;
+}
+
+Status Socket::Core::cancel(std::uint64_t id) noexcept {
+    step();
+    Status status = Status::empty;
+    for (std::uint32_t index = 0; index < receives.size(); ++index) {
+        const Receive& receive = receives[index];
+        if (!receive.is_used || receive.is_internal || receive.id != id) continue;
+        status = connection->cancel(index);
+        break;
+    }
+    act();
+    tell_loop();
+    return status;
+}
+
+/// Of read_some: what comes goes to `into`, or where the peer, or a later call, may write to.
+Status Socket::Core::start_read(std::span<std::byte> into) {
+    Status status = Status::ok;
+    if (mode == Mode::direct) {
+        if (landing.size() == 0) {
+            landing = link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write);
+        }
+        landed = landing.data();
+        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), 0, true,
+                               false, true);
+    } else {
+        landed = nullptr;
+        status = start_receive(into, 0, 0, false, false, true);
+    }
+    is_reading = status == Status::ok;
+    read_result.reset();
+    return status;
+}
+
+Status Socket::Core::read_some(std::span<std::byte> into, std::size_t& size) {
+    size = 0;
+    if (into.empty()) return Status::empty;
+    if (is_lent) return Status::full;
+    if (landed_size == 0 && !is_reading) {
+        const Status status = start_read(into);
+        if (status != Status::ok) return status;
+    }
+    look();
+    Status status = Status::ok;
+    if (is_reading) {
+        status = end_reading();
+        if (status != Status::ok && status != Status::too_large) return status;
+        if (landed == nullptr) {
+            size = read_result->length;
+            return status;
+        }
+    }
+    size = std::min(into.size(), landed_size);
+    if (size != 0) std::memcpy(into.data(), landed, size);
+    landed += size;
+    landed_size -= size;
+    if (keeps_messages() && landed_size != 0) {
+        // A reader has one message, and what of it there is room for.
+        landed_size = 0;
+        status = Status::too_large;
+    }
+    return status;
+}
+
+/// `empty`: it goes on. Otherwise what came is in read_result, and landed_size, if it landed
+/// elsewhere.
+Status Socket::Core::end_reading() noexcept {
+    if (!read_result.has_value()) return Status::empty;
+    is_reading = false;
+    const Status status = read_result->status;
+    const bool has_come = status == Status::ok || status == Status::too_large;
+    if (has_come && landed != nullptr) landed_size = read_result->length;
+    return status;
+}
+
+Status Socket::Core::read_zero_copy(View& view) {
+    view = {};
+    if (!is_lent || !is_lent_landed) {
+        if (mode == Mode::direct && landed_size == 0 && !is_reading) {
+            const Status status = start_read({});
+            if (status != Status::ok) return status;
+        }
+        look();
+        const Status status = is_reading || landed_size != 0 ? lend_landed() : lend_ring();
+        if (status != Status::ok && status != Status::too_large) return status;
+        lent_status = status;
+        is_lent = true;
+    }
+    view = lent;
+    return lent_status;
+}
+
+/// What is where the peer, or a reader that has gone, had it put.
+Status Socket::Core::lend_landed() noexcept {
+    Status status = Status::ok;
+    if (is_reading) {
+        status = end_reading();
+        if (status != Status::ok && status != Status::too_large) return status;
+    }
+    is_lent_landed = true;
+    lent = {{landed, landed_size}, keeps_messages()};
+    return status;
+}
+
+Status Socket::Core::lend_ring() noexcept {
+    Lent found;
+    if (connection->lend(found)) {
+        is_lent_landed = false;
+        lent = {{memory.data() + found.ring_offset, found.length}, found.ends_message};
+        return Status::ok;
+    }
+    if (connection->receiver().finished()) return Status::closed;
+    return connection->is_broken() ? ended : Status::empty;
+}
+
+Status Socket::Core::release(std::size_t size) noexcept {
+    if (!is_lent) return Status::empty;
+    if (size > lent.bytes.size()) return Status::too_large;
+    is_lent = false;
+    if (is_lent_landed) {
+        landed += size;
+        landed_size -= size;
+        is_lent_landed = false;
+    } else {
+        connection->give_back(size);
+        step();
+    }
+    tell_loop();
+    return Status::ok;
+}
+
+void Socket::Core::end_read(std::span<std::byte> into) {
+    // What lies elsewhere stays lent, and the next read takes what comes.
+    if (!is_reading || landed != nullptr) return;
+    if (keeps_messages()) {
+        const std::uint64_t begun = connection->receiver().filled(reading);
+        if (begun != 0) {
+            // The beginning of a message, whose rest comes when `into` is gone.
+            kept.assign(into.begin(), into.end());
+            receives[reading].data = landed = kept.data();
+            return;
+        }
+    }
+    (void)connection->cancel(reading);
+    act();
+    is_reading = false;
+}
+
+}  // namespace millrace::stream

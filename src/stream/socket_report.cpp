@@ -1,0 +1,97 @@
+// What others see of a socket: a program's loop, whose descriptor is to be readable once there is
+// news, and readers of its statistics.
+#include "socket_core.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace millrace::stream {
+
+void Socket::Core::end_rest() noexcept {
+    if (readiness != nullptr) readiness->end(*sleeper);
+}
+
+void Socket::Core::tell_loop() noexcept {
+    // A hold is over by the clock, which a descriptor at rest may not have.
+    if (readiness == nullptr || !(owes_news() || hold.is_running())) return;
+    end_rest();
+    readiness->wake();
+}
+
+bool Socket::Core::owes_news(std::optional<Awaited> but) const noexcept {
+    if (!completions.empty()) return true;
+    const std::uint64_t now = news();
+    for (std::size_t kind = 0; kind < awaited_kinds; ++kind) {
+        if (but.has_value() && kind == static_cast<std::size_t>(*but)) continue;
+        if (searches[kind].has_value() && *searches[kind] != now) return true;
+    }
+    return false;
+}
+
+void Socket::Core::settle_news() noexcept {
+    const std::uint64_t now = news();
+    for (std::optional<std::uint64_t>& seen : searches) {
+        if (seen.has_value()) seen = now;
+    }
+}
+
+SocketStats Socket::Core::stats() const noexcept {
+    SocketStats stats = counts;
+    const SenderCounts& sent = connection->sender().counts();
+    const ReceiverCounts& received = connection->receiver().counts();
+    stats.direct_bytes_sent = sent.direct_bytes;
+    stats.direct_transfers = sent.direct_transfers;
+    stats.indirect_bytes_sent = sent.indirect_bytes;
+    stats.indirect_transfers = sent.indirect_transfers;
+    stats.direct_bytes_received = received.direct_bytes;
+    stats.indirect_bytes_received = received.indirect_bytes;
+    stats.copies = received.copies;
+    stats.lent_bytes = received.lent_bytes;
+    stats.adverts_sent = received.adverts;
+    stats.adverts_used = sent.adverts_used;
+    stats.adverts_stale = sent.adverts_stale;
+    stats.adverts_withdrawn = sent.adverts_withdrawn;
+    stats.phase_changes = sent.phase_changes;
+    stats.messages_sent = messages_sent;
+    stats.messages_received = slots.taken();
+    stats.sleeps = sleeper->sleeps();
+    stats.events_sent = bell.rung();
+    stats.events_received = sleeper->woken();
+    return stats;
+}
+
+void Socket::Core::show() noexcept {
+    shown = activity();
+    const SocketStats now = stats();
+    const std::uint64_t values[] = {now.direct_bytes_sent,
+                                    now.direct_transfers,
+                                    now.indirect_bytes_sent,
+                                    now.indirect_transfers,
+                                    now.direct_bytes_received,
+                                    now.indirect_bytes_received,
+                                    now.copies,
+                                    now.lent_bytes,
+                                    now.adverts_sent,
+                                    now.adverts_used,
+                                    now.adverts_stale,
+                                    now.adverts_withdrawn,
+                                    now.phase_changes,
+                                    now.messages_sent,
+                                    now.messages_received,
+                                    now.requests,
+                                    now.stalls_advert,
+                                    now.stalls_room,
+                                    now.stalls_credit,
+                                    now.stalls_request,
+                                    now.staged,
+                                    now.registrations,
+                                    now.registrations_kept,
+                                    now.sleeps,
+                                    now.events_sent,
+                                    now.events_received};
+    std::size_t index = 0;
+    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+}
+
+}  // namespace millrace::stream
