@@ -65,6 +65,9 @@ Action Connection::next(bool may_post) noexcept {
     if (ReceiveDone done; receiver_.next_done(done)) return done;
     if (SendDone done; sender_.next_done(done)) return done;
     if (broken_ || violation_ != Violation::none) return Idle{};
+    if (receiver_.owes_acknowledgement_early() && may_post && credits_.control_allowed()) {
+        return SendMessage{stamp(receiver_.take_acknowledgement())};
+    }
     if (CopyOut copy; receiver_.next_copy(copy)) return copy;
     if (!may_post) return Idle{};
     if (credits_.control_allowed()) {

@@ -9,6 +9,7 @@ using base::Status;
 Receiver::Receiver(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
+      ring_piece_{own.ring_piece_bytes},
       advertises_again_{own.advertises_again},
       most_adverts_{terms.adverts},
       marks_{terms.keeps_messages() && terms.mode != Mode::direct
@@ -205,7 +206,7 @@ bool Receiver::next_copy(CopyOut& copy) noexcept {
     copy.offset = receive.filled;
     copy.ring_offset = offset;
     const std::uint64_t there = terms_.keeps_messages() ? left_of_message() : buffered_;
-    copy.length = std::min({there, receive.missing(), terms_.ring_bytes - offset});
+    copy.length = std::min({there, receive.missing(), terms_.ring_bytes - offset, ring_piece_});
     buffered_ -= copy.length;
     taken_ += copy.length;
     ++counts_.copies;

@@ -116,6 +116,10 @@ class Receiver {
     /// A copy that is to be done before anything else is asked.
     [[nodiscard]] bool next_copy(CopyOut& copy) noexcept;
     [[nodiscard]] bool owes_acknowledgement() const noexcept { return taken_ != acknowledged_; }
+    /// ... before the other copies that there are to do: the peer may be waiting for that room.
+    [[nodiscard]] bool owes_acknowledgement_early() const noexcept {
+        return taken_ - acknowledged_ >= ring_piece_ && buffered_ != 0;
+    }
     [[nodiscard]] AcknowledgementMessage take_acknowledgement() noexcept;
     [[nodiscard]] bool owes_cancel() const noexcept { return cancel_due_; }
     [[nodiscard]] CancelMessage take_cancel() noexcept;
@@ -171,7 +175,8 @@ class Receiver {
     void settle_end() noexcept;
 
     DirectionTerms terms_;
-    std::uint64_t least_;  ///< that a receive takes: a byte, or a mark
+    std::uint64_t least_;       ///< that a receive takes: a byte, or a mark
+    std::uint64_t ring_piece_;  ///< that is copied at a time
     bool advertises_again_;
     std::uint32_t most_adverts_;         ///< that are not void, at a time
     bool is_phase_fruitless_ = false;    ///< ADVERTs are out, and no direct transfer has come

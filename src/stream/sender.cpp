@@ -27,6 +27,7 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
       transfer_bytes_{own.transfer_bytes},
+      ring_piece_{own.ring_piece_bytes},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
       sends_{own.sends},
@@ -146,7 +147,7 @@ bool Sender::next_done(SendDone& done) noexcept {
 std::uint64_t Sender::next_room() const noexcept {
     if (!adverts_.empty()) return adverts_.front().remaining;
     if (terms_.mode == Mode::direct) return 0;
-    return std::min(room(), terms_.ring_bytes - (ring_written_ & (terms_.ring_bytes - 1)));
+    return std::min(room_in_one_piece(), ring_piece_);
 }
 
 bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcept {
@@ -157,16 +158,19 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
         fill_direct(transfer, message);
         return true;
     }
-    if (terms_.mode == Mode::direct || coalesces()) return false;
-    if (awaits_advert()) {
-        is_awaiting_ = true;
-        has_awaited_ = has_awaited_ || is_direct(phase_);
-        return false;
-    }
-    if (holds_back()) {
-        is_held_ = true;
-        was_held_enough_ = false;
-        return false;
+    if (terms_.mode == Mode::direct) return false;
+    if (run_left_ == 0) {
+        if (coalesces()) return false;
+        if (awaits_advert()) {
+            is_awaiting_ = true;
+            has_awaited_ = has_awaited_ || is_direct(phase_);
+            return false;
+        }
+        if (holds_back()) {
+            is_held_ = true;
+            was_held_enough_ = false;
+            return false;
+        }
     }
     if (room() == 0 || (terms_.keeps_messages() && lacks_room_for_mark())) return false;
     fill_indirect(transfer, message);
@@ -176,6 +180,7 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
 void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept {
     Advert& advert = adverts_.front();
     if (is_indirect(phase_)) change_phase(last_phase_);
+    run_left_ = 0;
     if (is_held_) {
         is_held_ = false;
         held_in_vain_ = 0;
@@ -243,9 +248,26 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
     if (turns) least_anew_ = sequence_;
     message.length = transfer.length;
     message.number = 0;
+    if (transfer.places >= ring_piece_) [[unlikely]] {
+        note_piece(transfer.places, message.ends_message());
+    } else {
+        run_left_ = 0;
+    }
     ring_written_ += transfer.places;
     counts_.indirect_bytes += transfer.length;
     ++counts_.indirect_transfers;
+}
+
+/// A transfer of as many bytes as a piece has been made, and is not in ring_written_ yet.
+void Sender::note_piece(std::uint64_t places, bool ends_message) noexcept {
+    if (run_left_ != 0) {
+        run_left_ -= std::min(run_left_, places);
+        return;
+    }
+    const std::uint64_t room = room_in_one_piece();
+    std::uint64_t end = queued_;
+    if (terms_.keeps_messages()) end = ends_message ? sequence_ : sends_[current_].end;
+    run_left_ = std::min(room - std::min(room, places), end - sequence_);
 }
 
 void Sender::gather(std::uint64_t most, Transfer& transfer) noexcept {

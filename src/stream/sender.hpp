@@ -45,6 +45,10 @@
 // until its message ends. Where a message does not fit, what is left of it is given up before it
 // has got a place, and the transfer says so.
 //
+// What goes to the ring goes in pieces (Terms::ring_piece_bytes), so that the receiver copies the
+// first while the next one is written. All of a run, which is what one transfer could have, go one
+// behind the other: nothing is held back or awaited between them, unless an advertisement comes.
+//
 // Invariants: every phase in q_A is the same, even, and the sender's or (while it is still
 // indirect) greater; the first one's sequence is <= S_s; phase >= that of the last ADVERT that was
 // thrown away or used.
@@ -205,6 +209,10 @@ class Sender {
     void change_phase(Phase phase) noexcept;
     void fill_direct(Transfer& transfer, TransferMessage& message) noexcept;
     void fill_indirect(Transfer& transfer, TransferMessage& message) noexcept;
+    [[nodiscard]] std::uint64_t room_in_one_piece() const noexcept {
+        return std::min(room(), terms_.ring_bytes - (ring_written_ & (terms_.ring_bytes - 1)));
+    }
+    void note_piece(std::uint64_t places, bool ends_message) noexcept;
     void gather(std::uint64_t most, Transfer& transfer) noexcept;
     void gather_message(std::uint64_t most, Transfer& transfer, TransferMessage& message) noexcept;
     void give_up(std::uint64_t length) noexcept;
@@ -212,6 +220,7 @@ class Sender {
     DirectionTerms terms_;
     std::uint64_t least_;  ///< that a receive takes: a byte, or a mark
     std::uint32_t transfer_bytes_;
+    std::uint64_t ring_piece_;  ///< of a transfer to the ring
     std::uint32_t coalesced_bytes_;
     std::uint64_t awaited_bytes_;
     BoundedQueue<Send> sends_;
@@ -229,6 +238,7 @@ class Sender {
     std::uint32_t adverts_seen_ = 0;
     std::uint64_t ring_written_ = 0;
     std::uint64_t ring_taken_ = 0;
+    std::uint64_t run_left_ = 0;   ///< of what goes to the ring piece by piece: not gone yet
     std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
     std::uint32_t held_in_vain_ = 0;
     bool is_held_ = false;

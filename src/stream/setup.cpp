@@ -36,6 +36,7 @@ Terms terms_of(const SocketOptions& options) noexcept {
     terms.sends = std::uint32_t{2} * options.sends;
     // And that of read_some.
     terms.receives = options.receives + 1;
+    terms.ring_piece_bytes = Socket::Core::ring_piece_bytes;
     terms.coalesced_bytes = options.coalesced_bytes;
     terms.awaited_bytes = options.least_awaited;
     return terms;

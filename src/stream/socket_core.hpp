@@ -82,6 +82,9 @@ struct Socket::Core {
     static constexpr std::size_t staging_bytes = 512 << 10;
     /// That write_some copies at a time.
     static constexpr std::size_t most_written = 64 << 10;
+    /// Of what goes through a ring: the receiver copies one while the sender stores the next. A
+    /// message that write_some takes is no longer, and so goes with two of them at most.
+    static constexpr std::uint32_t ring_piece_bytes = 64 << 10;
     /// Of mode direct.
     static constexpr std::size_t landing_bytes = 256 << 10;
     /// Of the device: a transfer, its message, and what an end posts beside them.

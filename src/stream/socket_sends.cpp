@@ -63,7 +63,8 @@ bool Socket::Core::goes_at_once(std::size_t length, bool patient) noexcept {
     if (!stores || patient || sender.adverts() != 0 || sender.unsent() != 0) return false;
     // Two transfers where the ring ends in between.
     const std::uint64_t places = length + (keeps_messages() ? message_mark_bytes : 0);
-    return places <= sender.room() && connection->credits().transfer_allowed(2) && may_post();
+    return places <= sender.room() &&
+           connection->credits().transfer_allowed(2 + places / ring_piece_bytes) && may_post();
 }
 
 void Socket::Core::shut_down() noexcept {

@@ -45,6 +45,7 @@ void check(const Terms& terms) {
     require_within("a number of sends", terms.sends, 1, most_operations);
     require_within("a number of receives", terms.receives, 1, most_operations);
     require_within("a length of transfers", terms.transfer_bytes, 1, longest_transfer);
+    require_within("a length of pieces", terms.ring_piece_bytes, 1, longest_transfer);
 }
 
 }  // namespace millrace::stream

@@ -37,6 +37,9 @@ struct Terms {
     std::uint32_t sends = 64;       ///< of the program, not completed, at most
     std::uint32_t receives = 64;
     std::uint32_t transfer_bytes = longest_transfer;  ///< of one transfer at most
+    /// Of one transfer to a ring, and of one copy out of it, at most, so that the receiver copies
+    /// the first of them while the sender is at the next.
+    std::uint32_t ring_piece_bytes = longest_transfer;
     /// So few patient bytes (Sender::send) wait while earlier ones lie in the ring; 0: none do.
     std::uint32_t coalesced_bytes = 4096;
     /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::

@@ -503,5 +503,28 @@ TEST_F(StreamReceiver, AccusesWhoPutsMarksIntoAStreamOfBytes) {
     EXPECT_EQ(receiver.on_indirect(ending(indirect(0, 3))), Violation::message_mark);
 }
 
+TEST(StreamReceiverOfPieces, CopiesPieceByPieceAndGivesTheRoomOfEachBack) {
+    Receiver receiver{{Mode::dynamic, 16, 3}, {.receives = 4, .ring_piece_bytes = 4}};
+    ASSERT_EQ(receiver.receive({1, 4096, 16, 7, true}), Status::ok);
+    ASSERT_EQ(receiver.on_indirect(indirect(0, 10)), Violation::none);
+    CopyOut copied;
+    std::uint64_t taken = 0;
+    for (const std::uint64_t length : {4U, 4U}) {
+        EXPECT_FALSE(receiver.owes_acknowledgement_early());
+        ASSERT_TRUE(receiver.next_copy(copied));
+        EXPECT_EQ(copied.length, length);
+        EXPECT_EQ(copied.ring_offset, taken);
+        taken += length;
+        ASSERT_TRUE(receiver.owes_acknowledgement_early());
+        EXPECT_EQ(receiver.take_acknowledgement().taken, taken);
+    }
+    ASSERT_TRUE(receiver.next_copy(copied));
+    EXPECT_EQ(copied.length, 2U);
+    // Behind the last one an ADVERT may have to go first.
+    EXPECT_FALSE(receiver.owes_acknowledgement_early());
+    EXPECT_TRUE(receiver.owes_acknowledgement());
+    EXPECT_FALSE(receiver.next_copy(copied));
+}
+
 }  // namespace
 }  // namespace millrace::stream

@@ -52,6 +52,7 @@ Terms random_terms(Random& random) {
     terms.sends = 1 + random.below(6);
     terms.receives = 1 + random.below(6);
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
+    terms.ring_piece_bytes = random.chance(2) ? 1 + random.below(8) : longest_transfer;
     terms.coalesced_bytes = random.below(40);
     terms.awaited_bytes = random.chance(2) ? 0 : 1 + random.below(20);
     terms.advertises_again = !random.chance(4);

@@ -506,6 +506,56 @@ TEST_F(StreamSenderOfMessages, SendsAMarkAloneWhereTheRingHadNoRoomForIt) {
     EXPECT_TRUE(message.ends_message());
 }
 
+/// Waits for advertisements, and goes to the ring 4 bytes at a time.
+class StreamSenderOfPieces : public StreamSender {
+  protected:
+    StreamSenderOfPieces() {
+        Terms terms = own();
+        terms.awaited_bytes = 6;
+        terms.ring_piece_bytes = 4;
+        sender = Sender{{Mode::dynamic, 16, 3}, terms};
+        // From here on it knows that there are advertisements, and would wait for them.
+        EXPECT_EQ(sender.on_advert(advert(0, 0, 0, 2)), Violation::none);
+        EXPECT_EQ(sender.send(next_id++, 2), Status::ok);
+        EXPECT_TRUE(transfer());
+    }
+};
+
+TEST_F(StreamSenderOfPieces, HoldsNothingBackBetweenThePiecesOfARun) {
+    send(40);
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.is_awaiting());
+    sender.stop_awaiting();
+    for (std::uint32_t piece = 0; piece < 4; ++piece) {
+        EXPECT_EQ(sender.next_room(), 4U);
+        const auto made = transfer();
+        ASSERT_TRUE(made) << piece;
+        EXPECT_FALSE(made->direct);
+        EXPECT_EQ(made->length, 4U);
+        EXPECT_EQ(made->address, 4 * piece);
+    }
+    // The run was all that there was room for. What is left is held back until the ring is empty.
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
+    EXPECT_FALSE(transfer());
+    EXPECT_TRUE(sender.holds_back());
+}
+
+TEST_F(StreamSenderOfPieces, TurnsFromARunToAnAdvertisement) {
+    send(40);
+    sender.stop_awaiting();
+    EXPECT_FALSE(transfer());
+    sender.stop_awaiting();
+    ASSERT_TRUE(transfer());
+    ASSERT_TRUE(transfer());
+    // The receiver has taken 8 bytes from the ring, found it empty, and advertised.
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(8)), Violation::none);
+    ASSERT_EQ(sender.on_advert(advert(10, 2, 1, 16)), Violation::none);
+    const auto made = transfer();
+    ASSERT_TRUE(made);
+    EXPECT_TRUE(made->direct);
+    EXPECT_EQ(made->length, 16U) << "no piece of a ring";
+}
+
 TEST_F(StreamSenderOfMessages, CutsAMessageOffAtTheEndOfItsAdvertisement) {
     ASSERT_EQ(sender.on_advert(advert(0, 0, 0, 8)), Violation::none);
     ASSERT_EQ(sender.on_advert(advert(2, 0, 1, 8)), Violation::none);
