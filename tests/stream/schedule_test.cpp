@@ -52,8 +52,8 @@ Terms random_terms(Random& random) {
     terms.sends = 1 + random.below(6);
     terms.receives = 1 + random.below(6);
     terms.transfer_bytes = random.chance(3) ? 1 + random.below(6) : 1000;
-    terms.ring_piece_bytes = random.chance(2) ? 1 + random.below(8) : longest_transfer;
     terms.coalesced_bytes = random.below(40);
+    if (terms.coalesced_bytes % 3 == 0) terms.ring_piece_bytes = 1 + terms.coalesced_bytes / 3;
     terms.awaited_bytes = random.chance(2) ? 0 : 1 + random.below(20);
     terms.advertises_again = !random.chance(4);
     return terms;
