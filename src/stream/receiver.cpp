@@ -9,7 +9,7 @@ using base::Status;
 Receiver::Receiver(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
-      ring_piece_{own.ring_piece_bytes},
+      ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       advertises_again_{own.advertises_again},
       most_adverts_{terms.adverts},
       marks_{terms.keeps_messages() && terms.mode != Mode::direct

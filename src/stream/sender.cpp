@@ -27,7 +27,7 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
       transfer_bytes_{own.transfer_bytes},
-      ring_piece_{own.ring_piece_bytes},
+      ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
       sends_{own.sends},

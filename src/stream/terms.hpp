@@ -2,6 +2,7 @@
 // are. Given to Connection; checked here once, when a stream is set up.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "millrace/stream/mode.hpp"
@@ -38,7 +39,8 @@ struct Terms {
     std::uint32_t receives = 64;
     std::uint32_t transfer_bytes = longest_transfer;  ///< of one transfer at most
     /// Of one transfer to a ring, and of one copy out of it, at most, so that the receiver copies
-    /// the first of them while the sender is at the next.
+    /// the first of them while the sender is at the next. Of a large ring a sixteenth, if that is
+    /// more: each piece is a message, of which as many are under way as there are slots.
     std::uint32_t ring_piece_bytes = longest_transfer;
     /// So few patient bytes (Sender::send) wait while earlier ones lie in the ring; 0: none do.
     std::uint32_t coalesced_bytes = 4096;
@@ -50,6 +52,12 @@ struct Terms {
     /// is advertised.
     bool advertises_again = true;
 };
+
+/// Terms::ring_piece_bytes of the ring of `terms`.
+[[nodiscard]] inline std::uint64_t ring_piece(const DirectionTerms& terms,
+                                              std::uint32_t ring_piece_bytes) noexcept {
+    return std::max<std::uint64_t>(ring_piece_bytes, terms.ring_bytes / 16);
+}
 
 /// Throws base::Error (invalid_argument) that names what is out of range.
 void check(const Terms& terms);

@@ -540,6 +540,20 @@ TEST_F(StreamSenderOfPieces, HoldsNothingBackBetweenThePiecesOfARun) {
     EXPECT_TRUE(sender.holds_back());
 }
 
+TEST(StreamSenderOfALargeRing, HasItUnderWayWithFewPieces) {
+    Terms own;
+    own.ring_piece_bytes = 4;
+    Sender sender{{Mode::indirect, 4096, 0}, own};
+    ASSERT_EQ(sender.send(0, 10'000), Status::ok);
+    Transfer transfer;
+    TransferMessage message;
+    for (int piece = 0; piece < 16; ++piece) {
+        ASSERT_TRUE(sender.next_transfer(transfer, message)) << piece;
+        EXPECT_EQ(transfer.length, 256U);
+    }
+    EXPECT_FALSE(sender.next_transfer(transfer, message));
+}
+
 TEST_F(StreamSenderOfPieces, TurnsFromARunToAnAdvertisement) {
     send(40);
     sender.stop_awaiting();
