@@ -17,11 +17,11 @@ struct StreamCase {
     std::uint32_t receives = 4;
     /// Receives wait until they are full (MSG_WAITALL): then each is the send of its number.
     bool wait_all = false;
-    bool plain = false;                  ///< memory that is not registered
-    std::size_t offset = 0;              ///< of buffers from their page's begin, below 4096
-    std::size_t ring_bytes = 256 << 10;  ///< a power of two
-    std::string device_mode = "fast";    ///< as MILLRACE_SOFT_MODE has it
-    double seconds = 0.1;                ///< of sending, a fifth of it to warm up
+    bool plain = false;                ///< memory that is not registered
+    std::size_t offset = 0;            ///< of buffers from their page's begin, below 4096
+    std::size_t ring_bytes = 0;        ///< a power of two; 0: as the library chooses
+    std::string device_mode = "fast";  ///< as MILLRACE_SOFT_MODE has it
+    double seconds = 0.1;              ///< of sending, a fifth of it to warm up
 };
 
 struct StreamFlow {

@@ -1,6 +1,7 @@
 // How a socket comes to be: memory, the exchange of its addresses, agreeing on a mode, listening
 // and connecting.
 #include <bit>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -12,6 +13,7 @@
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/ring/far_fence.hpp"
+#include "sizing.hpp"
 #include "socket_core.hpp"
 
 namespace millrace::stream {
@@ -43,12 +45,13 @@ Terms terms_of(const SocketOptions& options) noexcept {
 }
 
 void check(const SocketOptions& options) {
-    if (options.mode != Mode::direct && !valid_ring(options.ring_bytes)) {
+    if (options.mode != Mode::direct && options.ring_bytes != 0 &&
+        !valid_ring(options.ring_bytes)) {
         throw base::Error{base::ErrorCode::invalid_argument, "make a byte stream",
                           fmt::format("a ring of {} bytes", options.ring_bytes),
                           fmt::format("a ring's size is a power of two from {} to {}",
                                       smallest_ring, largest_socket_ring),
-                          "use the default of 262144, or the next power of two"};
+                          "leave it out, so that one is chosen, or use the next power of two"};
     }
     constexpr std::uint32_t most = most_operations / 2;
     if (options.sends == 0 || options.sends > most || options.receives == 0 ||
@@ -65,7 +68,29 @@ void check(const SocketOptions& options) {
             "a stream::Buffer belongs to the endpoint's domain, and could not be lent",
             "leave own_domains out, and ask for a secret"};
     }
-    check(terms_of(options));
+    // What is chosen later is in range.
+    SocketOptions like = options;
+    if (like.ring_bytes == 0) like.ring_bytes = least_chosen_ring;
+    if (like.adverts == 0) like.adverts = fewest_chosen_adverts;
+    check(terms_of(like));
+}
+
+/// The way to the peer, of which the devices took so long.
+Way way_to(connect::Link& link, std::chrono::microseconds round_trip) {
+    connect::Endpoint& endpoint = link.endpoint();
+    return {bits_per_second(endpoint.context().port(endpoint.port())), round_trip};
+}
+
+/// Is anything to be chosen by the way?
+[[nodiscard]] bool wants_way(const SocketOptions& options) noexcept {
+    return (options.ring_bytes == 0 && options.mode != Mode::direct) || options.adverts == 0;
+}
+
+/// For this connection: what the program has left open is chosen by the way.
+SocketOptions sized(SocketOptions options, const Way& way) {
+    if (options.ring_bytes == 0) options.ring_bytes = chosen_ring(way);
+    if (options.adverts == 0) options.adverts = chosen_adverts(way, options.least_advertised);
+    return options;
 }
 
 /// What is chosen where nothing was said. Throws Error: it does not go together.
@@ -91,7 +116,7 @@ std::optional<Mode> agreed(Mode mine, Mode theirs) noexcept {
 
 connect::LinkOptions link_options(const SocketOptions& options) {
     return {.service = "byte stream",
-            .service_version = 2,
+            .service_version = 3,
             .endpoint = options.endpoint,
             .max_send_requests = 256,
             .max_receive_requests = 16,
@@ -113,10 +138,13 @@ constexpr const char* attempt = "set up a byte stream";
 }
 
 Socket set_up(connect::Link link, const SocketOptions& options, const base::Deadline& deadline) {
-    auto core = std::make_unique<Socket::Core>(std::move(link), options);
-    const Facts mine = core->facts();
-    const auto theirs = core->link.exchange(connect::bytes_of(mine), deadline);
-    core->meet(connect::facts_in<Facts>(theirs, attempt, core->link.peer_name()));
+    // Who connects knows the way, if anybody does.
+    const auto told = link.hear(deadline);
+    const auto theirs = connect::facts_in<Facts>(told, attempt, link.peer_name());
+    const Way way = way_to(link, std::chrono::microseconds{theirs.round_trip_us});
+    auto core = std::make_unique<Socket::Core>(std::move(link), options, way);
+    core->link.say(connect::bytes_of(core->facts()));
+    core->meet(theirs);
     return Socket{std::move(core)};
 }
 
@@ -126,17 +154,19 @@ Socket set_up(connect::Link link, const SocketOptions& options, const base::Dead
 
 }  // namespace
 
-Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
-    : options{chosen},
+Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Way& path)
+    : options{sized(asked, path)},
+      is_sized{wants_way(asked)},
+      way{path},
       memory{connected.allocate(
-          ring_bytes_of(chosen) + message_slots * sizeof(Slot) + sizeof(ControlPage),
+          ring_bytes_of(options) + message_slots * sizeof(Slot) + sizeof(ControlPage),
           verbs::Access::remote_write | verbs::Access::remote_read)},
-      sends(std::size_t{2} * chosen.sends),
-      receives(chosen.receives + 1),
+      sends(std::size_t{2} * options.sends),
+      receives(options.receives + 1),
       link{std::move(connected)},
       window{link},
       in_flight{window.slots()},
-      completions{std::size_t{chosen.sends} + chosen.receives},
+      completions{std::size_t{options.sends} + options.receives},
       statistics{"byte stream",
                  {"direct bytes sent",
                   "direct transfers",
@@ -164,7 +194,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& chosen)
                   "sleeps",
                   "events sent",
                   "events received"}} {
-    std::byte* const behind_ring = memory.data() + ring_bytes_of(chosen);
+    std::byte* const behind_ring = memory.data() + ring_bytes_of(options);
     auto* const first_slot = reinterpret_cast<Slot*>(behind_ring);
     for (std::uint32_t i = 0; i < message_slots; ++i) new (first_slot + i) Slot{};
     slots = IncomingSlots{first_slot, message_slots};
@@ -187,7 +217,8 @@ Facts Socket::Core::facts() {
             .adverts = options.adverts,
             .mode = static_cast<std::uint16_t>(options.mode),
             .type = static_cast<std::uint16_t>(options.type),
-            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U};
+            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U,
+            .round_trip_us = static_cast<std::uint32_t>(way.round_trip.count())};
 }
 
 void Socket::Core::meet(const Facts& peer) {
@@ -230,6 +261,10 @@ void Socket::Core::meet(const Facts& peer) {
     peer_memory = carrier.map(peer_ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
+    if (options.least_advertised_plain == 0) {
+        // Who may store there may be stored to: memory is addressable both ways.
+        options.least_advertised_plain = stores ? none_is_advertised : least_posted_plain;
+    }
     if (stores) peer_slots = reinterpret_cast<Slot*>(peer_ring + peer.ring_bytes);
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.rkey};
@@ -265,8 +300,9 @@ Connector& Connector::operator=(Connector&&) noexcept = default;
 Connector::~Connector() = default;
 
 /// This side's word is said with the link.
-void Connector::begin(connect::Link link) {
-    core_ = std::make_unique<Socket::Core>(std::move(link), options_);
+void Connector::begin(connect::Link link, std::chrono::microseconds round_trip) {
+    const Way way = way_to(link, round_trip);
+    core_ = std::make_unique<Socket::Core>(std::move(link), options_, way);
     core_->link.say(connect::bytes_of(core_->facts()));
 }
 
@@ -279,7 +315,7 @@ std::optional<Socket> Connector::try_connect() {
     if (core_ == nullptr) {
         std::optional<connect::Link> link = connector_.try_connect();
         if (!link.has_value()) return std::nullopt;
-        begin(std::move(*link));
+        begin(std::move(*link), std::chrono::microseconds{0});
     }
     const auto theirs = core_->link.heard();
     if (!theirs.has_value()) return std::nullopt;
@@ -287,7 +323,12 @@ std::optional<Socket> Connector::try_connect() {
 }
 
 Socket Connector::wait(const base::Deadline& deadline) {
-    if (core_ == nullptr) begin(connector_.wait(deadline));
+    if (core_ == nullptr) {
+        connect::Link link = connector_.wait(deadline);
+        std::chrono::microseconds round_trip{0};
+        if (wants_way(options_)) round_trip = measure_round_trip(link, deadline);
+        begin(std::move(link), round_trip);
+    }
     return finish(core_->link.hear(deadline));
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -352,7 +353,10 @@ std::string Socket::explain() const {
             bytes = fmt::format(
                 "straight into receives of {} bytes and more ({} in plain memory) whose "
                 "advertisement came in time, up to {} of them; otherwise through the ring",
-                core.options.least_advertised, core.options.least_advertised_plain,
+                core.options.least_advertised,
+                core.options.least_advertised_plain == Socket::Core::none_is_advertised
+                    ? std::string{"none"}
+                    : std::to_string(core.options.least_advertised_plain),
                 core.options.adverts);
             break;
         case Mode::direct:
@@ -370,10 +374,12 @@ std::string Socket::explain() const {
               "bytes of one WRITE become visible in order";
     return fmt::format(
         "{}\nbyte stream{}: mode {}: bytes go {}; {} bytes of ring to receive into, {} to send "
-        "into\ncarrier: {}, because {}; {}",
+        "into{}\ncarrier: {}, because {}; {}",
         core.link.explain(), core.options.type == Type::seqpacket ? " of messages" : "",
         name_of(core.mode), bytes, core.mode == Mode::direct ? 0 : core.options.ring_bytes,
-        core.peer_ring_bytes, core.stores ? "store" : "post", core.carrier.reason(), carried);
+        core.peer_ring_bytes,
+        core.is_sized ? fmt::format("\nsizes not asked for are of {}", reason(core.way)) : "",
+        core.stores ? "store" : "post", core.carrier.reason(), carried);
 }
 
 }  // namespace millrace::stream

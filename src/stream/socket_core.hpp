@@ -35,6 +35,7 @@
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/stream/socket.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "sizing.hpp"
 #include "slot.hpp"
 #include "staging.hpp"
 
@@ -66,7 +67,9 @@ struct Facts {
     std::uint16_t mode = 0;
     std::uint16_t type = 0;
     /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
-    std::uint64_t far_fences = 0;
+    std::uint32_t far_fences = 0;
+    /// Of the devices, as who connects has measured it (sizing.hpp); 0: nobody has.
+    std::uint32_t round_trip_us = 0;
 };
 static_assert(sizeof(Facts) == 48);
 
@@ -82,8 +85,12 @@ struct Socket::Core {
     static constexpr std::size_t staging_bytes = 512 << 10;
     /// That write_some copies at a time.
     static constexpr std::size_t most_written = 64 << 10;
-    /// Of what goes through a ring: the receiver copies one while the sender stores the next. A
-    /// message that write_some takes is no longer, and so goes with two of them at most.
+    /// Of receives into plain memory, where the program does not say and the ring is posted to.
+    static constexpr std::size_t least_posted_plain = std::size_t{1} << 20;
+    static constexpr std::size_t none_is_advertised = ~std::size_t{0};
+    /// Of what goes through a ring, at least (Terms): the receiver copies one while the sender
+    /// stores the next. A message that write_some takes is no longer, and so goes with two of them
+    /// at most.
     static constexpr std::uint32_t ring_piece_bytes = 64 << 10;
     /// Of mode direct.
     static constexpr std::size_t landing_bytes = 256 << 10;
@@ -145,7 +152,7 @@ struct Socket::Core {
     };
 
     /// Allocates what the peer must be told about.
-    Core(connect::Link connected, const SocketOptions& chosen);
+    Core(connect::Link connected, const SocketOptions& asked, const Way& path);
     Core(const Core&) = delete;
     Core& operator=(const Core&) = delete;
 
@@ -292,7 +299,9 @@ struct Socket::Core {
   public:
     base::SoleUse use;  ///< by the call that is under way
     // In the order in which they may go: the queue pair before the memory that its requests name.
-    SocketOptions options;           ///< and with it the device
+    SocketOptions options;  ///< and with it the device; what was left open is chosen
+    bool is_sized = false;  ///< ... some of it by the way
+    Way way;
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
     verbs::RegisteredBuffer staging_memory;
     verbs::RegisteredBuffer landing;  ///< mode direct: what read_some reads from

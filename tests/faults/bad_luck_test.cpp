@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "faults/ends.hpp"
@@ -169,8 +170,11 @@ TEST_P(BadLuck, OfAnEndThatDiesAtAGivenOperationIsToldToTheOther) {
     for (std::uint64_t seed = first_seed(); goes_on(seed, died); ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         const bool producer_dies = seed % 4 < 2;
-        // The first ones belong to the meeting; a consumer posts few.
-        const std::uint64_t operation = 1 + seed * 7 % (producer_dies ? 200 : 12);
+        // The first ones belong to the meeting; a consumer posts few. That of a byte stream, which
+        // connects, measures the way by up to four before it says a word: who dies there has met
+        // nobody.
+        const bool measures = !producer_dies && GetParam() == std::string_view{"stream"};
+        const std::uint64_t operation = (measures ? 5 : 1) + seed * 7 % (producer_dies ? 200 : 12);
         const Outcome outcome = run(seed, producer_dies, "die=" + std::to_string(operation));
         const Ended& victim = producer_dies ? outcome.producer : outcome.consumer;
         const Ended& other = producer_dies ? outcome.consumer : outcome.producer;

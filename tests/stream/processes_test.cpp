@@ -398,7 +398,7 @@ class Liar {
   public:
     explicit Liar(const connect::Address& address)
         : link_{connect::connect(
-              address, {.service = "byte stream", .service_version = 2, .max_inline = 128},
+              address, {.service = "byte stream", .service_version = 3, .max_inline = 128},
               patience())},
           memory_{link_.protection_domain().allocate(
               ring_bytes + slots * sizeof(Slot) + 4096,
@@ -416,7 +416,7 @@ class Liar {
         put(slots);
         put(std::uint32_t{8});  // advertisements
         put(std::uint32_t{0});  // mode dynamic
-        put(std::uint64_t{0});  // no far fences
+        put(std::uint64_t{0});  // no far fences, nothing measured
         const std::vector<std::byte> theirs = link_.exchange(facts, patience());
         std::memcpy(&victim_.address, theirs.data(), 8);
         std::memcpy(&victim_ring_, theirs.data() + 8, 8);

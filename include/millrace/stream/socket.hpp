@@ -18,6 +18,7 @@
 // Source: work 003, "UNH EXS Dynamic Protocol".
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,10 +50,13 @@ struct SocketOptions {
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
     /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
-    /// made in mode `direct`.
-    std::size_t ring_bytes = std::size_t{256} << 10;
-    /// Advertisements of this side that may be unanswered: 1 to 65,536.
-    std::uint32_t adverts = 64;
+    /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream.md).
+    /// connect() measures the delay, a Connector that does not wait cannot, and a listener believes
+    /// who connects: what its clients can make it take is for Admission's budget.
+    std::size_t ring_bytes = 0;
+    /// Advertisements of this side that may be unanswered: 1 to 65,536. 0: as many receives of
+    /// `least_advertised` bytes as would take the place of such a ring, 64 to 4,096.
+    std::uint32_t adverts = 0;
     /// Sends and receives that may be outstanding, until their completion was taken: 1 to 2^19.
     std::uint32_t sends = 64;
     std::uint32_t receives = 64;
@@ -61,8 +65,10 @@ struct SocketOptions {
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
     std::size_t least_advertised = std::size_t{32} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them
-    /// (unless `registrations` keeps those of receives).
-    std::size_t least_advertised_plain = std::size_t{1} << 20;
+    /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
+    /// ring are stored: then both ends' copies, side by side, take less time than what a device
+    /// must do to reach memory that the peer has not mapped.
+    std::size_t least_advertised_plain = 0;
     /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
     /// ring waits until all of that is free, as an advertisement may come then; 0: none does.
     std::size_t least_awaited = std::size_t{32} << 10;
@@ -331,7 +337,7 @@ class Connector {
     [[nodiscard]] int descriptor() { return connector_.descriptor(); }
 
   private:
-    void begin(connect::Link link);
+    void begin(connect::Link link, std::chrono::microseconds round_trip);
     [[nodiscard]] Socket finish(std::span<const std::byte> theirs);
     SocketOptions options_;
     connect::Connector connector_;

@@ -1,0 +1,105 @@
+// How large rings and numbers of advertisements are where the program does not say.
+#include "sizing.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "pair.hpp"
+
+namespace millrace::stream {
+namespace {
+
+using base::Deadline;
+using testing::HasSubstr;
+using testing::Not;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t gigabit = 1'000'000'000;
+
+std::uint64_t rate_of(std::uint8_t width, std::uint8_t speed) {
+    ibv_port_attr port{};
+    port.active_width = width;
+    port.active_speed = speed;
+    return bits_per_second(port);
+}
+
+TEST(StreamSizing, APortsRateIsThatOfItsLanesTogether) {
+    EXPECT_EQ(rate_of(1, 1), 2'500'000'000U);  // one lane, SDR
+    EXPECT_EQ(rate_of(2, 32), 100 * gigabit);  // four, EDR
+    EXPECT_EQ(rate_of(2, 128), 400 * gigabit);
+    EXPECT_EQ(rate_of(4, 8), 80 * gigabit);
+    EXPECT_EQ(rate_of(8, 4), 120 * gigabit);
+    EXPECT_EQ(rate_of(16, 64), 100 * gigabit);
+    EXPECT_EQ(rate_of(0, 16), 14 * gigabit);
+    EXPECT_EQ(rate_of(2, 0), 25 * gigabit) << "not known";
+}
+
+TEST(StreamSizing, ARingHoldsBandwidthTimesDelayWithinItsBounds) {
+    EXPECT_EQ(chosen_ring({10 * gigabit, 2us}), 256U << 10) << "42,500 bytes are less";
+    EXPECT_EQ(chosen_ring({100 * gigabit, 0us}), 512U << 10) << "400,000 bytes";
+    EXPECT_EQ(chosen_ring({100 * gigabit, 3us}), 512U << 10);
+    EXPECT_EQ(chosen_ring({100 * gigabit, 20us}), 1U << 20) << "650,000 bytes";
+    EXPECT_EQ(chosen_ring({10 * gigabit, 48ms}), 64U << 20) << "60,040,000 bytes";
+    EXPECT_EQ(chosen_ring({400 * gigabit, 10s}), 64U << 20);
+    EXPECT_EQ(chosen_ring({0, 0us}), 256U << 10);
+    EXPECT_EQ(chosen_ring({~std::uint64_t{0}, 4'000s}), 64U << 20);
+}
+
+TEST(StreamSizing, AdvertisementsTakeThePlaceOfTheRing) {
+    EXPECT_EQ(chosen_adverts({100 * gigabit, 3us}, 32 << 10), 64U);
+    EXPECT_EQ(chosen_adverts({10 * gigabit, 48ms}, 32 << 10), 2048U);
+    EXPECT_EQ(chosen_adverts({10 * gigabit, 48ms}, 1), 4096U);
+    EXPECT_EQ(chosen_adverts({10 * gigabit, 48ms}, 0), 4096U);
+}
+
+TEST(StreamSizing, WhoConnectsMeasuresAndWhoListensBelieves) {
+    Pair pair;
+    for (const Socket* const end : {&*pair.near, &*pair.far}) {
+        EXPECT_THAT(end->explain(), HasSubstr("to and fro, measured"));
+    }
+    // What one end has for a ring is what the other one sends into.
+    const std::string near = pair.near->explain();
+    const auto ring_in = [&](const std::string& behind) {
+        const std::size_t at = near.find(behind);
+        return std::stoull(near.substr(near.rfind(' ', at - 2) + 1));
+    };
+    const std::uint64_t ring = ring_in(" bytes of ring");
+    EXPECT_GE(ring, least_chosen_ring);
+    EXPECT_LE(ring, largest_chosen_ring);
+    EXPECT_THAT(pair.far->explain(), HasSubstr(std::to_string(ring) + " to send into"));
+}
+
+TEST(StreamSizing, WhatTheProgramSaysIsNotChosen) {
+    SocketOptions options;
+    options.ring_bytes = 128 << 10;
+    options.adverts = 3;
+    const Pair pair{options};
+    const std::string text = pair.near->explain();
+    EXPECT_THAT(text, HasSubstr("131072 bytes of ring"));
+    EXPECT_THAT(text, HasSubstr("up to 3 of them"));
+    EXPECT_THAT(text, Not(HasSubstr("sizes not asked for")));
+}
+
+TEST(StreamSizing, WhoDoesNotWaitHasNotMeasured) {
+    const connect::Address address = unused_address();
+    Listener listener = Listener::listen(address);
+    Connector connector{address};
+    std::optional<Socket> near;
+    std::optional<Socket> far;
+    const Deadline deadline = patience();
+    while (!near || !far) {
+        ASSERT_FALSE(deadline.expired());
+        if (!far) far = connector.try_connect();
+        if (!near) near = listener.try_accept();
+    }
+    EXPECT_THAT(near->explain(), HasSubstr("was not measured"));
+    EXPECT_THAT(far->explain(), HasSubstr("was not measured"));
+}
+
+}  // namespace
+}  // namespace millrace::stream
