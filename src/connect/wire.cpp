@@ -247,15 +247,14 @@ Proof decode_proof(std::span<const std::byte> body) {
 FrameBuffer::Received FrameBuffer::receive(int socket) {
     constexpr std::size_t chunk = 16 * 1024;
     if (bytes_.size() >= header_bytes + max_link_body) return Received::nothing;  // read it first
-    const std::size_t before = bytes_.size();
-    bytes_.resize(before + chunk);
+    std::byte room[chunk];  // of which a look that finds nothing touches nothing
     ssize_t got;
     do {
-        got = recv(socket, bytes_.data() + before, chunk, MSG_DONTWAIT);
+        got = recv(socket, room, chunk, MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
     const int error = got < 0 ? errno : 0;
-    bytes_.resize(before + static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
     if (got > 0) {
+        bytes_.insert(bytes_.end(), room, room + got);
         received_ += static_cast<std::uint64_t>(got);
         return Received::some;
     }
