@@ -2,9 +2,9 @@
  * set: src/message/mailboxes.hpp, and visit() of src/message/server.cpp.
  *
  * Modelled: stores that become visible late, in their order (a store buffer, or WRITEs of one queue
- * pair); the exchange of the byte; a look that takes one message at most; the server that sets the
- * byte again where it sees another one. Left out: what a frame is (whole or not there), sleeping,
- * which does not ask the byte.
+ * pair); a look that takes one message at most; the byte that stands while there are more; its
+ * exchange before the look that finds none, and the server that sets it again if that one finds some.
+ * Left out: what a frame is (whole or not there), sleeping, which does not ask the byte.
  *
  * Settings: items (messages that the client sends).
  */
@@ -46,28 +46,37 @@ end:
     od
 }
 
+/* Exchanges the byte, then looks, and sets the byte again where there is a message. */
+inline looks_once_more() {
+    if
+    :: wrong(look_first) -> seen = laid; box = 0
+    :: else -> box = 0; seen = laid
+    fi;
+    if
+    :: seen > taken ->
+        if
+        :: wrong(no_reminder) -> skip
+        :: else -> box = 1
+        fi
+    :: else
+    fi
+}
+
 proctype Server() {
     byte seen;
     do
     :: taken == items -> break
     :: taken < items ->
         box == 1; /* the scan */
+        seen = laid;
         if
-        :: wrong(look_first) -> seen = laid; box = 0
-        :: else -> box = 0; seen = laid
-        fi;
-        if
-        :: seen > taken ->
+        :: seen > taken -> /* a message: visit(), and Mailboxes::served() */
             taken++;
             if
-            :: wrong(no_reminder) -> skip
-            :: else ->
-                if
-                :: laid > taken -> box = 1
-                :: else
-                fi
+            :: laid > taken -> skip /* the byte stands */
+            :: else -> looks_once_more()
             fi
-        :: else
+        :: else -> looks_once_more() /* visit_otherwise() */
         fi
     od
 }

@@ -24,6 +24,29 @@ void Channel::Core::take_consumed(std::uint64_t word) noexcept {
     }
 }
 
+base::Status Channel::Core::post_apart(Transmission frame) noexcept {
+    return post_here(frame, counts.frame_writes);
+}
+
+base::Status Channel::Core::gather(const Transmission& frame) noexcept {
+    const std::uint64_t end = gathered.offset + gathered.bytes;
+    if (frame.offset - end >= frame_alignment || frame.offset < end) {
+        const base::Status status = post_gathered();
+        if (status != base::Status::ok) return status;
+    }
+    if (gathered.bytes == 0) gathered.offset = frame.offset;
+    gathered.bytes = frame.offset + frame.bytes - gathered.offset;
+    return base::Status::ok;
+}
+
+base::Status Channel::Core::post_gathered() noexcept {
+    if (gathered.bytes == 0) return base::Status::ok;
+    if (post_writes(std::exchange(gathered, {}), counts.frame_writes) != base::Status::ok) {
+        return lost_or_closed();
+    }
+    return show_progress();
+}
+
 base::Status Channel::Core::make_room(std::size_t size) noexcept {
     show_now_and_then();
     if (readiness == nullptr) [[likely]]
@@ -241,6 +264,7 @@ base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
 
 ChannelStats Channel::Core::stats() const noexcept {
     ChannelStats stats = counts;
+    stats.messages_sent = counts.pieces_sent - partial_pieces_sent;
     stats.messages_received = counts.pieces_received - partial_pieces;
     stats.credit_writes = credit.posted();
     stats.credit_reads = pull.posted();

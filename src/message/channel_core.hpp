@@ -49,14 +49,16 @@ struct Progress {
     std::uint32_t sent = 0;
     std::uint32_t consumed = 0;
 
-    static constexpr std::uint64_t sent_mask = ~std::uint64_t{0} << 32;
-
     [[nodiscard]] static constexpr std::uint32_t units(std::uint64_t position) noexcept {
         return static_cast<std::uint32_t>(position / frame_alignment);
     }
+    /// The upper half, of a position that is a multiple of 64.
+    [[nodiscard]] static constexpr std::uint64_t sent_half(std::uint64_t position) noexcept {
+        return position * ((std::uint64_t{1} << 32) / frame_alignment);
+    }
     [[nodiscard]] static constexpr std::uint64_t pack(std::uint64_t sent,
                                                       std::uint64_t consumed) noexcept {
-        return std::uint64_t{units(sent)} << 32 | units(consumed);
+        return sent_half(sent) | units(consumed);
     }
     [[nodiscard]] static constexpr Progress unpack(std::uint64_t word) noexcept {
         return {static_cast<std::uint32_t>(word >> 32), static_cast<std::uint32_t>(word)};
@@ -188,36 +190,44 @@ struct Channel::Core {
     /// The same of a whole message that begins with `head`.
     [[gnu::always_inline]] base::Status send(const PieceHead& head,
                                              std::span<const std::byte> rest) noexcept {
-        return sent(writer.send(head, rest), sizeof head + rest.size(), frame_whole);
+        const std::size_t size = sizeof head + rest.size();
+        const Transmission frame = writer.send(head, rest);
+        room -= frame_bytes(size);
+        return count_sent(stores ? show_progress() : post_apart(frame), size, frame_whole);
     }
-    [[gnu::always_inline]] base::Status sent(const Transmission& frame, std::size_t size,
+    [[gnu::always_inline]] base::Status sent(Transmission frame, std::size_t size,
                                              std::uint8_t flags) noexcept {
         room -= frame_bytes(size);
-        const base::Status status = post(frame, counts.frame_writes);
+        return count_sent(post(frame, counts.frame_writes), size, flags);
+    }
+    [[gnu::always_inline]] base::Status count_sent(base::Status status, std::size_t size,
+                                                   std::uint8_t flags) noexcept {
         if (status != base::Status::ok) [[unlikely]]
             return status;
         ++counts.pieces_sent;
         counts.bytes_sent += size;
-        if ((flags & frame_more) == 0) ++counts.messages_sent;
+        if ((flags & frame_more) != 0) ++partial_pieces_sent;
         return base::Status::ok;
     }
 
     /// Brings a frame that was laid to the peer, where it does not lie there already.
-    [[gnu::always_inline]] base::Status post(const Transmission& frame,
-                                             std::uint64_t& counter) noexcept {
-        if (!stores) {
-            if (gathers) [[unlikely]]
-                return gather(frame);
-            const base::Status status = post_writes(frame, counter);
-            if (status != base::Status::ok) [[unlikely]]
-                return lost_or_closed();
-        }
+    [[gnu::always_inline]] base::Status post(Transmission frame, std::uint64_t& counter) noexcept {
+        return stores ? show_progress() : post_here(frame, counter);
+    }
+    [[gnu::always_inline]] base::Status post_here(Transmission frame,
+                                                  std::uint64_t& counter) noexcept {
+        if (gathers) [[unlikely]]
+            return gather(frame);
+        const base::Status status = post_writes(frame, counter);
+        if (status != base::Status::ok) [[unlikely]]
+            return lost_or_closed();
         return show_progress();
     }
+    /// The same for who stores mostly, and keeps its registers for that.
+    [[gnu::noinline]] base::Status post_apart(Transmission frame) noexcept;
     [[gnu::always_inline]] base::Status show_progress() noexcept {
-        const std::uint64_t progress = Progress::pack(writer.position(), reader.position());
-        sent_half = progress & Progress::sent_mask;
-        if (bell.publish(progress)) [[unlikely]]
+        sent_half = Progress::sent_half(writer.position());
+        if (bell.publish(sent_half | Progress::units(reader.position()))) [[unlikely]]
             wake_peer();
         return base::Status::ok;
     }
@@ -230,23 +240,8 @@ struct Channel::Core {
         (void)post_gathered();
         gathers = false;
     }
-    base::Status gather(const Transmission& frame) noexcept {
-        const std::uint64_t end = gathered.offset + gathered.bytes;
-        if (frame.offset - end >= frame_alignment || frame.offset < end) {
-            const base::Status status = post_gathered();
-            if (status != base::Status::ok) return status;
-        }
-        if (gathered.bytes == 0) gathered.offset = frame.offset;
-        gathered.bytes = frame.offset + frame.bytes - gathered.offset;
-        return base::Status::ok;
-    }
-    base::Status post_gathered() noexcept {
-        if (gathered.bytes == 0) return base::Status::ok;
-        if (post_writes(std::exchange(gathered, {}), counts.frame_writes) != base::Status::ok) {
-            return lost_or_closed();
-        }
-        return show_progress();
-    }
+    [[gnu::noinline]] base::Status gather(const Transmission& frame) noexcept;
+    base::Status post_gathered() noexcept;
 
     base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
         base::Status status;
@@ -330,6 +325,15 @@ struct Channel::Core {
             return base::Status::ok;
         }
         return found_none(piece);
+    }
+    /// For who waits, and has looked in vain: true if nothing has come since, by a look at the
+    /// place of the next frame alone. False also where it is time to look around, which look()
+    /// does.
+    [[nodiscard, gnu::always_inline]] bool stays_quiet() noexcept {
+        reader.ask_for_second_line();
+        if (reader.arriving() || ((empty_looks + 1) & looks_between) == 0) return false;
+        ++empty_looks;
+        return true;
     }
     [[gnu::noinline]] base::Status found_none(Piece& piece) noexcept;
     base::Status find_piece(Piece& piece, bool look_well) noexcept;
@@ -483,7 +487,8 @@ struct Channel::Core {
     /// What this end counts by itself; stats() adds what its parts count.
     ChannelStats counts;
     std::uint64_t partial_pieces = 0;  ///< received, and not the last of their message
-    std::uint64_t shown_pieces = 0;    ///< sent and received, at the last show()
+    std::uint64_t partial_pieces_sent = 0;
+    std::uint64_t shown_pieces = 0;  ///< sent and received, at the last show()
     base::StatisticsPage statistics;
 };
 

@@ -80,6 +80,16 @@ base::Status Line::close(const base::Deadline& deadline, std::string& why_failed
     return status;
 }
 
+base::Status Line::look_in_pieces(std::span<const std::byte>& message) {
+    Piece piece;
+    const base::Status status = core_->look(piece);
+    if (status != base::Status::ok) return status;
+    if (!piece.first || !piece.last) return put_together(piece, message);
+    taken_ = piece.payload.size();
+    message = piece.payload;
+    return status;
+}
+
 base::Status Line::put_together(Piece piece, std::span<const std::byte>& message) {
     taken_ = nothing;
     for (int i = 0; i < pieces_of_a_look; ++i) {

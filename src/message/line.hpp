@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <span>
@@ -24,6 +25,35 @@
 #include "wire.hpp"
 
 namespace millrace::message {
+
+/// Header and payload of a message, as session.hpp's parse() of it, where each instruction counts.
+[[nodiscard, gnu::always_inline]] inline bool parse_here(
+    std::span<const std::byte> message, SessionHeader& header,
+    std::span<const std::byte>& payload) noexcept {
+    if (message.size() < session_head_bytes) [[unlikely]]
+        return false;
+    SessionHead head;
+    std::memcpy(&head, message.data(), sizeof head);
+    payload = message.subspan(session_head_bytes);
+    return parse(head, header);
+}
+
+/// The same of a request that says nothing of an outcome, as none does; false: of anything else.
+[[nodiscard, gnu::always_inline]] inline bool parse_request(
+    std::span<const std::byte> message, SessionHeader& header,
+    std::span<const std::byte>& payload) noexcept {
+    if (message.size() < session_head_bytes) [[unlikely]]
+        return false;
+    SessionHead head;
+    std::memcpy(&head, message.data(), sizeof head);
+    payload = message.subspan(session_head_bytes);
+    header = {.id = head[0] & largest_request_id,
+              .procedure = static_cast<std::uint16_t>(head[0] >> 48),
+              .kind = SessionKind::request,
+              .behind = static_cast<std::uint16_t>(head[1] >> 16),
+              .limit_us = static_cast<std::uint32_t>(head[1] >> 32)};
+    return static_cast<std::uint16_t>(head[1]) == static_cast<std::uint16_t>(SessionKind::request);
+}
 
 /// One thread. Allocates where a message is larger than the ring, or has to be kept.
 class Line {
@@ -47,21 +77,24 @@ class Line {
     /// allowed has begun; `message` is what its first piece brought, until pass(), and the rest
     /// will be passed over. Others as Channel::try_receive.
     [[gnu::always_inline]] base::Status look(std::span<const std::byte>& message) {
-        if (receives_otherwise_) [[unlikely]]
-            return look_otherwise(message);
-        Piece piece;
-        const base::Status status = core_->look(piece);
-        if (status != base::Status::ok) return status;
-        if (piece.first && piece.last) [[likely]] {
-            taken_ = piece.payload.size();
-            message = piece.payload;
-            return status;
-        }
-        return put_together(piece, message);
+        if (finds_whole(message)) [[likely]]
+            return base::Status::ok;
+        return receives_otherwise_ ? look_otherwise(message) : look_in_pieces(message);
+    }
+    /// The most frequent case of look(): true if the next message lies whole in a ring.
+    [[nodiscard, gnu::always_inline]] bool finds_whole(
+        std::span<const std::byte>& message) noexcept {
+        std::uint64_t length = 0;
+        if (receives_otherwise_ || !core_->finds_whole(largest_ring, length)) [[unlikely]]
+            return false;
+        taken_ = length;
+        message = {core_->reader.payload(), length};
+        return true;
     }
     [[gnu::always_inline]] void pass() noexcept {
         if (in_place()) [[likely]] {
-            core_->release(taken_, true);
+            if (core_->pass_whole(taken_)) [[unlikely]]
+                (void)core_->tell_peer();
         } else {
             pass_otherwise();
         }
@@ -86,12 +119,12 @@ class Line {
     /// Sends a copy, if there is room and nothing waits. Answers as Channel::try_send.
     [[gnu::always_inline]] base::Status try_send(const SessionHead& head,
                                                  std::span<const std::byte> payload) {
-        if (sends_otherwise_) [[unlikely]]
-            return try_send_otherwise(head, payload);
-        const base::Status status = core_->reserve(sizeof head + payload.size());
-        if (status != base::Status::ok) [[unlikely]]
-            return status;
-        return core_->send(head, payload);
+        return sends_otherwise_ ? try_send_otherwise(head, payload) : send_here(head, payload);
+    }
+    /// The most frequent case of try_send(), of rings where nothing waits; not ok: try the others.
+    [[gnu::always_inline]] base::Status try_send_here(const SessionHead& head,
+                                                      std::span<const std::byte> payload) noexcept {
+        return sends_otherwise_ ? base::Status::full : send_here(head, payload);
     }
     /// Sends a copy, or keeps it. `ok`, `closed` or `peer_lost`.
     base::Status send(const SessionHead& head, std::span<const std::byte> payload) {
@@ -103,6 +136,8 @@ class Line {
     /// Sends what is kept as far as there is room. `ok`: nothing is left; `full`; `closed`;
     /// `peer_lost`.
     base::Status flush() noexcept;
+    /// Of rings where nothing waits.
+    [[nodiscard]] bool sends_here() const noexcept { return !sends_otherwise_; }
     [[nodiscard]] bool is_clear() const noexcept {
         return !sends_otherwise_ || (is_wire() && wire_->waiting_bytes() == 0);
     }
@@ -161,9 +196,17 @@ class Line {
     /// Pieces of one message that one look takes, so that others are not kept waiting.
     static constexpr int pieces_of_a_look = 8;
 
+    [[gnu::always_inline]] base::Status send_here(const SessionHead& head,
+                                                  std::span<const std::byte> payload) noexcept {
+        const base::Status status = core_->reserve(sizeof head + payload.size());
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
+        return core_->send(head, payload);
+    }
     [[nodiscard]] bool in_place() const noexcept { return taken_ != nothing; }
     [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
-    [[gnu::noinline]] base::Status put_together(Piece piece, std::span<const std::byte>& message);
+    [[gnu::noinline]] base::Status look_in_pieces(std::span<const std::byte>& message);
+    base::Status put_together(Piece piece, std::span<const std::byte>& message);
     [[gnu::noinline]] void pass_otherwise() noexcept;
     [[gnu::noinline]] base::Status claim_otherwise(std::size_t size, std::span<std::byte>& place);
     [[gnu::noinline]] base::Status commit_otherwise(std::size_t size) noexcept;

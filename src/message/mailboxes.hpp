@@ -14,10 +14,11 @@
 //
 // No message is lost in between. The client lays a frame, then stores 1 to its byte (release, or
 // the order of one queue pair). The server exchanges the byte with 0, then looks at the ring until
-// there is nothing, or sets the byte again itself. Let the exchange be the last one before a look
-// that missed a frame. If the client's store of 1 behind that frame came before the exchange in the
-// order of the byte's changes, the exchange has read it or a later one, and by acquiring it the
-// look behind it sees the frame. So the store came behind the exchange; it stands, or a later
+// there is nothing, or sets the byte again itself. Before the exchange it may take a message, which
+// then does not wait for that: it costs a cache line's way. Let the exchange be the last one before
+// a look that missed a frame. If the client's store of 1 behind that frame came before the exchange
+// in the order of the byte's changes, the exchange has read it or a later one, and by acquiring it
+// the look behind it sees the frame. So the store came behind the exchange; it stands, or a later
 // exchange took it, and was followed by a look. models/mailbox.pml checks this.
 //
 // Source: work 001, sections 4.2.2 and 4.2.3.
@@ -65,6 +66,13 @@ class Mailboxes {
         while (from < to && !awaited_[from].arriving()) ++from;
         return from < to ? from : to;
     }
+    /// For who waits for any of so many places: the second line of a frame travels with its first,
+    /// as long as there are few who may write.
+    [[gnu::always_inline]] void ask_for_second_lines(std::size_t places) const noexcept {
+        constexpr std::size_t few = 4;
+        if (polling_ == Polling::dense || places > few) return;
+        for (std::size_t i = 0; i != places; ++i) awaited_[i].ask_for_second_line();
+    }
     /// Before the look at the ring of a place that next() gave.
     [[gnu::always_inline]] void take(std::size_t place) noexcept {
         if (polling_ != Polling::dense) return;
@@ -77,6 +85,16 @@ class Mailboxes {
             awaited_[place] = reader.awaited();
         } else if (reader.arriving()) {
             remind(place);
+        }
+    }
+    /// The same where take() did not come before the look at the ring, but a message was there. The
+    /// byte stands as long as there are more; it is exchanged before the look that finds none.
+    [[gnu::always_inline]] void served(std::size_t place, const FrameReader& reader) noexcept {
+        if (polling_ != Polling::dense) {
+            awaited_[place] = reader.awaited();
+        } else if (!reader.arriving()) {
+            take(place);
+            if (reader.arriving()) remind(place);
         }
     }
     /// next() shall give this place once more, whatever the client does.

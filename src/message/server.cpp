@@ -1,4 +1,4 @@
-// Server: the public calls, and how requests are found, taken and answered.
+// Server: the public calls, and how requests are found, taken and answered at once.
 #include "millrace/message/server.hpp"
 
 #include <algorithm>
@@ -16,48 +16,6 @@
 namespace millrace::message {
 
 using base::Status;
-
-namespace {
-
-/// Of an error's text.
-constexpr std::size_t longest_text = 1000;
-
-[[nodiscard]] std::span<const std::byte> bytes_of(std::string_view text) noexcept {
-    return std::as_bytes(std::span{text.substr(0, longest_text)});
-}
-
-}  // namespace
-
-// --- Reply
-
-Reply::Reply(Reply&& other) noexcept
-    : queue_{std::exchange(other.queue_, nullptr)}, client_{other.client_}, id_{other.id_} {}
-
-Reply& Reply::operator=(Reply&& other) noexcept {
-    std::swap(queue_, other.queue_);
-    std::swap(client_, other.client_);
-    std::swap(id_, other.id_);
-    return *this;
-}
-
-Reply::~Reply() {
-    if (queue_ == nullptr) return;
-    try {
-        (void)give(Outcome::dropped, {});
-    } catch (const std::bad_alloc&) {
-        // Its client learns by its own deadline.
-    }
-}
-
-Status Reply::give(Outcome outcome, std::span<const std::byte> payload) {
-    if (queue_ == nullptr) return Status::closed;
-    detail::ReplyQueue::Given given{client_, id_, outcome, {payload.begin(), payload.end()}};
-    const auto queue = std::exchange(queue_, nullptr);
-    return queue->give(std::move(given));
-}
-
-Status Reply::answer(std::span<const std::byte> payload) { return give(Outcome::ok, payload); }
-Status Reply::fail(std::string_view why) { return give(Outcome::failed, bytes_of(why)); }
 
 // --- Request
 
@@ -84,15 +42,25 @@ struct detail::RequestAccess {
 };
 
 Status Request::answer(std::span<const std::byte> payload) {
-    if (is_answered_) return Status::closed;
+    if (is_answered_) [[unlikely]]
+        return Status::closed;
     is_answered_ = true;
-    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::ok, payload);
+    Server::State& server = state_of(server_);
+    Server::State::Peer& peer = peer_of(peer_);
+    if (!peer.is_plain || payload.size() > peer.max_answer) [[unlikely]]
+        return server.answer(peer, header_.id, Outcome::ok, payload);
+    ++server.counts.answers;
+    const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
+    if (peer.line->try_send_here(head, payload) == Status::ok) [[likely]]
+        return Status::ok;
+    return server.give(peer, head, payload);
 }
 
 Status Request::fail(std::string_view why) {
     if (is_answered_) return Status::closed;
     is_answered_ = true;
-    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed, bytes_of(why));
+    return state_of(server_).answer(peer_of(peer_), header_.id, Outcome::failed,
+                                    bytes_of_text(why));
 }
 
 Status Request::claim(std::size_t size, std::span<std::byte>& room) {
@@ -153,11 +121,50 @@ Reply Request::defer() {
 
 // --- serving
 
-std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) {
+[[gnu::always_inline]] inline void Server::State::serve(Peer& peer, const SessionHeader& header,
+                                                        std::span<const std::byte> payload,
+                                                        const detail::HandlerRef& handler) {
+    peer.taken = header.id;
+    if (peer.resumes) [[unlikely]]
+        forget_acknowledged(peer, header.id - header.behind);
+    if (is_draining || counts.pending >= options.max_pending) [[unlikely]]
+        return decline(peer, header.id);
+    ++counts.requests;
+    Request request = detail::RequestAccess::make(*this, peer, header, payload);
+    handler.call(handler.handler, request);
+    if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
+        (void)answer(peer, header.id, Outcome::dropped, {});
+}
+
+[[gnu::always_inline]] inline std::size_t Server::State::visit(Peer& peer,
+                                                               const detail::HandlerRef& handler) {
+    if (!peer.is_plain || peer.is_paused) [[unlikely]]
+        return visit_otherwise(peer, handler);
+    if (!peer.is_active) [[unlikely]]
+        activate(peer);
+    if (options.gather_turns > 1) [[unlikely]]
+        gather(peer);
+    std::span<const std::byte> message;
+    SessionHeader header;
+    std::span<const std::byte> payload;
+    if (!peer.line->finds_whole(message) || !parse_request(message, header, payload) ||
+        header.id != peer.taken + 1 || header.behind >= peer.window || header.behind >= header.id)
+        [[unlikely]]
+        return visit_otherwise(peer, handler);
+    serve(peer, header, payload, handler);
+    if (!peer.is_plain) [[unlikely]]
+        return 1;
+    peer.line->pass();
+    if (!peer.is_paused) [[likely]]
+        mailboxes.served(peer.id.place, peer.line->core().reader);
+    return 1;
+}
+
+std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t budget) {
     // Whoever serves by itself polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
     if (is_nested) replies->wake();
-    if (is_nested || kernel_is_due()) look_at_kernel();
+    if (is_nested || must_look) look_at_kernel();
     if (replies->has_some()) [[unlikely]]
         take_replies();
     if (shared != nullptr || !by_send.empty()) look_for_sends();
@@ -171,13 +178,15 @@ std::size_t Server::State::turn(detail::HandlerRef handler, std::size_t budget) 
     if (!gathering.empty() && (requests == 0 || ++gathered_turns >= options.gather_turns))
         [[unlikely]]
         post_gathered();
-    if (requests == 0 || (++laps & 63) == 0) look_aside();
+    if (requests == 0 ? aside_is_due() : (++laps & 63) == 0) look_aside();
+    // Behind the requests, which do not wait for the clock.
+    if (kernel_is_due()) look_at_kernel();
     if (is_nested) keep_loop(requests != 0);
     return requests;
 }
 
-std::size_t Server::State::lap(detail::HandlerRef handler, std::size_t budget, std::size_t from,
-                               std::size_t to) {
+std::size_t Server::State::lap(const detail::HandlerRef& handler, std::size_t budget,
+                               std::size_t from, std::size_t to) {
     // One lap, from behind the one who was served last. Each look is a new one: so between two of a
     // client's turns come all others whose message was there.
     std::size_t requests = 0;
@@ -199,14 +208,14 @@ std::size_t Server::State::lap(detail::HandlerRef handler, std::size_t budget, s
             if (expected == 0) expected = expect(place, end, handler);
             --expected;
         }
-        mailboxes.take(place);
         requests += visit(*peers[place], handler);
         cursor = ++place;
     }
     return requests;
 }
 
-std::size_t Server::State::visit(Peer& peer, detail::HandlerRef handler) {
+std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef& handler) {
+    mailboxes.take(peer.id.place);
     // By a byte, places may be found of clients who have left, or who are not to be served.
     if (!peer.line.has_value() || peer.is_paused) [[unlikely]]
         return 0;
@@ -281,8 +290,8 @@ void Server::State::look_for_wires() {
     wires_looked_at = base::ticks();
 }
 
-bool Server::State::take(Peer& peer, std::span<const std::byte> message, detail::HandlerRef handler,
-                         std::size_t& requests) {
+bool Server::State::take(Peer& peer, std::span<const std::byte> message,
+                         const detail::HandlerRef& handler, std::size_t& requests) {
     SessionHeader header;
     std::span<const std::byte> payload;
     if (!parse(message, header, payload)) [[unlikely]] {
@@ -303,7 +312,7 @@ bool Server::State::take(Peer& peer, std::span<const std::byte> message, detail:
             misbehaved(peer, "a request out of its order");
             return false;
         }
-        repeat(peer, header);
+        repeat(peer, header.id);
         return true;
     }
     if (header.kind == SessionKind::cancel && peer.phase == Phase::joined) {
@@ -320,161 +329,6 @@ bool Server::State::take(Peer& peer, std::span<const std::byte> message, detail:
     if (peer.phase == Phase::refused) return true;
     misbehaved(peer, "a message that is not allowed now");
     return false;
-}
-
-void Server::State::serve(Peer& peer, const SessionHeader& header,
-                          std::span<const std::byte> payload, detail::HandlerRef handler) {
-    peer.taken = header.id;
-    if (peer.resumes) forget_acknowledged(peer, header.id - header.behind);
-    if (is_draining) [[unlikely]] {
-        (void)answer(peer, header.id, Outcome::draining, {});
-        return;
-    }
-    if (counts.pending >= options.max_pending) [[unlikely]] {
-        ++counts.overloaded;
-        (void)answer(peer, header.id, Outcome::overloaded, {});
-        return;
-    }
-    ++counts.requests;
-    Request request = detail::RequestAccess::make(*this, peer, header, payload);
-    handler.call(handler.handler, request);
-    if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
-        (void)answer(peer, header.id, Outcome::dropped, {});
-}
-
-void Server::State::repeat(Peer& peer, const SessionHeader& header) {
-    ++counts.repeated;
-    const std::size_t index = header.id & peer.mask;
-    if (peer.deferred[index] == header.id) return;  // it is under way, and so will be its answer
-    const KeptAnswer& kept = peer.kept[index];
-    const bool is_kept = kept.id == header.id;
-    const SessionHead head =
-        pack(SessionHeader{.id = header.id,
-                           .kind = SessionKind::answer,
-                           .outcome = is_kept ? kept.outcome : Outcome::expired});
-    ++counts.answers;
-    (void)peer.line->send(head, is_kept ? kept.payload : std::vector<std::byte>{});
-    sent(peer);
-}
-
-void Server::State::cancel(Peer& peer, std::uint64_t id) {
-    if (id == 0 || peer.deferred[id & peer.mask] != id) return;  // it is answered
-    peer.deferred[id & peer.mask] = 0;
-    --peer.pending;
-    --counts.pending;
-    if (unwanted) unwanted(peer.id, id);
-    (void)answer(peer, id, Outcome::cancelled, {});
-}
-
-Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
-                             std::span<const std::byte> payload) {
-    Status result = Status::ok;
-    if (payload.size() > peer.max_answer) [[unlikely]] {
-        payload = {};
-        outcome = Outcome::too_large;
-        result = Status::too_large;
-    }
-    ++counts.answers;
-    if (peer.resumes) keep(peer, id, outcome, payload);
-    if (!peer.line.has_value()) return result;  // it may come back
-    const SessionHead head =
-        pack(SessionHeader{.id = id, .kind = SessionKind::answer, .outcome = outcome});
-    if (peer.line->send(head, payload) != Status::ok) [[unlikely]]
-        return Status::closed;
-    sent(peer);
-    return result;
-}
-
-void Server::State::keep(Peer& peer, std::uint64_t id, Outcome outcome,
-                         std::span<const std::byte> payload) {
-    KeptAnswer& kept = peer.kept[id & peer.mask];
-    peer.kept_bytes -= kept.payload.size();
-    kept.payload.clear();
-    kept.id = 0;
-    if (payload.size() > options.max_kept_bytes - peer.kept_bytes) return;
-    kept.id = id;
-    kept.outcome = outcome;
-    kept.payload.assign(payload.begin(), payload.end());
-    peer.kept_bytes += payload.size();
-}
-
-void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept {
-    for (; peer.acknowledged < lowest; ++peer.acknowledged) {
-        KeptAnswer& kept = peer.kept[peer.acknowledged & peer.mask];
-        if (kept.id != peer.acknowledged) continue;
-        peer.kept_bytes -= kept.payload.size();
-        kept.payload.clear();
-        kept.id = 0;
-    }
-}
-
-void Server::State::take_replies() {
-    replies->take(given);
-    for (const detail::ReplyQueue::Given& one : given) {
-        Peer* const peer = find(one.client);
-        if (peer == nullptr || peer->deferred.empty()) continue;
-        std::uint64_t& due = peer->deferred[one.id & peer->mask];
-        if (due != one.id) continue;  // it was cancelled
-        due = 0;
-        --peer->pending;
-        --counts.pending;
-        (void)answer(*peer, one.id, one.outcome, one.payload);
-        // What is said to it goes when it is looked at.
-        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
-    }
-    given.clear();
-}
-
-void Server::State::clog(Peer& peer) {
-    if (!peer.line->is_wire()) activate(peer);
-    if (!peer.is_clogged) {
-        peer.is_clogged = true;
-        ++counts.kept_back;
-        peer.clogged_since = base::Clock::now();
-        peer.clogged_at = peer.line->flushed_bytes();
-        clogged.push_back(peer.id.place);
-    }
-    if (!peer.is_paused && peer.line->waiting_bytes() > options.max_waiting_bytes) {
-        peer.is_paused = true;
-        mailboxes.leave_out(peer.id.place);
-    }
-}
-
-void Server::State::flush_clogged() {
-    for (std::size_t i = 0; i < clogged.size();) {
-        Peer& peer = *peers[clogged[i]];
-        Status status = Status::ok;  // it has left meanwhile
-        if (peer.line.has_value()) {
-            status = peer.line->flush();
-            if (peer.line->flushed_bytes() != peer.clogged_at) {
-                peer.clogged_at = peer.line->flushed_bytes();
-                peer.clogged_since = base::Clock::now();
-            } else if (status == Status::full &&
-                       base::Clock::now() - peer.clogged_since > options.patience) {
-                misbehaved(peer, "it does not read its answers");
-                status = Status::ok;
-            }
-        }
-        const bool is_there = peer.line.has_value();
-        if (is_there && peer.is_paused &&
-            peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
-            peer.is_paused = false;
-            if (peer.line->is_wire()) {
-                tell(peer);
-            } else {
-                mailboxes.looked(peer.id.place, peer.line->core().reader);
-                mailboxes.remind(peer.id.place);
-            }
-        }
-        if (status == Status::full) {
-            ++i;
-            continue;
-        }
-        peer.is_clogged = false;
-        clogged[i] = clogged.back();
-        clogged.pop_back();
-        if (is_there && status != Status::ok) part(peer, status == Status::closed);
-    }
 }
 
 // --- Server
@@ -509,7 +363,8 @@ Status Server::serve_by(detail::HandlerRef handler, const base::Deadline& deadli
             return Status::closed;
         }
         const bool was_busy = state_->turn(handler, std::size_t{1024}) != 0;
-        if (!was_busy || (turns & turns_between) == 0) {
+        // A rest looks at the deadline itself.
+        if ((turns & turns_between) == 0) {
             if (deadline.cancelled()) return Status::cancelled;
             if (deadline.expired()) return Status::timed_out;
         }

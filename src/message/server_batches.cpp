@@ -10,7 +10,8 @@ namespace millrace::message {
 
 using base::Status;
 
-std::size_t Server::State::expect(std::size_t place, std::size_t end, detail::HandlerRef handler) {
+std::size_t Server::State::expect(std::size_t place, std::size_t end,
+                                  const detail::HandlerRef& handler) {
     std::size_t seen = 0;
     for (; seen != options.look_ahead && (place = mailboxes.next(place, end)) != end; ++place) {
         ++seen;
@@ -36,7 +37,7 @@ std::size_t Server::State::expect(std::size_t place, std::size_t end, detail::Ha
     return std::max<std::size_t>(1, seen);
 }
 
-std::size_t Server::State::lap_of_groups(detail::HandlerRef handler, std::size_t budget) {
+std::size_t Server::State::lap_of_groups(const detail::HandlerRef& handler, std::size_t budget) {
     const std::size_t size = options.group_clients;
     if (base::ticks() >= group_end_ticks) begin_group(group_begin + size);
     for (std::size_t seen = 0;; begin_group(group_begin + size)) {

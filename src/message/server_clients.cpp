@@ -352,6 +352,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.taken = hello.next_id - 1;
     peer.acknowledged = hello.next_id;
     peer.max_answer = longest_answer(peer, hello);
+    peer.is_plain = !peer.resumes && !peer.line->is_wire();
     peer.deferred.assign(room, 0);
     if (peer.resumes) peer.kept.resize(room);
     ++counts.clients;
@@ -394,6 +395,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
         peer.line.reset();
     }
     peer.is_paused = false;
+    peer.is_plain = false;
     if (!for_good && peer.phase == Phase::joined && peer.resumes) {
         peer.phase = Phase::away;
         ++counts.away;

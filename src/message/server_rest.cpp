@@ -154,13 +154,18 @@ Status Server::State::rest(const base::Deadline& deadline) {
     Sleeper sleeper{*this};
     post_gathered();
     const auto has_work = [this] {
-        if (kernel_is_due()) look_at_kernel();
-        if (!clogged.empty()) flush_clogged();
-        look_aside();
+        // Behind a sleep, at everything.
+        if (must_look || aside_is_due()) [[unlikely]] {
+            if (kernel_is_due()) look_at_kernel();
+            if (!clogged.empty()) flush_clogged();
+            look_aside();
+        }
+        mailboxes.ask_for_second_lines(in_use);
         return stopping.load(std::memory_order_seq_cst) || replies->has_some() || has_message();
     };
     const Status status = base::wait_until(has_work, deadline, options.wait, sleeper);
-    if (status == Status::ok && stopping.exchange(false, std::memory_order_acq_rel)) {
+    if (status == Status::ok && stopping.load(std::memory_order_acquire)) [[unlikely]] {
+        stopping.store(false, std::memory_order_relaxed);
         return Status::closed;
     }
     return status;

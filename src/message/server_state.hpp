@@ -1,6 +1,6 @@
 // The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
-// server.cpp (serving), server_batches.cpp (several at once), server_clients.cpp (joining and
-// leaving) and server_rest.cpp (sleeping).
+// server.cpp (serving), server_answers.cpp (what is answered otherwise), server_batches.cpp
+// (several at once), server_clients.cpp (joining and leaving) and server_rest.cpp (sleeping).
 //
 // A client is at its place in one of four phases:
 //
@@ -28,7 +28,9 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -45,6 +47,12 @@
 #include "wires.hpp"
 
 namespace millrace::message {
+
+/// An error's text, as much of it as is told.
+[[nodiscard]] inline std::span<const std::byte> bytes_of_text(std::string_view text) noexcept {
+    constexpr std::size_t longest_text = 1000;
+    return std::as_bytes(std::span{text.substr(0, longest_text)});
+}
 
 /// What the servers of a group share, or one has that is alone: how many clients they may have.
 class Crowd {
@@ -81,6 +89,7 @@ struct Server::State {
 
         ClientId id;
         Phase phase = Phase::vacant;
+        bool is_plain = false;      ///< joined, by rings, and its session does not resume
         bool is_active = false;     ///< stands in `active`
         bool is_clogged = false;    ///< stands in `clogged`
         bool is_by_send = false;    ///< stands in `by_send`
@@ -117,24 +126,31 @@ struct Server::State {
 
     // --- serving
 
-    std::size_t turn(detail::HandlerRef handler, std::size_t budget);
+    std::size_t turn(const detail::HandlerRef& handler, std::size_t budget);
     /// Once through the places in [from, to), from behind who was served last. How many requests.
-    std::size_t lap(detail::HandlerRef handler, std::size_t budget, std::size_t from,
+    std::size_t lap(const detail::HandlerRef& handler, std::size_t budget, std::size_t from,
                     std::size_t to);
     /// The same of the group whose turn it is; of another one, if that has nothing.
-    std::size_t lap_of_groups(detail::HandlerRef handler, std::size_t budget);
+    std::size_t lap_of_groups(const detail::HandlerRef& handler, std::size_t budget);
     void begin_group(std::size_t place) noexcept;
-    /// The next message of a client. How many requests it was: 0 or 1.
-    std::size_t visit(Peer& peer, detail::HandlerRef handler);
+    /// The next message of a client whom next() has found. How many requests it was: 0 or 1.
+    [[gnu::always_inline]] std::size_t visit(Peer& peer, const detail::HandlerRef& handler);
+    /// The same of anything but the next request, whole, of a client who is_plain.
+    [[gnu::noinline]] std::size_t visit_otherwise(Peer& peer, const detail::HandlerRef& handler);
     /// False: it does not keep to the protocol.
-    bool take(Peer& peer, std::span<const std::byte> message, detail::HandlerRef handler,
+    bool take(Peer& peer, std::span<const std::byte> message, const detail::HandlerRef& handler,
               std::size_t& requests);
     void serve(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
-               detail::HandlerRef handler);
-    void repeat(Peer& peer, const SessionHeader& header);
+               const detail::HandlerRef& handler);
+    /// Answers in place of the handler: the server is draining, or too much is pending.
+    [[gnu::noinline]] void decline(Peer& peer, std::uint64_t id);
+    void repeat(Peer& peer, std::uint64_t id);
     void cancel(Peer& peer, std::uint64_t id);
     base::Status answer(Peer& peer, std::uint64_t id, Outcome outcome,
                         std::span<const std::byte> payload);
+    /// The same of an answer that may be, and of a client with a line.
+    [[gnu::noinline]] base::Status give(Peer& peer, const SessionHead& head,
+                                        std::span<const std::byte> payload);
     /// An answer was given to the line.
     void sent(Peer& peer) {
         if (!peer.line->is_clear()) [[unlikely]]
@@ -145,7 +161,7 @@ struct Server::State {
     void take_replies();
     /// Tells the handler what comes of those who have written, from `place` on, as far as
     /// ServerOptions::look_ahead. Of how many: one at least, if `place` is one that next() gave.
-    std::size_t expect(std::size_t place, std::size_t end, detail::HandlerRef handler);
+    std::size_t expect(std::size_t place, std::size_t end, const detail::HandlerRef& handler);
     /// From here to post_gathered() answers to this client are laid side by side, and not posted.
     void gather(Peer& peer);
     void post_gathered() noexcept;
@@ -193,9 +209,8 @@ struct Server::State {
     // --- sleeping
 
     base::Status rest(const base::Deadline& deadline);
-    void activate(Peer& peer) {
-        if (peer.is_active) [[likely]]
-            return;
+    [[gnu::noinline]] void activate(Peer& peer) {
+        if (peer.is_active) return;
         peer.is_active = true;
         active.push_back(peer.id.place);
     }
@@ -206,6 +221,9 @@ struct Server::State {
     void look_at_kernel();
     /// At one client who is awake, for what its own messages do not tell of.
     void look_aside() noexcept;
+    /// Behind a look that found nothing: looks aside are so dear that a request would wait for
+    /// them.
+    [[nodiscard]] bool aside_is_due() noexcept { return (++empty_looks & 15) == 0; }
     [[nodiscard]] bool has_message();
     /// Tells the clients that are awake.
     void fall_asleep();
@@ -255,6 +273,7 @@ struct Server::State {
     std::uint64_t slice_ticks;  ///< of a group
 
     std::uint64_t laps = 0;
+    std::uint32_t empty_looks = 0;
     bool must_look = true;
     std::uint64_t looked_at = 0;
     std::uint64_t look_every;

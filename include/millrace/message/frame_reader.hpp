@@ -59,6 +59,9 @@ class FrameReader {
         [[nodiscard]] bool arriving() const noexcept {
             return is_header(load_frame_word(place), tag);
         }
+        [[gnu::always_inline]] void ask_for_second_line() const noexcept {
+            __builtin_prefetch(place + frame_alignment);
+        }
     };
     [[nodiscard]] Awaited awaited() const noexcept { return {front_, tag_}; }
 
@@ -132,11 +135,12 @@ class FrameReader {
         head_ = header_word(tag_, 0);
     }
 
-  private:
     /// The line behind that of the header travels with it, if a message takes two.
     [[gnu::always_inline]] void ask_for_second_line() const noexcept {
-        __builtin_prefetch(front_ + frame_alignment);
+        awaited().ask_for_second_line();
     }
+
+  private:
     /// True if the trailer of these facts lies where it belongs.
     [[nodiscard, gnu::always_inline]] bool ends_with(const std::byte* place, std::uint64_t length,
                                                      std::uint64_t facts) const noexcept {

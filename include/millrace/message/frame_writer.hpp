@@ -37,6 +37,8 @@ class FrameWriter {
                 std::uint64_t first_position = 0) noexcept
         : ring_{ring.data()},
           size_{ring.size()},
+          end_{ring.data() + ring.size()},
+          front_{ring.data() + (first_position & (ring.size() - 1))},
           position_{first_position},
           secret_{secret},
           tag_{ring::frame_tag(first_position, secret)} {}
@@ -66,7 +68,7 @@ class FrameWriter {
     /// Where the payload of the next piece goes. Precondition: not must_skip, needed() are free.
     /// Until commit() it is no frame, and may be claimed again, or given up.
     [[nodiscard]] std::span<std::byte> payload(std::uint64_t length) const noexcept {
-        return {ring_ + offset() + word_bytes, length};
+        return {front_ + word_bytes, length};
     }
     /// Makes a frame of the first `length` bytes of what was claimed.
     Transmission commit(std::uint64_t length, std::uint8_t flags) noexcept {
@@ -81,16 +83,16 @@ class FrameWriter {
                                              std::uint8_t flags) noexcept {
         constexpr std::size_t in_first_line = frame_alignment - word_bytes;
         const std::size_t length = piece.size();
-        std::byte* const place = ring_ + offset() + word_bytes;
+        std::byte* const place = front_ + word_bytes;
+        const std::uint64_t facts = frame_facts(flags, length);
         if (length <= in_first_line) {
             copy_short(place, piece.data(), length);
         } else {
             copy_any(place + in_first_line, piece.data() + in_first_line, length - in_first_line);
-            ring::store_word(place + padded(length),
-                             trailer_word(tag_, frame_facts(flags, length)));
+            ring::store_word(place + padded(length), trailer_word(tag_, facts));
             std::atomic_signal_fence(std::memory_order_seq_cst);
             copy_short(place, piece.data(), in_first_line);
-            return show(length, frame_facts(flags, length), frame_bytes(length));
+            return show(length, facts, frame_bytes(length));
         }
         return commit(length, flags);
     }
@@ -100,7 +102,7 @@ class FrameWriter {
                                              std::span<const std::byte> rest) noexcept {
         constexpr std::size_t in_first_line = frame_alignment - word_bytes - sizeof(PieceHead);
         const std::size_t length = sizeof head + rest.size();
-        std::byte* const place = ring_ + offset() + word_bytes;
+        std::byte* const place = front_ + word_bytes;
         std::byte* const behind = place + sizeof head;
         const std::uint64_t facts = frame_facts(frame_whole, length);
         if (rest.size() <= in_first_line) {
@@ -112,7 +114,10 @@ class FrameWriter {
             std::atomic_signal_fence(std::memory_order_seq_cst);
             copy_short(behind, rest.data(), in_first_line);
         }
-        std::memcpy(place, &head, sizeof head);
+        // Word by word: the head was just made of two, and one load of both would wait for these.
+        detail::copy_word<std::uint64_t>(place, reinterpret_cast<const std::byte*>(&head[0]));
+        detail::copy_word<std::uint64_t>(place + word_bytes,
+                                         reinterpret_cast<const std::byte*>(&head[1]));
         if (rest.size() <= in_first_line) return commit(length, frame_whole);
         return show(length, facts, frame_bytes(length));
     }
@@ -120,6 +125,7 @@ class FrameWriter {
     /// Behind commit() and send(): the frame takes a whole slot (FrameReader::pass_slot).
     void pass_slot(std::uint64_t slot) noexcept {
         position_ = (position_ + slot - 1) & ~(slot - 1);
+        front_ = ring_ + offset();
         tag_ = ring::frame_tag(position_, secret_);
     }
 
@@ -128,22 +134,27 @@ class FrameWriter {
 
     Transmission lay(std::uint64_t length, std::uint8_t flags, std::uint64_t extent) noexcept {
         const std::uint64_t facts = frame_facts(flags, length);
-        ring::store_word(ring_ + offset() + word_bytes + padded(length), trailer_word(tag_, facts));
+        ring::store_word(front_ + word_bytes + padded(length), trailer_word(tag_, facts));
         return show(length, facts, extent);
     }
     /// The header last: where the ring is the receiver's, it looks there first.
     [[gnu::always_inline]] Transmission show(std::uint64_t length, std::uint64_t facts,
                                              std::uint64_t extent) noexcept {
-        const std::uint64_t at = offset();
+        std::byte* const place = front_;
         base::telling_peers();
-        ring::store_word(ring_ + at, header_word(tag_, facts));
+        ring::store_word(place, header_word(tag_, facts));
+        front_ = place + extent;
+        if (front_ == end_) [[unlikely]]
+            front_ = ring_;
         position_ += extent;
         tag_ = ring::frame_tag(position_, secret_);
-        return {at, wire_bytes(length)};
+        return {static_cast<std::uint64_t>(place - ring_), wire_bytes(length)};
     }
 
     std::byte* ring_ = nullptr;
     std::uint64_t size_ = 0;
+    std::byte* end_ = nullptr;    ///< of the ring
+    std::byte* front_ = nullptr;  ///< where position_ lies in the ring
     std::uint64_t position_ = 0;
     std::uint64_t secret_ = 0;
     std::uint64_t tag_ = 0;  ///< of the next frame

@@ -1,0 +1,190 @@
+// How a client joins a server, and goes on with its session where the channel broke.
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "client_state.hpp"
+#include "setup.hpp"
+#include "wires.hpp"
+
+namespace millrace::message {
+
+using base::Deadline;
+using base::Status;
+
+void Client::State::connect(const Deadline& deadline) {
+    check_transport(options);
+    message::check(channel_options);
+    check_slots("make a message client", options.slot_bytes);
+    if (channel_options.endpoint == nullptr && options.transport != connect::Transport::tcp) {
+        channel_options.endpoint = connect::Endpoint::shared();
+    }
+    connect::LinkOptions link = link_options(channel_options, server_service);
+    link.transport = options.transport;
+    // Nobody else knows the session.
+    if (options.resumes && !session.is_none()) link.listener = welcomed.server;
+    if (is_by_wire(options.transport)) {
+        line.emplace(connect_wire(server, link, options, deadline));
+    } else {
+        if (options.answers == Transfer::send) {
+            link.max_receive_requests = receives_for(options.ring_bytes, options.slot_bytes);
+        }
+        line.emplace(set_up(connect::connect(server, link, deadline), channel_options, deadline,
+                            {.sends = options.requests,
+                             .receives = options.answers,
+                             .slot_bytes = options.slot_bytes}),
+                     options.max_answer_bytes + session_head_bytes);
+    }
+    const Hello hello{.session = options.resumes ? session : SessionName{},
+                      .window = options.window,
+                      .resumes = options.resumes,
+                      .next_id = next_id,
+                      .max_answer = options.max_answer_bytes};
+    (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
+    std::span<const std::byte> message;
+    Status status = Status::empty;
+    const Status waited = wait(deadline, [&] {
+        (void)line->flush();
+        status = line->look(message);
+        return status != Status::empty;
+    });
+    const auto refuse = [&](base::ErrorCode code, std::string why, std::string remedy) {
+        throw base::Error{code, "join a message server", server.to_string(), std::move(why),
+                          std::move(remedy)};
+    };
+    if (waited == Status::timed_out) {
+        refuse(base::ErrorCode::timed_out, "the server did not answer in time",
+               "does its thread call turn() or serve()?");
+    }
+    if (waited != Status::ok) refuse(base::ErrorCode::cancelled, "the wait was cancelled", "");
+    if (status != Status::ok) {
+        refuse(base::ErrorCode::peer_lost,
+               fmt::format("the connection ended before the server's answer ({})", name_of(status)),
+               "what does the server's log say?");
+    }
+    SessionHeader header;
+    std::span<const std::byte> payload;
+    const bool is_word = parse(message, header, payload);
+    if (is_word && header.kind == SessionKind::refused) {
+        why_failed.assign(reinterpret_cast<const char*>(payload.data()),
+                          std::min<std::size_t>(payload.size(), 200));
+        refuse(base::ErrorCode::refused, why_failed, "try again later, or another server");
+    }
+    const std::optional<Welcome> welcome =
+        is_word && header.kind == SessionKind::welcome ? parse_welcome(payload) : std::nullopt;
+    if (!welcome.has_value()) {
+        refuse(base::ErrorCode::protocol, "its first word is none that a message server says",
+               "use the same build of millrace on both sides");
+    }
+    line->pass();
+    take_welcome(*welcome);
+}
+
+void Client::State::take_welcome(const Welcome& welcome) {
+    welcomed = welcome;
+    ended = Status::ok;
+    why_failed.clear();
+    max_request = welcome.max_request;
+    if (line->is_wire()) {
+        max_request =
+            std::min<std::uint64_t>(max_request, Wire::largest_message - session_head_bytes);
+    }
+    // Requests by SEND are found otherwise.
+    is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
+               !line->is_wire();
+    owes_hint = holds_hints = is_batching = false;
+    awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
+    waits_between = line->is_wire() ? 0 : 7;
+    gathers = options.gathers_requests && !line->is_wire() && options.requests == Transfer::write;
+    box = nullptr;
+    if (is_dense) {
+        mailbox = {welcome.mailbox, welcome.mailbox_rkey};
+        // Words are what can be addressed.
+        const std::uint64_t within = mailbox.address % sizeof(std::uint64_t);
+        const std::shared_ptr<std::byte> word =
+            core().carrier.map({mailbox.address - within, mailbox.rkey}, sizeof(std::uint64_t));
+        if (word != nullptr) {
+            box = {word, word.get() + within};
+        } else {
+            hint_source = core().link.protection_domain().allocate(sizeof(std::uint64_t),
+                                                                   verbs::Access::none);
+            *hint_source.data() = std::byte{1};
+        }
+    }
+    const bool is_first = session.is_none();
+    session = welcome.session;
+    window = std::min(welcome.window, options.window);
+    if (is_first) {
+        places.resize(std::bit_ceil(std::size_t{options.window}));
+        mask = places.size() - 1;
+    } else if (!welcome.resumed) {
+        // Whether the former server executed them, nobody knows any more.
+        for (; lowest != next_id; ++lowest) {
+            Place& its = place(lowest);
+            if (its.call == Call::wanted) kept.push_back({lowest, Outcome::session_lost, {}});
+            its.call = Call::none;
+        }
+        wanted = 0;
+    } else {
+        ++counts.resumed;
+        for (std::uint64_t id = lowest; id != next_id; ++id) {
+            const Place& its = place(id);
+            if (its.call == Call::none) continue;
+            ++counts.repeated;
+            const SessionHeader header{.id = id,
+                                       .procedure = its.procedure,
+                                       .kind = SessionKind::request,
+                                       .behind = static_cast<std::uint16_t>(id - lowest)};
+            (void)line->send(pack(header), its.copy);
+        }
+        if (is_dense) hint();
+    }
+}
+
+Status Client::State::connect_again(const Deadline& deadline) {
+    if (is_closed) return Status::closed;
+    if (ended == Status::ok) return Status::ok;
+    try {
+        line.reset();
+        connect(deadline);
+        return Status::ok;
+    } catch (const base::Error& error) {
+        ended = Status::peer_lost;
+        if (error.code() == base::ErrorCode::timed_out) return Status::timed_out;
+        if (error.code() == base::ErrorCode::cancelled) return Status::cancelled;
+        throw;
+    }
+}
+
+std::string Client::explain() const {
+    const State& client = *state_;
+    const bool is_by_rc = !is_by_wire(client.options.transport);
+    std::string text = fmt::format(
+        "{}\n", client.line.has_value() ? client.line->explain() : std::string{"not connected"});
+    if (is_by_rc) {
+        text += fmt::format("requests by {}, answers by {}, as the program chose\n",
+                            name_of(client.options.requests), name_of(client.options.answers));
+    } else {
+        text += fmt::format("requests and answers by {}, as the program chose\n",
+                            name_of(client.options.transport));
+    }
+    text += fmt::format(
+        "message client: place {} (generation {}), {} requests at a time of up to {} bytes, {}",
+        client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
+        client.options.resumes ? "in a session that outlives its channel"
+                               : "in a session that ends with its channel");
+    if (!is_by_rc) return text;
+    text +=
+        fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
+                    client.options.requests == Transfer::send ? ", which completions stand in for"
+                    : !client.is_dense                        ? ""
+                    : client.box != nullptr                   ? ", whose byte is stored to"
+                                            : ", whose byte is one more WRITE for each request");
+    return text;
+}
+
+}  // namespace millrace::message

@@ -1,0 +1,413 @@
+// The state of a client: requests in a window, answers in any order, and how it waits for them.
+// Used by client.cpp (the public calls) and client_session.cpp (a session that outlives its
+// channel).
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "line.hpp"
+#include "millrace/base/peer_causality.hpp"
+#include "millrace/base/yielding.hpp"
+#include "millrace/message/client.hpp"
+
+namespace millrace::message {
+
+struct Client::State {
+    enum class Call : std::uint8_t {
+        none,
+        wanted,    ///< its answer will be handed out
+        unwanted,  ///< it was given up, and its answer is still to come
+    };
+    struct Place {
+        Call call = Call::none;
+        std::uint16_t procedure = 0;
+        std::vector<std::byte> copy{};  ///< only if the session resumes
+    };
+    /// An answer that came while another one was waited for, or that never will.
+    struct Kept {
+        std::uint64_t id = 0;
+        Outcome outcome = Outcome::ok;
+        std::vector<std::byte> payload{};
+    };
+
+    State(const connect::Address& its_server, ClientOptions chosen)
+        : server{its_server}, options{std::move(chosen)} {
+        channel_options.ring_bytes = options.ring_bytes;
+        channel_options.max_peer_ring_bytes = options.max_server_ring_bytes;
+        channel_options.wait = options.wait;
+        channel_options.endpoint = options.endpoint;
+        channel_options.carrier = options.carrier;
+        channel_options.posting = options.posting;
+        channel_options.admission = options.admission;
+    }
+
+    [[nodiscard]] Channel::Core& core() noexcept { return line->core(); }
+    [[nodiscard]] Place& place(std::uint64_t id) noexcept { return places[id & mask]; }
+
+    // --- sending
+
+    [[gnu::always_inline]] base::Status may_send(std::size_t size) {
+        if (ended != base::Status::ok) [[unlikely]]
+            return ended;
+        if (size > max_request) [[unlikely]]
+            return base::Status::too_large;
+        if (next_id - lowest >= window || (!line->is_clear() && !flushes())) [[unlikely]] {
+            ++counts.full;
+            return base::Status::full;
+        }
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] bool flushes() { return line->flush() == base::Status::ok; }
+
+    [[nodiscard, gnu::always_inline]] SessionHead head_of(const RequestOptions& said) noexcept {
+        return pack(SessionHeader{.id = next_id,
+                                  .procedure = said.procedure,
+                                  .kind = SessionKind::request,
+                                  .behind = static_cast<std::uint16_t>(next_id - lowest),
+                                  .limit_us = limit_of(said)});
+    }
+    [[nodiscard]] static std::uint32_t limit_of(const RequestOptions& said) noexcept {
+        if (said.deadline.point() == base::Clock::time_point::max()) return 0;
+        constexpr std::int64_t most = std::numeric_limits<std::uint32_t>::max();
+        const auto left = std::chrono::ceil<std::chrono::microseconds>(
+            said.told_from == base::Clock::time_point::min()
+                ? said.deadline.remaining()
+                : said.deadline.point() - said.told_from);
+        return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left.count(), 1, most));
+    }
+
+    [[gnu::always_inline]] base::Status submit(std::span<const std::byte> request,
+                                               std::uint64_t& id, const RequestOptions& said) {
+        if (ended != base::Status::ok || request.size() > max_request ||
+            next_id - lowest >= window || gathers || !line->sends_here() ||
+            line->try_send_here(head_of(said), request) != base::Status::ok) [[unlikely]]
+            return submit_otherwise(request, id, said);
+        note_submitted(request, id, said);
+        return base::Status::ok;
+    }
+    [[gnu::noinline]] base::Status submit_otherwise(std::span<const std::byte> request,
+                                                    std::uint64_t& id, const RequestOptions& said) {
+        base::Status status = may_send(request.size());
+        if (status != base::Status::ok) return status;
+        if (gathers) begin_batch();
+        const SessionHead head = head_of(said);
+        status = line->try_send(head, request);
+        if (status == base::Status::too_large) status = line->send(head, request);
+        if (status != base::Status::ok) return not_sent(status);
+        note_submitted(request, id, said);
+        return base::Status::ok;
+    }
+    /// Of a request for which there was a place in the window. It is kept if the server's ring has
+    /// no room for it: a claim promises that it can be sent.
+    base::Status submit_claimed(std::span<const std::byte> request, std::uint64_t& id,
+                                const RequestOptions& said) {
+        const base::Status status = line->send(head_of(said), request);
+        if (status == base::Status::ok) note_submitted(request, id, said);
+        return status;
+    }
+    void note_submitted(std::span<const std::byte> request, std::uint64_t& id,
+                        const RequestOptions& said) {
+        if (options.resumes) copy(request, said.procedure);
+        id = submitted(request.size());
+    }
+    [[gnu::noinline]] base::Status not_sent(base::Status status) noexcept {
+        if (status == base::Status::full) ++counts.full;
+        return status;
+    }
+    [[gnu::noinline]] void copy(std::span<const std::byte> request, std::uint16_t procedure) {
+        Place& its = place(next_id);
+        its.procedure = procedure;
+        its.copy.assign(request.begin(), request.end());
+    }
+    [[gnu::always_inline]] std::uint64_t submitted(std::size_t size) noexcept {
+        place(next_id).call = Call::wanted;
+        ++wanted;
+        counts.bytes_sent += size;
+        if (is_dense) hint();
+        return next_id++;
+    }
+    /// Sets our byte at the server, behind what was sent.
+    void hint() noexcept {
+        if (holds_hints) [[unlikely]] {
+            owes_hint = true;
+            return;
+        }
+        if (box != nullptr) [[likely]] {
+            base::telling_peers();
+            std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(box.get())}.store(
+                1, std::memory_order_release);
+            return;
+        }
+        const ibv_sge one = hint_source.slice(0, 1);
+        owes_hint = core().window.post(
+                        verbs::Write{.from = {&one, 1},
+                                     .to = mailbox,
+                                     .flags = core().max_inline >= 1 ? verbs::SendFlags::inlined
+                                                                     : verbs::SendFlags::none},
+                        core().signal) == base::Status::full;
+    }
+    void send_control(const SessionHeader& header) {
+        (void)line->send(pack(header), {});
+        if (is_dense) hint();
+    }
+
+    // --- receiving
+
+    /// The next answer that is wanted.
+    base::Status look(Answer& answer) {
+        if (!kept.empty()) [[unlikely]]
+            return look_at_kept(0, answer);
+        return look_at_line(answer);
+    }
+    base::Status look_at_kept(std::size_t index, Answer& answer) noexcept {
+        handed_out = index;
+        answer = {kept[index].id, kept[index].outcome, kept[index].payload};
+        return base::Status::ok;
+    }
+    [[gnu::always_inline]] base::Status look_at_line(Answer& answer) {
+        if (ended != base::Status::ok) [[unlikely]]
+            return ended;
+        while (true) {
+            std::span<const std::byte> message;
+            const base::Status status = line->look(message);
+            if (status != base::Status::ok) [[unlikely]] {
+                if (status == base::Status::empty) {
+                    look_after_line();
+                } else if (status == base::Status::too_large) {
+                    fail("the server sent an answer that is too large");
+                } else {
+                    ended = status;
+                }
+                return ended != base::Status::ok ? ended : base::Status::empty;
+            }
+            SessionHeader header;
+            if (!parse_here(message, header, answer.payload) ||
+                header.kind != SessionKind::answer || header.id - lowest >= next_id - lowest)
+                [[unlikely]] {
+                if (is_answer_of_before(header)) {
+                    line->pass();
+                    continue;
+                }
+                fail("the server sent what is no answer to any request");
+                return ended;
+            }
+            const Place& its = place(header.id);
+            if (its.call == Call::wanted) [[likely]] {
+                answer.id = header.id;
+                answer.outcome = header.outcome;
+                handed_out = in_line;
+                return base::Status::ok;
+            }
+            if (its.call == Call::unwanted) {
+                ++counts.unwanted;
+                settle(header.id);
+            }
+            line->pass();
+        }
+    }
+    /// A request that was sent again may be answered twice.
+    [[nodiscard]] bool is_answer_of_before(const SessionHeader& header) const noexcept {
+        return header.kind == SessionKind::answer && header.id != 0 && header.id < lowest &&
+               counts.resumed != 0;
+    }
+    /// Requests are laid side by side from here on, and not posted, if that makes a difference.
+    [[gnu::noinline]] void begin_batch() noexcept {
+        if (is_batching) return;
+        core().begin_batch();
+        is_batching = holds_hints = core().gathers;
+        // A program's loop is to come here once more, and to find nothing.
+        if (is_batching && core().readiness != nullptr) core().readiness->wake();
+    }
+    [[gnu::noinline]] void end_batch() noexcept {
+        core().end_batch();
+        is_batching = holds_hints = false;
+        if (std::exchange(owes_hint, false)) hint();
+    }
+    void look_after_line() {
+        if (is_batching) [[unlikely]]
+            end_batch();
+        if (!line->is_clear()) [[unlikely]]
+            (void)line->flush();
+        if (owes_hint) [[unlikely]]
+            hint();
+    }
+    void pass() noexcept {
+        ++counts.answers;
+        if (handed_out == in_line) [[likely]] {
+            settle(last_looked_at());
+            --wanted;
+            line->pass();
+        } else {
+            kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(handed_out));
+        }
+    }
+    /// The number of the answer that lies in the line.
+    [[nodiscard]] std::uint64_t last_looked_at() const noexcept { return current; }
+    void settle(std::uint64_t id) noexcept {
+        place(id).call = Call::none;
+        if (id != lowest) return;
+        do {
+            ++lowest;
+        } while (lowest != next_id && place(lowest).call == Call::none);
+    }
+    /// Takes what has come out of the ring, for later. False: there was nothing.
+    bool keep_one() {
+        Answer answer;
+        if (look_at_line(answer) != base::Status::ok) return false;
+        kept.push_back({answer.id, answer.outcome, {answer.payload.begin(), answer.payload.end()}});
+        settle(answer.id);
+        --wanted;
+        line->pass();
+        return true;
+    }
+    void fail(std::string why) noexcept {
+        why_failed = std::move(why);
+        ended = base::Status::peer_lost;
+    }
+
+    bool cancel(std::uint64_t id) {
+        const auto found =
+            std::find_if(kept.begin(), kept.end(), [&](const Kept& one) { return one.id == id; });
+        if (found != kept.end()) {
+            kept.erase(found);
+            ++counts.unwanted;
+            return true;
+        }
+        if (id - lowest >= next_id - lowest || place(id).call != Call::wanted) return false;
+        place(id).call = Call::unwanted;
+        --wanted;
+        if (ended == base::Status::ok) send_control({.id = id, .kind = SessionKind::cancel});
+        return true;
+    }
+
+    // --- waiting
+
+    template <class Ready>
+    base::Status wait(const base::Deadline& deadline, Ready&& ready) {
+        return line->wait(ready, deadline, options.wait);
+    }
+    /// Waits for what `attempt()` answers, as long as that is `again`. A session that resumes is
+    /// resumed meanwhile.
+    template <class Attempt>
+    base::Status wait_for(base::Status again, const base::Deadline& deadline, Attempt&& attempt) {
+        const base::WaitsByPolicy here;
+        while (true) {
+            if ((++waits & waits_between) == 0 && options.wait.yield.count() != 0) {
+                end_turn_if_due();
+            }
+            base::Status status = again;
+            // An answer that was just asked for is hardly there.
+            if (again != base::Status::empty || !is_quiet()) status = attempt();
+            if (status == again) {
+                const base::Status waited = wait(deadline, [&] {
+                    if (again == base::Status::empty && is_quiet()) return false;
+                    if (!line->is_wire()) {
+                        core().waiting_for_room = again == base::Status::full || !line->is_clear();
+                    }
+                    status = attempt();
+                    return status != again;
+                });
+                if (waited != base::Status::ok) return waited;
+            }
+            if (!may_resume(status) || !resumes(deadline, status)) return status;
+        }
+    }
+    /// True: a look for an answer would find nothing, and have nothing else to do.
+    [[nodiscard, gnu::always_inline]] bool is_quiet() noexcept {
+        return awaits_in_ring && ended == base::Status::ok && line->is_clear() && !owes_hint &&
+               !is_batching && core().stays_quiet();
+    }
+    /// Whose answers come within some microseconds never waits for so long that it gives its
+    /// processor away. Where many clients share one, the others would wait for the scheduler, each
+    /// for all before it: so it is offered behind each `turn`, less often while nobody takes it, in
+    /// a moment in which an answer is under way anyhow.
+    [[gnu::noinline]] void end_turn_if_due() noexcept {
+        static const std::uint64_t turn = base::ticks_in(std::chrono::microseconds{30});
+        std::uint64_t now = base::ticks();
+        // By ring, waits_between more waits lie between two looks at the clock, each of which may
+        // have taken most of a turn.
+        const bool was_away = now - turn_seen > 2 * turn * (waits_between + 1);
+        if (!was_away && turns.due(now)) {
+            turns.offer();
+            turns.begin(now = base::ticks(), turn);
+        } else if (was_away) {
+            turns.begin(now, turn);
+        }
+        turn_seen = now;
+    }
+    [[nodiscard]] bool may_resume(base::Status status) const noexcept {
+        return options.resumes && !is_closed &&
+               (status == base::Status::peer_lost || status == base::Status::closed);
+    }
+    bool resumes(const base::Deadline& deadline, base::Status& status) {
+        try {
+            status = connect_again(deadline);
+            return status == base::Status::ok;
+        } catch (const base::Error& error) {
+            why_failed = error.what();
+            status = base::Status::peer_lost;
+            return false;
+        }
+    }
+
+    // --- the session
+
+    void connect(const base::Deadline& deadline);
+    base::Status connect_again(const base::Deadline& deadline);
+    void take_welcome(const Welcome& welcome);
+
+    connect::Address server;
+    ClientOptions options;
+    ChannelOptions channel_options;
+    std::optional<Line> line;
+    bool is_dense = false;
+    bool awaits_in_ring = false;  ///< answers: neither by wire nor by SEND
+    bool owes_hint = false;
+    bool holds_hints = false;             ///< within a batch
+    bool gathers = false;                 ///< as options.gathers_requests says, by rings
+    bool is_batching = false;             ///< … and some are gathered
+    std::shared_ptr<std::byte> box;       ///< our byte at the server, where that is addressable
+    verbs::RemoteAddress mailbox{};       ///< where it is not
+    verbs::RegisteredBuffer hint_source;  ///< of a WRITE to there
+
+    SessionName session{};
+    Welcome welcomed{};
+    std::uint64_t next_id = 1;
+    std::uint64_t lowest = 1;  ///< everything below is answered
+    std::uint32_t window = 0;
+    std::uint64_t mask = 0;
+    std::uint64_t max_request = 0;
+    std::vector<Place> places;
+    std::size_t wanted = 0;  ///< places of calls that are
+    std::deque<Kept> kept;
+
+    std::uint32_t waits = 0;
+    std::uint32_t waits_between = 0;  ///< two looks at the clock: those by wire take longer
+    base::Yielding turns{base::yields_of_process()};
+    std::uint64_t turn_seen = 0;  ///< ticks
+
+    static constexpr std::size_t in_line = ~std::size_t{0};
+    std::size_t handed_out = in_line;  ///< which one of kept, otherwise
+    std::uint64_t current = 0;         ///< the number of what was handed out
+    std::vector<std::byte> scratch;    ///< a request that is not laid in place
+    bool is_in_scratch = false;
+
+    base::Status ended = base::Status::ok;
+    bool is_closed = false;  ///< by us
+    std::string why_failed;
+    ClientStats counts;
+};
+
+}  // namespace millrace::message

@@ -1,0 +1,195 @@
+// What a server does with answers beyond sending them at once: later ones (Reply), those in place
+// of a handler's, what is kept for a session that resumes, and what waits for room.
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "server_state.hpp"
+
+namespace millrace::message {
+
+using base::Status;
+
+// --- Reply
+
+Reply::Reply(Reply&& other) noexcept
+    : queue_{std::exchange(other.queue_, nullptr)}, client_{other.client_}, id_{other.id_} {}
+
+Reply& Reply::operator=(Reply&& other) noexcept {
+    std::swap(queue_, other.queue_);
+    std::swap(client_, other.client_);
+    std::swap(id_, other.id_);
+    return *this;
+}
+
+Reply::~Reply() {
+    if (queue_ == nullptr) return;
+    try {
+        (void)give(Outcome::dropped, {});
+    } catch (const std::bad_alloc&) {
+        // Its client learns by its own deadline.
+    }
+}
+
+Status Reply::give(Outcome outcome, std::span<const std::byte> payload) {
+    if (queue_ == nullptr) return Status::closed;
+    detail::ReplyQueue::Given given{client_, id_, outcome, {payload.begin(), payload.end()}};
+    const auto queue = std::exchange(queue_, nullptr);
+    return queue->give(std::move(given));
+}
+
+Status Reply::answer(std::span<const std::byte> payload) { return give(Outcome::ok, payload); }
+Status Reply::fail(std::string_view why) { return give(Outcome::failed, bytes_of_text(why)); }
+
+// --- answers
+
+void Server::State::decline(Peer& peer, std::uint64_t id) {
+    if (is_draining) {
+        (void)answer(peer, id, Outcome::draining, {});
+        return;
+    }
+    ++counts.overloaded;
+    (void)answer(peer, id, Outcome::overloaded, {});
+}
+
+void Server::State::repeat(Peer& peer, std::uint64_t id) {
+    ++counts.repeated;
+    const std::size_t index = id & peer.mask;
+    if (peer.deferred[index] == id) return;  // it is under way, and so will be its answer
+    const KeptAnswer& kept = peer.kept[index];
+    const bool is_kept = kept.id == id;
+    const SessionHead head =
+        pack(SessionHeader{.id = id,
+                           .kind = SessionKind::answer,
+                           .outcome = is_kept ? kept.outcome : Outcome::expired});
+    ++counts.answers;
+    (void)peer.line->send(head, is_kept ? kept.payload : std::vector<std::byte>{});
+    sent(peer);
+}
+
+void Server::State::cancel(Peer& peer, std::uint64_t id) {
+    if (id == 0 || peer.deferred[id & peer.mask] != id) return;  // it is answered
+    peer.deferred[id & peer.mask] = 0;
+    --peer.pending;
+    --counts.pending;
+    if (unwanted) unwanted(peer.id, id);
+    (void)answer(peer, id, Outcome::cancelled, {});
+}
+
+Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
+                             std::span<const std::byte> payload) {
+    Status result = Status::ok;
+    if (payload.size() > peer.max_answer) [[unlikely]] {
+        payload = {};
+        outcome = Outcome::too_large;
+        result = Status::too_large;
+    }
+    ++counts.answers;
+    if (peer.resumes) keep(peer, id, outcome, payload);
+    if (!peer.line.has_value()) return result;  // it may come back
+    const SessionHead head =
+        pack(SessionHeader{.id = id, .kind = SessionKind::answer, .outcome = outcome});
+    const Status given = give(peer, head, payload);
+    return given == Status::ok ? result : given;
+}
+
+Status Server::State::give(Peer& peer, const SessionHead& head,
+                           std::span<const std::byte> payload) {
+    if (peer.line->send(head, payload) != Status::ok) return Status::closed;
+    sent(peer);
+    return Status::ok;
+}
+
+void Server::State::keep(Peer& peer, std::uint64_t id, Outcome outcome,
+                         std::span<const std::byte> payload) {
+    KeptAnswer& kept = peer.kept[id & peer.mask];
+    peer.kept_bytes -= kept.payload.size();
+    kept.payload.clear();
+    kept.id = 0;
+    if (payload.size() > options.max_kept_bytes - peer.kept_bytes) return;
+    kept.id = id;
+    kept.outcome = outcome;
+    kept.payload.assign(payload.begin(), payload.end());
+    peer.kept_bytes += payload.size();
+}
+
+void Server::State::forget_acknowledged(Peer& peer, std::uint64_t lowest) noexcept {
+    for (; peer.acknowledged < lowest; ++peer.acknowledged) {
+        KeptAnswer& kept = peer.kept[peer.acknowledged & peer.mask];
+        if (kept.id != peer.acknowledged) continue;
+        peer.kept_bytes -= kept.payload.size();
+        kept.payload.clear();
+        kept.id = 0;
+    }
+}
+
+void Server::State::take_replies() {
+    replies->take(given);
+    for (const detail::ReplyQueue::Given& one : given) {
+        Peer* const peer = find(one.client);
+        if (peer == nullptr || peer->deferred.empty()) continue;
+        std::uint64_t& due = peer->deferred[one.id & peer->mask];
+        if (due != one.id) continue;  // it was cancelled
+        due = 0;
+        --peer->pending;
+        --counts.pending;
+        (void)answer(*peer, one.id, one.outcome, one.payload);
+        // What is said to it goes when it is looked at.
+        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
+    }
+    given.clear();
+}
+
+void Server::State::clog(Peer& peer) {
+    if (!peer.line->is_wire()) activate(peer);
+    if (!peer.is_clogged) {
+        peer.is_clogged = true;
+        ++counts.kept_back;
+        peer.clogged_since = base::Clock::now();
+        peer.clogged_at = peer.line->flushed_bytes();
+        clogged.push_back(peer.id.place);
+    }
+    if (!peer.is_paused && peer.line->waiting_bytes() > options.max_waiting_bytes) {
+        peer.is_paused = true;
+        mailboxes.leave_out(peer.id.place);
+    }
+}
+
+void Server::State::flush_clogged() {
+    for (std::size_t i = 0; i < clogged.size();) {
+        Peer& peer = *peers[clogged[i]];
+        Status status = Status::ok;  // it has left meanwhile
+        if (peer.line.has_value()) {
+            status = peer.line->flush();
+            if (peer.line->flushed_bytes() != peer.clogged_at) {
+                peer.clogged_at = peer.line->flushed_bytes();
+                peer.clogged_since = base::Clock::now();
+            } else if (status == Status::full &&
+                       base::Clock::now() - peer.clogged_since > options.patience) {
+                misbehaved(peer, "it does not read its answers");
+                status = Status::ok;
+            }
+        }
+        const bool is_there = peer.line.has_value();
+        if (is_there && peer.is_paused &&
+            peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
+            peer.is_paused = false;
+            if (peer.line->is_wire()) {
+                tell(peer);
+            } else {
+                mailboxes.looked(peer.id.place, peer.line->core().reader);
+                mailboxes.remind(peer.id.place);
+            }
+        }
+        if (status == Status::full) {
+            ++i;
+            continue;
+        }
+        peer.is_clogged = false;
+        clogged[i] = clogged.back();
+        clogged.pop_back();
+        if (is_there && status != Status::ok) part(peer, status == Status::closed);
+    }
+}
+
+}  // namespace millrace::message
