@@ -364,17 +364,6 @@ std::size_t ClientCore::send_again() {
 
 // --- several at a time
 
-void ClientCore::release(const Record& record) noexcept {
-    --outstanding_;
-    if (record.deadline.cancellation() != nullptr) --cancellable_;
-    if (outstanding() == 0) earliest_ = base::Clock::time_point::max();
-}
-
-void ClientCore::finish(Record& record) {
-    release(record);
-    record.type->finish(record);
-}
-
 void ClientCore::end(Record& record, Code code) {
     (void)messages_.cancel(record.id);
     record.type->end(record, code);

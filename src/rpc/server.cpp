@@ -21,6 +21,9 @@ using detail::ProcedureState;
 
 namespace {
 
+const Head no_head;
+static_assert(first_number + most_procedures <= head_bit);
+
 void fail(message::Request& request, Code code, std::string_view text) {
     ErrorRoom room;
     const auto bytes = write(Error{.code = code, .text = std::string{text}}, room);
@@ -43,39 +46,9 @@ void Desk::attach(message::Server& messages) {
     });
 }
 
-void Desk::operator()(message::Request& request) {
-    static const Head nothing;
-    const std::uint16_t number = request.procedure();
-    if ((number & head_bit) == 0) return take(request, number, nothing, request.payload());
-    std::span<const std::byte> payload = request.payload();
-    Head head;
-    if (!parse_head(payload, head, payload)) [[unlikely]] {
-        detail::count(counts.malformed);
-        return fail(request, Code::malformed, "the head of the request cannot be read");
-    }
-    take(request, number & static_cast<std::uint16_t>(~head_bit), head, payload);
-}
-
-inline void Desk::take(message::Request& request, std::uint16_t number, const Head& head,
-                       std::span<const std::byte> payload) {
-    ClientState& client = client_of(request.client());
-    if (number < first_number) [[unlikely]]
-        return answer_own(request, client, head, payload);
-    // Its numbers are those of another server, if it did not ask this one.
-    if (!client.knows_table) [[unlikely]] {
-        detail::count(counts.stale);
-        return fail(request, Code::stale_table, "the client did not ask for this server's table");
-    }
-    const std::size_t index = number - first_number;
-    if (index >= procedures.size()) [[unlikely]] {
-        detail::count(counts.unknown);
-        return fail(request, Code::unknown_procedure, "there is no procedure of this number");
-    }
-    call(request, *procedures[index], client, head, payload);
-}
-
-void Desk::call(message::Request& request, ProcedureState& procedure, ClientState& client,
-                const Head& head, std::span<const std::byte> payload) {
+[[gnu::always_inline]] inline void Desk::call(message::Request& request, ProcedureState& procedure,
+                                              ClientState& client, const Head& head,
+                                              std::span<const std::byte> payload) {
     const std::uint64_t began = base::ticks();
     detail::count(procedure.calls);
     base::Deadline deadline = request.deadline();
@@ -100,10 +73,61 @@ void Desk::call(message::Request& request, ProcedureState& procedure, ClientStat
     }
     CallCore core{request, procedure, client, head, deadline, began};
     try {
-        if (!procedure.handler->call(core, payload)) {
+        if (!procedure.handler->call(core, payload)) [[unlikely]] {
             detail::count(counts.malformed);
             (void)core.fail({.code = Code::malformed, .text = "the request cannot be read"});
         }
+    } catch (...) {
+        fail_by_exception(core);
+    }
+    if (core.end() == CallCore::End::deferred) return;
+    detail::count(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
+    procedure.latency.record(detail::ticks_since(began));
+}
+
+void Desk::operator()(message::Request& request) {
+    // One that has a head lies beyond all procedures.
+    const std::size_t index = std::size_t{request.procedure()} - first_number;
+    ClientState& client = client_of(request.client());
+    if (index >= procedures.size() || !client.knows_table) [[unlikely]]
+        return take_otherwise(request);
+    call(request, *procedures[index], client, no_head, request.payload());
+}
+
+void Desk::take_otherwise(message::Request& request) {
+    const std::uint16_t number = request.procedure();
+    if ((number & head_bit) == 0) return take(request, number, no_head, request.payload());
+    std::span<const std::byte> payload = request.payload();
+    Head head;
+    if (!parse_head(payload, head, payload)) [[unlikely]] {
+        detail::count(counts.malformed);
+        return fail(request, Code::malformed, "the head of the request cannot be read");
+    }
+    take(request, number & static_cast<std::uint16_t>(~head_bit), head, payload);
+}
+
+void Desk::take(message::Request& request, std::uint16_t number, const Head& head,
+                std::span<const std::byte> payload) {
+    ClientState& client = client_of(request.client());
+    if (number < first_number) [[unlikely]]
+        return answer_own(request, client, head, payload);
+    // Its numbers are those of another server, if it did not ask this one.
+    if (!client.knows_table) [[unlikely]] {
+        detail::count(counts.stale);
+        return fail(request, Code::stale_table, "the client did not ask for this server's table");
+    }
+    const std::size_t index = number - first_number;
+    if (index >= procedures.size()) [[unlikely]] {
+        detail::count(counts.unknown);
+        return fail(request, Code::unknown_procedure, "there is no procedure of this number");
+    }
+    call(request, *procedures[index], client, head, payload);
+}
+
+/// Within a handler of it.
+void Desk::fail_by_exception(CallCore& core) {
+    try {
+        throw;
     } catch (const Failure& failure) {
         (void)core.fail(failure.error());
     } catch (const std::exception& error) {
@@ -111,9 +135,6 @@ void Desk::call(message::Request& request, ProcedureState& procedure, ClientStat
     } catch (...) {
         (void)core.fail({.text = "the handler threw what is no exception"});
     }
-    if (core.end() == CallCore::End::deferred) return;
-    detail::count(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
-    procedure.latency.record(detail::ticks_since(began));
 }
 
 bool Desk::is_too_much(const ProcedureState& procedure, const ClientState& client,

@@ -140,14 +140,18 @@ class Desk {
     ServerStats counts;                                               ///< but for `messages`
 
   private:
-    void call(message::Request& request, detail::ProcedureState& procedure,
-              detail::ClientState& client, const Head& head, std::span<const std::byte> payload);
+    [[gnu::always_inline]] void call(message::Request& request, detail::ProcedureState& procedure,
+                                     detail::ClientState& client, const Head& head,
+                                     std::span<const std::byte> payload);
     void pull(message::Request& request, detail::ClientState& client,
               std::span<const std::byte> payload);
     void answer_own(message::Request& request, detail::ClientState& client, const Head& head,
                     std::span<const std::byte> payload);
+    /// Whatever is not a call without a head of a client that has the table.
+    [[gnu::noinline]] void take_otherwise(message::Request& request);
     void take(message::Request& request, std::uint16_t number, const Head& head,
               std::span<const std::byte> payload);
+    [[gnu::cold]] static void fail_by_exception(detail::CallCore& core);
     [[nodiscard]] detail::ClientState& client_of(message::ClientId id) {
         if (id.place < clients_.size()) [[likely]] {
             detail::ClientState& client = clients_[id.place];

@@ -313,8 +313,16 @@ class ClientCore {
     void put_off(AgainCall& call, base::Clock::time_point due) noexcept;
     [[nodiscard]] AgainCall* due_again(base::Clock::time_point now) noexcept;
     std::size_t send_again();
-    void release(const Record& record) noexcept;
-    void finish(Record& record);
+    /// It is over, and its caller shall be told, or not.
+    void release(const Record& record) noexcept {
+        --outstanding_;
+        if (record.deadline.cancellation() != nullptr) --cancellable_;
+        if (outstanding() == 0) earliest_ = base::Clock::time_point::max();
+    }
+    void finish(Record& record) {
+        release(record);
+        record.type->finish(record);
+    }
     void end(Record& record, Code code);
     void end_all(Code code);
     template <class Ask>

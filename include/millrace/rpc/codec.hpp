@@ -21,6 +21,8 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -163,6 +165,14 @@ class Writer<T> {
     using Encoded = std::remove_cvref_t<decltype(Codec<T>::encode(std::declval<const T&>()))>;
     Encoded encoded_;
 };
+
+/// A plain struct of which all has come, without making one first that is then written over.
+template <Plain T>
+[[nodiscard, gnu::always_inline]] inline T whole(std::span<const std::byte> bytes) noexcept {
+    std::array<std::byte, sizeof(T)> copy;
+    std::memcpy(copy.data(), bytes.data(), sizeof(T));
+    return std::bit_cast<T>(copy);
+}
 
 /// False: it is no T. `into` is as it was made.
 template <Carried T>

@@ -280,8 +280,20 @@ class UnaryHandler final : public Handler {
 
     explicit UnaryHandler(Function function) : function_{std::move(function)} {}
     [[nodiscard]] bool call(CallCore& core, std::span<const std::byte> payload) override {
+        if constexpr (Plain<Request>) {
+            if (payload.size() >= sizeof(Request)) [[likely]] {
+                invoke(core, whole<Request>(payload));
+                return true;
+            }
+        }
         Request request{};
         if (!reads(payload, request)) return false;
+        invoke(core, std::move(request));
+        return true;
+    }
+
+  private:
+    void invoke(CallCore& core, Request&& request) {
         if constexpr (takes_call) {
             Call<P> typed{core};
             if constexpr (std::is_void_v<std::invoke_result_t<Function&, Request&&, Call<P>&>>) {
@@ -292,10 +304,7 @@ class UnaryHandler final : public Handler {
         } else {
             give(core, std::invoke(function_, std::move(request)));
         }
-        return true;
     }
-
-  private:
     template <class Given>
     static void give(CallCore& core, const Given& given) {
         if constexpr (is_result<Given>) {
