@@ -1,13 +1,20 @@
-// Readiness: an epoll of what raises events, and a timer for what nothing announces.
+// Readiness: an epoll of what raises events. Awake, it watches a socket among them for room to
+// write, too, which an idle link's always has: that makes it readable without a descriptor more. A
+// timer serves where there is no such socket, and for what nothing announces.
 #include "millrace/connect/readiness.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/timerfd.h>
 
 #include <cerrno>
+#include <exception>
+#include <utility>
 
 #include "descriptor.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
 
@@ -15,9 +22,27 @@ namespace millrace::connect {
 
 static_assert(Readiness::until_woken == no_alarm);
 
+namespace {
+
+[[nodiscard]] bool is_socket(int descriptor) noexcept {
+    struct stat status {};
+    return fstat(descriptor, &status) == 0 && S_ISSOCK(status.st_mode);
+}
+
+[[nodiscard]] bool has_room(int socket) noexcept {
+    pollfd entry{.fd = socket, .events = POLLOUT, .revents = 0};
+    base::count_system_call();
+    return poll(&entry, 1, 0) == 1 && (entry.revents & POLLOUT) != 0;
+}
+
+}  // namespace
+
 struct Readiness::State {
     Descriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
-    Descriptor timer{timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
+    Descriptor timer{};
+    int socket = -1;            ///< a quiet one of the sources, if there is any
+    bool watches_room = false;  ///< of it
+    bool is_timer_set = false;
 
     void watch(int descriptor) const {
         epoll_event event{.events = EPOLLIN, .data = {.fd = descriptor}};
@@ -33,16 +58,48 @@ struct Readiness::State {
                               "raise fs.epoll.max_user_watches (sysctl)");
         }
     }
+    /// Makes it, where there is none yet.
+    [[nodiscard]] bool has_timer() noexcept {
+        if (timer.valid()) return true;
+        try {
+            timer = Descriptor{timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)};
+            if (timer.valid()) watch(timer.get());
+            return timer.valid();
+        } catch (const std::exception&) {
+            timer = Descriptor{};
+            return false;
+        }
+    }
+    /// With `wanted`, the descriptor is readable from now on. False: that cannot be had by a
+    /// socket.
+    bool watch_room(bool wanted) noexcept {
+        if (!wanted && !watches_room) return true;
+        if (wanted && (socket < 0 || !has_room(socket))) return false;
+        if (wanted && watches_room) return true;
+        epoll_event event{.events = EPOLLIN, .data = {.fd = socket}};
+        if (wanted) event.events |= EPOLLOUT;
+        base::count_system_call();
+        if (epoll_ctl(epoll.get(), EPOLL_CTL_MOD, socket, &event) != 0) return false;
+        watches_room = wanted;
+        return true;
+    }
 };
 
-Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin)
+namespace {
+[[noreturn]] void no_descriptor_left() {
+    base::throw_errno(errno, "make a descriptor for the program's loop", "epoll and timer",
+                      "raise the limit of open files (ulimit -n)");
+}
+}  // namespace
+
+Readiness::Readiness(std::span<const int> sources, std::chrono::nanoseconds spin, Alarm alarm)
     : state_{std::make_unique<State>()}, spin_ticks_{base::ticks_in(spin)} {
-    if (!state_->epoll.valid() || !state_->timer.valid()) {
-        base::throw_errno(errno, "make a descriptor for the program's loop", "epoll and timer",
-                          "raise the limit of open files (ulimit -n)");
+    if (!state_->epoll.valid()) no_descriptor_left();
+    for (const int source : sources) {
+        state_->watch(source);
+        if (alarm == Alarm::quiet_socket && is_socket(source)) state_->socket = source;
     }
-    for (const int source : sources) state_->watch(source);
-    state_->watch(state_->timer.get());
+    if (state_->socket < 0 && !state_->has_timer()) no_descriptor_left();
     clock_ = until_woken;
     wake();
 }
@@ -65,8 +122,17 @@ bool Readiness::stays_awake(std::uint64_t progress) noexcept {
 void Readiness::wake_in(std::chrono::nanoseconds delay) noexcept {
     // A timer that is due stays due until it is set again.
     if (delay == clock_ && (delay.count() == 0 || delay == until_woken)) return;
-    set_timer(state_->timer.get(), delay);
     clock_ = delay;
+    const bool awake = delay.count() == 0 || (delay != until_woken && !state_->has_timer());
+    if (awake && state_->watch_room(true)) return;
+    (void)state_->watch_room(false);
+    if (delay != until_woken) {
+        if (!state_->has_timer()) return;
+        state_->is_timer_set = true;
+    } else if (!std::exchange(state_->is_timer_set, false)) {
+        return;
+    }
+    set_timer(state_->timer.get(), delay);
 }
 
 }  // namespace millrace::connect

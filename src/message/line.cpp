@@ -51,7 +51,8 @@ int Line::descriptor(const base::WaitPolicy& policy) {
     std::unique_ptr<connect::Readiness>& its = readiness();
     if (its == nullptr) {
         if (is_wire()) {
-            its = std::make_unique<connect::Readiness>(wire_->news(), policy.spin);
+            its = std::make_unique<connect::Readiness>(wire_->news(), policy.spin,
+                                                       connect::Readiness::Alarm::timer);
         } else {
             its = std::make_unique<connect::Readiness>(core_->link.news(), policy.spin);
         }

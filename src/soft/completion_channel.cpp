@@ -49,15 +49,18 @@ void drain(int descriptor) noexcept {
 }
 
 void close_all(CompletionChannel& channel) noexcept {
-    for (const int descriptor : {channel.fd, channel.bell, channel.timer}) {
+    for (const int descriptor : {channel.fd, channel.bell, channel.timer.load()}) {
         if (descriptor >= 0) close(descriptor);
     }
 }
 
-/// What makes the channel's descriptor readable: of the peers, here all of them.
+/// What makes the channel's descriptor readable: of the peers, here all of them. In place of a
+/// timer that there is not, that descriptor itself: it will have the timer, if one comes while we
+/// sleep.
 [[nodiscard]] std::array<pollfd, 3> sources_of(const CompletionChannel& channel) noexcept {
     const int liveness = channel.owner->process->node().liveness_descriptor();
-    return {pollfd{channel.bell, POLLIN, 0}, pollfd{channel.timer, POLLIN, 0},
+    const int timer = channel.timer.load(std::memory_order_acquire);
+    return {pollfd{channel.bell, POLLIN, 0}, pollfd{timer < 0 ? channel.fd : timer, POLLIN, 0},
             pollfd{liveness, POLLIN, 0}};
 }
 
@@ -66,7 +69,7 @@ void close_all(CompletionChannel& channel) noexcept {
 void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources) noexcept {
     const auto& [bell, timer, liveness] = sources;
     if (bell.revents != 0) drain(bell.fd);
-    if (timer.revents != 0) {
+    if (timer.revents != 0 && timer.fd != channel.fd) {
         std::uint64_t expirations = 0;
         if (read(timer.fd, &expirations, sizeof expirations) > 0) {
             channel.alarms.fetch_add(1, std::memory_order_relaxed);
@@ -138,7 +141,25 @@ int CompletionQueue::bell() const noexcept {
 
 void CompletionChannel::ring() noexcept { ring_bell(bell); }
 
+int CompletionChannel::alarm() noexcept {
+    int made = timer.load(std::memory_order_acquire);
+    if (made >= 0) return made;
+    const int mine =
+        base::above_standard_streams(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (mine < 0) return -1;
+    if (!watch(fd, mine) || !timer.compare_exchange_strong(made, mine)) {
+        close(mine);
+        return made;  // another thread's, or none
+    }
+    return mine;
+}
+
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
+    const int timer = alarm();
+    if (timer < 0) {
+        alarms.fetch_add(1, std::memory_order_relaxed);  // whoever looks sets it again
+        return ring();
+    }
     if (delay.count() <= 0) delay = std::chrono::nanoseconds{1};
     // An earlier alarm is never put off: whoever set it sets it again when it fires.
     itimerspec current{};
@@ -163,13 +184,8 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
         return nullptr;
     }
     channel->fd = base::above_standard_streams(epoll_create1(EPOLL_CLOEXEC));
-    if (channel->fd >= 0) {
-        channel->timer = base::above_standard_streams(
-            timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-    }
-    if (channel->timer >= 0) channel->bell = new_bell().release();
-    if (channel->bell < 0 || !watch(channel->fd, channel->bell) ||
-        !watch(channel->fd, channel->timer)) {
+    if (channel->fd >= 0) channel->bell = new_bell().release();
+    if (channel->bell < 0 || !watch(channel->fd, channel->bell)) {
         const int error = errno;
         close_all(*channel);
         delete channel;
@@ -230,6 +246,7 @@ int get_cq_event(ibv_comp_channel* public_channel, ibv_cq** queue, void** queue_
     // As libibverbs does: as long as it takes, if the program has left the descriptor blocking.
     while (cq == nullptr) {
         process.publish_before_sleep();
+        sources = sources_of(*channel);  // a timer may have come
         news = wait_for_news(sources, held);
         if (news < 0) return -1;
         take_news(*channel, sources);

@@ -1,7 +1,7 @@
 // Completion channels: a descriptor that becomes readable when an armed completion queue has got
-// something, from whatever process. An epoll of the bell pipe, a timer and the lives of the peers
-// that its queue pairs are connected to: each by itself, because the kernel bounds how many ways
-// may lead through nested epolls (500 through one, 100 through two).
+// something, from whatever process. An epoll of the bell pipe, a timer if one was ever needed, and
+// the lives of the peers that its queue pairs are connected to: each by itself, because the kernel
+// bounds how many ways may lead through nested epolls (500 through one, 100 through two).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,16 +21,21 @@ struct CompletionChannel : ibv_comp_channel {
     std::mutex mutex;  ///< the list and the turns; taken before a completion queue's lock
     std::vector<CompletionQueue*> queues;
     std::size_t next_queue = 0;
-    int bell = -1;  ///< both ends of the pipe
-    int timer = -1;
+    int bell = -1;                         ///< both ends of the pipe
+    std::atomic<int> timer{-1};            ///< made for the first alarm
     std::atomic<std::uint32_t> alarms{0};  ///< counts times the timer was read: set it again
     Context* owner = nullptr;
     bool hears_of_peers = true;  ///< false: the program does by itself
 
     /// Makes the descriptor readable. Any thread, never blocks.
     void ring() noexcept;
-    /// Makes it readable at that time at the latest, for timers that nobody polls for.
+    /// Makes it readable at that time at the latest, for timers that nobody polls for; at once,
+    /// where the process has no descriptor left for an alarm.
     void wake_in(std::chrono::nanoseconds delay) noexcept;
+
+  private:
+    /// The timer; -1: there is none to be had.
+    [[nodiscard]] int alarm() noexcept;
 };
 
 }  // namespace millrace::soft

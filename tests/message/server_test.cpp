@@ -295,7 +295,7 @@ TEST_P(Servers, AreDestroyedByAThreadThatDidNotServe) {
         server->adopt();
         EXPECT_EQ(server->serve(Handler{echo}, patience()), Status::closed);
     }};
-    Client client = Client::connect(address, options_of_client());
+    Client client = Client::connect(address, options_of_client(), patience());
     Bytes answer;
     EXPECT_EQ(client.call({}, answer, patience()), Outcome::ok);
     server->stop();

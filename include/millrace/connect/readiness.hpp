@@ -26,10 +26,15 @@ namespace millrace::connect {
 /// One thread at a time: that of the end it belongs to. Nothing but making it throws or allocates.
 class Readiness {
   public:
+    /// What makes it readable while it is awake: a socket among the sources that has room to write,
+    /// which costs no descriptor and asks that next to nothing is written there; or a timer.
+    enum class Alarm : std::uint8_t { quiet_socket, timer };
+
     /// `sources`: what becomes readable when the parker's events come; they must outlive it.
     /// `spin`: how long it stays awake behind the last that went on. Awake. Throws Error
     /// (resource_exhausted): no more descriptors.
-    Readiness(std::span<const int> sources, std::chrono::nanoseconds spin);
+    Readiness(std::span<const int> sources, std::chrono::nanoseconds spin,
+              Alarm alarm = Alarm::quiet_socket);
     Readiness(const Readiness&) = delete;
     Readiness& operator=(const Readiness&) = delete;
     ~Readiness();
@@ -87,7 +92,7 @@ class Readiness {
     void wake_in(std::chrono::nanoseconds delay) noexcept;
 
     std::unique_ptr<State> state_;
-    std::chrono::nanoseconds clock_{0};  ///< what the timer is set to; until_woken: to nothing
+    std::chrono::nanoseconds clock_{0};  ///< when it is readable; until_woken: by news alone
     Rest rest_ = Rest::look;
     bool announced_ = false;
     std::uint64_t progress_ = 0;
