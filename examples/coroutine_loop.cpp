@@ -19,9 +19,7 @@ static base::Task<> print(const long& sum) {
     for (;; std::printf("%ld\n", sum)) co_await base::sleep_for(std::chrono::milliseconds{100});
 }
 static base::Task<> tell(int tcp, const long& sum) {
-    while (co_await base::readable(tcp, base::Deadline::never()) == base::Status::ok) {
-        tell_next(tcp, sum);
-    }
+    for (;; tell_next(tcp, sum)) co_await base::readable(tcp, base::Deadline::never());
 }
 
 int main(int, char** argv) try {

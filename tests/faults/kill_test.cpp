@@ -73,7 +73,10 @@ int act(const std::vector<std::string>& a) {
     for (std::uint64_t i = 0; i < count; ++i) {
         bool right = false;
         const Status status = in->take(i, right, Deadline::after(20s));
-        if (status != Status::ok) return 1;
+        if (status != Status::ok) {
+            say(std::string{name_of(status)} + " in place of item " + std::to_string(i));
+            return 1;
+        }
         if (!right) {
             say("wrong item " + std::to_string(i));
             return 1;
@@ -189,7 +192,7 @@ void run_whole(const Plan& plan, std::uint64_t few) {
         for (std::uint64_t i = 0; i < few; ++i) {
             const Status status = out->put(i, Deadline::after(kill_budget));
             if (status == Status::closed) break;
-            ASSERT_EQ(status, Status::ok) << i;
+            ASSERT_EQ(status, Status::ok) << i << "; the other end: " << other.read_all();
         }
         (void)out->close(Deadline::after(kill_budget));
     }
