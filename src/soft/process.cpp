@@ -38,16 +38,20 @@ std::shared_ptr<Process> Process::current() {
     static const int handler = pthread_atfork(nullptr, nullptr, &forget_in_child);
     static_cast<void>(handler);
     const std::lock_guard guard{current_mutex};
-    if (auto process = current_process.lock(); process && process->node_->usable()) return process;
     const char* const named = std::getenv("MILLRACE_FABRIC");
     const std::string fabric = named != nullptr && *named != '\0' ? named : "default";
-    auto process = std::make_shared<Process>(Node::join(fabric));
+    if (auto process = current_process.lock();
+        process && process->node_->usable() && process->fabric_ == fabric) {
+        return process;
+    }
+    auto process = std::make_shared<Process>(Node::join(fabric), fabric);
     current_process = process;
     return process;
 }
 
-Process::Process(std::shared_ptr<Node> node)
+Process::Process(std::shared_ptr<Node> node, std::string fabric)
     : node_{std::move(node)},
+      fabric_{std::move(fabric)},
       tend_interval_{base::ticks_in(std::chrono::milliseconds{5})},
       look_interval_{base::ticks_in(std::chrono::milliseconds{50})},
       publish_interval_{base::ticks_in(std::chrono::milliseconds{100})} {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "copy_service.hpp"
@@ -31,10 +32,11 @@ struct CompletionChannel;
 class Process {
   public:
     /// The one of this process, made by the first call; the fabric is MILLRACE_FABRIC, "default".
+    /// Another one, if that has changed meanwhile: what is open stays in the fabric it is in.
     /// Throws `base::Error` if the fabric cannot be joined.
     [[nodiscard]] static std::shared_ptr<Process> current();
 
-    explicit Process(std::shared_ptr<Node> node);
+    Process(std::shared_ptr<Node> node, std::string fabric);
     ~Process();
 
     [[nodiscard]] Node& node() noexcept { return *node_; }
@@ -134,6 +136,7 @@ class Process {
     void publish_sums() noexcept;
 
     std::shared_ptr<Node> node_;
+    const std::string fabric_;
     CopyService copies_{*node_};
     std::mutex mutex_;
     std::vector<QueuePair*> queue_pairs_;

@@ -3,6 +3,10 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
+
+#include "fabric_name.hpp"
+#include "support/setting_scope.hpp"
 
 namespace millrace::test {
 namespace {
@@ -109,6 +113,18 @@ TEST_P(TwoProcesses, AKeyThatThePeerTookBackIsNoLongerValid) {
 
 INSTANTIATE_TEST_SUITE_P(SoftDevice, TwoProcesses, testing::Values("shared", "private"),
                          [](const auto& chosen) { return std::string{chosen.param}; });
+
+TEST(TwoProcessStates, TheDeviceIsOpenedInTheFabricThatIsNamedNow) {
+    const Endpoint of_before;  // keeps this process in the fabric that it was in
+    const SettingScope fabric{"MILLRACE_FABRIC", fabric_of_test()};
+    RemotePair pair;
+    EXPECT_EQ(pair.right.ask("receive 5 100 5000"), "0");
+    std::memset(pair.left.memory, 's', 5000);
+    ASSERT_EQ(pair.left.send(1, 0, 5000), 0);
+    ASSERT_TRUE(pair.left.complete());
+    EXPECT_EQ(pair.right.ask("complete"), "5 0 5000");
+    EXPECT_EQ(pair.right.ask("check 100 5000 115"), "same");
+}
 
 TEST(TwoProcessStates, TransitionToReadyRunsWhatThePeerHasWaiting) {
     Endpoint left;
