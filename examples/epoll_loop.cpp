@@ -1,5 +1,4 @@
-// A queue in an epoll loop beside a timer and a TCP port: its sum every 100 ms, and for who
-// connects.
+// A queue in an epoll loop beside a timer and a TCP port, both of which ask for its sum.
 //     epoll_loop unix:/tmp/a 7001 &  pipeline unix:/tmp/a -
 #include <millrace/flow/consumer.hpp>
 

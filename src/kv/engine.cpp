@@ -72,9 +72,7 @@ void unlink(Item** link) noexcept {
     item->phase.store(Phase::busy, std::memory_order_relaxed);
 }
 
-std::size_t bytes_of(const Item& item) noexcept {
-    return std::size_t{item.key_length} + item.value_length;
-}
+std::size_t bytes_of(const Item& item) noexcept { return item.key_length() + item.value_length; }
 
 }  // namespace
 
@@ -263,7 +261,7 @@ SetResult Engine::set(std::span<const std::byte> key, std::span<const std::byte>
     if (lay_over(wish, short_value, result)) return result;
     if (make_room_in_table()) {
         if (Item* item = allocate(wish.bytes())) {
-            item->key_length = static_cast<std::uint16_t>(key.size());
+            item->set_key_length(key.size());
             std::copy(key.begin(), key.end(), item->bytes());
             item->lay(value, wish.expiry);
             if (insert(wish, item, result)) return result;
@@ -338,9 +336,9 @@ void Engine::move_or_evict(const Slabs::Found& found) noexcept {
         if (*link == nullptr) return;
         const Item& item = *found.item;
         place->version = item.version;
-        place->key_length = item.key_length;
+        place->set_key_length(item.key_length());
         const auto value = item.value();
-        std::copy_n(item.bytes(), item.key_length, place->bytes());
+        std::copy_n(item.bytes(), item.key_length(), place->bytes());
         place->lay(value, item.expires ? std::optional{item.expiry()} : std::nullopt);
         unlink(link);
         place->next = *link;

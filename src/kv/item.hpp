@@ -33,7 +33,7 @@ struct Item {
     Version version;  ///< with every change another
     std::uint32_t value_length : 31;
     std::uint32_t expires : 1;
-    std::uint16_t key_length;
+    std::uint16_t key_length_less_one;  ///< no key is empty
     std::atomic<Phase> phase;
     std::atomic<bool> used;  ///< since the clock's hand passed
 
@@ -41,27 +41,36 @@ struct Item {
     [[nodiscard]] const std::byte* bytes() const noexcept {
         return reinterpret_cast<const std::byte*>(this + 1);
     }
-    [[nodiscard]] std::span<const std::byte> key() const noexcept { return {bytes(), key_length}; }
+    [[nodiscard]] std::size_t key_length() const noexcept {
+        return std::size_t{key_length_less_one} + 1;
+    }
+    void set_key_length(std::size_t length) noexcept {
+        key_length_less_one = static_cast<std::uint16_t>(length - 1);
+    }
+    [[nodiscard]] std::span<const std::byte> key() const noexcept {
+        return {bytes(), key_length()};
+    }
     [[nodiscard]] std::span<const std::byte> value() const noexcept {
-        return {bytes() + key_length, value_length};
+        return {bytes() + key_length(), value_length};
     }
     /// Of an item that `expires`.
     [[nodiscard]] std::int64_t expiry() const noexcept {
         std::int64_t time;
-        std::memcpy(&time, bytes() + key_length + value_length, sizeof time);
+        std::memcpy(&time, bytes() + key_length() + value_length, sizeof time);
         return time;
     }
     [[nodiscard]] bool has(std::span<const std::byte> other) const noexcept {
-        return key_length == other.size() && std::memcmp(bytes(), other.data(), key_length) == 0;
+        return key_length() == other.size() &&
+               std::memcmp(bytes(), other.data(), other.size()) == 0;
     }
     /// What set() was given. The value may be laid over the one that is there.
     void lay(std::span<const std::byte> new_value, std::optional<std::int64_t> expiry) noexcept {
         if (!new_value.empty()) {
-            std::memcpy(bytes() + key_length, new_value.data(), new_value.size());
+            std::memcpy(bytes() + key_length(), new_value.data(), new_value.size());
         }
         value_length = static_cast<std::uint32_t>(new_value.size()) & 0x7fffffff;
         expires = expiry.has_value();
-        if (expiry) std::memcpy(bytes() + key_length + value_length, &*expiry, sizeof *expiry);
+        if (expiry) std::memcpy(bytes() + key_length() + value_length, &*expiry, sizeof *expiry);
     }
     void mark_used() noexcept {
         // Only the first store since the hand passed: the line stays shared between readers.
@@ -74,6 +83,7 @@ static_assert(sizeof(Item) == 24);
                                                   bool expires) noexcept {
     return sizeof(Item) + key + value + (expires ? sizeof(std::int64_t) : 0);
 }
+static_assert(longest_key <= std::size_t{1} << 16);
 inline constexpr std::size_t longest_item = bytes_of_item(longest_key, longest_value, true);
 
 [[nodiscard]] inline std::int64_t now() noexcept {

@@ -23,7 +23,7 @@ std::optional<RequestParts> parse_request(std::span<const std::byte> payload) no
     std::uint64_t head = 0;
     if (!take(payload, head)) return std::nullopt;
     const auto flags = static_cast<std::uint8_t>(head);
-    if ((flags & ~(request_has_version | request_expires)) != 0 || (head >> 8 & 0xff) != 0) {
+    if ((flags & ~(request_has_version | request_expires)) != 0) {
         return std::nullopt;
     }
     RequestParts parts;
@@ -40,7 +40,7 @@ std::optional<RequestParts> parse_request(std::span<const std::byte> payload) no
                 std::chrono::microseconds{static_cast<std::int64_t>(microseconds)};
         }
     }
-    const std::size_t key = head >> 16 & 0xffff;
+    const std::size_t key = head >> 8 & 0xffffff;
     const std::size_t value = head >> 32;
     if (payload.size() != key + value) return std::nullopt;
     parts.key = payload.first(key);
@@ -63,7 +63,7 @@ std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept {
     std::uint64_t sizes = 0;
     Entry entry;
     if (!take(rest, sizes) || !take(rest, entry.version)) return std::nullopt;
-    const std::size_t key = sizes & 0xffff;
+    const std::size_t key = sizes & 0xffffffff;
     const std::size_t value = sizes >> 32;
     if (rest.size() < key + value) return std::nullopt;
     entry.key = rest.first(key);

@@ -465,6 +465,13 @@ std::string Server::explain() const {
         server.why_polling,
         dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
               : std::string{"the place of each client's next message"});
+    if (server.options.group_clients != 0) {
+        text += fmt::format(
+            "clients are served in groups of {}, each for {} µs at a time\n",
+            server.options.group_clients,
+            std::chrono::duration_cast<std::chrono::microseconds>(server.options.group_slice)
+                .count());
+    }
     for (const auto& host : server.wires.all) text += host->explain() + '\n';
     if (by_rc) {
         text += fmt::format(

@@ -158,6 +158,7 @@ class ServersOfGroups : public testing::Test {
             ASSERT_EQ(clients_[i].call(content(i, 0, 40), answer, patience()), Outcome::ok);
         }
         running_->stop();
+        EXPECT_NE(running_->server.explain().find("in groups of 2"), std::string::npos);
     }
     void ask(std::uint64_t whose) {
         std::uint64_t id = 0;

@@ -59,7 +59,7 @@ void expect_failure(const CommandOutcome& outcome, const std::string& part) {
 
 TEST_F(KvBadInput, KeysThatAreNone) {
     serve_item();
-    const std::string wrong = ": KEY_ERROR, a key has 1 to 65535 bytes, and this one ";
+    const std::string wrong = ": KEY_ERROR, a key has 1 to 65536 bytes, and this one ";
     for (const std::string word : {"get", "set", "del", "exists"}) {
         std::vector<std::string> words{word, ""};
         if (word == "set") words.emplace_back("v");

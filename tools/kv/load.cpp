@@ -274,7 +274,7 @@ void check(const KvLoad& load) {
     }
     if (load.keys == 0) refuse("no key", "choose 1 or more");
     if (load.key_bytes < 8 || load.key_bytes > kv::longest_key) {
-        refuse(fmt::format("keys of {} bytes", load.key_bytes), "choose 8 to 65535");
+        refuse(fmt::format("keys of {} bytes", load.key_bytes), "choose 8 to 65536");
     }
     if (load.value_bytes > kv::longest_value) {
         refuse(fmt::format("values of {} bytes", load.value_bytes), "choose at most 1048576");

@@ -2,7 +2,7 @@
 // payload of a message. Which request answers which, and what is lost, is the session's matter
 // (message/session.hpp); the command travels as its procedure number.
 //
-//   request   u8 flags | u8 0 | u16 key bytes | u32 value bytes
+//   request   u8 flags | u24 key bytes | u32 value bytes
 //             [u64 version]      if request_has_version
 //             [u64 microseconds] if request_expires
 //             key, value
@@ -17,7 +17,7 @@
 //   exists   key                       -
 //   ping     any value                 the same
 //   stats    -                         lines "name value"
-//   dump     -                         every item: u16 key bytes | u16 0 | u32 value bytes |
+//   dump     -                         every item: u32 key bytes | u32 value bytes |
 //                                      u64 version | key, value. Needs permission
 //   rst      -                         -. Removes every item. Needs permission
 //   exit     -                         -. The server drains and ends. Needs permission
@@ -122,7 +122,7 @@ inline void write(const RequestParts& parts, std::span<std::byte> room) noexcept
     };
     const std::uint64_t head = (parts.options.if_version ? request_has_version : 0U) |
                                (parts.options.expires_after ? request_expires : 0U) |
-                               std::uint64_t{static_cast<std::uint16_t>(parts.key.size())} << 16 |
+                               std::uint64_t{parts.key.size() & 0xffffff} << 8 |
                                std::uint64_t{static_cast<std::uint32_t>(parts.value.size())} << 32;
     put(&head, sizeof head);
     if (parts.options.if_version) put(&*parts.options.if_version, 8);

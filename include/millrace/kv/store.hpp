@@ -23,7 +23,7 @@
 
 namespace millrace::kv {
 
-inline constexpr std::size_t longest_key = 65535;                   ///< bytes; the shortest has 1
+inline constexpr std::size_t longest_key = std::size_t{1} << 16;    ///< bytes; the shortest has 1
 inline constexpr std::size_t longest_value = std::size_t{1} << 20;  ///< 0 is legal
 inline constexpr std::uint64_t least_memory = std::uint64_t{8} << 20;
 
