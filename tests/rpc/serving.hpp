@@ -177,15 +177,24 @@ inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
     return std::string{name_of(way.polling)} + "_" + std::string{ring::name_of(way.carrier)} +
            design + by;
 }
+/// Every design, and what else changes how calls travel.
 inline auto all_ways() {
     using message::Polling, ring::Carrier;
-    constexpr Design by_send{Transfer::send, Transfer::send};
-    constexpr Design shared{.connection = Connection::dispatcher};
-    constexpr Design all_else{Transfer::send, Transfer::send, Connection::dispatcher};
+    const auto by = [](Transfer request, Transfer response, Connection connection) {
+        return Design{request, response, connection};
+    };
+    constexpr auto write = Transfer::write;
+    constexpr auto send = Transfer::send;
+    constexpr auto own = Connection::own;
+    constexpr auto shared = Connection::dispatcher;
     return testing::Values(Way{Polling::flag}, Way{Polling::dense, Carrier::post},
-                           Way{Polling::flag, Carrier::automatic, by_send},
-                           Way{Polling::flag, Carrier::automatic, shared},
-                           Way{Polling::dense, Carrier::post, all_else},
+                           Way{Polling::dense, Carrier::automatic, by(write, send, own)},
+                           Way{Polling::flag, Carrier::post, by(send, write, own)},
+                           Way{Polling::flag, Carrier::automatic, by(send, send, own)},
+                           Way{Polling::flag, Carrier::automatic, by(write, write, shared)},
+                           Way{Polling::flag, Carrier::post, by(write, send, shared)},
+                           Way{Polling::dense, Carrier::automatic, by(send, write, shared)},
+                           Way{Polling::dense, Carrier::post, by(send, send, shared)},
                            Way{.transport = connect::Transport::tcp}, Way{.threads = 3},
                            Way{.transport = connect::Transport::tcp, .threads = 2});
 }
