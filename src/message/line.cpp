@@ -170,8 +170,9 @@ base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payl
     std::vector<std::byte> message(sizeof head + payload.size());
     std::memcpy(message.data(), &head, sizeof head);
     if (!payload.empty()) std::memcpy(message.data() + sizeof head, payload.data(), payload.size());
-    waiting_bytes_ += message.size();
+    const std::size_t bytes = message.size();
     waiting_.push_back(std::move(message));
+    waiting_bytes_ += bytes;
     sends_otherwise_ = true;
     const base::Status status = flush();
     return status == base::Status::full ? base::Status::ok : status;
