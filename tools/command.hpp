@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,17 @@ inline void add_transport(CLI::App& command, connect::Transport& transport) {
             },
             "What carries requests and answers, one that the server takes: rc (default), uc or ud "
             "of an RDMA device, or tcp, which takes none")
+        ->check(is_transport())
+        ->type_name("WORD");
+}
+/// `--fallback`, of whoever connects.
+inline void add_fallback(CLI::App& command, std::optional<connect::Transport>& fallback) {
+    command
+        .add_option_function<std::string>(
+            "--fallback",
+            [&fallback](const std::string& name) { fallback = connect::parse_transport(name); },
+            "What carries them where --transport cannot be had, which a warning tells; default: "
+            "nothing, but an error")
         ->check(is_transport())
         ->type_name("WORD");
 }

@@ -192,6 +192,7 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
             "Seconds to wait for the server and its answer; default: 5")
         ->check(CLI::Range(0.001, 1e6));
     add_transport(*command, options->transport);
+    add_fallback(*command, options->fallback);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->server); });

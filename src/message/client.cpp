@@ -22,19 +22,6 @@ Client::Client(Client&&) noexcept = default;
 Client& Client::operator=(Client&&) noexcept = default;
 Client::~Client() = default;
 
-Client Client::connect(const connect::Address& address, ClientOptions options,
-                       const Deadline& deadline) {
-    if (options.window == 0 || options.window > largest_window) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a message client",
-                          fmt::format("a window of {} requests", options.window),
-                          fmt::format("it is from 1 to {}", largest_window),
-                          "use the default of 64"};
-    }
-    auto state = std::make_unique<State>(address, std::move(options));
-    state->connect(deadline);
-    return Client{std::move(state)};
-}
-
 Status Client::submit(std::span<const std::byte> request, std::uint64_t& id,
                       const RequestOptions& options) {
     return state_->submit(request, id, options);

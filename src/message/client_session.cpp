@@ -2,12 +2,16 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "client_state.hpp"
+#include "millrace/base/log.hpp"
 #include "setup.hpp"
 #include "wires.hpp"
 
@@ -15,6 +19,70 @@ namespace millrace::message {
 
 using base::Deadline;
 using base::Status;
+
+namespace {
+
+/// Another transport may do what one could not, which failed with this. (If not even that, it
+/// fails, too.)
+[[nodiscard]] bool may_be_of_transport(base::ErrorCode code) noexcept {
+    switch (code) {
+        case base::ErrorCode::refused:
+        case base::ErrorCode::not_found:
+        case base::ErrorCode::unsupported:
+        case base::ErrorCode::resource_exhausted:
+        case base::ErrorCode::permission:
+        case base::ErrorCode::verbs: return true;
+        default: return false;
+    }
+}
+
+/// The same for another transport, without what means nothing there.
+[[nodiscard]] ClientOptions options_by(connect::Transport transport, ClientOptions options) {
+    options.transport = transport;
+    if (is_by_wire(transport)) {
+        options.requests = options.answers = Transfer::write;
+        options.carrier = ring::Carrier::automatic;
+    }
+    return options;
+}
+
+}  // namespace
+
+Client Client::connect(const connect::Address& address, ClientOptions options,
+                       const Deadline& deadline) {
+    if (options.window == 0 || options.window > largest_window) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message client",
+                          fmt::format("a window of {} requests", options.window),
+                          fmt::format("it is from 1 to {}", largest_window),
+                          "use the default of 64"};
+    }
+    const auto join = [&](const ClientOptions& chosen) {
+        auto state = std::make_unique<State>(address, chosen);
+        state->connect(deadline);
+        return Client{std::move(state)};
+    };
+    const std::optional<connect::Transport> fallback = std::exchange(options.fallback, {});
+    if (!fallback.has_value() || *fallback == options.transport) return join(options);
+    std::exception_ptr first;
+    std::string why;
+    try {
+        return join(options);
+    } catch (const base::Error& error) {
+        if (!may_be_of_transport(error.code())) throw;
+        first = std::current_exception();
+        why = error.what();
+    }
+    try {
+        Client client = join(options_by(*fallback, options));
+        base::log(base::LogLevel::warn, "message", "{}: by {} in place of {}: {}",
+                  address.to_string(), name_of(*fallback), name_of(options.transport), why);
+        client.state_->instead_of = options.transport;
+        client.state_->why_instead = std::move(why);
+        return client;
+    } catch (const base::Error&) {
+        std::rethrow_exception(first);
+    }
+}
 
 void Client::State::connect(const Deadline& deadline) {
     check_transport(options);
@@ -171,6 +239,11 @@ std::string Client::explain() const {
     } else {
         text += fmt::format("requests and answers by {}, as the program chose\n",
                             name_of(client.options.transport));
+    }
+    if (client.instead_of.has_value()) {
+        text += fmt::format("{} in place of {}, as the program allows: {}\n",
+                            name_of(client.options.transport), name_of(*client.instead_of),
+                            client.why_instead);
     }
     text += fmt::format(
         "message client: place {} (generation {}), {} requests at a time of up to {} bytes, {}",

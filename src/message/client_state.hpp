@@ -407,6 +407,8 @@ struct Client::State {
     base::Status ended = base::Status::ok;
     bool is_closed = false;  ///< by us
     std::string why_failed;
+    std::optional<connect::Transport> instead_of;  ///< that was asked for first
+    std::string why_instead;
     ClientStats counts;
 };
 

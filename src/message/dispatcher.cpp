@@ -287,9 +287,11 @@ void check_client(const ClientOptions& options) {
                "its thread would have to wait for one server while the others' ports wait for it",
                "use a Client of its own for a session that resumes");
     }
-    if (options.transport != connect::Transport::rc) {
+    if (options.transport != connect::Transport::rc || options.fallback.has_value()) {
         refuse(base::ErrorCode::invalid_argument, "make a message dispatcher",
-               fmt::format("transport {}", name_of(options.transport)),
+               options.fallback.has_value()
+                   ? std::string{"ClientOptions::fallback"}
+                   : fmt::format("transport {}", name_of(options.transport)),
                "its thread sleeps by what rings announce, and lays many requests in one",
                "use rc, or a Client of its own for each thread");
     }

@@ -130,6 +130,62 @@ TEST(MessagesOverSockets, AreRefusedWhereTheServerDoesNotTakeThem) {
     EXPECT_THAT(other_why, HasSubstr("tcp"));
 }
 
+TEST(MessagesOverSockets, StandInForRingsWhereTheProgramAllowsIt) {
+    Running by_sockets{taking(Transport::tcp), echo, loopback()};
+    ClientOptions options = by(Transport::rc);
+    options.fallback = Transport::tcp;
+    options.requests = options.answers = Transfer::send;
+    Client client = Client::connect(by_sockets.server.address(), options, patience());
+    expect_call(client, 1);
+    EXPECT_THAT(client.explain(), HasSubstr("tcp in place of rc"));
+    EXPECT_THAT(client.explain(), HasSubstr("this end asks for transport rc, it takes tcp"));
+
+    Running by_both{taking({Transport::rc, Transport::tcp}), echo, loopback()};
+    Client direct = Client::connect(by_both.server.address(), options, patience());
+    expect_call(direct, 2);
+    EXPECT_THAT(direct.explain(), testing::Not(HasSubstr("in place of")));
+    EXPECT_THAT(direct.explain(), HasSubstr("requests by send"));
+}
+
+TEST(MessagesOverSockets, DoNotStandInForWhatNoTransportBrings) {
+    ServerOptions taken = taking({Transport::rc, Transport::tcp});
+    taken.admission.secret = connect::Secret{"a secret of both ends"};
+    Running running{taken, echo, loopback()};
+    ClientOptions options = by(Transport::rc);
+    options.fallback = Transport::tcp;
+    const auto [code, why] =
+        error_of([&] { (void)Client::connect(running.server.address(), options, patience()); });
+    EXPECT_EQ(code, ErrorCode::refused);
+    EXPECT_THAT(why, HasSubstr("secret"));
+
+    DispatcherOptions dispatcher;
+    dispatcher.client = options;
+    const connect::Address addresses[] = {running.server.address()};
+    const auto [other_code, other_why] =
+        error_of([&] { (void)Dispatcher::connect(addresses, dispatcher, patience()); });
+    EXPECT_EQ(other_code, ErrorCode::invalid_argument);
+    EXPECT_THAT(other_why, HasSubstr("fallback"));
+}
+
+MILLRACE_CHILD(message_of_a_client_without_a_device) {
+    ::setenv("MILLRACE_DEVICE", "no_such_device", 1);
+    ClientOptions options = by(Transport::rc);
+    options.fallback = Transport::tcp;
+    Client client = Client::connect(arguments.at(0), options, patience());
+    expect_call(client, 1);
+    return client.explain().find("no_such_device") != std::string::npos &&
+                   !testing::Test::HasFailure()
+               ? 0
+               : 2;
+}
+
+TEST(MessagesOverSockets, StandInForADeviceThatTheClientDoesNotHave) {
+    Running running{taking({Transport::rc, Transport::tcp}), echo, loopback()};
+    ChildProcess child = ChildProcess::start("message_of_a_client_without_a_device",
+                                             {running.server.address().to_string()});
+    EXPECT_TRUE(child.wait().success());
+}
+
 TEST(MessagesOverSockets, RefuseWhatOnlyRingsHave) {
     const auto of_client = [](ClientOptions options) {
         return error_of([&] { (void)Client::connect(loopback(), std::move(options), patience()); });

@@ -132,6 +132,7 @@ class Asking {
     static message::ClientOptions client_options(const KvAskOptions& options) {
         message::ClientOptions chosen;
         chosen.transport = options.transport;
+        chosen.fallback = options.fallback;
         if (!options.device.empty()) chosen.endpoint = connect::Endpoint::open(options.device);
         if (!options.secret_file.empty()) {
             chosen.admission.secret = connect::read_secret_file(options.secret_file);

@@ -15,6 +15,7 @@ struct KvAskOptions {
     std::string device{};       ///< empty: the default
     std::string secret_file{};  ///< empty: no secret
     connect::Transport transport = connect::Transport::rc;
+    std::optional<connect::Transport> fallback{};
     std::chrono::nanoseconds timeout = std::chrono::seconds{5};
     std::string key{};
     std::optional<std::string> value{};  ///< set: not given, what standard input says

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -50,6 +51,11 @@ struct ClientOptions {
     /// packets that may be lost and are sent again; rings are memory to send them from. Asking for
     /// SEND or for a carrier is refused (invalid_argument) by all three.
     connect::Transport transport = connect::Transport::rc;
+    /// What carries both instead where `transport` cannot be had: the server does not take it, the
+    /// devices of the two ends do not reach each other, or this end has none. A warning in the log
+    /// and explain() say so, and why. For the whole session; options that mean nothing for it are
+    /// passed over. None: connect() throws. Nothing falls back on its own.
+    std::optional<connect::Transport> fallback{};
     /// Requests wait for each other, until a call that looks for answers (poll, wait, call) finds
     /// none, or (`tcp`) until they are 64 KiB: so they go by one system call (`tcp`), or one WRITE
     /// where a device takes it by post, and not by one each. Elsewhere it changes nothing. A
