@@ -64,10 +64,10 @@ TEST_F(KvBadInput, KeysThatAreNone) {
         std::vector<std::string> words{word, ""};
         if (word == "set") words.emplace_back("v");
         expect_answer(words, "millrace kv " + word + wrong + "0");
-        words[1] = std::string(65'536, 'k');
-        expect_answer(words, "millrace kv " + word + wrong + "65536");
+        words[1] = std::string(65'537, 'k');
+        expect_answer(words, "millrace kv " + word + wrong + "65537");
     }
-    const std::string longest(65'535, 'k');
+    const std::string longest(65'536, 'k');
     EXPECT_TRUE(ask({"set", longest, "v"}).exit.success());
     EXPECT_EQ(ask({"get", longest}).text, "v");
     expect_nothing_is_lost();
