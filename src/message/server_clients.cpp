@@ -10,6 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/connect/accepting.hpp"
+#include "millrace/ring/carrier.hpp"
 #include "server_state.hpp"
 #include "setup.hpp"
 
@@ -188,8 +189,7 @@ struct Chosen {
                 "no client writes into its memory: it sets the byte of each one that it is told "
                 "of"};
     }
-    const bool stores =
-        channel.carrier != ring::Carrier::post && channel.endpoint->context().is_soft();
+    const bool stores = ring::PeerMemory::may_store(channel.endpoint->context(), channel.carrier);
     const std::uint32_t from = stores ? dense_from_store : dense_from_post;
     const std::size_t clients = (options.max_clients + servers - 1) / servers;
     return {clients < from ? Polling::flag : Polling::dense,

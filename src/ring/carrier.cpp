@@ -60,6 +60,10 @@ std::string_view why_posted(Design design) noexcept {
     return {};
 }
 
+bool PeerMemory::may_store(const verbs::Context& context, Carrier asked) {
+    return chosen(asked) != Carrier::post && context.maps_remote();
+}
+
 PeerMemory PeerMemory::behind(connect::Link& link, Carrier asked, std::string_view why_not) {
     PeerMemory memory;
     memory.link_ = &link;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <new>
 
+#include "context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
@@ -48,5 +49,7 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
         return nullptr;
     }
 }
+
+bool maps_remote(ibv_context* context) noexcept { return context_of(context)->link == nullptr; }
 
 }  // namespace millrace::soft

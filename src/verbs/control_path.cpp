@@ -182,6 +182,7 @@ const ControlPath& soft_control_path() noexcept {
         .query_qp_data_in_order = soft::query_qp_data_in_order,
         .leave_peers_to_program = soft::leave_peers_to_program,
         .map_remote = soft::map_remote,
+        .maps_remote = soft::maps_remote,
     };
     return path;
 }

@@ -225,6 +225,10 @@ Context::~Context() {
 
 bool Context::is_soft() const noexcept { return device_is_soft(raw_->device, *path_); }
 
+bool Context::maps_remote() const noexcept {
+    return path_->maps_remote != nullptr && path_->maps_remote(raw_);
+}
+
 ProtectionDomain Context::allocate_protection_domain() {
     errno = 0;
     ibv_pd* pd = path_->alloc_pd(raw_);

@@ -1,5 +1,6 @@
 // Servers and clients: each request answered once and to its caller, whatever the polling, the
 // sizes, and who comes and goes meanwhile. Both in one process; with more: server_crowd_test.cpp.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -19,9 +20,11 @@
 #include "message/serving.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/hub.hpp"
+#include "millrace/connect/link.hpp"
 #include "millrace/message/channel.hpp"
 #include "support/extent.hpp"
 #include "support/readable.hpp"
+#include "support/setting_scope.hpp"
 
 namespace millrace::message {
 namespace {
@@ -849,6 +852,36 @@ TEST(ServerPolling, IsChosenByTheBudgetOfClientsAndExplained) {
     EXPECT_NE(explained(4).find("polling: flag, because it may have 4 clients"), std::string::npos);
     EXPECT_NE(explained(4000).find("polling: dense, because it may have 4000 clients"),
               std::string::npos);
+}
+
+TEST(ServerPolling, IsChosenByWhatWillCarryItsMessages) {
+    // Between the two figures from which bytes are cheaper: by store, and by post.
+    const auto explained = [](ring::Carrier carrier) {
+        ServerOptions options;
+        options.max_clients = 300;
+        options.carrier = carrier;
+        options.endpoint = connect::Endpoint::open("soft0");
+        return Server::listen(unique_address(), options).explain();
+    };
+    const auto dense = testing::HasSubstr("polling: dense, because it may have 300 clients");
+    const auto flag = testing::HasSubstr("polling: flag, because it may have 300 clients");
+    {
+        const millrace::test::SettingScope mode{"MILLRACE_SOFT_MODE", "fast"};
+        {
+            const millrace::test::SettingScope carrier{"MILLRACE_CARRIER", "automatic"};
+            EXPECT_THAT(explained(ring::Carrier::automatic), dense);
+            EXPECT_THAT(explained(ring::Carrier::post), flag);
+        }
+        const millrace::test::SettingScope carrier{"MILLRACE_CARRIER", "post"};
+        EXPECT_THAT(explained(ring::Carrier::automatic), flag);
+        EXPECT_THAT(explained(ring::Carrier::store), dense);
+    }
+    const millrace::test::SettingScope carrier{"MILLRACE_CARRIER", "automatic"};
+    for (const char* setting :
+         {"shaped:10g,latency=1us", "strict:seed=7", "faulty:seed=3,loss=0.1%"}) {
+        const millrace::test::SettingScope mode{"MILLRACE_SOFT_MODE", setting};
+        EXPECT_THAT(explained(ring::Carrier::automatic), flag) << setting;
+    }
 }
 
 TEST(ServerStrangers, AreToldWhatTheyTalkTo) {

@@ -97,6 +97,7 @@ TEST(QueuePair, MapsMemoryOfThePeerWhereTheDeviceCan) {
         auto& writer = loop.a.queue_pair;
         auto& target = loop.b.memory;
         place = writer.map_remote(target.remote(16), 1000);
+        EXPECT_EQ(loop.context.maps_remote(), place != nullptr);
         if (place == nullptr) GTEST_SKIP() << "not this device, or not in this mode";
         EXPECT_EQ(writer.map_remote(target.remote(16), target.size()), nullptr);  // beyond its end
         EXPECT_EQ(writer.map_remote({target.remote().address, target.remote().rkey ^ 1}, 8),

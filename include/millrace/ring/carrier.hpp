@@ -21,6 +21,7 @@
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/counter.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/verbs/device.hpp"
 #include "millrace/verbs/memory.hpp"
 
 namespace millrace::ring {
@@ -39,6 +40,9 @@ enum class Carrier : std::uint8_t {
 class PeerMemory {
   public:
     PeerMemory() noexcept = default;
+    /// Whether ends on this device will store, as far as that can be known before there is a peer:
+    /// for who chooses by it. Throws Error (invalid_argument), as `behind` does.
+    [[nodiscard]] static bool may_store(const verbs::Context& context, Carrier asked);
     /// The memory behind `link`, once its queue pairs are connected, if `asked` allows a store.
     /// `why_not`: the protocol of the caller has to post whatever the device can; empty if it need
     /// not. Throws Error: unsupported, if a store was asked for that cannot be;

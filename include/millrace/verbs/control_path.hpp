@@ -60,6 +60,7 @@ struct ControlPath {
     void (*leave_peers_to_program)(ibv_comp_channel* channel) noexcept;
     std::shared_ptr<std::byte> (*map_remote)(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
                                              std::size_t length) noexcept;
+    bool (*maps_remote)(ibv_context* context) noexcept;
 };
 
 /// The soft device's control path. Always there.

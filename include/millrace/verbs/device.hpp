@@ -99,6 +99,8 @@ class Context {
 
     [[nodiscard]] std::string_view name() const noexcept { return raw_->device->name; }
     [[nodiscard]] bool is_soft() const noexcept;
+    /// False: QueuePair::map_remote gives nothing here, whatever it is asked for.
+    [[nodiscard]] bool maps_remote() const noexcept;
     [[nodiscard]] ibv_context* raw() const noexcept { return raw_; }
     [[nodiscard]] const ControlPath& control_path() const noexcept { return *path_; }
 
