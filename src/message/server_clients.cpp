@@ -24,7 +24,10 @@ namespace {
 constexpr std::uint32_t joining_places = 64;
 /// How long a peer may stay without a hello.
 constexpr std::chrono::seconds hello_patience{5};
+/// How often it is looked who has been away, or silent, for too long; as often as a short patience
+/// asks for.
 constexpr std::chrono::milliseconds house_period{500};
+constexpr std::chrono::milliseconds least_house_period{20};
 constexpr std::uint32_t most_clients = 65'536;
 /// Beside clients by ring, who are looked at by a few loads, a look for wires is a system call.
 constexpr std::chrono::microseconds look_at_wires_every{5};
@@ -133,7 +136,9 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
     for (const auto& host : wires.all) {
         hub.add(host->descriptor(), [this] { look_for_wires(); });
     }
-    hub.every(house_period, [this] { keep_house(); });
+    hub.every(std::clamp<std::chrono::nanoseconds>(options.session_patience, least_house_period,
+                                                   house_period),
+              [this] { keep_house(); });
 }
 
 Server::State::~State() {

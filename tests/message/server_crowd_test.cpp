@@ -418,7 +418,10 @@ TEST_P(ServersApart, ForgetASessionWhosePatienceIsOver) {
     Bytes answer;
     ASSERT_EQ(breakable.client.call({}, answer, patience()), Outcome::ok);
     breakable.cut();
-    std::this_thread::sleep_for(1200ms);
+    // Left: forgotten, not only away.
+    const Deadline deadline = patience();
+    while (running.server.stats().left == 0 && !deadline.expired()) std::this_thread::sleep_for(1ms);
+    ASSERT_EQ(running.server.stats().left, 1U);
     // Found broken, it begins anew.
     ASSERT_EQ(breakable.client.call(content(1, 1, 10), answer, patience()), Outcome::session_lost);
     ASSERT_EQ(breakable.client.call(content(1, 2, 10), answer, patience()), Outcome::ok);
