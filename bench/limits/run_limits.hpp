@@ -1,4 +1,4 @@
-// The command that prints the limits: `millrace-limits` and `millrace bench limits` are this.
+// The command that prints the limits: `millrace bench limits` is this.
 #pragma once
 
 #include <string>

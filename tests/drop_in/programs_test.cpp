@@ -1,6 +1,7 @@
 // Unmodified programs of rdma-core and perftest on the drop-in, two real processes each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -435,6 +436,33 @@ Outcome run_command(const std::string& arguments) {
     auto process =
         ChildProcess::start_program({"/bin/sh", "-c", MILLRACE_COMMAND " " + arguments + " 2>&1"});
     return finish(process);
+}
+
+TEST(SoftRun, NeedsNoRoot) {
+    // As an ordinary user with no groups and no capabilities; whoever is one already is that.
+    std::vector<std::string> as_user;
+    if (geteuid() == 0) {
+        as_user = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                   "--bounding-set=-all"};
+        auto reach = as_user;
+        reach.insert(reach.end(), {"test", "-r", MILLRACE_DROP_IN});
+        auto process = ChildProcess::start_program(reach);
+        if (const auto reached = finish(process); !reached.exit.success()) {
+            GTEST_SKIP() << "another user does not reach this build: " << reached;
+        }
+    }
+    // The device, by verbs, and the files that programs look for before they ask for it.
+    auto words = as_user;
+    words.insert(words.end(),
+                 {MILLRACE_COMMAND, "soft", "run", "--fabric", "drop-in-no-root", "--", "sh", "-c",
+                  "id -u; stat -c %F /dev/infiniband/uverbs_soft0; ls /sys/class/infiniband; "
+                  "exec ibv_devinfo -d soft0"});
+    auto process = ChildProcess::start_program(words);
+    const auto outcome = finish(process);
+    EXPECT_TRUE(outcome.exit.success()) << outcome;
+    EXPECT_THAT(outcome.output, Not(testing::StartsWith("0\n")));
+    EXPECT_THAT(outcome.output, HasSubstr("\ncharacter special file\nsoft0\n"));
+    EXPECT_THAT(outcome.output, HasSubstr("PORT_ACTIVE"));
 }
 
 TEST(SoftRun, SaysWhichProgramItCannotRunAndWhy) {
