@@ -8,8 +8,9 @@ MAKEFLAGS += --no-print-directory --no-builtin-rules
 .PHONY: help build demo test test-kernel test-fresh test-long fuzz bench format tidy install clean
 
 JOBS ?= $(shell nproc)
-# Tests that run side by side: one more than processors, as many wait for a clock or a disk.
-TEST_JOBS ?= $(shell expr $(JOBS) + 1)
+# Tests that run side by side: they wait for clocks, deaths and each other more than they compute,
+# but for those that a sanitizer slows down.
+TEST_JOBS ?= $(if $(SANITIZE),$(shell expr $(JOBS) + 1),$(shell expr $(JOBS) '*' 3))
 PREFIX ?= /usr/local
 ARGS ?=
 
