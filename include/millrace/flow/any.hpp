@@ -5,8 +5,8 @@
 //     auto producer = flow::AnyProducer<Item>::connect(named.design, "host:7000",
 //                                                      {.batch = named.batch}, deadline);
 //
-// Each call costs a virtual call more than Producer and Consumer of a fixed design; what travels is
-// the same, and either end of a queue may be the one or the other. Including this file makes the
+// Each call costs an indirect call more than Producer and Consumer of a fixed design; what travels
+// is the same, and either end of a queue may be the one or the other. Including this file makes the
 // ends of every design for every item type it is used with, which takes the compiler a while. Where
 // several files use one item type, one of them can say `template class AnyProducer<Item>;` and the
 // others `extern template class AnyProducer<Item>;`.

@@ -1,18 +1,15 @@
 // AnyConsumer, see any.hpp.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/flow/any_end.hpp"
 #include "millrace/flow/consumer.hpp"
 #include "millrace/flow/listener.hpp"
 #include "millrace/flow/options.hpp"
@@ -25,45 +22,6 @@ namespace millrace::flow {
 /// A Consumer<T, D> of any D; see there for what the calls do. Move-only.
 template <class T>
 class AnyConsumer {
-    struct Interface {
-        virtual ~Interface() = default;
-        virtual base::Status try_dequeue(detail::Taken<T>& item) = 0;
-        virtual base::Status dequeue(detail::Taken<T>& item, const base::Deadline&) = 0;
-        [[nodiscard]] virtual BatchResult try_dequeue_batch(std::span<detail::Taken<T>> items) = 0;
-        virtual base::Status peek(detail::Seen<T>& item) = 0;
-        virtual base::Status peek(detail::Seen<T>& item, const base::Deadline&) = 0;
-        virtual void release() = 0;
-        virtual void close() = 0;
-        [[nodiscard]] virtual int descriptor() = 0;
-        [[nodiscard]] virtual std::uint64_t capacity() const = 0;
-        [[nodiscard]] virtual ConsumerStats stats() = 0;
-        [[nodiscard]] virtual std::string explain() const = 0;
-    };
-    template <ring::Design D>
-    struct Model final : Interface {
-        explicit Model(Consumer<T, D> end) : consumer{std::move(end)} {}
-        base::Status try_dequeue(detail::Taken<T>& item) override {
-            return consumer.try_dequeue(item);
-        }
-        base::Status dequeue(detail::Taken<T>& item, const base::Deadline& deadline) override {
-            return consumer.dequeue(item, deadline);
-        }
-        BatchResult try_dequeue_batch(std::span<detail::Taken<T>> items) override {
-            return consumer.try_dequeue_batch(items);
-        }
-        base::Status peek(detail::Seen<T>& item) override { return consumer.peek(item); }
-        base::Status peek(detail::Seen<T>& item, const base::Deadline& deadline) override {
-            return consumer.peek(item, deadline);
-        }
-        void release() override { consumer.release(); }
-        void close() override { consumer.close(); }
-        int descriptor() override { return consumer.descriptor(); }
-        std::uint64_t capacity() const override { return consumer.capacity(); }
-        ConsumerStats stats() override { return consumer.stats(); }
-        std::string explain() const override { return consumer.explain(); }
-        Consumer<T, D> consumer;
-    };
-
   public:
     using Seen = detail::Seen<T>;
 
@@ -80,64 +38,88 @@ class AnyConsumer {
     [[nodiscard]] static AnyConsumer accept(ring::Design design, Listener& listener,
                                             const base::Deadline& deadline);
 
-    [[nodiscard]] ring::Design design() const noexcept { return design_; }
-    base::Status try_dequeue(detail::Taken<T>& item) { return end_->try_dequeue(item); }
-    base::Status dequeue(detail::Taken<T>& item, const base::Deadline& deadline) {
-        return end_->dequeue(item, deadline);
-    }
-    [[nodiscard]] BatchResult try_dequeue_batch(std::span<detail::Taken<T>> items) {
-        return end_->try_dequeue_batch(items);
-    }
-    base::Status peek(detail::Seen<T>& item) { return end_->peek(item); }
-    base::Status peek(detail::Seen<T>& item, const base::Deadline& deadline) {
-        return end_->peek(item, deadline);
-    }
-    void release() { end_->release(); }
-    void close() { end_->close(); }
-    [[nodiscard]] int descriptor() { return end_->descriptor(); }
-    [[nodiscard]] std::uint64_t capacity() const { return end_->capacity(); }
-    [[nodiscard]] ConsumerStats stats() { return end_->stats(); }
-    [[nodiscard]] std::string explain() const { return end_->explain(); }
+    [[nodiscard]] ring::Design design() const noexcept { return end_.design(); }
+    base::Status try_dequeue(detail::Taken<T>& item);
+    base::Status dequeue(detail::Taken<T>& item, const base::Deadline& deadline);
+    [[nodiscard]] BatchResult try_dequeue_batch(std::span<detail::Taken<T>> items);
+    base::Status peek(Seen& item);
+    base::Status peek(Seen& item, const base::Deadline& deadline);
+    void release();
+    void close();
+    [[nodiscard]] int descriptor();
+    [[nodiscard]] std::uint64_t capacity() const;
+    [[nodiscard]] ConsumerStats stats();
+    [[nodiscard]] std::string explain() const;
 
   private:
-    AnyConsumer(ring::Design design, std::unique_ptr<Interface> end)
-        : design_{design}, end_{std::move(end)} {}
-    template <class Make>
-    static AnyConsumer make(ring::Design design, Make&& make_end) {
-        return AnyConsumer{
-            design,
-            detail::with_design(design, [&]<ring::Design D>() -> std::unique_ptr<Interface> {
-                return std::make_unique<Model<D>>(make_end.template operator()<D>());
-            })};
-    }
-    ring::Design design_;
-    std::unique_ptr<Interface> end_;
+    using End = detail::AnyEnd<Consumer, T>;
+    explicit AnyConsumer(End end) : end_{std::move(end)} {}
+    End end_;
 };
 
 // Not inline, as those of AnyProducer.
 template <class T>
 AnyConsumer<T> AnyConsumer<T>::connect(ring::Design design, const connect::Address& address,
                                        Options options, const base::Deadline& deadline) {
-    return make(design, [&]<ring::Design D>() {
-        return Consumer<T, D>::connect_as(design, address, std::move(options), deadline);
-    });
+    return AnyConsumer{End::connect(design, address, std::move(options), deadline)};
 }
 template <class T>
 std::optional<AnyConsumer<T>> AnyConsumer<T>::try_accept(ring::Design design, Listener& listener) {
     std::optional<AnyConsumer> accepted;
-    detail::with_design(design, [&]<ring::Design D>() {
-        if (auto end = Consumer<T, D>::try_accept_as(design, listener)) {
-            accepted.emplace(AnyConsumer{design, std::make_unique<Model<D>>(std::move(*end))});
-        }
-    });
+    if (auto end = End::try_accept(design, listener)) {
+        accepted.emplace(AnyConsumer{std::move(*end)});
+    }
     return accepted;
 }
 template <class T>
 AnyConsumer<T> AnyConsumer<T>::accept(ring::Design design, Listener& listener,
                                       const base::Deadline& deadline) {
-    return make(design, [&]<ring::Design D>() {
-        return Consumer<T, D>::accept_as(design, listener, deadline);
-    });
+    return AnyConsumer{End::accept(design, listener, deadline)};
+}
+
+template <class T>
+base::Status AnyConsumer<T>::try_dequeue(detail::Taken<T>& item) {
+    return end_.ask([&](auto& end) { return end.try_dequeue(item); });
+}
+template <class T>
+base::Status AnyConsumer<T>::dequeue(detail::Taken<T>& item, const base::Deadline& deadline) {
+    return end_.ask([&](auto& end) { return end.dequeue(item, deadline); });
+}
+template <class T>
+BatchResult AnyConsumer<T>::try_dequeue_batch(std::span<detail::Taken<T>> items) {
+    return end_.ask([&](auto& end) { return end.try_dequeue_batch(items); });
+}
+template <class T>
+base::Status AnyConsumer<T>::peek(Seen& item) {
+    return end_.ask([&](auto& end) { return end.peek(item); });
+}
+template <class T>
+base::Status AnyConsumer<T>::peek(Seen& item, const base::Deadline& deadline) {
+    return end_.ask([&](auto& end) { return end.peek(item, deadline); });
+}
+template <class T>
+void AnyConsumer<T>::release() {
+    end_.ask([](auto& end) { end.release(); });
+}
+template <class T>
+void AnyConsumer<T>::close() {
+    end_.ask([](auto& end) { end.close(); });
+}
+template <class T>
+int AnyConsumer<T>::descriptor() {
+    return end_.ask([](auto& end) { return end.descriptor(); });
+}
+template <class T>
+std::uint64_t AnyConsumer<T>::capacity() const {
+    return end_.ask([](auto& end) { return end.capacity(); });
+}
+template <class T>
+ConsumerStats AnyConsumer<T>::stats() {
+    return end_.ask([](auto& end) { return end.stats(); });
+}
+template <class T>
+std::string AnyConsumer<T>::explain() const {
+    return end_.ask([](auto& end) { return end.explain(); });
 }
 
 }  // namespace millrace::flow
