@@ -60,8 +60,8 @@ class Session {
     explicit Session(Input& input) : input_{input} {
         flow::Options options;
         options.endpoint = endpoint;
-        options.capacity = std::is_same_v<Item, Bytes> ? 512 : 8;
-        options.receive_pool = 16;
+        options.ring.capacity = std::is_same_v<Item, Bytes> ? 512 : 8;
+        options.ring.receive_pool = 16;
         flow::Listener listener = flow::Listener::listen(unused_address(), options);
         std::thread other{[&] {
             producer_.emplace(flow::Producer<Item, D>::connect(listener.address(), options,

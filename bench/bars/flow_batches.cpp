@@ -24,7 +24,7 @@ constexpr auto mover = ring::with(ring::design_1, ring::Batching::dynamic, ring:
 template <std::size_t Size, ring::Design D>
 flow::Options options() {
     flow::Options queue;
-    queue.capacity =
+    queue.ring.capacity =
         ring_bytes_of_limits / ring::slot_bytes_of(Size, Size % 8 == 0 ? 8 : 4, ring::has_marks(D));
     return queue;
 }
@@ -50,7 +50,7 @@ const BarRegistration fixed_batches{
          rounds.add({"flow",
                      [] {
                          auto queue = options<8, fixed>();
-                         queue.batch = 16;
+                         queue.ring.batch = 16;
                          return flow_batch_rate<8, fixed, 16>(queue, 8'000'000);
                      },
                      "items/s"});

@@ -12,7 +12,7 @@ namespace {
 template <std::size_t Size>
 Summary to_ideal_ring(const RoundOptions& options, std::size_t ring_bytes, std::uint64_t items) {
     flow::Options queue;
-    queue.capacity = ring_bytes / ring::slot_bytes_of(Size, 8);
+    queue.ring.capacity = ring_bytes / ring::slot_bytes_of(Size, 8);
     Rounds rounds{options};
     rounds.add(
         {"flow", [=] { return flow_item_rate<Size, ring::design_1>(queue, items); }, "items/s"});

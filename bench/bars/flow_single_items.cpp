@@ -19,7 +19,7 @@ namespace {
 template <std::size_t Size>
 double rate_of_calls(RingConsumer consumer) {
     flow::Options options;
-    options.capacity = ring_bytes_of_limits / ring::slot_bytes_of(Size, 8);
+    options.ring.capacity = ring_bytes_of_limits / ring::slot_bytes_of(Size, 8);
     return flow_call_rate<Size, ring::design_2>(options, 4'000'000, consumer);
 }
 

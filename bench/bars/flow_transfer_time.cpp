@@ -117,7 +117,7 @@ double flow_round_trip(std::uint64_t round_trips, MakeFirst&& first, MakeSecond&
 template <std::size_t Size>
 Summary to_raw_writes(const RoundOptions& options, std::uint64_t slots, std::uint64_t round_trips) {
     flow::Options queue;
-    queue.capacity = slots;
+    queue.ring.capacity = slots;
     Rounds rounds{options};
     rounds.add({"flow",
                 [=] {

@@ -14,7 +14,7 @@ constexpr std::size_t size = 64;
 
 /// Rings as large as the limits'.
 flow::Options flow_options() {
-    return {.capacity = ring_bytes_of_limits / ring::slot_bytes_of(size, 8)};
+    return {.ring = {.capacity = ring_bytes_of_limits / ring::slot_bytes_of(size, 8)}};
 }
 
 const BarRegistration flow_to_socket{

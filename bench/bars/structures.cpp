@@ -20,7 +20,7 @@ constexpr std::uint64_t items_of_a_window = 1'000'000;
 
 flow::Options queue() {
     flow::Options options;
-    options.capacity = ring_bytes_of_limits / ring::slot_bytes_of(64, 8);
+    options.ring.capacity = ring_bytes_of_limits / ring::slot_bytes_of(64, 8);
     return options;
 }
 

@@ -22,12 +22,12 @@ namespace millrace::bench {
 
 [[nodiscard]] inline flow::Options options_of(const FlowCase& chosen) {
     flow::Options options;
-    options.capacity = chosen.capacity;
-    options.receive_pool = chosen.receive_pool;
-    options.credit_parts = chosen.credit_parts;
-    options.completions = chosen.completions;
-    options.batch = chosen.batch;
-    options.carrier = ring::Carrier::post;  // the work measures requests
+    options.ring.capacity = chosen.capacity;
+    options.ring.receive_pool = chosen.receive_pool;
+    options.ring.credit_parts = chosen.credit_parts;
+    options.ring.completions = chosen.completions;
+    options.ring.batch = chosen.batch;
+    options.ring.carrier = ring::Carrier::post;  // the work measures requests
     return options;
 }
 

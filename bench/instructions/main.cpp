@@ -191,8 +191,8 @@ struct CountAnswer {
 
 template <ring::Design D>
 void flow_queue(ring::Carrier carrier) {
-    flow::Options options{
-        .capacity = 4096, .endpoint = connect::Endpoint::open(), .carrier = carrier};
+    flow::Options options{.ring = {.capacity = 4096, .carrier = carrier},
+                          .endpoint = connect::Endpoint::open()};
     auto listener = flow::Listener::listen("127.0.0.1:0", options);
     const auto address = listener.address();
     auto [producer, consumer] =
@@ -206,8 +206,8 @@ void flow_queue(ring::Carrier carrier) {
 
 void flow_batches(ring::Carrier carrier) {
     constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
-    flow::Options options{
-        .capacity = 16384, .endpoint = connect::Endpoint::open(), .batch = 16, .carrier = carrier};
+    flow::Options options{.ring = {.capacity = 16384, .batch = 16, .carrier = carrier},
+                          .endpoint = connect::Endpoint::open()};
     auto listener = flow::Listener::listen("127.0.0.1:0", options);
     const auto address = listener.address();
     auto [producer, consumer] =

@@ -37,7 +37,7 @@ void check(const FanInOptions& options) {
 Options queue_options(const FanInOptions& options) {
     check(options);
     Options queue = without_spin(options.queue);
-    if (options.levels != 1) queue.peer_labels = options.levels;
+    if (options.levels != 1) queue.ring.peer_labels = options.levels;
     return queue;
 }
 

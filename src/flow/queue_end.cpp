@@ -26,9 +26,9 @@ connect::LinkOptions link_options(Options& options) {
     }
     if (options.endpoint == nullptr) options.endpoint = connect::Endpoint::shared();
     const verbs::Context& device = options.endpoint->context();
-    ring::check_pool(options.receive_pool,
+    ring::check_pool(options.ring.receive_pool,
                      static_cast<std::uint32_t>(device.attributes().max_qp_wr), device.name());
-    connect::LinkOptions link = ring::link_options("flow queue", options.receive_pool);
+    connect::LinkOptions link = ring::link_options("flow queue", options.ring.receive_pool);
     link.endpoint = options.endpoint;
     link.admission = options.admission;
     link.max_send_slices = std::max(link.max_send_slices, 2 * options.gather);
@@ -53,29 +53,12 @@ namespace detail {
 
 Connection connect_link(const connect::Address& address, Options& options, ring::Design design,
                         const ItemFacts& item, const base::Deadline& deadline) {
-    ring::check(ring_options(options, item), design);
+    ring::check(options.ring, item, design);
     connect::LinkOptions link = link_options(options);
     link.if_nobody_listens =
         "or the queue has its other end already: listen() takes one peer and then no more (a "
         "flow::Listener takes any number, each for a queue of its own)";
     return {options.endpoint, connect::connect(address, std::move(link), deadline)};
-}
-
-ring::RingOptions ring_options(const Options& options, const ItemFacts& item) {
-    return {.capacity = options.capacity,
-            .item_size = static_cast<std::uint32_t>(item.size),
-            .item_alignment = static_cast<std::uint32_t>(item.alignment),
-            .item_name = item.name,
-            .refresh_above = options.refresh_above,
-            .credit_parts = options.credit_parts,
-            .receive_pool = options.receive_pool,
-            .batch = options.batch,
-            .completions = options.completions,
-            .own_transfer_queue = options.own_transfer_queue,
-            .carrier = options.carrier,
-            .label = options.label,
-            .peer_labels = options.peer_labels,
-            .initial_position = options.initial_position};
 }
 
 base::StatisticsPage producer_page(std::string_view name) {
@@ -205,7 +188,7 @@ std::string space_cost(ring::Design design, const Options& options, const Carrie
             return fmt::format(
                 "the producer {} 8 bytes when more than {:.0f} % of the ring is "
                 "in use, and when it is full",
-                carried.stores ? "loads" : "READs", options.refresh_above * 100);
+                carried.stores ? "loads" : "READs", options.ring.refresh_above * 100);
         case SpaceNotification::push: break;
         case SpaceNotification::push2: by = "SENDs"; break;
     }
@@ -292,7 +275,7 @@ std::string explain(ring::Role role, ring::Design design, const ring::Terms& ter
               "process share, asleep when there is nothing to move"
             : "passive: the producer's items are moved within its calls",
         carried.stores ? "store" : "post", memory.reason());
-    if (role == ring::Role::producer && options.completions == ring::Completions::events) {
+    if (role == ring::Role::producer && options.ring.completions == ring::Completions::events) {
         text += "completions: by events, each request signaled: a system call for each look\n";
     }
     if (!failure.empty()) text += fmt::format("failure: {}\n", failure);

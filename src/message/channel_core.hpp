@@ -27,6 +27,7 @@
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/counter.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
@@ -411,6 +412,7 @@ struct Channel::Core {
 
     // In the order in which they may go: the queue pair before the memory that its requests name.
     ChannelOptions options;  ///< and with it the device
+    const std::uint64_t first_position = ring::detail::first_position();  ///< of what it sends
     Ways ways;
     std::size_t receive_bytes = 0;   ///< of `memory`, before the ControlPage
     verbs::RegisteredBuffer memory;  ///< the ring, or slots, to receive into; then the ControlPage

@@ -63,11 +63,6 @@ void check(const ChannelOptions& options) {
                                       smallest_ring, largest_ring),
                           "use the default of 262144, or the next power of two"};
     }
-    if (options.first_position % frame_alignment != 0) {
-        throw base::Error{base::ErrorCode::invalid_argument, "make a message channel",
-                          fmt::format("first position {}", options.first_position),
-                          fmt::format("it is not a multiple of {}", frame_alignment), "leave it 0"};
-    }
 }
 
 void check_slots(const char* attempted, std::size_t slot_bytes) {
@@ -153,9 +148,9 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
     own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.
-    transmitted = reusable = checkpoint_position = chosen.first_position;
-    consumed = ring::PeerPosition{chosen.first_position};
-    page().credit.store(ring::PositionWord::pack(chosen.first_position));
+    transmitted = reusable = checkpoint_position = first_position;
+    consumed = ring::PeerPosition{first_position};
+    page().credit.store(ring::PositionWord::pack(first_position));
     if (ways.sends == Transfer::send) {
         posting = Posting::send;
     } else if (!link.writes_in_order()) {
@@ -212,7 +207,7 @@ Facts Channel::Core::facts() {
             .control_address = page_address.address,
             .ring_rkey = ring.rkey,
             .control_rkey = page_address.rkey,
-            .first_position = options.first_position,
+            .first_position = first_position,
             .max_peer_ring_bytes = options.max_peer_ring_bytes,
             .secret = secret,
             .far_fences = ring::can_make_far_fences(link) ? 1U : 0U,
@@ -271,7 +266,7 @@ void Channel::Core::meet(const Facts& peer) {
         route.set(whole.lkey, peer.ring_rkey);
         laid_at = send_ring.data();
     }
-    writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, options.first_position};
+    writer = FrameWriter{{laid_at, peer.ring_bytes}, secret, first_position};
     reader = FrameReader{{memory.data(), options.ring_bytes}, peer.secret, peer.first_position};
     published = peer.first_position;
     if (incoming.has_value()) place_next();

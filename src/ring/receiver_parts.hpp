@@ -24,13 +24,13 @@ using base::Status;
 template <Design D>
     requires(check_design<D>())
 Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link,
-                      Design design, const RingOptions& options, const base::Deadline& deadline,
-                      Joining joining)
+                      Design design, const RingOptions& options, const ItemFacts& item,
+                      const base::Deadline& deadline, Joining joining)
     : endpoint_{std::move(endpoint)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       window_{link_} {
-    terms_ = agree(link_, Role::consumer, design, options, deadline);
+    terms_ = agree(link_, Role::consumer, design, options, item, deadline);
     ring_memory_ =
         link_.allocate(terms_.ring_bytes, D.data == DataFlow::push1 ? verbs::Access::remote_write
                                                                     : verbs::Access::local_write);

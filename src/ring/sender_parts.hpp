@@ -22,10 +22,11 @@ using base::Status;
 template <Design D>
     requires(check_design<D>())
 Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-                  const RingOptions& options, const base::Deadline& deadline, Joining joining)
+                  const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
+                  Joining joining)
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
-      terms_{agree(link, Role::producer, design, options, deadline)},
+      terms_{agree(link, Role::producer, design, options, item, deadline)},
       page_memory_{link.allocate(sizeof(detail::SenderPage),
                                  verbs::Access::remote_write | verbs::Access::remote_read)},
       link_{std::move(link)},

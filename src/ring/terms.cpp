@@ -17,6 +17,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/name_hash.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/detail/space.hpp"
 #include "millrace/ring/far_fence.hpp"
 #include "millrace/ring/watermark.hpp"
@@ -94,9 +95,11 @@ std::string describe_items(const Proposal& p) {
                        p.item_alignment);
 }
 
-void name_items(Proposal& proposal, std::string_view name) noexcept {
-    proposal.item_name_hash = base::name_hash(name);
-    name.copy(proposal.item_name, shown_name);
+void put_items(Proposal& proposal, const ItemFacts& item) noexcept {
+    proposal.item_size = static_cast<std::uint32_t>(item.size);
+    proposal.item_alignment = static_cast<std::uint32_t>(item.alignment);
+    proposal.item_name_hash = base::name_hash(item.name);
+    item.name.copy(proposal.item_name, shown_name);
 }
 
 bool have_one_item_type(const Proposal& one, const Proposal& other) noexcept {
@@ -110,10 +113,8 @@ bool have_one_item_type(const Proposal& one, const Proposal& other) noexcept {
                       std::move(cause), std::move(remedy)};
 }
 
-std::uint64_t slot_bytes(const RingOptions& options, Design design) {
-    return options.item_size == 0
-               ? 0
-               : slot_bytes_of(options.item_size, options.item_alignment, has_marks(design));
+std::uint64_t slot_bytes(const ItemFacts& item, Design design) {
+    return item.size == 0 ? 0 : slot_bytes_of(item.size, item.alignment, has_marks(design));
 }
 
 /// Frames over push2: a power of two, so that a ring is some 64 transfers.
@@ -162,25 +163,23 @@ std::uint64_t Terms::max_frame() const noexcept {
     return framed() ? (ring_bytes / 2 & ~(unit - 1)) - frame_overhead : 0;
 }
 
-void check(const RingOptions& options, Design design) {
+void check(const RingOptions& options, const ItemFacts& item, Design design) {
     const auto refuse = [](std::string object, std::string cause, std::string remedy) {
         throw base::Error{base::ErrorCode::invalid_argument, "set up a ring", std::move(object),
                           std::move(cause), std::move(remedy)};
     };
-    if (options.item_alignment == 0 || options.item_alignment > 4096 ||
-        (options.item_alignment & (options.item_alignment - 1)) != 0) {
-        refuse(fmt::format("items aligned to {}", options.item_alignment),
+    if (item.alignment == 0 || item.alignment > 4096 ||
+        (item.alignment & (item.alignment - 1)) != 0) {
+        refuse(fmt::format("items aligned to {}", item.alignment),
                "an alignment is a power of two of at most 4096", "align the item type to less");
     }
-    const std::uint64_t slot = slot_bytes(options, design);
+    const std::uint64_t slot = slot_bytes(item, design);
     const std::uint64_t smallest = slot != 0                        ? slot
                                    : design.data == DataFlow::push2 ? 64
                                                                     : 2 * frame_bytes(1);
     if (smallest > RingOptions::max_bytes) {
         Proposal items{};
-        items.item_size = options.item_size;
-        items.item_alignment = options.item_alignment;
-        name_items(items, options.item_name);
+        put_items(items, item);
         refuse(describe_items(items),
                fmt::format("not one of them fits in the largest ring, {} bytes",
                            RingOptions::max_bytes),
@@ -231,20 +230,16 @@ void check(const RingOptions& options, Design design) {
                            to_string(design)),
                "choose a design with transfer push, or leave it out");
     }
-    if (options.initial_position % 8 != 0) {
-        refuse(fmt::format("initial_position = {}", options.initial_position),
-               "positions are multiples of 8", "leave it 0");
-    }
 }
 
 Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
-            const base::Deadline& deadline) {
-    check(options, design);
+            const ItemFacts& item, const base::Deadline& deadline) {
+    check(options, item, design);
     Proposal mine{.capacity = options.capacity.value_or(0),
-                  .initial = options.initial_position,
+                  .initial = detail::first_position(),
                   .secret = 0,
-                  .item_size = options.item_size,
-                  .item_alignment = options.item_alignment,
+                  .item_size = 0,
+                  .item_alignment = 0,
                   .role = static_cast<std::uint8_t>(role),
                   .data = static_cast<std::uint8_t>(design.data),
                   .transfer = static_cast<std::uint8_t>(design.transfer),
@@ -259,7 +254,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .label = options.label,
                   .item_name_hash = 0,
                   .item_name = {}};
-    name_items(mine, options.item_name);
+    put_items(mine, item);
     std::random_device random;
     mine.secret = std::uint64_t{random()} << 32 | random();
 
@@ -298,7 +293,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
 
     Terms terms;
     terms.peer_label = theirs.label;
-    terms.slot_bytes = slot_bytes(options, design);
+    terms.slot_bytes = slot_bytes(item, design);
     std::uint64_t capacity = std::min(mine.capacity, theirs.capacity);
     if (capacity == 0) capacity = std::max(mine.capacity, theirs.capacity);
     if (capacity == 0) {
@@ -313,7 +308,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
     if (batch == 0) batch = std::max(mine.batch, theirs.batch);
     if (batch != 0) agreed.batch = batch;
     try {
-        check(agreed, design);
+        check(agreed, item, design);
     } catch (const base::Error& error) {
         mismatch(link, fmt::format("it asks for {}: {}", error.object(), error.cause()),
                  error.remedy());

@@ -243,7 +243,7 @@ class StreamIn final : public In, StreamEnd {
 
 [[nodiscard]] flow::Options flow_options(const Setup& setup, bool framed) {
     flow::Options options;
-    options.capacity = framed ? setup.capacity * 96 + 128 : setup.capacity;
+    options.ring.capacity = framed ? setup.capacity * 96 + 128 : setup.capacity;
     options.wait = setup.wait;
     return options;
 }
@@ -260,7 +260,7 @@ template <class End>
 [[nodiscard]] End make_any(const ring::NamedDesign& named, const Setup& setup, bool listens,
                            bool framed, const Deadline& deadline) {
     flow::Options options = flow_options(setup, framed);
-    options.batch = named.batch;
+    options.ring.batch = named.batch;
     return listens ? End::listen(named.design, setup.address, std::move(options), deadline)
                    : End::connect(named.design, setup.address, std::move(options), deadline);
 }

@@ -53,7 +53,7 @@ struct Word {
 class Server {
   public:
     Server()
-        : queues_{flow::Listener::listen(unique_address(), {.capacity = 16})},
+        : queues_{flow::Listener::listen(unique_address(), {.ring = {.capacity = 16}})},
           channels_{message::Listener::listen(connect::Address::parse(unique_address()),
                                               message::ChannelOptions{.ring_bytes = 4096})} {
         listening_.push_back(hub.add(queues_.descriptor(), [this] {
@@ -318,8 +318,8 @@ MILLRACE_CHILD(faults_hub_client) {
     try {
         for (std::uint64_t times = std::stoull(arguments[3]); times != 0; --times) {
             if (client % 2 == 0) {
-                auto producer = flow::Producer<Word>::connect(arguments[1], {.capacity = 16},
-                                                              Deadline::after(60s));
+                auto producer = flow::Producer<Word>::connect(
+                    arguments[1], {.ring = {.capacity = 16}}, Deadline::after(60s));
                 for (std::uint64_t i = 0; i < count; ++i, pause()) {
                     if (producer.enqueue({client, i}, Deadline::after(60s)) != Status::ok) return 2;
                 }

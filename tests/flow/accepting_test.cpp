@@ -33,11 +33,12 @@ INSTANTIATE_TEST_SUITE_P(Points, EveryDesignsListener, testing::ValuesIn(every_d
 
 TEST_P(EveryDesignsListener, GivesConsumersWithoutWaiting) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     constexpr std::uint64_t count = 300;
     std::thread producing{[&, address = listener.address().to_string()] {
         auto producer = AnyProducer<Numbered>::connect(
-            GetParam(), address, with_endpoint({.capacity = 8}), Deadline::after(40s));
+            GetParam(), address, with_endpoint({.ring = {.capacity = 8}}), Deadline::after(40s));
         for (std::uint64_t i = 0; i < count; ++i) {
             ASSERT_EQ(producer.enqueue(Kind<Numbered>::make(i), Deadline::after(40s)), Status::ok);
         }
@@ -63,11 +64,12 @@ TEST_P(EveryDesignsListener, GivesConsumersWithoutWaiting) {
 
 TEST_P(EveryDesignsListener, GivesProducersWithoutWaiting) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     constexpr std::uint64_t count = 300;
     std::thread consuming{[&, address = listener.address().to_string()] {
         auto consumer = AnyConsumer<Numbered>::connect(
-            GetParam(), address, with_endpoint({.capacity = 8}), Deadline::after(40s));
+            GetParam(), address, with_endpoint({.ring = {.capacity = 8}}), Deadline::after(40s));
         Numbered item;
         for (std::uint64_t i = 0; i < count; ++i) {
             ASSERT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
@@ -100,12 +102,8 @@ class Silent {
             options.endpoint = with_endpoint({}).endpoint;
             link_.emplace(
                 connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
-            (void)ring::agree(*link_, ring::Role::consumer, ring::design_2,
-                              {.capacity = 8,
-                               .item_size = 8,
-                               .item_alignment = 8,
-                               .item_name = ItemName<std::uint64_t>::value},
-                              Deadline::after(40s));
+            (void)ring::agree(*link_, ring::Role::consumer, ring::design_2, {.capacity = 8},
+                              detail::item_facts<std::uint64_t>(), Deadline::after(40s));
             said_ = true;
         }};
     }
@@ -125,7 +123,8 @@ class Silent {
 using Numbers = Producer<std::uint64_t, ring::design_2>;
 
 TEST(FlowAccepting, HoldsNobodyUpForAPeerThatStopsInItsSetup) {
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     Silent silent{listener.address().to_string()};
     auto first = accept_in_loop(listener, [&] { return Numbers::try_accept(listener); });
     ASSERT_TRUE(first.has_value());
@@ -140,8 +139,9 @@ TEST(FlowAccepting, HoldsNobodyUpForAPeerThatStopsInItsSetup) {
     while (is_readable(first->descriptor())) EXPECT_EQ(first->try_enqueue(1), Status::full);
 
     std::thread other{[address = listener.address().to_string()] {
-        auto consumer = Consumer<std::uint64_t>::connect(
-            connect::Address::parse(address), with_endpoint({.capacity = 8}), Deadline::after(40s));
+        auto consumer = Consumer<std::uint64_t>::connect(connect::Address::parse(address),
+                                                         with_endpoint({.ring = {.capacity = 8}}),
+                                                         Deadline::after(40s));
         std::uint64_t item = 0;
         EXPECT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::ok);
         EXPECT_EQ(item, 2U);
@@ -159,7 +159,8 @@ TEST(FlowAccepting, HoldsNobodyUpForAPeerThatStopsInItsSetup) {
 }
 
 TEST(FlowAccepting, GivesUpAPeerThatSaysNoMoreInItsSetup) {
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     Silent silent{listener.address().to_string()};
     auto end = accept_in_loop(listener, [&] { return Numbers::try_accept(listener); });
     ASSERT_TRUE(end.has_value());
@@ -176,7 +177,8 @@ TEST(FlowAccepting, GivesUpAPeerThatSaysNoMoreInItsSetup) {
 }
 
 TEST(FlowAccepting, TriesAreEmptyHandedUntilSomebodyComes) {
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     EXPECT_FALSE(is_readable(listener.descriptor()));
     EXPECT_FALSE(Numbers::try_accept(listener).has_value());
     EXPECT_FALSE(is_readable(listener.descriptor()));
@@ -185,12 +187,13 @@ TEST(FlowAccepting, TriesAreEmptyHandedUntilSomebodyComes) {
 TEST(FlowAccepting, OneThreadServesManyByTheirDescriptors) {
     constexpr std::uint64_t clients = 40;
     constexpr std::uint64_t each = 50;
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 8}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 8}}));
     std::thread crowd{[&, address = listener.address()] {
         std::vector<Producer<std::uint64_t>> producers;
         for (std::uint64_t i = 0; i < clients; ++i) {
             producers.push_back(Producer<std::uint64_t>::connect(
-                address, with_endpoint({.capacity = 8}), Deadline::after(40s)));
+                address, with_endpoint({.ring = {.capacity = 8}}), Deadline::after(40s)));
         }
         for (std::uint64_t number = 0; number < each; ++number) {
             for (auto& producer : producers) {

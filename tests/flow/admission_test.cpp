@@ -23,7 +23,7 @@ using test::unique_address;
 using test::with_endpoint;
 
 Options with(connect::Admission admission) {
-    return with_endpoint({.capacity = 512, .admission = std::move(admission)});
+    return with_endpoint({.ring = {.capacity = 512}, .admission = std::move(admission)});
 }
 Options with_secret(const char* text) { return with({.secret = Secret{std::string_view{text}}}); }
 
@@ -107,12 +107,12 @@ TEST(FlowAdmission, CountsRingsOfPull) {
 
 TEST(FlowAdmission, TellsAConsumerInTimeThatThereIsNoRingForItsProducer) {
     Options options = with({.budget = {.registered_bytes = 20 * 1024}});
-    options.carrier = ring::Carrier::post;
+    options.ring.carrier = ring::Carrier::post;
     Listener listener = Listener::listen(unique_address(), options);
     std::string told;
     std::thread connecting{[&] {
         Options large = with({});
-        large.capacity = 512;
+        large.ring.capacity = 512;
         const auto first =
             Consumer<std::uint64_t>::connect(listener.address(), large, Deadline::after(40s));
         try {

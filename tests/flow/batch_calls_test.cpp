@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "flow/ends.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 
 namespace millrace::flow::test {
 namespace {
@@ -54,8 +55,9 @@ using Points =
 TYPED_TEST_SUITE(FlowQueueByBatchCalls, Points);
 
 TYPED_TEST(FlowQueueByBatchCalls, KeepsOrderForBatchesOfAnySizeWhereRingAndCountersWrap) {
-    Options options{.capacity = 12, .initial_position = ~std::uint64_t{0} - 999};
-    if (TypeParam::value.batching == ring::Batching::fixed) options.batch = 4;
+    const ring::detail::FirstPosition begins{~std::uint64_t{0} - 999};
+    Options options{.ring = {.capacity = 12}};
+    if (TypeParam::value.batching == ring::Batching::fixed) options.ring.batch = 4;
     Ends<Note, TypeParam::value> ends{options};
     constexpr std::uint64_t items = 2000;
     std::mt19937 random{20261121};

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "flow/ends.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -43,7 +44,7 @@ TYPED_TEST_SUITE(ByteQueue, BytesDesigns);
 
 TYPED_TEST(ByteQueue, CarriesEverySizeUpToTheLargest) {
     for (const std::uint64_t capacity : {48, 56, 64, 104, 256}) {
-        Ends<Bytes, TypeParam::value> ends{Options{.capacity = capacity}};
+        Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = capacity}}};
         const std::uint64_t most = ends.producer().max_size();
         ASSERT_EQ(most, ends.consumer().max_size());
         for (std::uint64_t size = 0; size <= most; ++size) {
@@ -59,7 +60,7 @@ TYPED_TEST(ByteQueue, CarriesEverySizeUpToTheLargest) {
 TYPED_TEST(ByteQueue, CarriesTheLargestFrameFromEveryOffset) {
     for (const std::uint64_t capacity : {48, 72, 160}) {
         for (std::uint64_t first = 0; first <= capacity / 8 + 2; ++first) {
-            Ends<Bytes, TypeParam::value> ends{Options{.capacity = capacity}};
+            Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = capacity}}};
             const std::uint64_t most = ends.producer().max_size();
             for (std::uint64_t i = 0; i < 3 * first; ++i) {
                 const Frame frame = make_frame(i % (most + 1), i);
@@ -80,7 +81,7 @@ TYPED_TEST(ByteQueue, CarriesTheLargestFrameFromEveryOffset) {
 }
 
 TYPED_TEST(ByteQueue, SaysTooLargeForWhatCanNeverFit) {
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 128}};
+    Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = 128}}};
     const Frame frame = make_frame(ends.producer().max_size() + 1, 1);
     EXPECT_EQ(ends.producer().try_enqueue(frame), Status::too_large);
     std::span<std::byte> place;
@@ -91,7 +92,7 @@ TYPED_TEST(ByteQueue, SaysTooLargeForWhatCanNeverFit) {
 }
 
 TYPED_TEST(ByteQueue, KeepsAFrameThatIsTooLargeForTheCallersBuffer) {
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 256}};
+    Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = 256}}};
     const Frame frame = make_frame(50, 1);
     ASSERT_EQ(ends.producer().try_enqueue(frame), Status::ok);
     std::vector<std::byte> small(49);
@@ -105,7 +106,7 @@ TYPED_TEST(ByteQueue, KeepsAFrameThatIsTooLargeForTheCallersBuffer) {
 }
 
 TYPED_TEST(ByteQueue, SendsOnlyTheCommittedPartOfAClaim) {
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 400}};
+    Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = 400}}};
     for (std::uint64_t i = 0; i < 40; ++i) {
         std::span<std::byte> place;
         ASSERT_EQ(ends.producer().claim(80, place, Deadline::after(40s)), Status::ok);
@@ -123,7 +124,7 @@ TYPED_TEST(ByteQueue, SendsOnlyTheCommittedPartOfAClaim) {
 
 TYPED_TEST(ByteQueue, IsNotMisledByPayloadThatLooksLikeItsOwnWords) {
     // Every word of the payload is what the ring itself held: frames of former positions.
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 512}};
+    Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = 512}}};
     Frame echo = make_frame(160, 1);
     for (std::uint64_t i = 0; i < 2000; ++i) {
         const std::size_t size = (i * 40) % 176;
@@ -150,8 +151,9 @@ TYPED_TEST(ByteQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
         const auto initial = *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 320,
                                                               std::uint64_t{0} - 320);
         const auto parts = *rc::gen::element<std::uint32_t>(1, 8, 1024);
+        const ring::detail::FirstPosition begins{initial};
         Ends<Bytes, TypeParam::value> ends{
-            Options{.capacity = capacity, .credit_parts = parts, .initial_position = initial}};
+            Options{.ring = {.capacity = capacity, .credit_parts = parts}}};
         const std::uint64_t most = ends.producer().max_size();
         std::deque<Frame> model;
         std::uint64_t next = 0;
@@ -224,7 +226,7 @@ TYPED_TEST(ByteQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
 }
 
 TYPED_TEST(ByteQueue, DrainsAndCloses) {
-    Ends<Bytes, TypeParam::value> ends{Options{.capacity = 1000}};
+    Ends<Bytes, TypeParam::value> ends{Options{.ring = {.capacity = 1000}}};
     ASSERT_EQ(ends.producer().try_enqueue(make_frame(100, 1)), Status::ok);
     ASSERT_EQ(ends.producer().try_enqueue(Frame{}), Status::ok);
     ASSERT_EQ(ends.producer().close(Deadline::after(40s)), Status::ok);

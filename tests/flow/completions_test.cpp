@@ -32,7 +32,7 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
 
     void join_ends(ring::Design design, const Options& options) {
         Options of_consumer = options;
-        of_consumer.completions = ring::Completions::polled;
+        of_consumer.ring.completions = ring::Completions::polled;
         Listener listener =
             Listener::listen(test::unique_address(), test::with_endpoint(of_consumer));
         std::thread other{[&] {
@@ -68,14 +68,13 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
 };
 
 TEST_P(CompletionEvents, BringEveryItemInOrder) {
-    join_ends(GetParam(), {.capacity = 8, .completions = ring::Completions::events});
+    join_ends(GetParam(), {.ring = {.capacity = 8, .completions = ring::Completions::events}});
     exchange(3000);
 }
 
 TEST_P(CompletionEvents, DoNotLeaveASleeperAsleep) {
-    join_ends(GetParam(), {.capacity = 2,
-                           .wait = base::WaitPolicy::blocking(),
-                           .completions = ring::Completions::events});
+    join_ends(GetParam(), {.ring = {.capacity = 2, .completions = ring::Completions::events},
+                           .wait = base::WaitPolicy::blocking()});
     exchange(300);
 }
 
@@ -104,8 +103,9 @@ struct CompletionsOfDesign1 : CompletionEvents {
     /// System calls of this thread for each of some items that nobody takes meanwhile.
     double calls_per_item(ring::Completions completions) {
         constexpr std::uint64_t items = 1000;
-        join_ends(ring::design_1,
-                  {.capacity = 4096, .completions = completions, .carrier = ring::Carrier::post});
+        join_ends(ring::design_1, {.ring = {.capacity = 4096,
+                                            .completions = completions,
+                                            .carrier = ring::Carrier::post}});
         const std::uint64_t before = base::system_calls_of_this_thread();
         for (std::uint64_t n = 0; n < items; ++n) {
             EXPECT_EQ(producer_->try_enqueue({n}), Status::ok);

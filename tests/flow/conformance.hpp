@@ -20,6 +20,7 @@
 #include "flow/any_ends.hpp"
 #include "flow/ends.hpp"
 #include "millrace/ring/design_name.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/terms.hpp"
 
 namespace millrace::flow::test {
@@ -196,7 +197,7 @@ class EveryOwnQueue : public EveryDesign {
   protected:
     [[nodiscard]] static Options asked() {
         Options options;
-        options.own_transfer_queue = true;
+        options.ring.own_transfer_queue = true;
         return options;
     }
     /// Passive, and with the mover.
@@ -226,7 +227,8 @@ struct RunAs {
 /// False: this device does not promise the order of a WRITE's bytes, which some points need.
 [[nodiscard]] inline bool can_run(ring::Design design) {
     static const bool in_order =
-        Ends<Numbered, ring::design_2>{Options{.carrier = ring::Carrier::post}}.in_order();
+        Ends<Numbered, ring::design_2>{Options{.ring = {.carrier = ring::Carrier::post}}}
+            .in_order();
     return in_order || design.data != ring::DataFlow::push2 ||
            design.transfer != ring::TransferNotification::watermark;
 }
@@ -250,7 +252,7 @@ inline constexpr std::uint64_t ring_sizes[] = {1, 2, 3, 8192};
 template <class T>
 void keeps_order_where_the_ring_wraps(ring::Design design, Options asked = {}) {
     for (const std::uint64_t size : ring_sizes) {
-        asked.capacity = Kind<T>::capacity(size);
+        asked.ring.capacity = Kind<T>::capacity(size);
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         const std::uint64_t rounds = size == 8192 ? 9 : 40;
@@ -284,7 +286,7 @@ void keeps_order_where_the_ring_wraps(ring::Design design, Options asked = {}) {
 template <class T>
 void says_full_and_goes_on(ring::Design design, int rounds = 5, Options asked = {}) {
     for (const std::uint64_t size : {1, 2, 3, 100}) {
-        asked.capacity = Kind<T>::capacity(size);
+        asked.ring.capacity = Kind<T>::capacity(size);
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         std::uint64_t sent = 0;
@@ -316,8 +318,8 @@ template <class T>
 void keeps_order_where_counters_wrap(ring::Design design, Options asked = {}) {
     for (const std::uint64_t initial : {(std::uint64_t{1} << 32) - 360, std::uint64_t{0} - 360,
                                         std::uint64_t{0} - 8, (std::uint64_t{1} << 35) - 360}) {
-        asked.capacity = Kind<T>::capacity(3);
-        asked.initial_position = initial;
+        asked.ring.capacity = Kind<T>::capacity(3);
+        const ring::detail::FirstPosition begins{initial};
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
         for (std::uint64_t i = 0; i < 50; ++i) {
@@ -331,7 +333,7 @@ void keeps_order_where_counters_wrap(ring::Design design, Options asked = {}) {
 /// busy machine's threads meet.
 template <class T>
 void sleeps_and_wakes(ring::Design design, Options asked = {}) {
-    asked.capacity = Kind<T>::capacity(4);
+    asked.ring.capacity = Kind<T>::capacity(4);
     asked.wait = base::WaitPolicy::blocking();
     AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
@@ -379,7 +381,7 @@ void sleeps_and_wakes(ring::Design design, Options asked = {}) {
 template <class T>
 void flushes_what_was_taken(ring::Design design, Options asked = {}) {
     for (const auto& policy : {base::WaitPolicy{}, base::WaitPolicy::polling()}) {
-        asked.capacity = Kind<T>::capacity(100);
+        asked.ring.capacity = Kind<T>::capacity(100);
         asked.wait = policy;
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);
@@ -424,7 +426,7 @@ template <class T>
 /// batches.
 template <class T>
 void takes_items_in_place_and_in_batches(ring::Design design, Options asked = {}) {
-    asked.capacity = Kind<T>::capacity(7);
+    asked.ring.capacity = Kind<T>::capacity(7);
     AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     constexpr std::uint64_t items = 300;
@@ -487,8 +489,8 @@ void takes_items_in_place_and_in_batches(ring::Design design, Options asked = {}
 /// what was enqueued is lost by it.
 template <class T>
 void ends_waits_that_are_cancelled(ring::Design design) {
-    AnyEnds<T> ends{
-        design, Options{.capacity = Kind<T>::capacity(2), .wait = base::WaitPolicy::blocking()}};
+    AnyEnds<T> ends{design, Options{.ring = {.capacity = Kind<T>::capacity(2)},
+                                    .wait = base::WaitPolicy::blocking()}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     detail::Taken<T> item;
     {
@@ -523,7 +525,7 @@ void ends_waits_that_are_cancelled(ring::Design design) {
 
 template <class T>
 void drains_after_close(ring::Design design, Options asked = {}) {
-    asked.capacity = Kind<T>::capacity(8);
+    asked.ring.capacity = Kind<T>::capacity(8);
     AnyEnds<T> ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     std::uint64_t sent = 0;
@@ -554,7 +556,7 @@ void drains_after_close(ring::Design design, Options asked = {}) {
 
 template <class T>
 void tells_of_loss_and_of_close(ring::Design design, Options asked = {}) {
-    asked.capacity = Kind<T>::capacity(2);
+    asked.ring.capacity = Kind<T>::capacity(2);
     {
         AnyEnds<T> ends{design, asked};
         ASSERT_TRUE(ends.producer && ends.consumer);

@@ -41,7 +41,7 @@ TEST_P(EveryDesignOfItems, TellsOfLossAndOfClose) {
     tells_of_loss_and_of_close<Numbered>(GetParam());
 }
 TEST_P(EveryDesignOfItems, GathersWhatLiesElsewhereOrSaysThatItCannot) {
-    AnyEnds<Numbered> ends{GetParam(), Options{.capacity = 16, .gather = 4}};
+    AnyEnds<Numbered> ends{GetParam(), Options{.ring = {.capacity = 16}, .gather = 4}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     std::vector<Numbered> memory(16);
     std::optional<verbs::MemoryRegion> region;

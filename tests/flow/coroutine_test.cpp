@@ -73,7 +73,8 @@ using AwaitedPoints = testing::Types<
 TYPED_TEST_SUITE(FlowCoroutines, AwaitedPoints);
 
 TYPED_TEST(FlowCoroutines, MoveItemsThroughASmallRingInOneThread) {
-    Ends<std::uint64_t, TypeParam::design> ends{Options{.capacity = 8, .receive_pool = 8}};
+    Ends<std::uint64_t, TypeParam::design> ends{
+        Options{.ring = {.capacity = 8, .receive_pool = 8}}};
     connect::Hub hub;
     base::spawn(hub, produce(ends.producer()));
     base::spawn(hub, consume(ends.consumer(), hub));
@@ -82,7 +83,7 @@ TYPED_TEST(FlowCoroutines, MoveItemsThroughASmallRingInOneThread) {
 }
 
 TEST(FlowCoroutine, AnswersAtTheDeadlineAndWhenItIsCancelled) {
-    Ends<std::uint64_t, ring::design_2> ends{Options{.capacity = 4}};
+    Ends<std::uint64_t, ring::design_2> ends{Options{.ring = {.capacity = 4}}};
     connect::Hub hub;
     base::spawn(hub, [](auto& both, connect::Hub& in) -> Task<> {
         std::uint64_t item = 0;
@@ -110,7 +111,7 @@ TEST(FlowCoroutine, AnswersAtTheDeadlineAndWhenItIsCancelled) {
 }
 
 TEST(FlowCoroutine, TakenBackLeavesTheEndAsItWas) {
-    Ends<std::uint64_t, ring::design_2> ends{Options{.capacity = 4}};
+    Ends<std::uint64_t, ring::design_2> ends{Options{.ring = {.capacity = 4}}};
     connect::Hub hub;
     std::uint64_t item = 0;
     const auto id = base::spawn(hub, [](auto& both, std::uint64_t& into) -> Task<> {
@@ -127,7 +128,7 @@ TEST(FlowCoroutine, TakenBackLeavesTheEndAsItWas) {
 }
 
 TEST(FlowCoroutine, TellsThatTheOtherEndHasGone) {
-    Ends<std::uint64_t, ring::design_2> ends{Options{.capacity = 4}};
+    Ends<std::uint64_t, ring::design_2> ends{Options{.ring = {.capacity = 4}}};
     connect::Hub hub;
     base::spawn(hub, [](auto& both, connect::Hub& in) -> Task<> {
         std::uint64_t item = 0;
@@ -141,7 +142,8 @@ TEST(FlowCoroutine, TellsThatTheOtherEndHasGone) {
 }
 
 TEST(FlowCoroutine, AcceptsEndsOfFramesAndOfAnyDesign) {
-    Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 4096}));
+    Listener listener =
+        Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 4096}}));
     connect::Hub hub;
     std::thread connecting;
     std::vector<std::byte> got;

@@ -94,7 +94,7 @@ void consume(NumberedEnds& ends, std::uint64_t count, int at_once) {
 }
 
 void carries_all(ring::Design design, std::uint64_t count, Options asked, int at_once) {
-    asked.capacity = 4;
+    asked.ring.capacity = 4;
     NumberedEnds ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     std::thread producing{[&] { produce(ends, count); }};
@@ -114,7 +114,7 @@ void makes_no_work_while_quiet(ring::Design design, Options asked) {
         } while (!deadline.expired());
         return false;
     };
-    asked.capacity = 4;
+    asked.ring.capacity = 4;
     NumberedEnds ends{design, asked};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int consumers = ends.consumer->descriptor();
@@ -151,7 +151,7 @@ TEST_P(EveryDesignsDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
 
 TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    NumberedEnds ends{GetParam(), {.capacity = 8}};
+    NumberedEnds ends{GetParam(), {.ring = {.capacity = 8}}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     EXPECT_TRUE(becomes_readable(descriptor, descriptor_patience)) << "nobody has looked yet";
@@ -181,7 +181,7 @@ TEST_P(EveryDesignsDescriptor, ADescriptorGoesQuietAndWakes) {
 
 TEST_P(EveryDesignsDescriptor, ADescriptorTellsOfTheProducersDeath) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    NumberedEnds ends{GetParam(), {.capacity = 8}};
+    NumberedEnds ends{GetParam(), {.ring = {.capacity = 8}}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
@@ -199,7 +199,7 @@ TEST_P(EveryDesignsDescriptor, ADescriptorTellsOfTheProducersDeath) {
 
 TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
     if (!can_run(GetParam())) GTEST_SKIP() << "this device does not promise the order of bytes";
-    NumberedEnds ends{GetParam(), {.capacity = 2}};
+    NumberedEnds ends{GetParam(), {.ring = {.capacity = 2}}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.producer->descriptor();
     ASSERT_TRUE(goes_quiet(descriptor, [&] { (void)ends.producer->try_enqueue({}); }));
@@ -216,11 +216,11 @@ TEST_P(EveryDesignsDescriptor, ADescriptorTellsTheProducerOfTheConsumersEnd) {
 
 TEST_P(EveryWaysDescriptor, LoopsOfBothEndsLoseNoWakeUp) {
     at_every_point([](ring::Design design) {
-        carries_all(
-            design, 200,
-            {.batch = design.batching == ring::Batching::none ? std::optional<std::uint32_t>{}
-                                                              : std::optional<std::uint32_t>{2}},
-            1000);
+        carries_all(design, 200,
+                    {.ring = {.batch = design.batching == ring::Batching::none
+                                           ? std::optional<std::uint32_t>{}
+                                           : std::optional<std::uint32_t>{2}}},
+                    1000);
     });
 }
 
@@ -231,14 +231,15 @@ TEST_P(EveryDesignsDescriptor, QuietEndsMakeNoWork) {
 
 TEST_P(EveryWaysDescriptor, QuietEndsMakeNoWork) {
     at_every_point([](ring::Design design) {
-        makes_no_work_while_quiet(design, {.batch = design.batching == ring::Batching::none
-                                                        ? std::optional<std::uint32_t>{}
-                                                        : std::optional<std::uint32_t>{2}});
+        makes_no_work_while_quiet(design,
+                                  {.ring = {.batch = design.batching == ring::Batching::none
+                                                         ? std::optional<std::uint32_t>{}
+                                                         : std::optional<std::uint32_t>{2}}});
     });
 }
 
 TEST(FlowDescriptor, StandsBesideWaits) {
-    NumberedEnds ends{ring::design_2, {.capacity = 4}};
+    NumberedEnds ends{ring::design_2, {.ring = {.capacity = 4}}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     Numbered item;
@@ -257,7 +258,7 @@ TEST(FlowDescriptor, StandsBesideWaits) {
 }
 
 TEST(FlowDescriptor, OfQuietEndsMakesNoWork) {
-    NumberedEnds ends{ring::design_2, {.capacity = 4}};
+    NumberedEnds ends{ring::design_2, {.ring = {.capacity = 4}}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     const int descriptor = ends.consumer->descriptor();
     // On a link, the announcement itself takes a few calls; then nothing happens any more.

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "flow/ends.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -59,7 +60,7 @@ TYPED_TEST(FlowQueue, DeliversOneItem) {
 // Where items are stored, the two rings are one.
 TYPED_TEST(FlowQueue, HoldsItsRingsOfItemsAndThenSaysFull) {
     for (const std::uint64_t capacity : {1, 2, 3, 5, 8, 100}) {
-        Ends<Item, TypeParam::value> ends{Options{.capacity = capacity}};
+        Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = capacity}}};
         ASSERT_EQ(ends.producer().capacity(), capacity);
         const std::uint64_t most = ends.rings() * capacity;
         std::uint64_t sent = 0;
@@ -84,7 +85,7 @@ TYPED_TEST(FlowQueue, HoldsItsRingsOfItemsAndThenSaysFull) {
 TYPED_TEST(FlowQueue, KeepsOrderWhereverTheRingWraps) {
     for (std::uint64_t capacity = 1; capacity <= 7; ++capacity) {
         for (std::uint64_t fill = 1; fill <= capacity; ++fill) {
-            Ends<Item, TypeParam::value> ends{Options{.capacity = capacity}};
+            Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = capacity}}};
             std::uint64_t sent = 0;
             std::uint64_t taken = 0;
             for (std::uint64_t round = 0; round < 2 * capacity + 3; ++round) {
@@ -108,8 +109,8 @@ TYPED_TEST(FlowQueue, KeepsOrderWhereItsCountersWrap) {
          {(std::uint64_t{1} << 32) - before, std::uint64_t{0} - before, std::uint64_t{0} - 8,
           (std::uint64_t{1} << 63) - before, (std::uint64_t{1} << 31) - before}) {
         for (const std::uint64_t capacity : {1, 3, 4}) {
-            Ends<Item, TypeParam::value> ends{
-                Options{.capacity = capacity, .initial_position = initial}};
+            const ring::detail::FirstPosition begins{initial};
+            Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = capacity}}};
             for (std::uint64_t i = 0; i < 20; ++i) {
                 Item item;
                 ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(40s)), Status::ok);
@@ -122,7 +123,7 @@ TYPED_TEST(FlowQueue, KeepsOrderWhereItsCountersWrap) {
 }
 
 TYPED_TEST(FlowQueue, SendsABatchWithOneRequestOrTwoWhereItWraps) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 7}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 7}}};
     const std::uint64_t most = ends.in_order() ? 2 : 4;
     std::uint64_t sent = 0;
     std::uint64_t taken = 0;
@@ -151,7 +152,7 @@ TYPED_TEST(FlowQueue, SendsABatchWithOneRequestOrTwoWhereItWraps) {
 }
 
 TYPED_TEST(FlowQueue, TakesAsMuchOfABatchAsFits) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 3}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 3}}};
     std::vector<Item> batch;
     for (std::uint64_t i = 0; i < 10; ++i) batch.push_back(Item::make(i));
     const std::size_t most = 3 * ends.rings();
@@ -169,7 +170,7 @@ TYPED_TEST(FlowQueue, TakesAsMuchOfABatchAsFits) {
 }
 
 TYPED_TEST(FlowQueue, WritesAndReadsItemsInPlace) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 3}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 3}}};
     for (std::uint64_t i = 0; i < 30; ++i) {
         Item* place = nullptr;
         ASSERT_EQ(ends.producer().claim(place, Deadline::after(40s)), Status::ok);
@@ -189,7 +190,7 @@ TYPED_TEST(FlowQueue, WritesAndReadsItemsInPlace) {
 }
 
 TYPED_TEST(FlowQueue, LetsTheConsumerDrainAfterTheProducerClosed) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 8}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 8}}};
     for (std::uint64_t i = 0; i < 8; ++i) {
         ASSERT_EQ(ends.producer().try_enqueue(Item::make(i)), Status::ok);
     }
@@ -205,7 +206,8 @@ TYPED_TEST(FlowQueue, LetsTheConsumerDrainAfterTheProducerClosed) {
 }
 
 TYPED_TEST(FlowQueue, DoesNotCloseWhileTheConsumerHasNoSpace) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 2, .carrier = ring::Carrier::post}};
+    Ends<Item, TypeParam::value> ends{
+        Options{.ring = {.capacity = 2, .carrier = ring::Carrier::post}}};
     for (std::uint64_t i = 0; i < 3; ++i) {
         ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(40s)), Status::ok);
     }
@@ -221,7 +223,7 @@ TYPED_TEST(FlowQueue, DoesNotCloseWhileTheConsumerHasNoSpace) {
 }
 
 TYPED_TEST(FlowQueue, TellsTheProducerThatTheConsumerClosed) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 2}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 2}}};
     ends.consumer().close();
     Item item;
     EXPECT_EQ(ends.consumer().try_dequeue(item), Status::closed);
@@ -234,7 +236,7 @@ TYPED_TEST(FlowQueue, TellsTheProducerThatTheConsumerClosed) {
 }
 
 TYPED_TEST(FlowQueue, TellsTheProducerThatTheConsumerWentAway) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 2}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 2}}};
     ends.drop_consumer();
     Status status = Status::ok;
     for (int i = 0; i < 5 && status == Status::ok; ++i) {
@@ -244,7 +246,7 @@ TYPED_TEST(FlowQueue, TellsTheProducerThatTheConsumerWentAway) {
 }
 
 TYPED_TEST(FlowQueue, GivesWhatArrivedBeforeItSaysThatTheProducerIsLost) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 4}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 4}}};
     for (std::uint64_t i = 0; i < 3; ++i) {
         ASSERT_EQ(ends.producer().try_enqueue(Item::make(i)), Status::ok);
     }
@@ -259,7 +261,8 @@ TYPED_TEST(FlowQueue, GivesWhatArrivedBeforeItSaysThatTheProducerIsLost) {
 }
 
 TYPED_TEST(FlowQueue, WakesASleepingConsumer) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
+    Ends<Item, TypeParam::value> ends{
+        Options{.ring = {.capacity = 4}, .wait = base::WaitPolicy::blocking()}};
     // Nothing makes a busy machine's threads meet, so again until they have.
     const Deadline deadline = Deadline::after(40s);
     const auto was_woken = [&] { return ends.consumer().stats().ring.wake_ups != 0; };
@@ -288,7 +291,8 @@ TYPED_TEST(FlowQueue, WakesASleepingConsumer) {
 }
 
 TYPED_TEST(FlowQueue, WakesASleepingProducer) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 4, .wait = base::WaitPolicy::blocking()}};
+    Ends<Item, TypeParam::value> ends{
+        Options{.ring = {.capacity = 4}, .wait = base::WaitPolicy::blocking()}};
     // Nothing makes a busy machine's threads meet, so again until they have.
     const Deadline deadline = Deadline::after(40s);
     const auto was_woken = [&] { return ends.producer().stats().ring.wake_ups != 0; };
@@ -313,7 +317,8 @@ TYPED_TEST(FlowQueue, WakesASleepingProducer) {
 }
 
 TYPED_TEST(FlowQueue, PostsNearlyNothingWhileItSleepsForSpace) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 2, .wait = base::WaitPolicy::blocking()}};
+    Ends<Item, TypeParam::value> ends{
+        Options{.ring = {.capacity = 2}, .wait = base::WaitPolicy::blocking()}};
     auto& producer = ends.producer();
     // Until both rings are full; then it announces that it sleeps, and learns that there is no
     // news.
@@ -330,7 +335,8 @@ constexpr ring::Design pulled_and_asked{ring::DataFlow::pull, ring::TransferNoti
                                         ring::SpaceNotification::pull};
 
 TEST(PulledFlowQueue, EndsAFlushOfAProducerThatNeverSleeps) {
-    Ends<Item, pulled_and_asked> ends{Options{.capacity = 4, .wait = base::WaitPolicy::polling()}};
+    Ends<Item, pulled_and_asked> ends{
+        Options{.ring = {.capacity = 4}, .wait = base::WaitPolicy::polling()}};
     std::thread producer{[&] {
         for (std::uint64_t i = 0; i < 3; ++i) {
             EXPECT_EQ(ends.producer().try_enqueue(Item::make(i)), Status::ok);
@@ -346,7 +352,7 @@ TEST(PulledFlowQueue, EndsAFlushOfAProducerThatNeverSleeps) {
 }
 
 TYPED_TEST(FlowQueue, EndsAWaitAtItsDeadlineOrWhenCancelled) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 1}};
+    Ends<Item, TypeParam::value> ends{Options{.ring = {.capacity = 1}}};
     Item item;
     EXPECT_EQ(ends.consumer().dequeue(item, Deadline::after(1ms)), Status::timed_out);
     EXPECT_EQ(ends.consumer().dequeue(item, Deadline::now()), Status::timed_out);
@@ -362,8 +368,9 @@ TYPED_TEST(FlowQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
         const auto initial = *rc::gen::element<std::uint64_t>(0, (std::uint64_t{1} << 32) - 720,
                                                               std::uint64_t{0} - 720);
         const auto parts = *rc::gen::element<std::uint32_t>(1, 2, 8, 1024);
+        const ring::detail::FirstPosition begins{initial};
         Ends<Item, TypeParam::value> ends{
-            Options{.capacity = capacity, .credit_parts = parts, .initial_position = initial}};
+            Options{.ring = {.capacity = capacity, .credit_parts = parts}}};
         std::deque<std::uint64_t> model;
         std::uint64_t next = 0;
         const auto steps = *rc::gen::container<std::vector<int>>(rc::gen::inRange<int>(0, 70));
@@ -430,7 +437,8 @@ TYPED_TEST(FlowQueue, BehavesAsAPlainQueueUnderRandomInterleavings) {
 }
 
 TYPED_TEST(FlowQueue, CountsWhatItDoes) {
-    Ends<Item, TypeParam::value> ends{Options{.capacity = 64, .carrier = ring::Carrier::post}};
+    Ends<Item, TypeParam::value> ends{
+        Options{.ring = {.capacity = 64, .carrier = ring::Carrier::post}}};
     for (std::uint64_t i = 0; i < 1000; ++i) {
         Item item;
         ASSERT_EQ(ends.producer().enqueue(Item::make(i), Deadline::after(40s)), Status::ok);
@@ -469,7 +477,7 @@ struct Tiny {
 
 template <class T>
 void pass_items_of() {
-    Ends<T, ring::design_2> ends{Options{.capacity = 3}};
+    Ends<T, ring::design_2> ends{Options{.ring = {.capacity = 3}}};
     for (std::uint8_t i = 0; i < 50; ++i) {
         T item{};
         item.number = i;

@@ -88,8 +88,8 @@ class Places {
 
 // Every place is used again as soon as released() allows it, and scribbled over before.
 TYPED_TEST(GatheringProducer, KeepsOrderAndContentWhileItsMemoryIsUsedAgain) {
-    Options options{.capacity = 37, .gather = 8};
-    if (TypeParam::value.batching == Batching::fixed) options.batch = 4;
+    Options options{.ring = {.capacity = 37}, .gather = 8};
+    if (TypeParam::value.batching == Batching::fixed) options.ring.batch = 4;
     typename TestFixture::Queue ends{options};
     auto& producer = ends.producer();
     constexpr std::size_t places_count = 64;
@@ -167,7 +167,7 @@ class Gathering : public testing::Test {
     }
     [[nodiscard]] std::uint64_t writes() { return ends_.producer().stats().ring.data_writes; }
 
-    Ends<Odd, ring::design_2> ends_{Options{.capacity = capacity, .gather = gather}};
+    Ends<Odd, ring::design_2> ends_{Options{.ring = {.capacity = capacity}, .gather = gather}};
     Places places_{1024, 5};
     verbs::MemoryRegion memory_ = ends_.producer().register_memory(places_.bytes());
 };

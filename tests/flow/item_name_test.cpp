@@ -118,7 +118,8 @@ MILLRACE_CHILD(flow_named_producer) {
     const std::string& address = arguments[0];
     const auto produce = [&]<class T>(T item) {
         try {
-            auto producer = Producer<T>::connect(address, {.capacity = 8}, Deadline::after(40s));
+            auto producer =
+                Producer<T>::connect(address, {.ring = {.capacity = 8}}, Deadline::after(40s));
             const bool sent = producer.enqueue(item, Deadline::after(40s)) == Status::ok &&
                               producer.close(Deadline::after(40s)) == Status::ok;
             say(sent ? "sent" : "not sent");
@@ -136,15 +137,15 @@ MILLRACE_CHILD(flow_named_producer) {
 /// What a producer in another process reports, and what this end's consumer is told.
 template <class T>
 std::pair<std::string, std::string> meet(const char* type) {
-    Listener listener = Listener::listen(unique_address(), {.capacity = 8});
+    Listener listener = Listener::listen(unique_address(), {.ring = {.capacity = 8}});
     ChildProcess child =
         ChildProcess::start("flow_named_producer", {listener.address().to_string(), type});
     std::string here = "received";
     try {
         connect::Link link = listener.links().accept_speaking(Deadline::after(40s));
         const detail::ItemFacts facts = detail::item_facts<T>();
-        (void)ring::agree(link, ring::Role::consumer, ring::design_2,
-                          detail::ring_options(listener.options(), facts), Deadline::after(40s));
+        (void)ring::agree(link, ring::Role::consumer, ring::design_2, listener.options().ring,
+                          facts, Deadline::after(40s));
     } catch (const base::Error& error) {
         here = error.what();
     }
@@ -173,7 +174,7 @@ TEST(ItemName, TellsAProgramsTypesApart) {
 
 template <class T>
 void expect_to_receive(const char* type, T expected) {
-    Listener listener = Listener::listen(unique_address(), {.capacity = 8});
+    Listener listener = Listener::listen(unique_address(), {.ring = {.capacity = 8}});
     ChildProcess child =
         ChildProcess::start("flow_named_producer", {listener.address().to_string(), type});
     auto consumer = AnyConsumer<T>::accept(ring::design_2, listener, Deadline::after(40s));
@@ -192,7 +193,7 @@ TEST(ItemName, LetsARenamedTypeThroughWhereTheProgramGaveItOneName) {
 
 TEST(ItemName, OfFramesIsNone) {
     EXPECT_EQ(detail::item_facts<Bytes>().size, 0U);
-    test::Ends<Bytes, ring::design_2> ends{Options{.capacity = 4096}};
+    test::Ends<Bytes, ring::design_2> ends{Options{.ring = {.capacity = 4096}}};
     const std::vector<std::byte> sent(10, std::byte{1});
     std::vector<std::byte> got;
     EXPECT_EQ(ends.producer().enqueue(sent, Deadline::after(40s)), Status::ok);

@@ -37,12 +37,9 @@ class Liar {
         options.endpoint = test::with_endpoint({}).endpoint;
         link_.emplace(
             connect::connect(connect::Address::parse(address), options, Deadline::after(40s)));
-        const ring::Terms terms = ring::agree(*link_, ring::Role::consumer, D,
-                                              {.capacity = liar_capacity,
-                                               .item_size = 8,
-                                               .item_alignment = 8,
-                                               .item_name = ItemName<std::uint64_t>::value},
-                                              Deadline::after(40s));
+        const ring::Terms terms =
+            ring::agree(*link_, ring::Role::consumer, D, {.capacity = liar_capacity},
+                        detail::item_facts<std::uint64_t>(), Deadline::after(40s));
         auto& domain = link_->protection_domain();
         ring_ = domain.allocate(terms.ring_bytes, verbs::Access::remote_write);
         page_ = domain.allocate(sizeof(ring::WakeUpPage),
@@ -84,8 +81,8 @@ class FlowQueueLiar : public ::testing::Test {
     static constexpr ring::Design design = Design::value;
 
     void SetUp() override {
-        Listener listener = Listener::listen(test::unique_address(),
-                                             test::with_endpoint({.capacity = liar_capacity}));
+        Listener listener = Listener::listen(
+            test::unique_address(), test::with_endpoint({.ring = {.capacity = liar_capacity}}));
         const std::string address = listener.address().to_string();
         std::thread other{[&] { liar.emplace(address); }};
         producer.emplace(Producer<std::uint64_t, design>::accept(listener, Deadline::after(40s)));

@@ -27,7 +27,7 @@ class DataMoverOnALink : public testing::Test {
     void connect(const std::string& mode) {
         const millrace::test::ModeScope scope{mode};
         Options options;
-        options.capacity = capacity;
+        options.ring.capacity = capacity;
         options.endpoint = connect::Endpoint::open("soft0");
         Listener listener = Listener::listen(test::unique_address(), options);
         std::thread other{[&] {

@@ -65,7 +65,7 @@ TEST(DataMover, LivesAsLongAsAQueueThatNeedsItAndIsOneForAll) {
 
 TEST(DataMover, LeavesNoItemStrandedThatAPassiveProducerWould) {
     constexpr std::uint64_t capacity = 8;
-    const Options options{.capacity = capacity, .carrier = ring::Carrier::post};
+    const Options options{.ring = {.capacity = capacity, .carrier = ring::Carrier::post}};
     const auto fill = [](auto& ends) {
         std::uint64_t sent = 0;
         while (ends.producer().enqueue(sent, Deadline::after(20ms)) == Status::ok) ++sent;
@@ -121,7 +121,7 @@ TEST(DataMover, LeavesSignalsToTheProgramsThreads) {
 
 TEST(DataMover, TellsTheProducerThatItsConsumerIsGone) {
     std::optional<Ends<std::uint64_t, moved>> ends;
-    ends.emplace(Options{.capacity = 8});
+    ends.emplace(Options{.ring = {.capacity = 8}});
     ends->consumer().close();
     Status status = Status::ok;
     for (int i = 0; i < 100 && status == Status::ok; ++i) {
@@ -141,7 +141,7 @@ TEST(DataMover, IsNamedByExplain) {
 }
 
 TEST(DataMover, StopsWithItsQueueClosedInGoodOrder) {
-    Ends<std::uint64_t, moved> ends{{.capacity = 8}};
+    Ends<std::uint64_t, moved> ends{{.ring = {.capacity = 8}}};
     for (std::uint64_t i = 0; i < 5; ++i) {
         ASSERT_EQ(ends.producer().try_enqueue(i), Status::ok);
     }

@@ -60,9 +60,9 @@ class RequestsOf : public EveryDesign {
     }
     void SetUp() override { open(GetParam(), {}); }
     void open(ring::Design design, std::optional<std::uint32_t> batch, bool own_queue = false) {
-        Options producer{.capacity = 64, .batch = batch, .carrier = ring::Carrier::post};
-        producer.own_transfer_queue = own_queue;
-        Options consumer{.capacity = 64, .batch = batch, .carrier = ring::Carrier::post};
+        Options producer{.ring = {.capacity = 64, .batch = batch, .carrier = ring::Carrier::post}};
+        producer.ring.own_transfer_queue = own_queue;
+        Options consumer{.ring = {.capacity = 64, .batch = batch, .carrier = ring::Carrier::post}};
         producer.endpoint = producers().endpoint;
         consumer.endpoint = consumers().endpoint;
         ends_.reset();

@@ -113,35 +113,35 @@ TEST(FlowQueueSetup, NamesBothWaysOfBatchingWhenTheyDiffer) {
 
 TEST(FlowQueueSetup, RefusesBatchesThatTheRingCannotHold) {
     constexpr ring::Design fixed = with(ring::design_2, ring::Batching::fixed);
-    const Options options{.capacity = 8, .batch = 9};
+    const Options options{.ring = {.capacity = 8, .batch = 9}};
     const std::string text = own_refusal_of<Producer<SetUpItem, fixed>>(options);
     EXPECT_NE(text.find("batches of 9 items"), std::string::npos) << text;
     EXPECT_NE(text.find("the ring holds 8"), std::string::npos) << text;
     // Where the other end's capacity decides.
     const std::string both = refusal_of<Producer<SetUpItem, fixed>, Consumer<SetUpItem, fixed>>(
-        {.batch = 9}, {.capacity = 8});
+        {.ring = {.batch = 9}}, {.ring = {.capacity = 8}});
     EXPECT_NE(both.find("batches of 9 items"), std::string::npos) << both;
 }
 
 TEST(FlowQueueSetup, RefusesABatchForADesignWithoutBatching) {
-    const std::string text = own_refusal_of<Producer<SetUpItem>>(Options{.batch = 4});
+    const std::string text = own_refusal_of<Producer<SetUpItem>>(Options{.ring = {.batch = 4}});
     EXPECT_NE(text.find("sends each item at once"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesACapacityBeyondTheLimit) {
-    const Options huge{.capacity = std::uint64_t{1} << 40};
+    const Options huge{.ring = {.capacity = std::uint64_t{1} << 40}};
     const std::string text = own_refusal_of<Consumer<SetUpItem>>(huge);
     EXPECT_NE(text.find("capacity must be 1 to"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesAByteRingThatHoldsNoFrame) {
-    const Options tiny{.capacity = 40};
+    const Options tiny{.ring = {.capacity = 40}};
     const std::string text = own_refusal_of<Consumer<Bytes>>(tiny);
     EXPECT_NE(text.find("capacity must be 48 to"), std::string::npos) << text;
 }
 
 TEST(FlowQueueSetup, RefusesACapacityOfZeroAtEitherEnd) {
-    const Options none{.capacity = 0};
+    const Options none{.ring = {.capacity = 0}};
     for (const std::string& text :
          {own_refusal_of<Consumer<SetUpItem>>(none), own_refusal_of<Producer<SetUpItem>>(none)}) {
         EXPECT_NE(text.find("a ring of 0 items"), std::string::npos) << text;
@@ -210,13 +210,14 @@ TEST(FlowQueueSetup, LosesNoPeerToAcceptsThatDoNotWait) {
 }
 
 TEST(FlowQueueSetup, TakesTheSmallerOfTwoCapacities) {
-    Ends<SetUpItem, ring::design_2> ends{Options{.capacity = 10}, Options{.capacity = 6}};
+    Ends<SetUpItem, ring::design_2> ends{Options{.ring = {.capacity = 10}},
+                                         Options{.ring = {.capacity = 6}}};
     EXPECT_EQ(ends.producer().capacity(), 6U);
     EXPECT_EQ(ends.consumer().capacity(), 6U);
 }
 
 TEST(FlowQueueSetup, TakesTheOtherEndsCapacityWhenItHasNone) {
-    Ends<SetUpItem, ring::design_1> ends{Options{}, Options{.capacity = 5}};
+    Ends<SetUpItem, ring::design_1> ends{Options{}, Options{.ring = {.capacity = 5}}};
     EXPECT_EQ(ends.producer().capacity(), 5U);
     EXPECT_EQ(ends.consumer().capacity(), 5U);
 }
@@ -260,7 +261,7 @@ TEST(FlowQueueSetup, LeavesNobodyListeningBehindTheFirstPeer) {
 }
 
 TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
-    Ends<SetUpItem, ring::design_1> ends{Options{.capacity = 5}};
+    Ends<SetUpItem, ring::design_1> ends{Options{.ring = {.capacity = 5}}};
     const std::string text = ends.consumer().explain();
     EXPECT_NE(text.find("design 1 (push1/watermark/pull)"), std::string::npos) << text;
     EXPECT_NE(text.find("5 items"), std::string::npos) << text;
@@ -269,7 +270,8 @@ TEST(FlowQueueSetup, ExplainsWhatWasAgreed) {
 // What it predicts of wake-ups is what is counted.
 template <ring::Design D>
 void explains_its_wake_ups(bool consumer_is_rung) {
-    Ends<std::uint64_t, D> ends{Options{.capacity = 64, .wait = base::WaitPolicy::blocking()}};
+    Ends<std::uint64_t, D> ends{
+        Options{.ring = {.capacity = 64}, .wait = base::WaitPolicy::blocking()}};
     for (ProducerStats at{}; at.items < 32; at = ends.producer().stats()) {
         ASSERT_EQ(ends.producer().try_enqueue(at.items), Status::ok);
         EXPECT_EQ(at.ring.events, 0U) << "nobody sleeps";
@@ -303,7 +305,7 @@ TEST(FlowQueueSetup, ExplainsItsWakeUps) {
 
 TEST(FlowQueueSetup, RefusesAQueuePairForANotificationThatIsNotPushed) {
     Options options;
-    options.own_transfer_queue = true;
+    options.ring.own_transfer_queue = true;
     const std::string text = own_refusal_of<Consumer<SetUpItem>>(options);
     EXPECT_NE(text.find("own_transfer_queue"), std::string::npos) << text;
     EXPECT_NE(text.find("choose a design with transfer push"), std::string::npos) << text;
@@ -313,9 +315,9 @@ constexpr ring::Design pushed{ring::DataFlow::push1, ring::TransferNotification:
                               ring::SpaceNotification::push};
 
 TEST(FlowQueueSetup, GivesTheCounterAQueuePairOfItsOwnIfEitherEndAsks) {
-    const Options posts{.capacity = 8, .carrier = ring::Carrier::post};
+    const Options posts{.ring = {.capacity = 8, .carrier = ring::Carrier::post}};
     Options asks = posts;
-    asks.own_transfer_queue = true;
+    asks.ring.own_transfer_queue = true;
     const char* const own = "on a queue pair of its own";
     for (const bool consumer_asks : {false, true}) {
         Ends<SetUpItem, pushed> ends{consumer_asks ? posts : asks, consumer_asks ? asks : posts};
@@ -333,15 +335,18 @@ TEST(FlowQueueSetup, RefusesAPoolBeyondTheRingOrTheDevice) {
     using Pooling =
         Producer<SetUpItem, ring::Design{ring::DataFlow::push2, ring::TransferNotification::event,
                                          ring::SpaceNotification::push}>;
-    const std::string beyond_the_ring = refusal_of<Pooling, Pooled>(
-        {.capacity = 100, .receive_pool = 101}, {.capacity = 100, .receive_pool = 101});
+    const std::string beyond_the_ring =
+        refusal_of<Pooling, Pooled>({.ring = {.capacity = 100, .receive_pool = 101}},
+                                    {.ring = {.capacity = 100, .receive_pool = 101}});
     EXPECT_NE(beyond_the_ring.find("101 receives, the ring room for 100"), std::string::npos)
         << beyond_the_ring;
-    const std::string beyond_all = own_refusal_of<Pooled>(Options{.receive_pool = 16'385});
+    const std::string beyond_all =
+        own_refusal_of<Pooled>(Options{.ring = {.receive_pool = 16'385}});
     EXPECT_NE(beyond_all.find("1 to 16384 receives"), std::string::npos) << beyond_all;
     const auto limit =
         static_cast<std::uint32_t>(with_endpoint({}).endpoint->context().attributes().max_qp_wr);
-    const std::string beyond_device = own_refusal_of<Pooled>(Options{.receive_pool = limit + 1});
+    const std::string beyond_device =
+        own_refusal_of<Pooled>(Options{.ring = {.receive_pool = limit + 1}});
     EXPECT_NE(beyond_device.find(" has at most " + std::to_string(limit)), std::string::npos)
         << beyond_device;
     // A device that allows less than a ring may have.
@@ -360,7 +365,7 @@ TEST(FlowQueueSetup, TakesTheLargestPool) {
     constexpr ring::Design design{ring::DataFlow::push2, ring::TransferNotification::event,
                                   ring::SpaceNotification::push};
     constexpr std::uint32_t most = ring::RingOptions::max_pool;
-    Ends<SetUpItem, design> ends{Options{.capacity = most, .receive_pool = most}};
+    Ends<SetUpItem, design> ends{Options{.ring = {.capacity = most, .receive_pool = most}}};
     for (std::uint64_t i = 0; i < 100; ++i) {
         ASSERT_EQ(ends.producer().try_enqueue(SetUpItem{{i}}), Status::ok);
     }

@@ -144,7 +144,7 @@ class SharedQueue : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(SharedQueue, EachItemArrivesOnceAndInItsWritersOrder) {
-    auto ends = share<SharedNote>(named().design, Options{.capacity = 64});
+    auto ends = share<SharedNote>(named().design, Options{.ring = {.capacity = 64}});
     exchange(
         ends,
         [](auto& producer, const SharedNote& note) {
@@ -158,7 +158,7 @@ TEST_P(SharedQueue, EachItemArrivesOnceAndInItsWritersOrder) {
 }
 
 TEST_P(SharedQueue, EachFrameArrivesOnceAndInItsWritersOrder) {
-    auto ends = share<Bytes>(named().design, Options{.capacity = 8192});
+    auto ends = share<Bytes>(named().design, Options{.ring = {.capacity = 8192}});
     exchange(
         ends,
         [](auto& producer, const SharedNote& note) {
@@ -175,7 +175,7 @@ TEST_P(SharedQueue, EachFrameArrivesOnceAndInItsWritersOrder) {
 }
 
 TEST_P(SharedQueue, TriesOfManyThreadsLoseNothing) {
-    auto ends = share<SharedNote>(named().design, Options{.capacity = 16});
+    auto ends = share<SharedNote>(named().design, Options{.ring = {.capacity = 16}});
     const auto until = [](Status again, auto&& try_once) {
         Status status = again;
         base::NapParker nap;
@@ -210,7 +210,7 @@ struct Design2Ends : testing::Test {
     using Consumer = flow::Consumer<SharedNote, ring::design_2>;
 
     [[nodiscard]] static SharedEnds<Producer, Consumer> share_two(std::uint64_t capacity) {
-        const Options options = test::with_endpoint(Options{.capacity = capacity});
+        const Options options = test::with_endpoint(Options{.ring = {.capacity = capacity}});
         Listener listener = Listener::listen(test::unique_address(), options);
         std::optional<Producer> producer;
         std::thread other{[&] {

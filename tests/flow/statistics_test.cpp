@@ -39,7 +39,8 @@ constexpr std::uint64_t items = 5000;
 
 MILLRACE_CHILD(flow_watched_producer) {
     auto producer = Producer<std::uint64_t>::connect(
-        arguments[0], {.name = "watched", .carrier = ring::Carrier::post}, Deadline::after(40s));
+        arguments[0], {.ring = {.carrier = ring::Carrier::post}, .name = "watched"},
+        Deadline::after(40s));
     for (std::uint64_t i = 0; i < items; ++i) {
         if (producer.enqueue(i, Deadline::after(40s)) != Status::ok) return 1;
     }

@@ -34,8 +34,9 @@ TEST(FlowCarrier, IsEachEndsOwnChoice) {
             SCOPED_TRACE(to_string(flows) + " " + std::string{name_of(of_producer)});
             const ring::Carrier of_consumer =
                 of_producer == ring::Carrier::post ? ring::Carrier::automatic : ring::Carrier::post;
-            AnyEnds<Numbered> ends{flows, with_endpoint({.capacity = 5, .carrier = of_producer}),
-                                   with_endpoint({.capacity = 5, .carrier = of_consumer})};
+            AnyEnds<Numbered> ends{
+                flows, with_endpoint({.ring = {.capacity = 5, .carrier = of_producer}}),
+                with_endpoint({.ring = {.capacity = 5, .carrier = of_consumer}})};
             for (std::uint64_t i = 0; i < 100; ++i) {
                 ASSERT_EQ(ends.put(i), Status::ok);
                 if (i % 3 != 2) continue;
@@ -53,23 +54,25 @@ TEST(FlowCarrier, IsEachEndsOwnChoice) {
 }
 
 TEST(FlowCarrier, SaysWhichAndWhy) {
-    Ends<Numbered, ring::design_1> automatic{Options{.capacity = 4}};
+    Ends<Numbered, ring::design_1> automatic{Options{.ring = {.capacity = 4}}};
     const std::string text = automatic.producer().explain();
     if (can_store(*with_endpoint({}).endpoint)) {
         EXPECT_TRUE(says(text, "carrier: store, because the peer's memory is")) << text;
     } else {
         EXPECT_TRUE(says(text, "carrier: post, because the device does not")) << text;
     }
-    Ends<Numbered, ring::design_1> posts{Options{.capacity = 4, .carrier = ring::Carrier::post}};
+    Ends<Numbered, ring::design_1> posts{
+        Options{.ring = {.capacity = 4, .carrier = ring::Carrier::post}}};
     EXPECT_TRUE(says(posts.producer().explain(), "carrier: post, because it was asked to"));
     const auto immediate = ring::parse_design("push1/immediate/push").design;
-    AnyEnds<Numbered> told{immediate, Options{.capacity = 4}};
+    AnyEnds<Numbered> told{immediate, Options{.ring = {.capacity = 4}}};
     EXPECT_TRUE(says(told.producer->explain(), "carrier: post, because immediate data come"));
 }
 
 TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
     const auto refusal = [](ring::Design design) -> std::string {
-        Listener listener = Listener::listen(unique_address(), with_endpoint({.capacity = 4}));
+        Listener listener =
+            Listener::listen(unique_address(), with_endpoint({.ring = {.capacity = 4}}));
         std::thread other{[&] {
             try {
                 (void)AnyConsumer<Numbered>::accept(design, listener, Deadline::after(2s));
@@ -80,7 +83,7 @@ TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
         try {
             (void)AnyProducer<Numbered>::connect(
                 design, listener.address().to_string(),
-                with_endpoint({.capacity = 4, .carrier = ring::Carrier::store}),
+                with_endpoint({.ring = {.capacity = 4, .carrier = ring::Carrier::store}}),
                 Deadline::after(40s));
         } catch (const base::Error& error) {
             EXPECT_EQ(error.code(), base::ErrorCode::unsupported);
@@ -93,7 +96,7 @@ TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
     EXPECT_TRUE(says(refusal(ring::parse_design("pull/push/push").design), "fetches them"));
     if (can_store(*with_endpoint({}).endpoint)) {
         AnyEnds<Numbered> ends{ring::design_1,
-                               Options{.capacity = 4, .carrier = ring::Carrier::store}};
+                               Options{.ring = {.capacity = 4, .carrier = ring::Carrier::store}}};
         EXPECT_EQ(ends.put(1), Status::ok);
     } else {
         const std::string of_push1 = refusal(ring::design_1);
@@ -104,7 +107,7 @@ TEST(FlowCarrier, IsRefusedWhereItCannotBe) {
 constexpr auto fixed = ring::with(ring::design_1, ring::Batching::fixed);
 
 TEST(FlowStore, HoldsOneRingOfItemsAndPostsNothing) {
-    Ends<Numbered, ring::design_1> ends{Options{.capacity = 5}};
+    Ends<Numbered, ring::design_1> ends{Options{.ring = {.capacity = 5}}};
     if (ends.rings() != 1) GTEST_SKIP() << "not on this device";
     Numbered item;
     for (std::uint64_t round = 0; round < 20; ++round) {
@@ -124,7 +127,7 @@ TEST(FlowStore, HoldsOneRingOfItemsAndPostsNothing) {
 }
 
 TEST(FlowStore, ShowsNothingOfABatchThatIsNotSent) {
-    Ends<Numbered, fixed> ends{Options{.capacity = 16, .batch = 4}};
+    Ends<Numbered, fixed> ends{Options{.ring = {.capacity = 16, .batch = 4}}};
     Numbered item;
     for (std::uint64_t batch = 0; batch < 20; ++batch) {
         for (std::uint64_t i = 0; i < 3; ++i) {
@@ -144,7 +147,7 @@ TEST(FlowStore, ShowsNothingOfABatchThatIsNotSent) {
 }
 
 TEST(FlowStore, MayBeWrittenWhenTheConsumerIsGone) {
-    Ends<Numbered, ring::design_1> ends{Options{.capacity = 8}};
+    Ends<Numbered, ring::design_1> ends{Options{.ring = {.capacity = 8}}};
     Numbered* place = nullptr;
     ASSERT_EQ(ends.producer().claim(place), Status::ok);
     ends.drop_consumer();
@@ -157,7 +160,7 @@ TEST(FlowStore, MayBeWrittenWhenTheConsumerIsGone) {
 }
 
 TEST(FlowStore, GathersByCopies) {
-    Ends<Numbered, ring::design_1> ends{Options{.capacity = 64, .gather = 4}};
+    Ends<Numbered, ring::design_1> ends{Options{.ring = {.capacity = 64}, .gather = 4}};
     if (ends.rings() != 1) GTEST_SKIP() << "not on this device";
     std::vector<Numbered> table;
     for (std::uint64_t i = 0; i < 8; ++i) table.push_back(Kind<Numbered>::make(i));
@@ -175,8 +178,8 @@ TEST(FlowStore, GathersByCopies) {
 
 MILLRACE_CHILD(storing_producer) {
     const auto named = ring::parse_design(arguments[1]);
-    auto producer = AnyProducer<Numbered>::connect(named.design, arguments[0], {.capacity = 100},
-                                                   Deadline::after(40s));
+    auto producer = AnyProducer<Numbered>::connect(
+        named.design, arguments[0], {.ring = {.capacity = 100}}, Deadline::after(40s));
     say("connected");
     const std::uint64_t count = std::stoull(arguments[2]);
     Status status = Status::ok;

@@ -50,7 +50,8 @@ base::WaitPolicy policy_of(const std::string& name) {
 template <ring::Design D>
 int consume(const std::vector<std::string>& a) {
     auto consumer = Consumer<SentItem, D>::listen(
-        a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
+        a[0], {.ring = {.capacity = std::stoull(a[2])}, .wait = policy_of(a[3])},
+        Deadline::after(40s));
     say("connected");
     std::uint64_t next = 0;
     SentItem item;
@@ -73,7 +74,8 @@ MILLRACE_CHILD(flow_consumer) {
 template <ring::Design D>
 int produce(const std::vector<std::string>& a) {
     auto producer = Producer<SentItem, D>::connect(
-        a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
+        a[0], {.ring = {.capacity = std::stoull(a[2])}, .wait = policy_of(a[3])},
+        Deadline::after(40s));
     say("connected");
     Status status = Status::ok;
     const std::uint64_t count = std::stoull(a[4]);
@@ -191,7 +193,8 @@ TEST_P(FlowAndDeath, SleepingConsumerHearsOfTheProducersDeath) {
 template <ring::Design D>
 int idle(const std::vector<std::string>& a) {
     auto producer = Producer<SentItem, D>::connect(
-        a[0], {.capacity = std::stoull(a[2]), .wait = policy_of(a[3])}, Deadline::after(40s));
+        a[0], {.ring = {.capacity = std::stoull(a[2])}, .wait = policy_of(a[3])},
+        Deadline::after(40s));
     (void)producer.enqueue(SentItem::make(0), Deadline::after(40s));
     (void)producer.flush(Deadline::after(40s));
     say("connected");

@@ -18,6 +18,7 @@
 #include "message/patience.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/ring/detail/first_position.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::message {
@@ -41,16 +42,14 @@ Bytes pattern(std::size_t size, unsigned seed) {
     return bytes;
 }
 
-ChannelOptions with_ring(std::size_t bytes, std::uint64_t first_position = 0) {
+ChannelOptions with_ring(std::size_t bytes) {
     ChannelOptions options;
     options.ring_bytes = bytes;
-    options.first_position = first_position;
     return options;
 }
 
 ChannelOptions options_of(const std::vector<std::string>& arguments) {
-    return with_ring(arguments.size() > 0 ? std::stoull(arguments[0]) : 1 << 16,
-                     arguments.size() > 1 ? std::stoull(arguments[1]) : 0);
+    return with_ring(arguments.size() > 0 ? std::stoull(arguments[0]) : 1 << 16);
 }
 
 /// A child that listens, and the channel to it. The child's first line is its address.
@@ -65,8 +64,8 @@ struct ChannelPair {
         ChildProcess process = ChildProcess::start(name, std::move(arguments));
         const auto address = process.read_line();
         if (!address) throw std::runtime_error{"the child did not listen"};
-        Channel made =
-            connect(connect::Address::parse(*address), with_ring(ring, first_position), patience());
+        const ring::detail::FirstPosition begins{first_position};
+        Channel made = connect(connect::Address::parse(*address), with_ring(ring), patience());
         return {std::move(process), std::move(made)};
     }
 };
@@ -76,6 +75,7 @@ Channel accept_one(const std::vector<std::string>& arguments) {
     Listener listener =
         Listener::listen(connect::Address::parse("127.0.0.1:0"), options_of(arguments));
     say(listener.address().to_string());
+    const ring::detail::FirstPosition begins{arguments.size() > 1 ? std::stoull(arguments[1]) : 0};
     return listener.accept(patience());
 }
 
@@ -910,7 +910,8 @@ RC_GTEST_PROP(ChannelInOneProcess, AnyInterleavingDeliversWhatTwoQueuesWould, ()
     const auto steps = *rc::gen::container<std::vector<unsigned>>(
         *rc::gen::inRange<std::size_t>(0, 500), rc::gen::inRange<unsigned>(0, 1U << 20));
 
-    const ChannelOptions options = with_ring(ring, start);
+    const ring::detail::FirstPosition begins{start};
+    const ChannelOptions options = with_ring(ring);
     Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
     std::optional<Channel> accepted;
     std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};

@@ -220,7 +220,7 @@ TEST_F(Orders, AProducerThatWasRungForAsks) {
 
 // freed_before_read
 TEST_F(Orders, AnItemIsReadBeforeItsPlaceIsGivenBack) {
-    flow::test::Ends<std::uint64_t, design_2> ends{flow::Options{.capacity = 1}};
+    flow::test::Ends<std::uint64_t, design_2> ends{flow::Options{.ring = {.capacity = 1}}};
     ASSERT_EQ(ends.producer().try_enqueue(10), Status::ok);
     // Stranded: the consumer's ring is full.
     ASSERT_EQ(ends.producer().enqueue(11, Deadline::after(patience())), Status::ok);

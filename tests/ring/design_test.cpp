@@ -150,20 +150,21 @@ TEST(Slot, HoldsPayloadPaddingAndMark) {
 
 TEST(RingOptions, AreRefusedOutsideTheirRanges) {
     EXPECT_NO_THROW(check({}));
-    EXPECT_NO_THROW(check({.capacity = 1, .item_size = 1}));
+    EXPECT_NO_THROW(check({.capacity = 1}, {.size = 1}));
     EXPECT_THROW(check({.capacity = 47}), base::Error);
     EXPECT_THROW(check({.capacity = RingOptions::max_bytes + 1}), base::Error);
-    EXPECT_THROW(check({.item_size = 8, .item_alignment = 3}), base::Error);
-    EXPECT_THROW(check({.item_size = 0xffffffff}), base::Error);
+    EXPECT_THROW(check({}, {.size = 8, .alignment = 3}), base::Error);
+    EXPECT_THROW(check({}, {.size = 0xffffffff}), base::Error);
+    EXPECT_THROW(check({}, {.size = std::size_t{1} << 32}), base::Error);
     EXPECT_THROW(check({.refresh_above = 1.5}), base::Error);
     EXPECT_THROW(check({.credit_parts = 0}), base::Error);
-    EXPECT_THROW(check({.initial_position = 4}), base::Error);
+    constexpr ItemFacts numbers{.size = 8, .alignment = 8};
     constexpr Design fixed = with(design_1, Batching::fixed);
-    EXPECT_NO_THROW(check({.capacity = 8, .item_size = 8, .batch = 8}, fixed));
-    EXPECT_THROW(check({.capacity = 8, .item_size = 8, .batch = 9}, fixed), base::Error);
-    EXPECT_THROW(check({.item_size = 8, .batch = 0}, fixed), base::Error);
-    EXPECT_THROW(check({.batch = RingOptions::max_batch + 1}, fixed), base::Error);
-    EXPECT_THROW(check({.batch = 8}, design_1), base::Error);
+    EXPECT_NO_THROW(check({.capacity = 8, .batch = 8}, numbers, fixed));
+    EXPECT_THROW(check({.capacity = 8, .batch = 9}, numbers, fixed), base::Error);
+    EXPECT_THROW(check({.batch = 0}, numbers, fixed), base::Error);
+    EXPECT_THROW(check({.batch = RingOptions::max_batch + 1}, {}, fixed), base::Error);
+    EXPECT_THROW(check({.batch = 8}, {}, design_1), base::Error);
 }
 
 }  // namespace

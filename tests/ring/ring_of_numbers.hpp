@@ -31,11 +31,9 @@ class Ring {
   public:
     explicit Ring(std::uint64_t capacity, std::uint32_t credit_parts = 8,
                   Carrier carrier = Carrier::automatic) {
-        const RingOptions options{.capacity = capacity,
-                                  .item_size = 8,
-                                  .item_alignment = 8,
-                                  .credit_parts = credit_parts,
-                                  .carrier = carrier};
+        const RingOptions options{
+            .capacity = capacity, .credit_parts = credit_parts, .carrier = carrier};
+        const ItemFacts numbers{.size = 8, .alignment = 8};
         static std::atomic<int> number{0};
         auto link = link_options("ring replay");
         link.endpoint = endpoint();
@@ -46,9 +44,9 @@ class Ring {
         const base::Deadline deadline = base::Deadline::after(patience());
         std::thread other{[&] {
             sender.emplace(endpoint(), connect::connect(listener.address(), link, deadline), D,
-                           options, deadline);
+                           options, numbers, deadline);
         }};
-        receiver.emplace(endpoint(), listener.accept(deadline), D, options, deadline);
+        receiver.emplace(endpoint(), listener.accept(deadline), D, options, numbers, deadline);
         other.join();
     }
 

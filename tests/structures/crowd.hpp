@@ -71,7 +71,7 @@ class InOrder {
 /// Small rings, so that they wrap and fill.
 inline Options small(std::uint64_t capacity = 8) {
     Options options;
-    options.capacity = capacity;
+    options.ring.capacity = capacity;
     return options;
 }
 

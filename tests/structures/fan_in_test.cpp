@@ -88,7 +88,7 @@ TEST(FanIn, SaysWhoseAnItemIs) {
     std::vector<Producer<Tagged>> producers;
     for (std::uint32_t i = 0; i != 3; ++i) {
         Options options;
-        options.label = 100 + i;
+        options.ring.label = 100 + i;
         auto connecting = std::async(std::launch::async, [&] {
             return Producer<Tagged>::connect(fan_in.address(), options, soon());
         });

@@ -62,7 +62,7 @@ TEST(Replicator, GivesEveryItemToEveryConsumer) {
 
 TEST(Replicator, OfBytesGivesItemsOfAnyLength) {
     ReplicatorOptions options;
-    options.queue.capacity = 1024;
+    options.queue.ring.capacity = 1024;
     Copies<Bytes> copies{2, options};
     EXPECT_EQ(copies.producer->try_enqueue(std::vector<std::byte>(4096)), Status::too_large);
     std::jthread sender{[&] {
@@ -194,7 +194,7 @@ TEST(Replicator, ThatListensServesWhoeverIsThere) {
     ASSERT_EQ(producer.try_enqueue(Tagged::make(0, 0)), Status::ok) << "nobody's";
     const auto join = [&](std::uint32_t label) {
         Options options = small(1024);
-        options.label = label;
+        options.ring.label = label;
         const std::size_t before = producer.consumers();
         auto connecting = std::async(std::launch::async, [&, options] {
             return Consumer<Tagged>::connect(producer.address(), options, soon());

@@ -15,7 +15,7 @@ namespace {
 
 flow::Options flow_options(const TransportOptions& options) {
     flow::Options flow;
-    flow.capacity = options.ring_bytes;
+    flow.ring.capacity = options.ring_bytes;
     return flow;
 }
 

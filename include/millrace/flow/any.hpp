@@ -3,7 +3,7 @@
 //
 //     const auto named = ring::parse_design("push1/watermark/pull+fixed16");
 //     auto producer = flow::AnyProducer<Item>::connect(named.design, "host:7000",
-//                                                      {.batch = named.batch}, deadline);
+//                                                      {.ring = {.batch = named.batch}}, deadline);
 //
 // Each call costs an indirect call more than Producer and Consumer of a fixed design; what travels
 // is the same, and either end of a queue may be the one or the other. Including this file makes the

@@ -57,8 +57,8 @@ class AnyEnd {
     decltype(auto) ask(const Call& call) const {
         return [&]<std::size_t... I>(std::index_sequence<I...>) -> decltype(auto) {
             using Answer = std::invoke_result_t<const Call&, End<T, every_design[0]>&>;
-            static constexpr Answer (*asked[])(void*, const Call&) = {
-                &asked_of<every_design[I], Answer, Call>...};
+            static constexpr Answer (*asked[])(
+                void*, const Call&) = {&asked_of<every_design[I], Answer, Call>...};
             return asked[index_](end_.get(), call);
         }(std::make_index_sequence<every_design.size()>{});
     }
@@ -67,8 +67,8 @@ class AnyEnd {
     template <ring::Design D>
     AnyEnd(ring::Design design, End<T, D> end)
         : design_{design},
-          index_{static_cast<std::size_t>(std::ranges::find(every_design, D) -
-                                          every_design.begin())},
+          index_{
+              static_cast<std::size_t>(std::ranges::find(every_design, D) - every_design.begin())},
           end_{new End<T, D>{std::move(end)},
                [](void* of) { delete static_cast<End<T, D>*>(of); }} {}
     template <ring::Design D, class Answer, class Call>

@@ -75,9 +75,9 @@ class ConsumerEnd {
                 const base::Deadline& deadline)
         : design_{design},
           options_{std::move(options)},
-          receiver_{std::make_unique<Receiver>(
-              std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item), deadline, connection.joining)},
+          receiver_{std::make_unique<Receiver>(std::move(connection.endpoint),
+                                               std::move(connection.link), design_, options_.ring,
+                                               item, deadline, connection.joining)},
           item_size_{item.size},
           page_{consumer_page(options_.name)} {}
 

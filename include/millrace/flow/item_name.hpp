@@ -15,10 +15,10 @@
 // keeps the name, changes the name given here.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
 #include "millrace/base/type_name.hpp"
+#include "millrace/ring/item_facts.hpp"
 
 namespace millrace::flow {
 
@@ -31,12 +31,7 @@ struct ItemName {
 
 namespace detail {
 
-/// What an end tells the other of its items.
-struct ItemFacts {
-    std::size_t size = 0;  ///< 0: frames
-    std::size_t alignment = 1;
-    std::string_view name{};
-};
+using ring::ItemFacts;
 
 template <class T>
 [[nodiscard]] constexpr ItemFacts item_facts() noexcept {

@@ -40,7 +40,7 @@ class PriorityProducer {
                                                   const base::Deadline& deadline) {
         PriorityProducer made;
         for (std::uint32_t level = 0; level != levels; ++level) {
-            options.label = level;
+            options.ring.label = level;
             made.levels_.push_back(Producer<T, D>::connect(address, options, deadline));
         }
         return made;

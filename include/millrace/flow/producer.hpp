@@ -86,9 +86,9 @@ class ProducerEnd {
                 const base::Deadline& deadline)
         : design_{design},
           options_{std::move(options)},
-          sender_{std::make_unique<Sender>(
-              std::move(connection.endpoint), std::move(connection.link), design_,
-              ring_options(options_, item), deadline, connection.joining)},
+          sender_{std::make_unique<Sender>(std::move(connection.endpoint),
+                                           std::move(connection.link), design_, options_.ring, item,
+                                           deadline, connection.joining)},
           item_size_{item.size},
           page_{producer_page(options_.name)} {}
 

@@ -47,7 +47,6 @@ struct Connection {
     connect::Link link;
     ring::Joining joining = ring::Joining::at_once;
 };
-[[nodiscard]] ring::RingOptions ring_options(const Options& options, const ItemFacts& item);
 /// Refuses options that no peer could make work; then connects.
 [[nodiscard]] Connection connect_link(const connect::Address& address, Options& options,
                                       ring::Design design, const ItemFacts& item,
@@ -56,7 +55,7 @@ struct Connection {
 template <class Make>
 [[nodiscard]] auto accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
                               const base::Deadline& deadline, Make&& make) {
-    ring::check(ring_options(listener.options(), item), design);
+    ring::check(listener.options().ring, item, design);
     return connect::accept_until_set_up(
         listener.links(), deadline, [&](connect::Link link, const base::Deadline& patience) {
             auto endpoint = link.shared_endpoint();
@@ -68,7 +67,7 @@ template <class Make>
 template <class Make>
 [[nodiscard]] auto try_accept_end(Listener& listener, ring::Design design, const ItemFacts& item,
                                   Make&& make) {
-    ring::check(ring_options(listener.options(), item), design);
+    ring::check(listener.options().ring, item, design);
     return connect::try_accept_set_up(listener.links(), [&](connect::Link link) {
         auto endpoint = link.shared_endpoint();
         return make(Connection{std::move(endpoint), std::move(link), ring::Joining::later});

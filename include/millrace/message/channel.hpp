@@ -54,8 +54,6 @@ struct ChannelOptions {
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
-    /// Where the ring's byte count begins: a multiple of 64. Only tests need another than 0.
-    std::uint64_t first_position = 0;
 };
 
 /// Counted since the channel was made. Readable from outside as a statistics page, too.

@@ -1,9 +1,8 @@
-// What one end of a ring asks for. Part of flow::Options.
+// What a program asks for of one end of a ring. flow::Options holds them.
 #pragma once
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "millrace/ring/carrier.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -12,16 +11,11 @@ namespace millrace::ring {
 
 /// What one end asks for.
 struct RingOptions {
-    /// Fixed-size items: how many fit in each of the two rings. Frames: how many bytes of ring,
-    /// headers included. Not given: what the other end asks for, else the default. If both ends
-    /// ask, the smaller number holds.
+    /// Items that each of the two rings (the producer's and the consumer's) holds: 1 or more, not
+    /// only powers of two. Frames: bytes of ring, frame headers included; the longest frame is
+    /// about half of it. Not given: what the other end asks for, else 256 KiB. If both ends ask,
+    /// the smaller number holds. 0 is refused.
     std::optional<std::uint64_t> capacity{};
-    /// Fixed-size items: sizeof and alignof. 0: frames.
-    std::uint32_t item_size = 0;
-    std::uint32_t item_alignment = 1;
-    /// What an item is called: both ends must say the same. Must outlive the ring. Of more than 160
-    /// characters the beginning is shown in errors, and all of it compared (by a hash).
-    std::string_view item_name{};
     /// Pull space: above which part of the consumer's ring in use (as far as is known) the
     /// producer refreshes what it knows, without waiting for the answer. U_max of equation 5.2,
     /// for which the work gives no value. 0 to 1.
@@ -31,12 +25,14 @@ struct RingOptions {
     std::uint32_t credit_parts = 8;
     /// Consumer: receives kept posted, for push2 data and for immediates. As many are asked of the
     /// queue pair. 1 to 16384; push2: at most the chunks of the ring (fixed-size items: the
-    /// capacity). Work 000, section 6.2.
+    /// capacity). More than 64 must be asked of both ends, because whoever accepts makes its queue
+    /// pair before they agree. Work 000, section 6.2.
     std::uint32_t receive_pool = default_pool;
     /// How many items make a batch, 1 to 65536 and at most the capacity. Batching::fixed sends when
     /// so many are there (default 16); Batching::dynamic when so many are there although the
     /// consumer is not done with what it has (default 64; not for frames). Not given: what the
-    /// other end asks for. If both ends ask, the smaller number holds.
+    /// other end asks for. If both ends ask, the smaller number holds. It is the number behind
+    /// "fixed" or "dynamic" in the name of a design.
     std::optional<std::uint32_t> batch{};
     /// Producer: how it learns that its requests are complete. `events` is there to compare with
     /// the work, which used them.
@@ -46,17 +42,16 @@ struct RingOptions {
     /// arrived, because nothing orders two queue pairs. What either end asks for holds for both.
     /// Work 000, section 6.1.
     bool own_transfer_queue = false;
-    /// What carries items of push1 data, and counters: see carrier.hpp. By store, a producer
+    /// What carries items of push1 data, and counters: stores, where the peer's memory is
+    /// addressable, or requests; see carrier.hpp, docs/flow.md and explain(). By store, a producer
     /// without a mover lays its items where the consumer reads them, so the two rings are one and
     /// hold half as much. Each end chooses for itself.
     Carrier carrier = Carrier::automatic;
-    /// Told to the other end, to which it means what the two have agreed on.
+    /// Told to the other end, to which it means what the two have agreed on: see flow::FanIn and
+    /// flow::PriorityProducer.
     std::uint32_t label = 0;
     /// The other end's label must be below, or the two do not come together. 0: it may be any.
     std::uint32_t peer_labels = 0;
-    /// Producer: the position of the first item in bytes, a multiple of 8. For tests of wrapping
-    /// counters.
-    std::uint64_t initial_position = 0;
 
     static constexpr std::uint32_t default_pool = 64;
     static constexpr std::uint32_t max_pool = 16384;

@@ -41,6 +41,7 @@
 #include "millrace/ring/detail/transfer.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
+#include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/position.hpp"
 #include "millrace/ring/send_window.hpp"
@@ -62,7 +63,7 @@ class Receiver {
     /// `joining`: later, and nothing arrives until the producer has said its last word, which
     /// idle() and wait() listen for.
     Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-             const RingOptions& options, const base::Deadline& deadline,
+             const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
              Joining joining = Joining::at_once);
     Receiver(const Receiver&) = delete;
     Receiver& operator=(const Receiver&) = delete;

@@ -40,6 +40,7 @@
 #include "millrace/ring/detail/transmitter.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
+#include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/terms.hpp"
 #include "millrace/ring/watermark.hpp"
@@ -58,7 +59,7 @@ class Sender {
     /// `joining`: later, and there is no room until the consumer has said its last word, which
     /// reserve(), wait() and flush() listen for.
     Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link link, Design design,
-           const RingOptions& options, const base::Deadline& deadline,
+           const RingOptions& options, const ItemFacts& item, const base::Deadline& deadline,
            Joining joining = Joining::at_once);
     Sender(const Sender&) = delete;
     Sender& operator=(const Sender&) = delete;

@@ -10,6 +10,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
 #include "millrace/ring/design.hpp"
+#include "millrace/ring/item_facts.hpp"
 #include "millrace/ring/options.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/watermark.hpp"
@@ -72,13 +73,13 @@ struct Places {
 
 /// Throws Error (invalid_argument) for a capacity of zero or beyond the limit, and for fields out
 /// of range. Called before anything is connected.
-void check(const RingOptions& options, Design design = {});
+void check(const RingOptions& options, const ItemFacts& item = {}, Design design = {});
 
 /// Agrees with the other end; opens the link's second queue pair if that is agreed. Throws Error:
 /// refused when the two do not fit (two consumers, another design, another item size), naming both,
 /// at both ends; invalid_argument for `options`; and as Link::exchange.
 [[nodiscard]] Terms agree(connect::Link& link, Role role, Design design, const RingOptions& options,
-                          const base::Deadline& deadline);
+                          const ItemFacts& item, const base::Deadline& deadline);
 /// The exchange of addresses, in halves that do not wait. Both ends must have registered what they
 /// name. Throw Error (peer_lost, closed, protocol).
 void say_places(connect::Link& link, const Places& mine);
