@@ -17,7 +17,7 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
 
     /// Whoever sleeps owes nothing: the producer may wait for this credit.
     void prepare() override {
-        if (receiver_->free_position() != receiver_->returned_) receiver_->return_credit();
+        receiver_->return_all();
         Sleeper::prepare();
         receiver_->waiting_ = true;
         // The look behind it must offer credit again that found one in flight: whose completion was
@@ -36,7 +36,7 @@ class Receiver<D>::FlagSleeper final : public Sleeper {
   protected:
     /// A torn word counts as news: to look once more is all that news leads to.
     bool is_news(std::uint64_t progress) noexcept override {
-        return progress != receiver_->free_position();
+        return progress != receiver_->intake_.free(receiver_->front_);
     }
 
   private:
@@ -52,7 +52,7 @@ class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
         : detail::CompletionSleeper{receiver.link_}, receiver_{&receiver} {}
 
     void prepare() override {
-        if (receiver_->consumed_ != receiver_->returned_) receiver_->return_credit();
+        receiver_->return_all();
         detail::CompletionSleeper::prepare();
         receiver_->waiting_ = true;
         receiver_->looked_ = 0;  // as above
@@ -67,14 +67,7 @@ class Receiver<D>::ArrivalSleeper final : public detail::CompletionSleeper {
     }
 
   protected:
-    bool is_late() noexcept override {
-        if constexpr (D.data == DataFlow::push2 && D.transfer != TransferNotification::event) {
-            receiver_->chunks_.take();
-            return receiver_->chunks_.arrived() != receiver_->consumed_;
-        } else {
-            return false;
-        }
-    }
+    bool is_late() noexcept override { return receiver_->intake_.is_late(receiver_->front_); }
 
   private:
     Receiver* receiver_;

@@ -8,6 +8,10 @@
 // With push1 or push2 data and watermarks there is no `arrived`: it looks at marks. With pull data,
 // the space that is given back is that of the producer's ring, up to `arrived`.
 //
+// What stands here is how items are looked at and taken, and what a consumer does beside it: sleep,
+// look after the peer, end. Where it is in its ring stands in detail::Front. How items come there
+// is detail::Intake's, one class for each data flow; how space goes back is detail::SpaceGiver's.
+//
 // While it is awake and finds items, a consumer of design 1 posts nothing and makes no system
 // call: it reads marks, and stores its progress for the producer to READ.
 #pragma once
@@ -33,12 +37,10 @@
 #include "millrace/ring/counts.hpp"
 #include "millrace/ring/design.hpp"
 #include "millrace/ring/detail/completion_sleeper.hpp"
+#include "millrace/ring/detail/front.hpp"
+#include "millrace/ring/detail/intake.hpp"
 #include "millrace/ring/detail/joining.hpp"
-#include "millrace/ring/detail/pull.hpp"
-#include "millrace/ring/detail/push2.hpp"
-#include "millrace/ring/detail/receive_pool.hpp"
-#include "millrace/ring/detail/space.hpp"
-#include "millrace/ring/detail/transfer.hpp"
+#include "millrace/ring/detail/space_giver.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
 #include "millrace/ring/item_facts.hpp"
@@ -74,37 +76,27 @@ class Receiver {
     /// True if the next slot has arrived. Slots only; `slot_bytes` is what the terms say.
     [[nodiscard]] bool has_slot([[maybe_unused]] std::uint64_t slot_bytes) noexcept {
         if constexpr (looks_at_marks) {
-            if (is_marked(slot_bytes)) return true;
-            if constexpr (D.data == DataFlow::push2) {
-                if (in_batches_) return pass_rest() && is_marked(slot_bytes);
-            }
-            return false;
+            return is_marked(slot_bytes) ||
+                   (intake_.in_batches() && intake_.pass_rest(front_) && is_marked(slot_bytes));
         } else {
-            return consumed_ != arrived_ || advance();
+            return front_.consumed != front_.arrived || advance();
         }
     }
     /// Its payload.
-    [[nodiscard]] const std::byte* slot() const noexcept { return ring_ + offset_; }
+    [[nodiscard]] const std::byte* slot() const noexcept { return front_.ring + front_.offset; }
     /// Gives it back.
     void release_slot(std::uint64_t slot_bytes) noexcept {
-        consumed_ += slot_bytes;
-        offset_ += slot_bytes;
-        if (offset_ == ring_bytes_) [[unlikely]]
-            offset_ = 0;
-        if constexpr (D.data == DataFlow::push2) {
-            // So that the space of a batch that is not full returns without another look.
-            if (in_batches_ && (looks_at_marks ? !is_marked(slot_bytes) : consumed_ == arrived_)) {
-                (void)pass_rest();
-            }
+        front_.pass(slot_bytes);
+        // So that the space of a batch that is not full returns without another look.
+        if (intake_.in_batches() &&
+            (looks_at_marks ? !is_marked(slot_bytes) : front_.consumed == front_.arrived)) {
+            (void)intake_.pass_rest(front_);
         }
-        if constexpr (asks_ahead) {
-            if (arrived_ - consumed_ < low_water_) [[unlikely]]
-                ask_ahead();
-        }
-        if constexpr (D.data != DataFlow::pull) {
-            if (consumed_ - returned_ >= credit_step_) [[unlikely]]
-                return_credit();
-        }
+        if (intake_.is_low(front_)) [[unlikely]]
+            ask_ahead();
+        if (returns_what_is_consumed && front_.consumed - front_.returned >= front_.step)
+            [[unlikely]]
+            return_credit();
     }
     /// Hands the payloads of slots that have arrived to `take`, at most `most`, and gives them
     /// back; where nothing but looking tells what has arrived, until the end of the ring or until
@@ -117,21 +109,19 @@ class Receiver {
         if constexpr (D.data == DataFlow::push2) {
             take(at);  // what lies behind it may be of the next chunk
         } else {
-            most = std::min(most, (ring_bytes_ - offset_) / slot_bytes);
-            if constexpr (D.data != DataFlow::pull) {
-                const std::uint64_t due = returned_ + credit_step_ - consumed_;
+            most = std::min(most, (front_.ring_bytes - front_.offset) / slot_bytes);
+            if (returns_what_is_consumed) {
+                const std::uint64_t due = front_.returned + front_.step - front_.consumed;
                 most = std::min(most, (due + slot_bytes - 1) / slot_bytes);
             }
-            if constexpr (!looks_at_marks) {
-                most = std::min(most, (arrived_ - consumed_) / slot_bytes);
+            if (!looks_at_marks) {
+                most = std::min(most, (front_.arrived - front_.consumed) / slot_bytes);
             }
-            std::uint64_t mark = slot_mark(consumed_, initial_);
+            std::uint64_t mark = slot_mark(front_.consumed, front_.initial);
             for (take(at); count < most; ++count) {
                 at += slot_bytes;
                 mark += slot_bytes;
-                if constexpr (looks_at_marks) {
-                    if (load_word(at + slot_bytes - mark_bytes) != mark) break;
-                }
+                if (looks_at_marks && load_word(at + slot_bytes - mark_bytes) != mark) break;
                 take(at);
             }
         }
@@ -141,11 +131,11 @@ class Receiver {
     /// The next frame's payload; `found` false if there is none. Frames only. Passes over skips.
     [[nodiscard]] std::span<const std::byte> front_frame(bool& found) noexcept {
         if constexpr (!looks_at_marks) return next_frame(found);
-        const std::byte* frame = ring_ + offset_;
+        const std::byte* frame = slot();
         std::uint64_t word = load_word(frame);
         if (word == skip_word(tag_)) [[unlikely]] {
-            release_frame(ring_bytes_ - offset_);
-            frame = ring_ + offset_;
+            release_frame(front_.ring_bytes - front_.offset);
+            frame = slot();
             word = load_word(frame);
         }
         found = false;
@@ -153,7 +143,7 @@ class Receiver {
         const std::uint32_t length = frame_length(word);
         const std::uint64_t bytes = frame_bytes(length);
         // A stale word may look like a header: then its length may be anything.
-        if (bytes > ring_bytes_ - offset_) return {};
+        if (bytes > front_.ring_bytes - front_.offset) return {};
         if (load_word(frame + bytes - mark_bytes) != frame_trailer(tag_, length)) return {};
         found = true;
         return {frame + mark_bytes, length};
@@ -161,7 +151,7 @@ class Receiver {
     /// Gives a frame of Frames<D>::bytes(length) `bytes` back.
     void release_frame(std::uint64_t bytes) noexcept {
         release_slot(bytes);
-        if constexpr (has_marks(D)) tag_ = frame_tag(consumed_, terms_.secret);
+        if constexpr (has_marks(D)) tag_ = frame_tag(front_.consumed, terms_.secret);
     }
 
     /// To be called when nothing is in front. Every few microseconds of idleness it returns credit
@@ -214,7 +204,7 @@ class Receiver {
     [[nodiscard]] const Terms& terms() const noexcept { return terms_; }
     /// What carries its words to the peer, and why.
     [[nodiscard]] const PeerMemory& peer_memory() const noexcept { return peer_memory_; }
-    [[nodiscard]] std::uint64_t position() const noexcept { return consumed_; }
+    [[nodiscard]] std::uint64_t position() const noexcept { return front_.consumed; }
     [[nodiscard]] ReceiverCounts counts() const noexcept;
     [[nodiscard]] const connect::Link& link() const noexcept { return link_; }
     [[nodiscard]] base::Status ended() const noexcept { return ended_; }
@@ -222,18 +212,10 @@ class Receiver {
     [[nodiscard]] std::string failure() const;
 
   private:
-    struct Page {
-        WakeUpPage wake;
-        CounterLine transfer;  ///< pushed by the producer
-        CounterLine transfer_landing;
-        CounterLine taken_landing;
-        CounterLine probe_landing;
-    };
     /// Marks in our ring tell what has arrived.
     static constexpr bool looks_at_marks = has_marks(D) && D.data != DataFlow::pull;
-    /// Asking the producer takes a round trip, so it is begun before nothing is left.
-    static constexpr bool asks_ahead =
-        D.data == DataFlow::pull || D.transfer == TransferNotification::pull;
+    /// The space of pulled runs goes back as they arrive.
+    static constexpr bool returns_what_is_consumed = D.data != DataFlow::pull;
     class FlagSleeper;
     class ArrivalSleeper;
     using DataSleeper = std::conditional_t<has_arrivals(D), ArrivalSleeper, FlagSleeper>;
@@ -243,28 +225,11 @@ class Receiver {
     [[gnu::noinline]] bool advance() noexcept;
     [[gnu::noinline]] void ask_ahead() noexcept;
     [[nodiscard]] bool is_marked(std::uint64_t slot_bytes) const noexcept {
-        return load_word(ring_ + offset_ + slot_bytes - mark_bytes) ==
-               slot_mark(consumed_, initial_);
+        return load_word(slot() + slot_bytes - mark_bytes) ==
+               slot_mark(front_.consumed, front_.initial);
     }
-    /// Push2 in batches: where all of a batch is consumed, passes over what was left free of its
-    /// chunk. True: there was such a rest.
-    [[gnu::noinline]] bool pass_rest() noexcept;
-    void enter_chunk(std::uint64_t told) noexcept;
-    void pull() noexcept;
-    bool ask() noexcept;
-    bool look_at_probe() noexcept;
-    bool take_run() noexcept;
     [[gnu::cold]] void disbelieve() noexcept;
-    [[nodiscard]] bool hushed() noexcept;
     std::span<const std::byte> next_frame(bool& found) noexcept;
-    /// Up to where the producer may have space back.
-    [[nodiscard]] std::uint64_t free_position() const noexcept {
-        return D.data == DataFlow::pull ? arrived_ : consumed_;
-    }
-    /// Takes note that items have arrived up to `position`; never goes back.
-    void arrived(std::uint64_t position) noexcept {
-        if (static_cast<std::int64_t>(position - arrived_) > 0) arrived_ = position;
-    }
 
     [[gnu::cold]] base::Status look() noexcept;
     /// Takes the producer's last word. `ok`; `empty` as long as it is not here; what ends it.
@@ -278,18 +243,16 @@ class Receiver {
     }
     [[gnu::cold]] base::Status rest() noexcept;
     [[gnu::noinline]] void return_credit() noexcept;
+    /// Of what may be returned, nothing is kept. True: there was some.
+    bool return_all() noexcept {
+        if (intake_.free(front_) == front_.returned) return false;
+        return_credit();
+        return true;
+    }
 
     // Hot.
-    const std::byte* ring_ = nullptr;
-    std::uint64_t offset_ = 0;  ///< of consumed_ in the ring
-    std::uint64_t consumed_ = 0;
-    std::uint64_t arrived_ = 0;    ///< unless it looks at marks
-    std::uint64_t low_water_ = 0;  ///< fewer bytes than that arrived: asks for more
-    std::uint64_t initial_ = 0;
-    std::uint64_t ring_bytes_ = 0;
-    std::uint64_t tag_ = 0;       ///< of the frame at consumed_
-    std::uint64_t returned_ = 0;  ///< what the producer was last told
-    std::uint64_t credit_step_ = 0;
+    detail::Front front_;
+    std::uint64_t tag_ = 0;     ///< of the frame in front
     std::uint64_t looked_ = 0;  ///< ticks of the last look()
     std::uint64_t look_ticks_ = 0;
     Terms terms_;
@@ -301,30 +264,18 @@ class Receiver {
     connect::Link link_;
     PeerMemory peer_memory_;
     SendWindow window_;
-    Bell bell_;
-    detail::SpaceReturn<D.space> space_;
-    detail::ReceivePool pool_;
-    detail::ChunkReceiver chunks_;
-    detail::Puller puller_;
-    detail::TransferView<D.transfer> transfer_;
+    detail::SpaceGiver<D.space> giver_;
+    detail::Intake<D> intake_;
     std::unique_ptr<Parker> sleeper_;
     std::unique_ptr<detail::Join> join_;             ///< until the producer's last word
     std::unique_ptr<connect::Readiness> readiness_;  ///< if a descriptor was asked for
 
-    // Pull data.
-    std::uint64_t told_ = 0;         ///< up to where there is something to pull
-    std::uint64_t run_ = 0;          ///< bytes of the run on its way
-    std::uint64_t pull_offset_ = 0;  ///< of arrived_ in the ring
-    std::uint64_t ahead_ = 1;        ///< slots that the next probe looks ahead
-    bool probing_ = false;           ///< what is on its way is a probe
-    bool in_batches_ = false;        ///< push2: a chunk is several slots
-    bool waiting_ = false;           ///< between a sleeper's prepare() and retract()
+    bool waiting_ = false;  ///< between a sleeper's prepare() and retract()
     bool lied_to_ = false;
 
     base::Status ended_ = base::Status::ok;
     bool last_look_ = false;  ///< the peer's end was seen; one more look at the marks decides
     base::Deadline missing_until_ = base::Deadline::never();
-    std::uint64_t credit_stores_ = 0;
 };
 
 #define MILLRACE_EXTERN_RECEIVER(D) extern template class Receiver<D>;

@@ -26,6 +26,8 @@ class CompletionSleeper : public connect::LinkParker {
         connect::LinkParker::woken(from);
     }
 
+    /// Nothing needs to be asked for: whatever comes raises an event.
+    [[nodiscard]] bool waits_for_bell() const noexcept { return true; }
     /// Sleeps that really happened, and those that a completion ended.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }

@@ -1,5 +1,5 @@
 // DataFlow::pull: the consumer READs runs of the producer's ring into its own, at the same offsets
-// (work 000, section 4.1). Used by Receiver. The producer's half of this flow does nothing.
+// (work 000, section 4.1). Used by PullIntake. The producer's half of this flow does nothing.
 //
 // At most one run is on its way. It holds all that was there to be pulled when it began, so the
 // slower the network is, the longer the runs become.

@@ -1,6 +1,6 @@
 // DataFlow::push2: chunks of the producer's ring as SENDs into receives that the consumer has
-// posted for the same chunks of its ring (work 000, sections 4.1 and 6.2). Used by Sender and
-// Receiver.
+// posted for the same chunks of its ring (work 000, sections 4.1 and 6.2). Used by Transmitter and
+// Intake.
 //
 // Both rings are cut into chunks of the agreed transfer size, and a SEND never crosses one: fixed
 // items have chunks of a slot or, batched, of as many slots as make a batch; frames begin at a
@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "millrace/base/status.hpp"
+#include "millrace/connect/link.hpp"
 #include "millrace/ring/detail/receive_pool.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/memory.hpp"
@@ -79,11 +80,11 @@ class Push2 {
 /// or allocates.
 class ChunkReceiver {
   public:
-    ChunkReceiver() noexcept = default;
     /// Posts receives for `window` bytes of the `ring`'s first `ring_bytes`. Allocates.
-    ChunkReceiver(ReceivePool& pool, const verbs::RegisteredBuffer& ring, std::uint64_t ring_bytes,
-                  std::uint64_t chunk, std::uint64_t window, std::uint64_t initial)
-        : pool_{&pool},
+    ChunkReceiver(connect::Link& link, const verbs::RegisteredBuffer& ring,
+                  std::uint64_t ring_bytes, std::uint64_t chunk, std::uint64_t window,
+                  std::uint64_t initial)
+        : pool_{link},
           ring_{&ring},
           ring_bytes_{ring_bytes},
           chunk_{chunk},
@@ -97,7 +98,7 @@ class ChunkReceiver {
     /// Up to where chunks have arrived, as far as completions were taken.
     [[nodiscard]] std::uint64_t arrived() const noexcept { return arrived_; }
     void take() noexcept {
-        pool_->take([&](const verbs::Completion& completion) noexcept {
+        pool_.take([&](const verbs::Completion& completion) noexcept {
             filled_[arrived_index_] = completion.bytes();
             if (++arrived_index_ == filled_.size()) arrived_index_ = 0;
             arrived_ += chunk_;
@@ -108,6 +109,8 @@ class ChunkReceiver {
         return filled_[offset / chunk_];
     }
     [[nodiscard]] std::uint64_t chunk() const noexcept { return chunk_; }
+    [[nodiscard]] std::uint64_t posted() const noexcept { return pool_.posted(); }
+    [[nodiscard]] bool broken() const noexcept { return pool_.broken(); }
     /// Posts receives again for what was consumed (and whose completion was taken). Returns up to
     /// where the producer may be told that space is free.
     std::uint64_t replenish(std::uint64_t consumed) noexcept {
@@ -122,20 +125,20 @@ class ChunkReceiver {
         while (static_cast<std::int64_t>(position - posted_until_) >=
                static_cast<std::int64_t>(chunk_)) {
             const ibv_sge slice = ring_->slice(offset_, chunk_);
-            if (!pool_->post({.into = {&slice, 1}})) return;
+            if (!pool_.post({.into = {&slice, 1}})) return;
             posted_until_ += chunk_;
             offset_ += chunk_;
             if (offset_ == ring_bytes_) offset_ = 0;
         }
     }
 
-    ReceivePool* pool_ = nullptr;
-    const verbs::RegisteredBuffer* ring_ = nullptr;
-    std::uint64_t ring_bytes_ = 0;
-    std::uint64_t chunk_ = 0;
-    std::uint64_t window_ = 0;
-    std::uint64_t arrived_ = 0;
-    std::uint64_t posted_until_ = 0;
+    ReceivePool pool_;
+    const verbs::RegisteredBuffer* ring_;
+    std::uint64_t ring_bytes_;
+    std::uint64_t chunk_;
+    std::uint64_t window_;
+    std::uint64_t arrived_;
+    std::uint64_t posted_until_;
     std::uint64_t offset_ = 0;           ///< of posted_until_
     std::vector<std::uint32_t> filled_;  ///< bytes of each chunk of the ring that arrived
     std::size_t arrived_index_ = 0;      ///< of the chunk at arrived_

@@ -1,6 +1,6 @@
 // The receive side of a ring's end where receives carry the protocol: data (push2), immediates
 // (transfer immediate) or credit (space push2). Counts what is posted and takes completions; used
-// by TransferView, SpaceView and Receiver.
+// by TransferView, SpaceView and ChunkReceiver.
 //
 // Nobody else may poll the link's receive queue, so an end that has a ReceivePool has no Sleeper
 // (whose events are receives too): it sleeps with a CompletionSleeper.

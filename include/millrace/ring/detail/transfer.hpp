@@ -1,6 +1,6 @@
 // The transfer notification flow, one pair of types per TransferNotification (work 000, section
 // 4.2): `TransferNotice` is the producer's half (tells how far the consumer may go), `TransferView`
-// the consumer's (how far that is, as far as is known). Used by Sender and Receiver.
+// the consumer's (how far that is, as far as is known). Used by Transmitter and Intake.
 //
 // Positions are bytes in the stream; counters travel as PositionWords, immediates as 32 bits of
 // units. With push1 and push2 data a position says what has arrived, with pull data what is there
@@ -111,34 +111,42 @@ class TransferNotice<TransferNotification::immediate> {
 
 // ---- the consumer's half. look(): takes what is there, and asks where asking is the way.
 
-/// Watermark: nothing beside the marks.
-template <TransferNotification T>
-class TransferView {
+/// What is so of views that post and receive nothing.
+class QuietView {
   public:
+    /// READs.
     [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
-    void prefetch() noexcept {}
+    /// Of these, on the mover's queue pair.
+    [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept { return 0; }
+    [[nodiscard]] std::uint64_t receives() const noexcept { return 0; }
+    /// True: nothing more can be learned.
+    [[nodiscard]] bool broken() const noexcept { return false; }
+    /// Posts again what was taken. Before the space behind it is returned.
+    void replenish() noexcept {}
 };
 
+/// Watermark and event: nothing beside the marks, or the completions of the data.
+template <TransferNotification T>
+class TransferView : public QuietView {};
+
 template <>
-class TransferView<TransferNotification::push> {
+class TransferView<TransferNotification::push> : public QuietView {
   public:
     TransferView() noexcept = default;
     TransferView(const CounterLine& line, std::uint64_t initial) noexcept
         : line_{&line}, position_{initial} {}
     [[nodiscard]] std::uint64_t position() const noexcept { return position_.value(); }
     News look(std::uint64_t limit) noexcept { return position_.take(line_->load(), limit); }
-    void prefetch() noexcept {}
-    [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
 
   private:
     const CounterLine* line_ = nullptr;
     PeerPosition position_;
 };
 
-/// Pull: a READ of the producer's line, at most one in flight; prefetch() below the threshold, and
-/// look() when nothing is left. With a mover, it is that which READs; who looks never waits.
+/// Pull: a READ of the producer's line, at most one in flight. With a mover, it is that which
+/// READs; who looks never waits.
 template <>
-class TransferView<TransferNotification::pull> {
+class TransferView<TransferNotification::pull> : public QuietView {
   public:
     TransferView() noexcept = default;
     TransferView(SendWindow& window, CounterPull pull, std::uint64_t initial) noexcept
@@ -158,17 +166,14 @@ class TransferView<TransferNotification::pull> {
             const News news = position_.take(pull_.value(), limit);
             if (news != News::none) return news;
         }
-        prefetch();
+        (void)pull_.start();
         (void)window_->reap();  // a device that completes at once has answered already
         return pull_.poll() ? position_.take(pull_.value(), limit) : News::none;
     }
-    void prefetch() noexcept { (void)pull_.start(); }
     [[nodiscard]] std::uint64_t posted() const noexcept {
         return moved_ != nullptr ? moved_->posted() : pull_.posted();
     }
-    /// True: the mover's queue pair is broken.
     [[nodiscard]] bool broken() const noexcept { return moved_ != nullptr && moved_->broken(); }
-    /// Of these, on the mover's queue pair.
     [[nodiscard]] std::uint64_t posted_elsewhere() const noexcept {
         return moved_ != nullptr ? moved_->posted() : 0;
     }
@@ -182,16 +187,19 @@ class TransferView<TransferNotification::pull> {
 
 /// Immediate: completions of receives of no bytes.
 template <>
-class TransferView<TransferNotification::immediate> {
+class TransferView<TransferNotification::immediate> : public QuietView {
   public:
     TransferView() noexcept = default;
-    TransferView(ReceivePool& pool, std::uint64_t initial) noexcept
-        : pool_{&pool}, position_{initial} {}
+    /// Posts the receives.
+    TransferView(connect::Link& link, std::uint32_t receives, std::uint64_t initial) noexcept
+        : pool_{link}, position_{initial}, taken_{receives} {
+        replenish();
+    }
     [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
     News look(std::uint64_t limit) noexcept {
         const std::uint64_t before = position_;
         bool impossible = false;
-        pool_->take([&](const verbs::Completion& completion) noexcept {
+        pool_.take([&](const verbs::Completion& completion) noexcept {
             ++taken_;
             const std::uint64_t bytes =
                 std::uint64_t{completion.immediate() - immediate_of(position_)} *
@@ -202,17 +210,16 @@ class TransferView<TransferNotification::immediate> {
         if (impossible) return News::impossible;
         return position_ != before ? News::newer : News::none;
     }
-    void prefetch() noexcept {}
-    /// Posts again what was taken. Before the space behind it is returned.
     void replenish() noexcept {
         for (; taken_ != 0; --taken_) {
-            if (!pool_->post({})) return;
+            if (!pool_.post({})) return;
         }
     }
-    [[nodiscard]] std::uint64_t posted() const noexcept { return 0; }
+    [[nodiscard]] std::uint64_t receives() const noexcept { return pool_.posted(); }
+    [[nodiscard]] bool broken() const noexcept { return pool_.broken(); }
 
   private:
-    ReceivePool* pool_ = nullptr;
+    ReceivePool pool_;
     std::uint64_t position_ = 0;
     std::uint64_t taken_ = 0;
 };
