@@ -1,80 +1,18 @@
 // Bars of the message channel: round trips, sent and received by copy as most users do, beside the
 // ideal hand-over (which copies as often), what others offer on one host, and Unix stream sockets.
-#include <array>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 
 #include "framework/bars.hpp"
-#include "framework/meeting.hpp"
-#include "framework/payload.hpp"
 #include "framework/ucx.hpp"
-#include "framework/windows.hpp"
 #include "limits/boost_queue.hpp"
 #include "limits/hand_over.hpp"
 #include "limits/sockets.hpp"
-#include "millrace/message/channel.hpp"
+#include "message_round_trip.hpp"
 
 namespace millrace::bench {
 namespace {
-
-template <std::size_t Size>
-using Message = std::array<std::byte, Size>;
-
-template <std::size_t Size>
-void send(message::Channel& channel, Message<Size>& out, std::uint64_t number,
-          const base::Deadline& deadline) {
-    stamp(out.data(), Size, number);
-    require(channel.send(std::span<const std::byte>{out}, deadline), "a message that was sent");
-}
-
-template <std::size_t Size>
-void receive(message::Channel& channel, Message<Size>& in, std::uint64_t number,
-             const base::Deadline& deadline) {
-    std::size_t received = 0;
-    const auto status = channel.receive(std::span<std::byte>{in}, received, deadline);
-    require(status == base::Status::ok && received == Size && stamped(in.data(), Size, number),
-            "a message over the channel");
-    keep(read_all(in.data(), Size));
-}
-
-enum class Figure { median, mean };
-
-template <std::size_t Size>
-double channel_round_trip(std::uint64_t round_trips, Figure figure = Figure::median) {
-    const Windows windows{round_trips};
-    return run_pair(
-        {},
-        [&](Pair& pair) {
-            auto channel = accept_second(
-                pair, [](const auto& address) { return message::Listener::listen(address); });
-            const auto deadline = patience();
-            Message<Size> out{};
-            Message<Size> in{};
-            pair.meet();
-            const auto step = [&](std::uint64_t number) {
-                send(channel, out, number, deadline);
-                receive(channel, in, number, deadline);
-            };
-            const double ns =
-                figure == Figure::mean ? mean_step(windows, step) : median_step(windows, step);
-            pair.meet();
-            return ns;
-        },
-        [&](Pair& pair) {
-            auto channel = message::connect(address_of_first(pair), {}, patience());
-            const auto deadline = patience();
-            Message<Size> out{};
-            Message<Size> in{};
-            pair.meet();
-            for (std::uint64_t number = 1; number <= windows.total(); ++number) {
-                receive(channel, in, number, deadline);
-                send(channel, out, number, deadline);
-            }
-            pair.meet();  // nobody leaves while the other still waits
-        });
-}
 
 const Contender ours{"channel", [] { return channel_round_trip<64>(20'000); }, "ns"};
 
