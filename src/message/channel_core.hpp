@@ -2,6 +2,8 @@
 // channel.cpp alone; setup.cpp makes it.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -32,6 +34,7 @@
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/work_request.hpp"
 
 namespace millrace::message {
 
@@ -97,6 +100,13 @@ struct Facts {
     std::uint64_t slot_bytes = 0;
 };
 static_assert(sizeof(Facts) == 80);
+
+/// SENDs that are laid and not posted yet, and what they are of.
+struct SendList {
+    static constexpr std::size_t capacity = 16;
+    verbs::Batch<capacity> requests;
+    std::array<ibv_sge, capacity> slices;
+};
 
 /// How the two directions of one end go.
 struct Ways {
@@ -233,16 +243,28 @@ struct Channel::Core {
         return base::Status::ok;
     }
 
-    // Frames that are laid until end_batch() are posted then, those that lie side by side as one
-    // WRITE: their padding travels with them, and says nothing. Where frames are stored or sent, or
-    // bytes of a WRITE may land in any order, it changes nothing.
-    void begin_batch() noexcept { gathers = posting == Posting::one_write && !stores; }
+    // Frames that are laid until end_batch() are posted then: those that lie side by side as one
+    // WRITE, whose padding travels with them and says nothing; SENDs as one list with one doorbell.
+    // Where frames are stored, or bytes of a WRITE may land in any order, it changes nothing.
+    void begin_batch() noexcept;
     void end_batch() noexcept {
         (void)post_gathered();
         gathers = false;
     }
     [[gnu::noinline]] base::Status gather(const Transmission& frame) noexcept;
+    base::Status gather_send(const Transmission& frame) noexcept;
     base::Status post_gathered() noexcept;
+    base::Status post_list() noexcept;
+    /// Up to where frames have been posted.
+    [[nodiscard]] std::uint64_t posted_position() const noexcept {
+        const std::size_t waiting = send_list == nullptr ? 0 : send_list->requests.size();
+        return writer.position() - waiting * peer_slot;
+    }
+    /// Goes on behind a slot that is sent. True: that SEND is to leave a completion. So does the
+    /// one that takes the last slot, and the last of all: they are waited for, and where credit is
+    /// loaded from the peer's memory no READ would leave one.
+    [[nodiscard]] bool pass_sent() noexcept;
+    [[nodiscard]] verbs::SendFlags flags_of_send(const Transmission& frame) const noexcept;
 
     base::Status post_writes(const Transmission& frame, std::uint64_t& counter) noexcept {
         base::Status status;
@@ -448,10 +470,11 @@ struct Channel::Core {
     std::uint64_t peer_slot = 0;  ///< bytes of the peer's receives; 0: it has a ring
     std::uint32_t send_ring_key = 0;
     ring::PeerMemory carrier;
-    bool stores = false;       ///< frames are laid in the peer's ring
-    bool gathers = false;      ///< within a batch of frames that are posted
-    Transmission gathered{};   ///< … those that are laid, and not posted yet
-    std::uint64_t secret = 0;  ///< of the frames that this end sends
+    bool stores = false;                  ///< frames are laid in the peer's ring
+    bool gathers = false;                 ///< within a batch of frames that are posted
+    Transmission gathered{};              ///< … those that are laid, and not posted yet
+    std::unique_ptr<SendList> send_list;  ///< … by SEND; made by the first batch
+    std::uint64_t secret = 0;             ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
     base::Status ended_sending = base::Status::ok;
@@ -477,7 +500,7 @@ struct Channel::Core {
     ring::CounterPush credit;
     std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;
-    Piece current;                ///< what look() found last
+    Piece current;                              ///< what look() found last
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;
     std::vector<std::byte> assembled;

@@ -167,7 +167,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     owes_hint = holds_hints = is_batching = false;
     awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
     waits_between = line->is_wire() ? 0 : 7;
-    gathers = options.gathers_requests && !line->is_wire() && options.requests == Transfer::write;
+    gathers = options.gathers_requests && !line->is_wire();
     box = nullptr;
     if (is_dense) {
         mailbox = {welcome.mailbox, welcome.mailbox_rkey};

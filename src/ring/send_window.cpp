@@ -75,7 +75,20 @@ base::Status SendWindow::reap() noexcept {
 base::Status SendWindow::make_room(std::uint64_t limit) noexcept {
     const base::Status status = reap();
     if (status != base::Status::ok) return status;
-    return posted_ - completed_ >= limit ? base::Status::full : base::Status::ok;
+    return posted_ + held_ - completed_ >= limit ? base::Status::full : base::Status::ok;
+}
+
+void SendWindow::take_tickets(std::span<ibv_send_wr> list, Signal signal) noexcept {
+    std::uint64_t ticket = posted_;
+    for (ibv_send_wr& request : list) {
+        request.wr_id = ++ticket;
+        if (signal == Signal::now || ticket >= signal_at_) request.send_flags |= IBV_SEND_SIGNALED;
+        if ((request.send_flags & IBV_SEND_SIGNALED) == 0) continue;
+        signaled_ = ticket;
+        signal_at_ = ticket + interval_;
+    }
+    held_ -= static_cast<std::uint32_t>(list.size());
+    count_room();
 }
 
 base::Status SendWindow::refuse(int error) noexcept {

@@ -25,6 +25,8 @@ struct Posts {
     std::atomic<std::uint64_t> receive{0};
     std::atomic<std::uint64_t> inlined{0};   ///< of any opcode
     std::atomic<std::uint64_t> signaled{0};  ///< the same
+    std::atomic<std::uint64_t> lists{0};     ///< calls that posted them: one for a list
+    std::atomic<std::uint64_t> polls{0};     ///< of completion queues, whatever they found
 
     /// Those of SENDs, WRITEs and READs that one thread made.
     std::atomic<std::thread::id> watched{};
@@ -38,8 +40,8 @@ struct Posts {
         by_queue_pair.clear();
         watched = std::thread::id{};
         by_watched = 0;
-        for (auto* count :
-             {&write, &write_with_immediate, &send, &read, &receive, &inlined, &signaled})
+        for (auto* count : {&write, &write_with_immediate, &send, &read, &receive, &inlined,
+                            &signaled, &lists, &polls})
             *count = 0;
     }
     [[nodiscard]] std::uint64_t all() const { return write + write_with_immediate + send + read; }
@@ -65,6 +67,7 @@ struct CountedEndpoint {
     int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
     int (*post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
     int (*post_srq_recv)(ibv_srq*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
+    int (*poll_cq)(ibv_cq*, int, ibv_wc*) = nullptr;
 
     static std::map<ibv_context*, CountedEndpoint*>& all() {
         static std::map<ibv_context*, CountedEndpoint*> map;
@@ -76,9 +79,16 @@ struct CountedEndpoint {
         post_send = context->ops.post_send;
         post_recv = context->ops.post_recv;
         post_srq_recv = context->ops.post_srq_recv;
+        poll_cq = context->ops.poll_cq;
+        context->ops.poll_cq = [](ibv_cq* cq, int count, ibv_wc* wc) {
+            CountedEndpoint& self = *all().at(cq->context);
+            ++self.posts.polls;
+            return self.poll_cq(cq, count, wc);
+        };
         context->ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
             CountedEndpoint& self = *all().at(qp->context);
             const int error = self.post_send(qp, wr, bad);
+            ++self.posts.lists;
             if (std::this_thread::get_id() == self.posts.watched.load()) ++self.posts.by_watched;
             for (; wr != nullptr && error == 0; wr = wr->next) {
                 self.posts.count(qp->qp_num, wr->opcode);

@@ -16,7 +16,8 @@
 // says that it may be sent: mailboxes between threads, as between hosts. The dispatcher goes round
 // the ports and takes one request of each before it takes the second of any, for each server by
 // itself: neither a port that sends much nor a server that is slow holds up the others. What it
-// takes in one turn goes to a server as one WRITE, where its frames lie side by side.
+// takes in one turn goes to a server as one WRITE, where its frames lie side by side, or as SENDs
+// in lists of up to 16.
 //
 // A port that waits on the very processor where the dispatcher rests without sleeping keeps it from
 // running. Such a port takes the turn in its place, so that threads that share a processor with

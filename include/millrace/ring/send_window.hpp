@@ -9,7 +9,11 @@
 // ticket t says that every ticket up to t is done: a send queue completes in order.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "millrace/base/error.hpp"
@@ -83,6 +87,31 @@ class SendWindow {
         return base::Status::ok;
     }
 
+    /// Keeps an ordinary slot for a request that will be posted in a list: nothing else takes it.
+    /// Answers as post(), which it is half of.
+    base::Status hold() noexcept {
+        if (posted_ >= look_at_) [[unlikely]] {
+            const base::Status status = make_room(ordinary_);
+            if (status != base::Status::ok) return status;
+        }
+        ++held_;
+        count_room();
+        return base::Status::ok;
+    }
+    /// Posts a list of requests with one doorbell and empties it; a slot was held for each. Their
+    /// ids are the window's to set, and so is the signaled flag of those that have none.
+    template <std::size_t Capacity>
+    base::Status post(verbs::Batch<Capacity>& list, Signal signal = Signal::when_due) noexcept {
+        const std::size_t count = list.size();
+        take_tickets({list.first(), count}, signal);
+        const int error = queue_pair_->post(list);
+        list.clear();
+        if (error != 0) [[unlikely]]
+            return refuse(error);
+        posted_ += count;
+        return base::Status::ok;
+    }
+
     /// Takes completions that are there. `ok`, or `peer_lost` once a request has failed.
     base::Status reap() noexcept;
 
@@ -97,7 +126,7 @@ class SendWindow {
     [[nodiscard]] std::uint32_t slots() const noexcept { return slots_; }
     /// Ordinary slots that are free as far as is known.
     [[nodiscard]] std::uint32_t free() const noexcept {
-        const std::uint64_t used = posted_ - completed_;
+        const std::uint64_t used = posted_ + held_ - completed_;
         return used >= ordinary_ ? 0 : static_cast<std::uint32_t>(ordinary_ - used);
     }
     /// At least every how many requests one is signaled; at most half the queue.
@@ -114,9 +143,13 @@ class SendWindow {
     /// Every ticket up to this one is complete.
     void complete(std::uint64_t ticket) noexcept {
         completed_ = ticket;
-        // By events, each post looks.
-        look_at_ = channel_ != nullptr ? 0 : ticket + ordinary_;
+        count_room();
     }
+    void count_room() noexcept {
+        // By events, each post looks.
+        look_at_ = channel_ != nullptr ? 0 : completed_ + ordinary_ - held_;
+    }
+    void take_tickets(std::span<ibv_send_wr> list, Signal signal) noexcept;
     /// True if the queue may hold completions that were not taken.
     [[nodiscard]] bool was_told() noexcept;
 
@@ -127,6 +160,7 @@ class SendWindow {
     std::uint64_t signaled_ = 0;   ///< the last signaled ticket
     std::uint64_t signal_at_ = 0;  ///< from this ticket on, the next one is
     std::uint64_t look_at_ = 0;    ///< with so many posted, posting looks for completions first
+    std::uint32_t held_ = 0;       ///< slots of requests that are not posted yet
     std::uint32_t slots_;
     std::uint32_t ordinary_;
     std::uint32_t interval_;
