@@ -9,6 +9,7 @@
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "millrace/base/yielding.hpp"
 
 namespace millrace::message {
 
@@ -273,7 +274,15 @@ base::Status Channel::Core::find_piece(Piece& piece, bool look_well) noexcept {
         case FrameReader::Look::nothing: {
             // Nobody releases a skip that was passed over, and the peer waits for its room.
             const bool has_skipped = reader.take_skipped();
-            if ((++empty_looks & looks_between) == 0 || has_skipped || look_well) {
+            ++empty_looks;
+            if (!stores && ((empty_looks & looks_between_polls) == 0 || look_well)) {
+                // Who looks at memory alone makes no call of verbs, and there are devices that go
+                // on in such calls. It also tells of what failed, which look_around() goes by.
+                // When to give the processor away is for who waits to say.
+                const base::WaitsByPolicy here;
+                (void)window.reap();
+            }
+            if ((empty_looks & looks_between) == 0 || has_skipped || look_well) {
                 return look_around(piece);
             }
             return base::Status::empty;

@@ -123,6 +123,8 @@ struct Ways {
 struct Channel::Core {
     /// Looks that find nothing, between two that look around; one less than a power of two.
     static constexpr std::uint64_t looks_between = 63;
+    /// … and between two that let the device move on, where it is asked to carry messages.
+    static constexpr std::uint64_t looks_between_polls = 7;
 
     class ChannelSleeper final : public ring::Sleeper {
       public:
@@ -354,7 +356,7 @@ struct Channel::Core {
     /// does.
     [[nodiscard, gnu::always_inline]] bool stays_quiet() noexcept {
         reader.ask_for_second_line();
-        if (reader.arriving() || ((empty_looks + 1) & looks_between) == 0) return false;
+        if (reader.arriving() || ((empty_looks + 1) & quiet_looks) == 0) return false;
         ++empty_looks;
         return true;
     }
@@ -500,6 +502,7 @@ struct Channel::Core {
     ring::CounterPush credit;
     std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;
+    std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
     Piece current;                              ///< what look() found last
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;

@@ -257,6 +257,7 @@ void Channel::Core::meet(const Facts& peer) {
         peer_slot = peer.slot_bytes;
     }
     stores = peer_memory != nullptr;
+    if (!stores) quiet_looks = looks_between_polls;
     std::byte* laid_at = peer_memory.get();
     if (!stores) {
         send_ring = link.allocate(peer.ring_bytes, verbs::Access::none);

@@ -1,5 +1,5 @@
 // What ends hand to the device, counted below the library: lists of the requests that a dispatcher
-// has together.
+// has together, and the calls that let the device move on while its memory alone is looked at.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -125,6 +125,49 @@ TEST_P(PostedTogether, MoreThanHasSlotsOrCreditsAreSentAndAnsweredAll) {
             }
         }
         take(ports, 64 * ports.size());
+    }
+}
+
+/// A client and a server that post, whose polls are counted.
+TEST(Looking, AtMemoryAloneLetsTheDeviceMoveOn) {
+    for (const Way& way : every_ring_way) {
+        SCOPED_TRACE(name_of(way));
+        chosen_way() = way;
+        test::CountedEndpoint at_server;
+        test::CountedEndpoint at_client;
+        ServerOptions server_options = options_of_server(way);
+        server_options.carrier = ring::Carrier::post;
+        server_options.endpoint = at_server.endpoint;
+        Running running{server_options};
+        ClientOptions options;
+        options.carrier = ring::Carrier::post;
+        options.endpoint = at_client.endpoint;
+        Client client = running.connect(options);
+        Bytes answer;
+        ASSERT_EQ(client.call(content(1, 1, 40), answer, patience()), Outcome::ok);
+        running.stop();
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit(content(1, 2, 40), id), Status::ok);
+        constexpr std::uint64_t looks = 640;
+        at_client.posts.clear();
+        for (std::uint64_t i = 0; i < looks; ++i) {
+            ASSERT_EQ(client.poll([](const Answer&) {}), Status::empty);
+        }
+        EXPECT_GE(at_client.posts.polls, looks / 8);
+        (void)running.server.turn(echo);
+        while (client.poll([](const Answer&) {}) == Status::empty) (void)running.server.turn(echo);
+        at_server.posts.clear();
+        for (std::uint64_t i = 0; i < looks; ++i) (void)running.server.turn(echo);
+        EXPECT_GE(at_server.posts.polls, looks / 16);
+        // A wait looks more often than it looks around.
+        ASSERT_EQ(client.submit(content(1, 3, 40), id), Status::ok);
+        at_client.posts.clear();
+        // By the shortest look there is, which a wait begins with.
+        for (const Deadline end = patience(); at_client.posts.polls == 0 && !end.expired();) {
+            EXPECT_EQ(client.wait([](const Answer&) {}, Deadline::after(1ms)), Status::timed_out);
+        }
+        EXPECT_GT(at_client.posts.polls, 0U);
+        chosen_way() = {};
     }
 }
 
