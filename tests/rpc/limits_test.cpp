@@ -26,16 +26,6 @@ using base::Deadline;
 using base::Status;
 using test::ChildProcess;
 
-/// Looks again and again; false after a time that is only for what has failed.
-bool comes_true(const std::function<bool()>& condition) {
-    const auto deadline = patience();
-    while (!condition()) {
-        if (deadline.expired()) return false;
-        std::this_thread::sleep_for(100us);
-    }
-    return true;
-}
-
 /// Replies that a server's handler has put aside.
 class Aside {
   public:

@@ -32,6 +32,16 @@ namespace millrace::rpc {
 /// Generous: it only ends what has failed.
 inline base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{40}); }
 
+/// Looks again and again; false after a time that is only for what has failed.
+inline bool comes_true(const std::function<bool()>& condition) {
+    const auto deadline = patience();
+    while (!condition()) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::microseconds{100});
+    }
+    return true;
+}
+
 inline connect::Address unique_address() {
     static std::atomic<int> number{0};
     return connect::Address::parse("unix:@millrace-rpc-test-" + std::to_string(getpid()) + "-" +
@@ -138,12 +148,14 @@ struct Way {
     Design design{};
     connect::Transport transport = connect::Transport::rc;
     std::uint32_t threads = 1;  ///< of the server
+    message::Receives receives = message::Receives::own;
 };
 inline ServerOptions server_options_of(const Way& way) {
     ServerOptions options;
     options.messages.polling = way.polling;
     options.messages.carrier = way.carrier;
     options.messages.transports = way.transport;
+    options.messages.receives = way.receives;
     options.threads.count = way.threads;
     return options;
 }
@@ -174,12 +186,14 @@ inline std::string name_of_way(const testing::TestParamInfo<Way>& each) {
     if (way.transport != connect::Transport::rc) return std::string{name_of(way.transport)} + by;
     std::string design = way.design == Design{} ? "" : "_" + to_string(way.design);
     std::replace(design.begin(), design.end(), '/', '_');
+    const std::string receives = way.receives == message::Receives::shared ? "_shared" : "";
     return std::string{name_of(way.polling)} + "_" + std::string{ring::name_of(way.carrier)} +
-           design + by;
+           design + receives + by;
 }
-/// Every design, and what else changes how calls travel.
+/// Every design, and what else changes how calls travel. By store where the device has that;
+/// MILLRACE_CARRIER=post, under which CTest runs them once more, makes requests of all.
 inline auto all_ways() {
-    using message::Polling, ring::Carrier;
+    using message::Polling, message::Receives, ring::Carrier;
     const auto by = [](Transfer request, Transfer response, Connection connection) {
         return Design{request, response, connection};
     };
@@ -187,16 +201,23 @@ inline auto all_ways() {
     constexpr auto send = Transfer::send;
     constexpr auto own = Connection::own;
     constexpr auto shared = Connection::dispatcher;
-    return testing::Values(Way{Polling::flag}, Way{Polling::dense, Carrier::post},
-                           Way{Polling::dense, Carrier::automatic, by(write, send, own)},
-                           Way{Polling::flag, Carrier::post, by(send, write, own)},
-                           Way{Polling::flag, Carrier::automatic, by(send, send, own)},
-                           Way{Polling::flag, Carrier::automatic, by(write, write, shared)},
-                           Way{Polling::flag, Carrier::post, by(write, send, shared)},
-                           Way{Polling::dense, Carrier::automatic, by(send, write, shared)},
-                           Way{Polling::dense, Carrier::post, by(send, send, shared)},
-                           Way{.transport = connect::Transport::tcp}, Way{.threads = 3},
-                           Way{.transport = connect::Transport::tcp, .threads = 2});
+    return testing::Values(
+        Way{Polling::flag}, Way{Polling::dense, Carrier::post},
+        Way{.polling = Polling::dense, .design = by(write, send, own)},
+        Way{.polling = Polling::flag, .design = by(send, write, own)},
+        Way{.polling = Polling::flag, .design = by(send, send, own)},
+        Way{.polling = Polling::flag, .design = by(write, write, shared)},
+        Way{.polling = Polling::flag, .design = by(write, send, shared)},
+        Way{.polling = Polling::dense, .design = by(send, write, shared)},
+        Way{.polling = Polling::dense, .design = by(send, send, shared)},
+        // The receives of all clients in one queue.
+        Way{.polling = Polling::dense, .design = by(send, send, own), .receives = Receives::shared},
+        Way{.polling = Polling::flag,
+            .design = by(send, write, shared),
+            .receives = Receives::shared},
+        Way{.transport = connect::Transport::uc}, Way{.transport = connect::Transport::ud},
+        Way{.transport = connect::Transport::tcp}, Way{.threads = 3},
+        Way{.transport = connect::Transport::tcp, .threads = 2});
 }
 
 }  // namespace millrace::rpc
