@@ -1,4 +1,5 @@
-// What a client or a server of typed calls may write into a message: heads, errors, tables.
+// What a client or a server of typed calls may write into a message: heads, errors, tables; and the
+// text form of a trace.
 //
 // Required: what is read lies within what was given; what is taken for a head, an error or a table
 // says the same when it is written again; and a plain struct can be read of anything.
@@ -6,12 +7,14 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "fuzz/target.hpp"
 #include "millrace/rpc/codec.hpp"
 #include "millrace/rpc/head.hpp"
 #include "millrace/rpc/table.hpp"
+#include "millrace/rpc/trace.hpp"
 
 namespace {
 
@@ -64,6 +67,16 @@ void read_table(std::span<const std::byte> input, bool with_counts) {
     }
 }
 
+void read_traceparent(std::span<const std::byte> input) {
+    const std::string_view text{reinterpret_cast<const char*>(input.data()), input.size()};
+    const auto trace = parse_traceparent(text);
+    if (!trace.has_value()) return;
+    require(trace->is_valid(), "a trace has ids");
+    const std::string again = to_traceparent(*trace);
+    require(parse_traceparent(again) == trace, "the same trace");
+    require(text.substr(2, 53) == std::string_view{again}.substr(2), "written as it was read");
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
@@ -76,6 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     read_error(input);
     read_table(input, false);
     read_table(input, true);
+    read_traceparent(input);
     struct Plain {
         std::uint64_t words[5] = {1, 2, 3, 4, 5};
     } plain;

@@ -29,18 +29,13 @@
 
 #include "millrace/base/language.hpp"
 #include "millrace/rpc/result.hpp"
+#include "millrace/rpc/trace.hpp"
 
 namespace millrace::rpc {
 
-/// W3C Trace Context, level 1: what the header `traceparent` carries, beside its version.
-struct Trace {
-    std::array<std::byte, 16> trace_id{};
-    std::array<std::byte, 8> parent_id{};
-    std::uint8_t flags = 0;
-    friend bool operator==(const Trace&, const Trace&) = default;
-};
-
 /// Under overload, low ones are refused first: when half of what the server allows is under way.
+/// It decides who is refused, and not who is served first: requests of a client are handed to
+/// handlers in the order in which they were sent, and clients take turns.
 enum class Priority : std::uint8_t { normal = 0, low = 1 };
 
 struct Head {
