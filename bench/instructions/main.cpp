@@ -30,6 +30,7 @@
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/server.hpp"
+#include "requests.hpp"
 #include "streams.hpp"
 
 namespace millrace::bench {
@@ -397,6 +398,9 @@ int run(std::string_view operation) {
         raw_verbs();
     } else if (operation == "sends") {
         raw_sends();
+    } else if (count_requests(operation)) {
+        std::printf("%d\n", operations);
+        return 0;
     } else if (!count_streams(operation)) {
         std::fprintf(stderr,
                      "usage: millrace-instructions "
@@ -404,7 +408,7 @@ int run(std::string_view operation) {
                      "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
                      "message-post|server-flag|server-dense|server-dense-post|server-tcp|"
                      "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
-                     "stream-direct\n");
+                     "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);
