@@ -1,8 +1,9 @@
 // What a client of the key-value store, or a server of it, may write into a message: requests,
-// answers, dumps.
+// answers, dumps and which page of one.
 //
 // Required: what is read lies within what was given, a request is the bytes that its parts are
 // written as, and reading a dump ends.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,6 +25,12 @@ void require_within(std::span<const std::byte> part, std::span<const std::byte> 
             "what is read lies within what was given");
 }
 
+void require_same_page(std::span<const std::byte> value) {
+    if (const std::optional<DumpRequest> request = parse_dump_request(value)) {
+        require(std::ranges::equal(pack(*request), value), "a page is asked for as it was read");
+    }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) { return 0; }
@@ -35,6 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (const std::optional<RequestParts> parts = parse_request(input)) {
         require_within(parts->key, input);
         require_within(parts->value, input);
+        require_same_page(parts->value);
         const bool forever = (std::to_integer<unsigned>(input[0]) & request_expires) != 0 &&
                              !parts->options.expires_after;
         if (!forever) {  // what expires after centuries is written without that
@@ -44,8 +52,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             require(again == input, "a request is what its parts are written as");
         }
     }
+    require_same_page(input);
     std::span<const std::byte> rest;
     if (parse_answer(input, rest)) require_within(rest, input);
+    if (const std::optional<DumpPage> page = parse_dump_page(input)) {
+        require_within(page->items, input);
+    }
     std::span<const std::byte> dump = input;
     for (std::size_t left = dump.size(); const std::optional<Entry> entry = next_of_dump(dump);
          left = dump.size()) {

@@ -151,7 +151,8 @@ constexpr Asked asked[] = {
     {"exists", "Say OK, with exit status 0, if there is such a key", true, false, false},
     {"ping", "Say OK if the server answers", false, false, false},
     {"stats", "Show what the server counts", false, false, false},
-    {"dump", "Show every key and value, if the server permits it", false, false, false},
+    {"dump", "Show every key and value, if the server permits it; the timeout is for each MiB",
+     false, false, false},
     {"reset", "Remove every key, if the server permits it", false, false, false},
     {"exit", "End the server, if it permits it", false, false, false},
     {"setopt",
@@ -165,7 +166,7 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
     auto options = std::make_shared<KvAskOptions>();
     const std::string word = one.word;
     if (one.key) {
-        command->add_option("key", options->key, "1 to 65535 bytes")->required();
+        command->add_option("key", options->key, "1 to 65536 bytes")->required();
     }
     if (one.value) command->add_option("value", options->value, "At most 1 MiB");
     if (one.conditions) {

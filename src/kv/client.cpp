@@ -1,5 +1,7 @@
 #include "millrace/kv/client.hpp"
 
+#include <algorithm>
+
 namespace millrace::kv {
 namespace {
 
@@ -15,7 +17,11 @@ bool has_key(Command command) noexcept {
 Client Client::connect(const connect::Address& address, message::ClientOptions options,
                        const base::Deadline& deadline) {
     const bool resumes = options.resumes;
-    return Client{message::Client::connect(address, std::move(options), deadline), resumes};
+    const std::size_t heads = answer_head_bytes + sizeof(Cursor);
+    const auto page_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(
+        dump_page_bytes, options.max_answer_bytes - std::min(options.max_answer_bytes, heads)));
+    return Client{message::Client::connect(address, std::move(options), deadline), resumes,
+                  page_bytes};
 }
 
 Code Client::check(Command command, const RequestParts& parts) noexcept {

@@ -431,18 +431,38 @@ void Engine::clear() noexcept {
 }
 
 void Engine::for_each(TakeEntry visit) {
+    Cursor at = Cursor::begin;
+    while (at != Cursor::end) {
+        at = visit_from(at, [&](const Entry& entry) {
+            visit(entry);
+            return true;
+        });
+    }
+}
+
+Cursor Engine::visit_from(Cursor from, VisitEntry visit) {
+    // Of 64 KiB and more each, of which all places are looked at.
+    constexpr std::uint64_t most_extents = 128;
     const auto hash_key = [this](std::span<const std::byte> key) { return hash(key); };
     std::array<Slabs::Found, Slabs::most_found> found;
-    Slabs::Position position;
-    while (const std::size_t count = slabs_.walk(position, found.size(), hash_key, found)) {
+    Slabs::Position position = Slabs::Position::of(from);
+    for (std::uint64_t extents = 0; extents < most_extents;) {
+        const Slabs::Position before = position;
+        const std::size_t count = slabs_.walk(position, found.size(), hash_key, found);
+        if (count == 0) return Cursor::end;
         for (std::size_t i = 0; i < count; ++i) {
+            bool goes_on = true;
             table_->look(found[i].hash, [&](Item* head) {
                 while (head != nullptr && head != found[i].item) head = head->next;
                 if (head == nullptr || gone(*head, cleared()) != Gone::not_at_all) return;
-                visit(entry_of(*head));
+                goes_on = visit(entry_of(*head));
             });
+            if (!goes_on) return slabs_.position_of(found[i].item).cursor();
         }
+        extents += position.size_class == before.size_class ? position.extent - before.extent
+                                                            : std::uint64_t{position.extent} + 1;
     }
+    return position.cursor();
 }
 
 std::size_t Engine::sweep(std::size_t budget) noexcept {

@@ -48,6 +48,8 @@ class Engine {
     void prefetch(std::span<const std::byte> key) const noexcept;
     void clear() noexcept;
     void for_each(TakeEntry visit);
+    using VisitEntry = FunctionRef<bool(const Entry&)>;
+    [[nodiscard]] Cursor visit_from(Cursor from, VisitEntry visit);
     std::size_t sweep(std::size_t budget) noexcept;
     [[nodiscard]] StoreStats stats() const noexcept;
     [[nodiscard]] const StoreOptions& options() const noexcept { return options_; }

@@ -58,6 +58,21 @@ std::optional<AnswerHead> parse_answer(std::span<const std::byte> payload,
     return AnswerHead{static_cast<Code>(code), head >> 8};
 }
 
+std::optional<DumpRequest> parse_dump_request(std::span<const std::byte> value) noexcept {
+    DumpRequest request;
+    if (!take(value, request.from) || !take(value, request.bytes) || !value.empty()) {
+        return std::nullopt;
+    }
+    return request;
+}
+
+std::optional<DumpPage> parse_dump_page(std::span<const std::byte> rest) noexcept {
+    DumpPage page;
+    if (!take(rest, page.next)) return std::nullopt;
+    page.items = rest;
+    return page;
+}
+
 std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept {
     std::span<const std::byte> rest = dump;
     std::uint64_t sizes = 0;

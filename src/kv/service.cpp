@@ -1,5 +1,6 @@
 #include "service.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -77,7 +78,7 @@ void Service::operator()(message::Request& request) {
         case Command::setopt: set_option(request, *parts); return;
         case Command::dump:
             if (permitted_.dump) {
-                dump(request);
+                dump(request, *parts);
                 return;
             }
             break;
@@ -134,20 +135,32 @@ void Service::set_option(message::Request& request, const RequestParts& parts) {
     answer(request, Code::ok);
 }
 
-void Service::dump(message::Request& request) {
-    std::vector<std::byte> items;
-    store_->for_each([&](const Entry& entry) {
+void Service::dump(message::Request& request, const RequestParts& parts) {
+    const std::optional<DumpRequest> asked = parse_dump_request(parts.value);
+    if (!asked) {
+        answer(request, Code::parsing_error);
+        return;
+    }
+    const std::size_t most = std::min(asked->bytes, dump_page_bytes);
+    std::vector<std::byte> page(sizeof(Cursor));
+    page.reserve(sizeof(Cursor) + most);
+    const Cursor next = store_->visit_from(asked->from, [&](const Entry& entry) {
+        const std::size_t bytes = dumped_head_bytes + entry.key.size() + entry.value.size();
+        const std::size_t so_far = page.size() - sizeof(Cursor);
+        if (so_far != 0 && so_far + bytes > most) return false;
         const std::uint64_t sizes = entry.key.size() | std::uint64_t{entry.value.size()} << 32;
-        const auto put = [&items](const void* from, std::size_t count) {
+        const auto put = [&page](const void* from, std::size_t count) {
             const auto* const first = static_cast<const std::byte*>(from);
-            items.insert(items.end(), first, first + count);
+            page.insert(page.end(), first, first + count);
         };
         put(&sizes, sizeof sizes);
         put(&entry.version, sizeof entry.version);
         put(entry.key.data(), entry.key.size());
         put(entry.value.data(), entry.value.size());
+        return true;
     });
-    answer(request, AnswerHead{}, items);
+    std::memcpy(page.data(), &next, sizeof next);
+    answer(request, AnswerHead{}, page);
 }
 
 void Service::stats(message::Request& request) {

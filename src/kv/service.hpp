@@ -46,7 +46,7 @@ class Service {
     void get(message::Request& request, const RequestParts& parts);
     void set(message::Request& request, const RequestParts& parts);
     void set_option(message::Request& request, const RequestParts& parts);
-    void dump(message::Request& request);
+    void dump(message::Request& request, const RequestParts& parts);
     void stats(message::Request& request);
 
     Store* store_;

@@ -346,6 +346,15 @@ bool Slabs::reclaim(std::optional<std::size_t> wanting, bool must, Hash hash,
     return gave;
 }
 
+Slabs::Position Slabs::position_of(const Item* item) const noexcept {
+    const std::size_t size_class = class_of_item(item);
+    const Class& of = classes_[size_class];
+    const auto offset =
+        static_cast<std::size_t>(reinterpret_cast<const std::byte*>(item) - of.begin);
+    return {size_class, static_cast<std::uint32_t>(offset / of.extent_bytes),
+            static_cast<std::uint32_t>(offset % of.extent_bytes / of.chunk)};
+}
+
 std::size_t Slabs::walk(Position& position, std::size_t most, Hash hash,
                         std::array<Found, most_found>& found) noexcept {
     most = std::min(most, most_found);

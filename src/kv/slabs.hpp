@@ -78,7 +78,22 @@ class Slabs {
         std::size_t size_class = 0;
         std::uint32_t extent = 0;
         std::uint32_t chunk = 0;
+
+        /// As a number that grows as the walk goes on. Of any other number: somewhere, or behind
+        /// all, as Cursor::end is.
+        [[nodiscard]] Cursor cursor() const noexcept {
+            return static_cast<Cursor>(std::uint64_t{size_class} << 56 |
+                                       std::uint64_t{extent} << 24 | chunk);
+        }
+        [[nodiscard]] static Position of(Cursor cursor) noexcept {
+            const auto number = static_cast<std::uint64_t>(cursor);
+            return {number >> 56, static_cast<std::uint32_t>(number >> 24),
+                    static_cast<std::uint32_t>(number & 0xffffff)};
+        }
     };
+    static_assert(size_classes < 0xff && extent_of(size_classes - 1) < std::size_t{1} << 24);
+    /// Where an item lies.
+    [[nodiscard]] Position position_of(const Item* item) const noexcept;
     static constexpr std::size_t most_found = 32;
     /// The next items that are live, and moves on; 0: that was the end.
     [[nodiscard]] std::size_t walk(Position& position, std::size_t most, Hash hash,

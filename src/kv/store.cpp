@@ -28,6 +28,9 @@ void Store::prefetch(std::span<const std::byte> key) const noexcept {
     state_->engine.prefetch(key);
 }
 void Store::clear() noexcept { state_->engine.clear(); }
+Cursor Store::visit_from(Cursor from, const std::function<bool(const Entry&)>& visit) const {
+    return state_->engine.visit_from(from, visit);
+}
 void Store::for_each(const std::function<void(const Entry&)>& visit) const {
     state_->engine.for_each(visit);
 }

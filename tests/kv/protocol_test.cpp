@@ -143,6 +143,29 @@ TEST(KvProtocol, ReadsNothingBeyondADump) {
     EXPECT_TRUE(whole.empty());
 }
 
+TEST(KvProtocol, AsksForPagesOfADump) {
+    const DumpRequest request{.from = static_cast<Cursor>(0x0102030405060708U), .bytes = 77};
+    const auto packed = pack(request);
+    const auto read = parse_dump_request(packed);
+    ASSERT_TRUE(read.has_value());
+    EXPECT_EQ(read->from, request.from);
+    EXPECT_EQ(read->bytes, 77U);
+    for (std::size_t length = 0; length < packed.size(); ++length) {
+        EXPECT_FALSE(parse_dump_request(std::span{packed}.first(length)).has_value()) << length;
+    }
+    std::vector<std::byte> longer(packed.begin(), packed.end());
+    longer.push_back(std::byte{0});
+    EXPECT_FALSE(parse_dump_request(longer).has_value());
+
+    std::vector<std::byte> page(8 + 5, std::byte{9});
+    std::memcpy(page.data(), &request.from, 8);
+    const auto found = parse_dump_page(page);
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->next, request.from);
+    EXPECT_EQ(found->items.size(), 5U);
+    EXPECT_FALSE(parse_dump_page(std::span{page}.first(7)).has_value());
+}
+
 TEST(KvProtocol, BearsAnyBytes) {
     std::mt19937 random{5};
     for (int round = 0; round < 20'000; ++round) {

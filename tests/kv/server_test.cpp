@@ -354,8 +354,99 @@ TEST(KvServerAlone, DeniesWhatIsNotPermitted) {
     EXPECT_TRUE(client.exists(bytes("k"), soon()).ok());
 }
 
+TEST(KvServerAlone, DumpsMoreThanAnAnswerHoldsAndServesBetweenThePages) {
+    ServerOptions chosen;
+    chosen.permitted = {.dump = true};
+    Serving serving{chosen};
+    // 120 MiB, of items of several sizes.
+    constexpr std::size_t items = 2400;
+    std::vector<std::byte> value(100'000);
+    const auto key_of = [](std::size_t item) { return "key " + std::to_string(item); };
+    const auto size_of_value = [&](std::size_t item) { return value.size() / (1 + item % 3); };
+    std::size_t all = 0;
+    for (std::size_t item = 0; item < items; ++item) {
+        const std::string key = key_of(item);
+        std::memcpy(value.data(), &item, sizeof item);
+        const auto of = std::span{value}.first(size_of_value(item));
+        ASSERT_EQ(serving.server().store().set(bytes(key), of).outcome, Outcome::ok);
+        all += key.size() + of.size();
+    }
+    ASSERT_GT(all, std::size_t{100} << 20);
+
+    message::ClientOptions small;
+    small.max_answer_bytes = (std::size_t{1} << 20) + 64;
+    Client client = serving.client(small);
+    Client other = serving.client();
+    std::vector<int> met(items);
+    std::size_t pages = 0;
+    for (Cursor at = Cursor::begin; at != Cursor::end; ++pages) {
+        std::size_t page = 0;
+        const Result result = client.dump_page(
+            at,
+            [&](const Entry& entry) {
+                page += dumped_head_bytes + entry.key.size() + entry.value.size();
+                if (text(entry.key) == "meanwhile") return;
+                std::size_t item = 0;
+                ASSERT_GE(entry.value.size(), sizeof item);
+                std::memcpy(&item, entry.value.data(), sizeof item);
+                ASSERT_LT(item, items);
+                EXPECT_EQ(text(entry.key), key_of(item));
+                EXPECT_EQ(entry.value.size(), size_of_value(item));
+                ++met[item];
+            },
+            soon());
+        ASSERT_TRUE(result.ok());
+        EXPECT_LE(page, dump_page_bytes);
+        // Another's requests go on, and so do this one's.
+        ASSERT_TRUE(other.set(bytes("meanwhile"), bytes("?"), soon()).ok());
+        ASSERT_TRUE(client.exists(bytes("key 1"), soon()).ok());
+    }
+    EXPECT_GE(pages, all / dump_page_bytes);
+    EXPECT_EQ(std::ranges::count(met, 1), std::ptrdiff_t{items}) << "each item once";
+}
+
+TEST(KvServerAlone, DumpsToAClientThatTakesShortAnswersOnly) {
+    ServerOptions chosen;
+    chosen.permitted = {.dump = true};
+    Serving serving{chosen};
+    message::ClientOptions small;
+    small.max_answer_bytes = 1000;
+    Client client = serving.client(small);
+    const std::vector<std::byte> value(300);
+    for (int item = 0; item < 100; ++item) {
+        ASSERT_TRUE(client.set(bytes(std::to_string(item)), value, soon()).ok());
+    }
+    std::map<std::string, int> met;
+    EXPECT_TRUE(client.dump([&](const Entry& entry) { ++met[text(entry.key)]; }, soon()).ok());
+    EXPECT_EQ(met.size(), 100U);
+}
+
+TEST(KvServerAlone, DumpsFromWhereverAClientSays) {
+    ServerOptions chosen;
+    chosen.permitted = {.dump = true};
+    Serving serving{chosen};
+    Client client = serving.client();
+    for (int item = 0; item < 1000; ++item) {
+        ASSERT_TRUE(client.set(bytes(std::to_string(item)), bytes("v"), soon()).ok());
+    }
+    std::mt19937_64 random{3};
+    for (int round = 0; round < 2000; ++round) {
+        // Anything, and what may be a place.
+        std::uint64_t number = random() >> random() % 64;
+        if (round % 2 == 0) number = (random() % 3) << 56 | (random() % 2) << 24 | random() % 4096;
+        auto at = static_cast<Cursor>(number);
+        if (at == Cursor::end) continue;
+        EXPECT_TRUE(client
+                        .dump_page(
+                            at, [](const Entry&) {}, soon())
+                        .ok())
+            << number;
+    }
+    EXPECT_TRUE(client.exists(bytes("999"), soon()).ok());
+}
+
 TEST(KvServerAlone, RefusesWhatIsNoRequest) {
-    Serving serving;
+    Serving serving{{.permitted = {.dump = true}}};
     auto raw = message::Client::connect(serving.server().address(), {}, soon());
     const auto code_of = [&](std::span<const std::byte> payload, std::uint16_t command) {
         std::vector<std::byte> answer;
@@ -372,6 +463,7 @@ TEST(KvServerAlone, RefusesWhatIsNoRequest) {
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::get)), Code::key_error);
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::set)), Code::key_error);
     EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::ping)), Code::ok);
+    EXPECT_EQ(code_of(empty, static_cast<std::uint16_t>(Command::dump)), Code::parsing_error);
 }
 
 TEST(KvServerAlone, TellsAFullStore) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "millrace/base/error.hpp"
@@ -136,6 +137,65 @@ TEST_P(StoreCalls, ForEachMeetsEachItemOnce) {
         EXPECT_TRUE(met.emplace(text(entry.key), text(entry.value)).second);
     });
     EXPECT_EQ(met, expected);
+}
+
+TEST_P(StoreCalls, VisitsInPiecesThatMeetEachItemOnce) {
+    std::set<std::string> expected;
+    for (std::size_t i = 0; i < 2000; ++i) {
+        const std::string key = "key " + std::to_string(i);
+        ASSERT_EQ(store.set(view(key), derived(i, i % 3000)).outcome, Outcome::ok);
+        expected.insert(key);
+    }
+    // What comes and goes between two pieces changes nothing for the others.
+    std::set<std::string> met;
+    int pieces = 0;
+    for (Cursor at = Cursor::begin; at != Cursor::end; ++pieces) {
+        int left = 7;
+        const Cursor before = at;
+        at = store.visit_from(at, [&](const Entry& entry) {
+            if (left == 0) return false;
+            --left;
+            const std::string key = text(entry.key);
+            EXPECT_TRUE(!key.starts_with("key ") || met.insert(key).second) << key;
+            return true;
+        });
+        ASSERT_GT(at, before) << "it moves on, so it ends";
+        ASSERT_EQ(store.set(view("passing " + std::to_string(pieces)), derived(1, 40)).outcome,
+                  Outcome::ok);
+        if (pieces % 2 == 1) store.erase(view("passing " + std::to_string(pieces)));
+    }
+    EXPECT_EQ(met, expected);
+    EXPECT_GE(pieces, 2000 / 7);
+}
+
+TEST_P(StoreCalls, PassesManyEmptyPlacesInMoreThanOnePiece) {
+    // One item in each extent is left, of many.
+    Store sparse{options_of(GetParam(), std::uint64_t{64} << 20)};
+    std::size_t count = 0;
+    while (sparse.set(view("key " + std::to_string(count)), derived(count, 3000)).outcome ==
+           Outcome::ok) {
+        ++count;
+        if (count == 20'000) break;
+    }
+    ASSERT_GT(count, 4000U);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i % 20 == 0) {
+            ++kept;
+        } else {
+            sparse.erase(view("key " + std::to_string(i)));
+        }
+    }
+    std::size_t met = 0;
+    int pieces = 0;
+    for (Cursor at = Cursor::begin; at != Cursor::end; ++pieces) {
+        at = sparse.visit_from(at, [&](const Entry&) {
+            ++met;
+            return true;
+        });
+    }
+    EXPECT_EQ(met, kept);
+    EXPECT_GT(pieces, 1) << "so a server that dumps serves others, too";
 }
 
 TEST_P(StoreCalls, ClearLeavesNothingAndGivesMemoryBack) {

@@ -91,13 +91,7 @@ class Asking {
         if (word == "setopt") {
             return client_.set_option(options_.key, options_.value.value_or(""), deadline_);
         }
-        if (word == "dump") {
-            return client_.dump(
-                [](const kv::Entry& entry) {
-                    fmt::print("{}\t{}\n", shown(entry.key), shown(entry.value));
-                },
-                deadline_);
-        }
+        if (word == "dump") return dump();
         std::string lines;
         const kv::Result result = client_.stats(lines, deadline_);
         if (result.ok()) print_stats(lines, options_.json);
@@ -138,6 +132,20 @@ class Asking {
             chosen.admission.secret = connect::read_secret_file(options.secret_file);
         }
         return chosen;
+    }
+    /// The timeout is for each page.
+    kv::Result dump() {
+        kv::Result result;
+        for (kv::Cursor at = kv::Cursor::begin; result.ok() && at != kv::Cursor::end;) {
+            deadline_ = base::Deadline::after(options_.timeout).cancelled_by(interruption());
+            result = client_.dump_page(
+                at,
+                [](const kv::Entry& entry) {
+                    fmt::print("{}\t{}\n", shown(entry.key), shown(entry.value));
+                },
+                deadline_);
+        }
+        return result;
     }
     kv::Result set(std::span<const std::byte> key) {
         kv::SetOptions how;

@@ -81,16 +81,39 @@ class Client {
     Result ping(const base::Deadline& deadline);
     /// Lines "name value".
     Result stats(std::string& lines, const base::Deadline& deadline);
-    /// Of every item; `visit(const Entry&)`. The server must permit it, and all items together must
-    /// not be longer than message::ClientOptions::max_answer_bytes.
+    /// Of every item; `visit(const Entry&)`. The server must permit it. It goes by pages, between
+    /// which the server serves others: an item that is there all the while, as it is, is visited
+    /// once; one that is set or removed meanwhile as Store::for_each says.
     template <class Visit>
     Result dump(Visit&& visit, const base::Deadline& deadline) {
-        return call(
-            Command::dump, {},
-            [&](std::span<const std::byte> items) {
-                while (const std::optional<Entry> entry = next_of_dump(items)) visit(*entry);
+        Result result;
+        for (Cursor at = Cursor::begin; result.ok() && at != Cursor::end;) {
+            result = dump_page(at, visit, deadline);
+        }
+        return result;
+    }
+    /// The next page of a dump. `at`: Cursor::begin before the first; moves on, and is Cursor::end
+    /// behind the last one. What is not `ok` can be asked for again. There may be other requests
+    /// between the pages, and any time.
+    template <class Visit>
+    Result dump_page(Cursor& at, Visit&& visit, const base::Deadline& deadline) {
+        const auto asked = pack(DumpRequest{at, dump_page_bytes_});
+        std::optional<DumpPage> page;
+        const Result result = call(
+            Command::dump, {.value = asked},
+            [&](std::span<const std::byte> rest) {
+                page = parse_dump_page(rest);
+                if (!page) return;
+                while (const std::optional<Entry> entry = next_of_dump(page->items)) visit(*entry);
             },
             deadline);
+        if (!result.ok()) return result;
+        // No server sends another; and a dump ends.
+        if (!page || !page->items.empty() || page->next <= at) {
+            return {.code = Code::unanswered, .outcome = message::Outcome::failed};
+        }
+        at = page->next;
+        return result;
     }
     /// Removes every item; ends the server. The server must permit it.
     Result reset(const base::Deadline& deadline);
@@ -190,8 +213,8 @@ class Client {
   private:
     friend class detail::AsyncCore;
     friend class detail::Suspended;
-    Client(message::Client client, bool resumes) noexcept
-        : client_{std::move(client)}, resumes_{resumes} {}
+    Client(message::Client client, bool resumes, std::uint32_t page_bytes) noexcept
+        : client_{std::move(client)}, resumes_{resumes}, dump_page_bytes_{page_bytes} {}
 
     /// Whether a server could carry it out.
     [[nodiscard]] static Code check(Command command, const RequestParts& parts) noexcept;
@@ -202,6 +225,7 @@ class Client {
 
     message::Client client_;
     bool resumes_;                   ///< its session may go on behind the end of a connection
+    std::uint32_t dump_page_bytes_;  ///< that answers have room for
     std::vector<std::size_t> sent_;  ///< by multi_get: which key each of its requests is for
 };
 

@@ -17,16 +17,21 @@
 //   exists   key                       -
 //   ping     any value                 the same
 //   stats    -                         lines "name value"
-//   dump     -                         every item: u32 key bytes | u32 value bytes |
-//                                      u64 version | key, value. Needs permission
+//   dump     value: u64 cursor,        u64 the next page's cursor, then items: u32 key bytes |
+//            u32 bytes of the page     u32 value bytes | u64 version | key, value. Needs permission
 //   rst      -                         -. Removes every item. Needs permission
 //   exit     -                         -. The server drains and ends. Needs permission
 //   setopt   key: name, value: text    -
+//
+// A dump goes by pages: the first one's cursor is 0, and behind the last one it is all ones. A page
+// has the bytes that were asked for at most, and never more than dump_page_bytes, unless its one
+// item has. In between the server serves others.
 //
 // Source: work 002, section 3.1, whose requests and answers have a constant size and arrays for key
 // and value.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cstddef>
@@ -153,6 +158,36 @@ inline constexpr Version largest_version = (Version{1} << 56) - 1;
 [[nodiscard]] std::optional<AnswerHead> parse_answer(std::span<const std::byte> payload,
                                                      std::span<const std::byte>& rest) noexcept;
 
+/// Of items, those of a page of a dump have at most.
+inline constexpr std::uint32_t dump_page_bytes = std::uint32_t{1} << 20;
+
+/// Which page of a dump is asked for: a request's value.
+struct DumpRequest {
+    Cursor from = Cursor::begin;
+    std::uint32_t bytes = dump_page_bytes;  ///< of its items, at most; one is there in any case
+};
+inline constexpr std::size_t dump_request_bytes = 12;
+[[nodiscard]] inline std::array<std::byte, dump_request_bytes> pack(
+    const DumpRequest& request) noexcept {
+    std::array<std::byte, dump_request_bytes> packed{};
+    std::memcpy(packed.data(), &request.from, sizeof request.from);
+    std::memcpy(packed.data() + sizeof request.from, &request.bytes, sizeof request.bytes);
+    return packed;
+}
+/// None: it is none.
+[[nodiscard]] std::optional<DumpRequest> parse_dump_request(
+    std::span<const std::byte> value) noexcept;
+
+/// A page, as it lies behind the answer's head.
+struct DumpPage {
+    Cursor next = Cursor::end;           ///< where the next one begins
+    std::span<const std::byte> items{};  ///< see next_of_dump()
+};
+/// None: it is none.
+[[nodiscard]] std::optional<DumpPage> parse_dump_page(std::span<const std::byte> rest) noexcept;
+
+/// What an item takes in a page, besides its bytes.
+inline constexpr std::size_t dumped_head_bytes = 16;
 /// One item of a dump, and what is behind it. None: at the end, or if it is no dump (then `dump` is
 /// not empty).
 [[nodiscard]] std::optional<Entry> next_of_dump(std::span<const std::byte>& dump) noexcept;

@@ -69,6 +69,10 @@ struct StoreOptions {
     TableKind table = TableKind::cuckoo;
 };
 
+/// Where a walk over the items is that is made in pieces. It grows from piece to piece; any number
+/// is one, so it may travel.
+enum class Cursor : std::uint64_t { begin = 0, end = ~std::uint64_t{0} };
+
 /// An item, as it lies in the store. Valid within the call that it is handed to.
 struct Entry {
     std::span<const std::byte> key;
@@ -137,6 +141,12 @@ class Store {
     /// is set anew meanwhile, or is in use where others are evicted, may lie elsewhere then: it is
     /// met once, twice or not. As get(): short, and without the store.
     void for_each(const std::function<void(const Entry&)>& visit) const;
+    /// A piece of for_each, from `from` on: until `visit` returns false, which leaves the item that
+    /// it was handed to the next piece, or until many places were passed that hold nothing. Where
+    /// it has ended; Cursor::end: there are no more. What changes between two pieces counts as what
+    /// changes meanwhile.
+    [[nodiscard]] Cursor visit_from(Cursor from,
+                                    const std::function<bool(const Entry&)>& visit) const;
 
     /// Removes items whose time is over, looking at `budget` items at most, and goes on there next
     /// time. Items that are over are not found even if nobody sweeps, but they take memory. How
