@@ -87,12 +87,14 @@ struct PacketReceives {
 
 // --- DatagramWire
 
-DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, DatagramHost* host)
+DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory,
+                           const PacketPosting& posting, DatagramHost* host)
     : host_{host},
       endpoint_{link.shared_endpoint()},
       link_{std::move(link)},
       header_bytes_{PacketReceives::header_of(link_.transport())},
       memory_{memory},
+      posting_{posting},
       parker_{*this} {
     const bool is_ud = link_.transport() == Transport::ud;
     const PacketReceives receives{link_.transport(), memory.ring_bytes, link_.mtu()};
@@ -120,6 +122,7 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, Datag
         if (is_client()) own_window_.emplace(link_.datagrams().queue_pair(), link_.send_queue());
         max_inline_ = link_.datagrams().capacity().max_inline_data;
     }
+    if (!posting.habits.inlines) max_inline_ = 0;
     if (is_client()) news_ = link_.news();
     facts_ = {.token = is_client() ? random_word() : host_->add(*this),
               .ring_bytes = memory.ring_bytes,
@@ -130,6 +133,7 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory, Datag
 
 DatagramWire::~DatagramWire() {
     if (is_client()) return;
+    host_->post_gathered();  // of what goes with this wire
     if (stream_.has_value()) {
         give_back();
         stream_->drop_held();
@@ -316,7 +320,8 @@ Status DatagramWire::claim(std::size_t size, std::span<std::byte>& place) {
     if (ended_ != Status::ok) return ended_;
     stream_->completed(window().completed());
     Status status = stream_->claim(size, place);
-    if (status == Status::full && stream_->lacks_completions()) {
+    if (status == Status::full && (held_back_ != 0 || stream_->lacks_completions())) {
+        if (held_back_ != 0 && pump(false) == Status::peer_lost) return ended_;
         (void)window().reap();
         stream_->completed(window().completed());
         status = stream_->claim(size, place);
@@ -334,7 +339,7 @@ Status DatagramWire::commit(std::size_t size) noexcept {
         awaited_.sent(head);
         if (awaited_.any()) stream_->expect(true, now());
     }
-    (void)pump(false);
+    if (!posting_.gathers || ++held_back_ >= PacketChain::most) (void)pump(false);
     return ended_;
 }
 
@@ -362,50 +367,73 @@ Status DatagramWire::flush() noexcept {
 }
 
 Status DatagramWire::pump(bool with_bare) noexcept {
-    ring::SendWindow& window = this->window();
-    stream_->completed(window.completed());
+    held_back_ = 0;
+    PacketChain own;
+    PacketChain* const shared = host_ != nullptr ? host_->chain() : nullptr;
+    PacketChain& chain = shared != nullptr ? *shared : own;
     const PacketStream::Time time = now();
-    std::span<const std::byte> packet;
     while (true) {
-        if (!stream_->next(packet, time, with_bare)) {
-            if (!stream_->lacks_completions()) return Status::ok;
-            const std::uint64_t before = window.completed();
-            (void)window.reap();
-            if (window.completed() == before) return Status::ok;
-            stream_->completed(window.completed());
-            continue;
+        Status status = fill(chain, time, with_bare);
+        const bool is_full = status == Status::full;
+        if (status != Status::peer_lost && (shared == nullptr || is_full)) {
+            const std::uint64_t before = window().completed();
+            const bool has_posted = !chain.batch.empty();
+            status = post(chain);
+            if (is_full && status == Status::ok) {
+                if (stream_->lacks_completions()) (void)window().reap();
+                // What was in the way may be gone; but nobody waits for it here.
+                if (has_posted || window().completed() != before) continue;
+                return stream_->lacks_completions() ? Status::ok : Status::full;
+            }
         }
-        unsignaled_bytes_ += packet.size();
-        ++unsignaled_;
-        // Memory is free when its packets are known to have left, so some of them have to say so,
-        // and the last word of a queue pair that others use, too, always.
-        const bool signaled = !own_window_.has_value() || stream_->wants_completion() ||
-                              unsignaled_ >= most_unsignaled ||
-                              unsignaled_bytes_ >= ring_bytes_ / 8;
-        const Status status = post(packet, signaled ? ring::Signal::now : ring::Signal::when_due);
-        if (status == Status::full) return status;
-        if (status != Status::ok) {
-            end(Status::peer_lost, window.failure());
-            return status;
-        }
-        if (signaled) unsignaled_ = 0, unsignaled_bytes_ = 0;
-        last_ticket_ = window.posted();
-        stream_->posted(last_ticket_, time);
-        stream_->completed(window.completed());
+        if (status != Status::ok) end(Status::peer_lost, window().failure());
+        return status;
     }
 }
 
-Status DatagramWire::post(std::span<const std::byte> packet, ring::Signal signal) noexcept {
-    const ibv_sge slice{reinterpret_cast<std::uint64_t>(packet.data()),
-                        static_cast<std::uint32_t>(packet.size()), send_key_};
+Status DatagramWire::fill(PacketChain& chain, PacketStream::Time time, bool with_bare) noexcept {
+    ring::SendWindow& window = this->window();
+    std::span<const std::byte> packet;
+    while (true) {
+        stream_->completed(window.completed());
+        if (!stream_->next(packet, time, with_bare)) {
+            return stream_->lacks_completions() ? Status::full : Status::ok;
+        }
+        // Memory is free when its packets are known to have left, so some of them have to say so,
+        // and the last word of a queue pair that others use, too, always.
+        const bool signaled = !own_window_.has_value() || stream_->wants_completion() ||
+                              !posting_.habits.signals_selectively ||
+                              unsignaled_ + 1 >= most_unsignaled ||
+                              unsignaled_bytes_ + packet.size() >= ring_bytes_ / 8;
+        const Status status =
+            add(chain, packet, signaled ? ring::Signal::now : ring::Signal::when_due);
+        if (status != Status::ok) return status;
+        unsignaled_ = signaled ? 0 : unsignaled_ + 1;
+        unsignaled_bytes_ = signaled ? 0 : unsignaled_bytes_ + packet.size();
+        last_ticket_ = window.posted();
+        stream_->posted(last_ticket_, time);
+    }
+}
+
+Status DatagramWire::add(PacketChain& chain, std::span<const std::byte> packet,
+                         ring::Signal signal) noexcept {
+    const std::size_t place = chain.batch.size();
+    if (place == (posting_.habits.chains ? PacketChain::most : 1)) return Status::full;
+    ibv_sge& slice = chain.slices[place];
+    slice = {reinterpret_cast<std::uint64_t>(packet.data()),
+             static_cast<std::uint32_t>(packet.size()), send_key_};
     const auto flags =
         packet.size() <= max_inline_ ? verbs::SendFlags::inlined : verbs::SendFlags::none;
     if (header_bytes_ == 0) {
-        return window().post(verbs::Send{.from = {&slice, 1}, .flags = flags}, signal);
+        return window().chain(chain.batch, verbs::Send{.from = {&slice, 1}, .flags = flags},
+                              signal);
     }
-    return window().post(
-        verbs::SendTo{.from = {&slice, 1}, .to = link_.destination(), .flags = flags}, signal);
+    return window().chain(
+        chain.batch, verbs::SendTo{.from = {&slice, 1}, .to = link_.destination(), .flags = flags},
+        signal);
 }
+
+Status DatagramWire::post(PacketChain& chain) noexcept { return window().post_chain(chain.batch); }
 
 // --- what a client awaits
 
@@ -454,6 +482,7 @@ void DatagramWire::answer_goodbye() noexcept {
 void DatagramWire::begin_close() noexcept {
     if (said_goodbye_ || !stream_.has_value()) return;
     (void)pump(true);
+    if (!is_client()) host_->post_gathered();
     // What waits has no number yet: close() says it then.
     if (!stream_->is_clear()) return;
     said_goodbye_ = true;
@@ -475,6 +504,7 @@ Status DatagramWire::close(const base::Deadline& deadline) {
                 host_->poll();
             }
             (void)pump(true);
+            if (!is_client()) host_->post_gathered();
             if (is_client() ? link_.peer() != connect::PeerState::alive : said_goodbye_) {
                 look_after_peer();
             }
@@ -568,6 +598,7 @@ void DatagramHost::open_station(connect::LinkOptions& link) {
                           "ask for fewer (shared_receives)"};
     }
     window_.emplace(station_.pair.queue_pair(), station_.sent);
+    if (setting_.posting.gathers && setting_.posting.habits.chains) chain_.emplace();
     link.datagrams = {.queue_pair = &station_.pair, .key = key};
 }
 
@@ -686,6 +717,11 @@ void DatagramHost::look(std::vector<std::uint32_t>& places) {
     told_.clear();
 }
 
+void DatagramHost::post_gathered() noexcept {
+    // Whoever posts next hears of a queue pair that has broken.
+    if (chain_.has_value()) (void)window_->post_chain(chain_->batch);
+}
+
 void DatagramHost::rest() noexcept {
     (void)channel_.drain();
     (void)completions_.arm();
@@ -717,7 +753,8 @@ namespace {
 
 std::unique_ptr<Wire> DatagramHost::meet(connect::Link link) {
     const PacketFacts theirs = facts_of(link.hear(base::Deadline::now()), link.peer_name());
-    auto wire = std::make_unique<DatagramWire>(std::move(link), setting_.memory, this);
+    auto wire =
+        std::make_unique<DatagramWire>(std::move(link), setting_.memory, setting_.posting, this);
     wire->meet(theirs);
     wire->link().say(connect::bytes_of(wire->facts()));
     return wire;
@@ -725,10 +762,11 @@ std::unique_ptr<Wire> DatagramHost::meet(connect::Link link) {
 
 std::unique_ptr<Wire> connect_datagram_wire(const connect::Address& server,
                                             connect::LinkOptions link, const PacketMemory& memory,
+                                            const PacketPosting& posting,
                                             const base::Deadline& deadline) {
     link.max_receive_requests = most_packets + beside;
-    auto wire =
-        std::make_unique<DatagramWire>(connect::connect(server, link, deadline), memory, nullptr);
+    auto wire = std::make_unique<DatagramWire>(connect::connect(server, link, deadline), memory,
+                                               posting, nullptr);
     const auto theirs = wire->link().exchange(connect::bytes_of(wire->facts()), deadline);
     wire->meet(facts_of(theirs, wire->link().peer_name()));
     return wire;

@@ -9,6 +9,10 @@
 //   server, UD  one queue pair, one pool of receives and one completion queue for all clients; the
 //               token that a packet bears says whose it is, and by its lowest bits where to look
 //
+// Packets that are there to be sent at one time are posted with one doorbell: the pieces of a long
+// message; and, if the program asks for it (ClientOptions::gathers_requests,
+// ServerOptions::gather_turns), messages of a whole turn, which by UD may go to many clients.
+//
 // A packet lies where it came until it was read, and its receive is posted again then. There are
 // some receives more than the peer may fill: for packets without data.
 //
@@ -41,9 +45,11 @@
 #include "millrace/connect/link.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/connect/socket_watch.hpp"
+#include "millrace/message/transfer.hpp"
 #include "millrace/ring/send_window.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "millrace/verbs/work_request.hpp"
 #include "packet_stream.hpp"
 #include "wire.hpp"
 
@@ -62,6 +68,21 @@ struct PacketFacts {
 };
 static_assert(sizeof(PacketFacts) == 32);
 
+/// How one end posts its packets.
+struct PacketPosting {
+    PostingHabits habits{};
+    /// What is committed waits for more until a look finds nothing (a client), or until the server
+    /// has seen to all (WireHost::post_gathered()).
+    bool gathers = false;
+};
+
+/// Packets that go with one doorbell.
+struct PacketChain {
+    static constexpr std::size_t most = 16;
+    verbs::Batch<most> batch;
+    std::array<ibv_sge, most> slices;  ///< by place in it; set where it has one
+};
+
 /// What one end has memory for.
 struct PacketMemory {
     std::size_t ring_bytes = 0;           ///< as of a ring: for what comes, see docs/messaging.md
@@ -72,7 +93,8 @@ struct PacketMemory {
 class DatagramWire final : public Wire {
   public:
     /// `host`: of its server; null: it is a client's. Throws Error (resource_exhausted, verbs).
-    DatagramWire(connect::Link link, const PacketMemory& memory, DatagramHost* host);
+    DatagramWire(connect::Link link, const PacketMemory& memory, const PacketPosting& posting,
+                 DatagramHost* host);
     ~DatagramWire() override;
 
     [[nodiscard]] const PacketFacts& facts() const noexcept { return facts_; }
@@ -87,6 +109,7 @@ class DatagramWire final : public Wire {
     base::Status commit(std::size_t size) noexcept override;
     base::Status send(const SessionHead& head, std::span<const std::byte> payload) override;
     base::Status flush() noexcept override;
+    [[nodiscard]] bool holds_back() const noexcept override { return held_back_ != 0; }
     [[nodiscard]] std::size_t waiting_bytes() const noexcept override {
         return stream_->waiting_bytes();
     }
@@ -155,7 +178,12 @@ class DatagramWire final : public Wire {
     void give_back() noexcept;
     /// Posts what is due. `full`: the queue pair takes no more of it now.
     base::Status pump(bool with_bare) noexcept;
-    base::Status post(std::span<const std::byte> packet, ring::Signal signal) noexcept;
+    /// What stream_ says is to be posted next, into `chain`. `full`: of another completion, or
+    /// another post, it may be more.
+    base::Status fill(PacketChain& chain, PacketStream::Time time, bool with_bare) noexcept;
+    base::Status add(PacketChain& chain, std::span<const std::byte> packet,
+                     ring::Signal signal) noexcept;
+    base::Status post(PacketChain& chain) noexcept;
     /// What there is to do when nothing has come.
     base::Status idle() noexcept;
     void end(base::Status how, std::string why) noexcept;
@@ -170,8 +198,9 @@ class DatagramWire final : public Wire {
     std::size_t header_bytes_;
     std::size_t ring_bytes_ = 0;  ///< of memory that packets with data are sent from
     std::uint32_t send_key_ = 0;
-    std::uint32_t max_inline_ = 0;
+    std::uint32_t max_inline_ = 0;  ///< bytes; 0: nothing travels inline
     PacketMemory memory_;
+    PacketPosting posting_;
     PacketFacts facts_;
     std::optional<PacketStream> stream_;
     Awaited awaited_;
@@ -180,6 +209,7 @@ class DatagramWire final : public Wire {
     std::uint64_t last_ticket_ = 0;
     std::size_t unsignaled_bytes_ = 0;
     std::uint32_t unsignaled_ = 0;
+    std::uint32_t held_back_ = 0;  ///< messages that were committed since the last pump()
     std::array<int, 2> news_{-1, -1};
 
     bool peer_is_lost_ = false;
@@ -198,7 +228,8 @@ class DatagramHost final : public WireHost {
   public:
     struct Setting {
         connect::Transport transport = connect::Transport::ud;
-        PacketMemory memory{};       ///< for each client
+        PacketMemory memory{};  ///< for each client
+        PacketPosting posting{};
         std::uint32_t receives = 0;  ///< of the pool (UD)
         std::uint32_t max_clients = 0;
     };
@@ -211,6 +242,7 @@ class DatagramHost final : public WireHost {
     void look(std::vector<std::uint32_t>& places) override;
     [[nodiscard]] int descriptor() const noexcept override { return readiness_->descriptor(); }
     void rest() noexcept override;
+    void post_gathered() noexcept override;
     [[nodiscard]] std::string explain() const override;
 
     // --- for its wires
@@ -222,6 +254,8 @@ class DatagramHost final : public WireHost {
     [[nodiscard]] std::uint64_t add(DatagramWire& wire);
     void remove(DatagramWire& wire, std::uint64_t token) noexcept;
     [[nodiscard]] ring::SendWindow& window() noexcept { return *window_; }
+    /// What goes to any client, until post_gathered(); null: each posts its own at once.
+    [[nodiscard]] PacketChain* chain() noexcept { return chain_ ? &*chain_ : nullptr; }
     /// A slot of the pool is free again.
     void give_back(std::uint32_t slot) noexcept;
     void poll() noexcept;
@@ -255,6 +289,7 @@ class DatagramHost final : public WireHost {
     std::vector<Buried> buried_;
     Station station_;
     std::optional<ring::SendWindow> window_;
+    std::optional<PacketChain> chain_;
     connect::SocketWatch sockets_;
     std::optional<connect::Readiness> readiness_;
 
@@ -273,6 +308,7 @@ class DatagramHost final : public WireHost {
 [[nodiscard]] std::unique_ptr<Wire> connect_datagram_wire(const connect::Address& server,
                                                           connect::LinkOptions link,
                                                           const PacketMemory& memory,
+                                                          const PacketPosting& posting,
                                                           const base::Deadline& deadline);
 
 }  // namespace millrace::message

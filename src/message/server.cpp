@@ -175,8 +175,8 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
                                      : lap_of_groups(handler, budget);
     if (!clogged.empty()) [[unlikely]]
         flush_clogged();
-    if (!gathering.empty() && (requests == 0 || ++gathered_turns >= options.gather_turns))
-        [[unlikely]]
+    if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
+        (requests == 0 || ++gathered_turns >= options.gather_turns)) [[unlikely]]
         post_gathered();
     if (requests == 0 ? aside_is_due() : (++laps & 63) == 0) look_aside();
     // Behind the requests, which do not wait for the clock.

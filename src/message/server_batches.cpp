@@ -63,6 +63,7 @@ void Server::State::gather(Peer& peer) {
 
 void Server::State::post_gathered() noexcept {
     gathered_turns = 0;
+    for (const auto& host : wires.all) host->post_gathered();
     for (const std::uint32_t place : gathering) {
         Peer& peer = *peers[place];
         peer.is_gathering = false;

@@ -30,12 +30,14 @@ constexpr Transport by_wire[] = {Transport::tcp, Transport::uc, Transport::ud};
     const std::size_t longest = options.max_request_bytes + session_head_bytes;
     if (transport == Transport::tcp) return std::make_unique<SocketHost>(longest);
     return std::make_unique<DatagramHost>(
-        DatagramHost::Setting{.transport = transport,
-                              .memory = {.ring_bytes = options.ring_bytes,
-                                         .max_peer_ring_bytes = options.max_client_ring_bytes,
-                                         .max_message_bytes = longest},
-                              .receives = options.shared_receives,
-                              .max_clients = options.max_clients},
+        DatagramHost::Setting{
+            .transport = transport,
+            .memory = {.ring_bytes = options.ring_bytes,
+                       .max_peer_ring_bytes = options.max_client_ring_bytes,
+                       .max_message_bytes = longest},
+            .posting = {.habits = options.posting, .gathers = options.gather_turns > 1},
+            .receives = options.shared_receives,
+            .max_clients = options.max_clients},
         link);
 }
 
@@ -82,6 +84,7 @@ std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect
                                  {.ring_bytes = options.ring_bytes,
                                   .max_peer_ring_bytes = options.max_server_ring_bytes,
                                   .max_message_bytes = longest},
+                                 {.habits = options.posting, .gathers = options.gathers_requests},
                                  deadline);
 }
 

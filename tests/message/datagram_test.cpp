@@ -78,6 +78,113 @@ TEST_P(PacketWires, PostOnePacketEachWayForACall) {
     EXPECT_EQ(at_server.posts.receive, calls);
 }
 
+/// A server and its clients, each end with counted posts, in one thread once all are in.
+struct CountedConversation {
+    CountedConversation(ServerOptions of_server, ClientOptions of_clients, std::size_t count) {
+        of_server.endpoint = at_server.endpoint;
+        of_clients.endpoint = at_client.endpoint;
+        running.emplace(of_server);
+        for (std::size_t i = 0; i < count; ++i) clients.push_back(running->connect(of_clients));
+        running->stop();
+        // What they had to say at the beginning is said.
+        call(64);
+        at_server.posts.clear();
+        at_client.posts.clear();
+    }
+    /// Each client has asked before the server looks.
+    void call(std::size_t bytes, std::uint64_t each = 1) {
+        std::uint64_t id = 0;
+        for (std::uint64_t whose = 0; whose < clients.size(); ++whose) {
+            for (std::uint64_t number = 0; number < each; ++number) {
+                ASSERT_EQ(clients[whose].submit(content(whose, number, bytes), id), Status::ok)
+                    << clients[whose].failure();
+            }
+            ASSERT_EQ(clients[whose].poll([](const Answer&) {}), Status::empty);
+        }
+        std::uint64_t answers = 0;
+        const Deadline deadline = patience();
+        while (answers != each * clients.size() && !deadline.expired()) {
+            (void)running->server.turn(echo);
+            for (std::uint64_t whose = 0; whose < clients.size(); ++whose) {
+                (void)clients[whose].poll([&](const Answer& answer) {
+                    ++answers;
+                    EXPECT_EQ(answer.payload.size(), bytes);
+                    EXPECT_EQ(answer.outcome, Outcome::ok);
+                });
+            }
+        }
+        ASSERT_EQ(answers, each * clients.size());
+    }
+
+    test::CountedEndpoint at_server;
+    test::CountedEndpoint at_client;
+    std::optional<Running> running;
+    std::vector<Client> clients;
+};
+
+TEST_P(PacketWires, PostThePiecesOfALongMessageTogether) {
+    for (const bool chains : {true, false}) {
+        ServerOptions of_server = options();
+        of_server.posting.chains = chains;
+        ClientOptions of_client;
+        of_client.posting.chains = chains;
+        CountedConversation both{of_server, of_client, 1};
+        ASSERT_NO_FATAL_FAILURE(both.call(15'000));
+        for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
+            EXPECT_GE(posts->send, 4U);
+            if (chains) {
+                EXPECT_LT(posts->doorbells, posts->send);
+            } else {
+                EXPECT_EQ(posts->doorbells, posts->send);
+            }
+        }
+    }
+}
+
+TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
+    ServerOptions of_server = options();
+    of_server.gather_turns = 8;
+    ClientOptions of_client;
+    of_client.gathers_requests = true;
+    constexpr std::size_t clients = 3;
+    constexpr std::uint64_t each = 8;
+    CountedConversation both{of_server, of_client, clients};
+    ASSERT_NO_FATAL_FAILURE(both.call(64, each));
+    EXPECT_EQ(both.at_client.posts.send, clients * each);
+    EXPECT_EQ(both.at_client.posts.doorbells, clients) << "each has a queue pair of its own";
+    EXPECT_EQ(both.at_server.posts.send, clients * each);
+    // By UD all clients have one queue pair; a chain has 16 packets at most.
+    EXPECT_LE(both.at_server.posts.doorbells, is_ud() ? 2U : clients);
+}
+
+TEST_P(PacketWires, PostAsTheyWereTold) {
+    constexpr std::uint64_t calls = 16;
+    for (const bool inlines : {true, false}) {
+        for (const bool selectively : {true, false}) {
+            const PostingHabits habits{.inlines = inlines, .signals_selectively = selectively};
+            ServerOptions of_server = options();
+            of_server.posting = habits;
+            ClientOptions of_client;
+            of_client.posting = habits;
+            CountedConversation both{of_server, of_client, 1};
+            for (std::uint64_t i = 0; i < calls; ++i) ASSERT_NO_FATAL_FAILURE(both.call(64));
+            for (const test::Posts* const posts : {&both.at_client.posts, &both.at_server.posts}) {
+                // Where a call takes time there may be packets of a timer, too.
+                EXPECT_GE(posts->send, calls);
+                EXPECT_EQ(posts->inlined, inlines ? posts->send.load() : 0);
+                // Of a queue pair that others use, too, each is.
+                const bool signals_each =
+                    !selectively || (is_ud() && posts == &both.at_server.posts);
+                if (signals_each) {
+                    EXPECT_EQ(posts->signaled, posts->send);
+                } else {
+                    EXPECT_LT(posts->signaled, posts->send);
+                }
+            }
+        }
+    }
+}
+
 TEST_P(PacketWires, CarryTwoHundredClientsOfOneServer) {
     Running running{options()};
     std::vector<Client> crowd;

@@ -103,13 +103,13 @@ TEST_P(PostedTogether, TheRequestsOfATurnTakeFewLists) {
     if (GetParam().requests == Transfer::send) {
         EXPECT_EQ(posts.send, requests);
         EXPECT_EQ(posts.write, 0U);
-        EXPECT_EQ(posts.lists, 2U) << "of 16 each";
+        EXPECT_EQ(posts.doorbells, 2U) << "of 16 each";
         EXPECT_LT(posts.signaled, requests / 4);
     } else {
         // One for what lies side by side, one more where the ring ends, and one for the byte.
         EXPECT_EQ(posts.send, 0U);
         EXPECT_LE(posts.write, is_dense ? 3U : 2U);
-        EXPECT_EQ(posts.lists, posts.write);
+        EXPECT_EQ(posts.doorbells, posts.write);
     }
     take(ports, requests);
 }

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -105,6 +106,69 @@ TEST(SendWindow, KeepsItsReserveForEvents) {
         EXPECT_EQ(window.free(), ordinary - i - 1);
     }
     ASSERT_EQ(window.post(write, Signal::when_due, Slot::reserved), Status::ok);
+}
+
+TEST(SendWindow, PostsAChainWithOneDoorbell) {
+    Links links{64};
+    SendWindow window{*links.near};
+    verbs::Batch<4> chain;
+    std::array<ibv_sge, 4> slices;
+    std::memset(links.near_memory.data(), 7, 8);
+    EXPECT_EQ(window.post_chain(chain), Status::ok) << "there is nothing in it";
+    for (std::size_t i = 0; i < 4; ++i) {
+        verbs::Write write = write_of(links, slices[i]);
+        write.to.address += 8 * i;
+        ASSERT_EQ(window.chain(chain, write, i == 3 ? Signal::now : Signal::when_due), Status::ok);
+        EXPECT_EQ(window.posted(), i + 1) << "its ticket is given at once";
+    }
+    ibv_sge slice;
+    EXPECT_EQ(window.chain(chain, write_of(links, slice)), Status::full);
+    ASSERT_EQ(window.reap(), Status::ok);
+    EXPECT_FALSE(window.done(1)) << "nothing was posted yet";
+    EXPECT_EQ(std::to_integer<int>(links.far_memory.data()[0]), 0);
+    ASSERT_EQ(window.post_chain(chain), Status::ok);
+    EXPECT_TRUE(chain.empty());
+    ASSERT_EQ(settle(window), Status::ok);
+    EXPECT_TRUE(window.done(4));
+    EXPECT_EQ(window.completed(), 4U);
+    for (std::size_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(std::to_integer<int>(links.far_memory.data()[8 * i]), 7) << i;
+    }
+}
+
+TEST(SendWindow, ChainsForEverWithinWhatTheQueueHolds) {
+    for (const std::uint32_t slots : {1U, 2U, 7U, 16U}) {
+        Links links{slots};
+        SendWindow window{*links.near};
+        ibv_sge slice;
+        const verbs::Write write = write_of(links, slice);
+        verbs::Batch<5> chain;
+        const Deadline deadline = Deadline::after(patience());
+        while (window.posted() < 50 * window.slots() && !deadline.expired()) {
+            const Status status = window.chain(chain, write);
+            ASSERT_LE(window.posted() - window.completed(), window.slots());
+            if (status == Status::ok) continue;
+            ASSERT_EQ(status, Status::full) << window.failure();
+            ASSERT_EQ(window.post_chain(chain), Status::ok) << window.failure();
+        }
+        EXPECT_GE(window.posted(), 50 * window.slots());
+        EXPECT_EQ(window.post_chain(chain), Status::ok);
+    }
+}
+
+TEST(SendWindow, TellsOfAChainThatBroke) {
+    Links links;
+    SendWindow window{*links.near};
+    verbs::Batch<4> chain;
+    ibv_sge slice;
+    verbs::Write wrong = write_of(links, slice);
+    wrong.to.rkey ^= 0x55;
+    ASSERT_EQ(window.chain(chain, wrong, Signal::now), Status::ok);
+    ASSERT_EQ(window.post_chain(chain), Status::ok);
+    EXPECT_EQ(settle(window), Status::peer_lost);
+    EXPECT_EQ(window.chain(chain, write_of(links, slice)), Status::peer_lost);
+    EXPECT_TRUE(chain.empty());
+    EXPECT_NE(window.failure().find("request 1 "), std::string::npos) << window.failure();
 }
 
 TEST(SendWindow, TellsWhyItBroke) {

@@ -23,10 +23,10 @@ struct Posts {
     std::atomic<std::uint64_t> send{0};
     std::atomic<std::uint64_t> read{0};
     std::atomic<std::uint64_t> receive{0};
-    std::atomic<std::uint64_t> inlined{0};   ///< of any opcode
-    std::atomic<std::uint64_t> signaled{0};  ///< the same
-    std::atomic<std::uint64_t> lists{0};     ///< calls that posted them: one for a list
-    std::atomic<std::uint64_t> polls{0};     ///< of completion queues, whatever they found
+    std::atomic<std::uint64_t> doorbells{0};  ///< lists of SENDs, WRITEs and READs
+    std::atomic<std::uint64_t> inlined{0};    ///< of any opcode
+    std::atomic<std::uint64_t> signaled{0};   ///< the same
+    std::atomic<std::uint64_t> polls{0};      ///< of completion queues, whatever they found
 
     /// Those of SENDs, WRITEs and READs that one thread made.
     std::atomic<std::thread::id> watched{};
@@ -40,8 +40,8 @@ struct Posts {
         by_queue_pair.clear();
         watched = std::thread::id{};
         by_watched = 0;
-        for (auto* count : {&write, &write_with_immediate, &send, &read, &receive, &inlined,
-                            &signaled, &lists, &polls})
+        for (auto* count : {&write, &write_with_immediate, &send, &read, &receive, &doorbells,
+                            &inlined, &signaled, &polls})
             *count = 0;
     }
     [[nodiscard]] std::uint64_t all() const { return write + write_with_immediate + send + read; }
@@ -88,7 +88,7 @@ struct CountedEndpoint {
         context->ops.post_send = [](ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
             CountedEndpoint& self = *all().at(qp->context);
             const int error = self.post_send(qp, wr, bad);
-            ++self.posts.lists;
+            ++self.posts.doorbells;
             if (std::this_thread::get_id() == self.posts.watched.load()) ++self.posts.by_watched;
             for (; wr != nullptr && error == 0; wr = wr->next) {
                 self.posts.count(qp->qp_num, wr->opcode);

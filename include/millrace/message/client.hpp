@@ -57,11 +57,11 @@ struct ClientOptions {
     /// passed over. None: connect() throws. Nothing falls back on its own.
     std::optional<connect::Transport> fallback{};
     /// Requests wait for each other, until a call that looks for answers (poll, wait, call) finds
-    /// none, or (`tcp`) until they are 64 KiB: so they go by one system call (`tcp`), or, where a
-    /// device takes them by post, as one WRITE, or as SENDs in lists of up to 16 with one doorbell
-    /// each, and not one by one. Elsewhere it changes nothing. A program that waits for their
-    /// effect by other means must look here first; in one that sleeps by descriptor(), that stays
-    /// readable until it has looked.
+    /// none, or until they are 64 KiB (`tcp`) or 16 (`uc`, `ud`): so they go by one system call
+    /// (`tcp`), one doorbell (`uc`, `ud`), or, where a device takes them by post, as one WRITE, or
+    /// as SENDs in lists of up to 16 with one doorbell each, and not one by one. Elsewhere it
+    /// changes nothing. A program that waits for their effect by other means must look here first;
+    /// in one that sleeps by descriptor(), that stays readable until it has looked.
     bool gathers_requests = false;
     /// How requests and answers travel; the server may refuse the one or the other.
     Transfer requests = Transfer::write;

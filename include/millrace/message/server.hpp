@@ -98,8 +98,9 @@ struct ServerOptions {
     std::uint32_t look_ahead = 0;
     /// Answers to one client that come of so many turns, at most 64, in which there was work all
     /// the while, are posted together: by WRITE as one, by SEND in lists of up to 16 with one
-    /// doorbell each. Where answers are stored it changes nothing. Who calls turn() by itself goes
-    /// on until one finds nothing, or rests. 1: each goes at once.
+    /// doorbell each; by `uc` and `ud` those to one client (`uc`), or to all (`ud`), with one
+    /// doorbell. Where answers are stored it changes nothing. Who calls turn() by itself goes on
+    /// until one finds nothing, or rests. 1: each goes at once.
     std::uint32_t gather_turns = 1;
     /// Clients are served in groups of so many, by the order of their places: a group for
     /// `group_slice` (at most a second), or until none of it has a request while others have, then

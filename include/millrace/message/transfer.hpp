@@ -21,13 +21,16 @@ enum class Transfer : std::uint8_t {
 /// None: it is the name of neither.
 [[nodiscard]] std::optional<Transfer> parse_transfer(std::string_view name) noexcept;
 
-/// How an end posts what it sends, by rc. Each is on; off is for who measures what it brings.
-/// Source: work 004, section 8.
+/// How an end posts what it sends, by rc, uc and ud. Each is on; off is for who measures what it
+/// brings. Source: work 004, section 8.
 struct PostingHabits {
-    /// Frames up to what the queue pair takes travel within their request.
+    /// Frames and packets up to what the queue pair takes travel within their request.
     bool inlines = true;
-    /// A request leaves a completion only where slots of the send queue are needed, and not each.
+    /// A request leaves a completion only where slots of the send queue, or the memory that it is
+    /// sent from, are needed, and not each.
     bool signals_selectively = true;
+    /// By uc and ud, packets that are there to be sent at one time go with one doorbell.
+    bool chains = true;
 };
 
 /// Where requests that travel by SEND land at a server.

@@ -68,18 +68,10 @@ class SendWindow {
     template <class Request>
     base::Status post(Request request, Signal signal = Signal::when_due,
                       Slot slot = Slot::ordinary) noexcept {
-        if (posted_ >= (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
-            [[unlikely]] {
-            const base::Status status = make_room(slot == Slot::ordinary ? ordinary_ : slots_);
-            if (status != base::Status::ok) return status;
-        }
-        const std::uint64_t ticket = posted_ + 1;
-        if (signal == Signal::now || ticket >= signal_at_) {
-            request.flags = request.flags | verbs::SendFlags::signaled;
-            signaled_ = ticket;
-            signal_at_ = ticket + interval_;
-        }
-        request.id = ticket;
+        const base::Status status = admit(slot);
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
+        const std::uint64_t ticket = stamp(request, signal);
         const int error = queue_pair_->post(request);
         if (error != 0) [[unlikely]]
             return refuse(error);
@@ -87,13 +79,12 @@ class SendWindow {
         return base::Status::ok;
     }
 
-    /// Keeps an ordinary slot for a request that will be posted in a list: nothing else takes it.
-    /// Answers as post(), which it is half of.
+    /// Keeps an ordinary slot for a request that will be posted in a list, before or behind which
+    /// others may be posted: nothing else takes it. Answers as post(), which it is half of.
     base::Status hold() noexcept {
-        if (posted_ >= look_at_) [[unlikely]] {
-            const base::Status status = make_room(ordinary_);
-            if (status != base::Status::ok) return status;
-        }
+        const base::Status status = admit(Slot::ordinary);
+        if (status != base::Status::ok) [[unlikely]]
+            return status;
         ++held_;
         count_room();
         return base::Status::ok;
@@ -110,6 +101,33 @@ class SendWindow {
             return refuse(error);
         posted_ += count;
         return base::Status::ok;
+    }
+
+    /// As post(), but `request` is only added to `chain`, behind whatever is in it, and leaves with
+    /// post_chain(): all of a chain with one doorbell. Its ticket is given, and its slot taken, at
+    /// once. Nothing may be posted otherwise until then. `full`: the chain is, or there is no slot;
+    /// in both cases what is chained may be posted. What the request refers to is borrowed until
+    /// then.
+    template <class Request, std::size_t Capacity>
+    base::Status chain(verbs::Batch<Capacity>& chain, Request request,
+                       Signal signal = Signal::when_due, Slot slot = Slot::ordinary) noexcept {
+        if (broken_) return base::Status::peer_lost;
+        if (chain.size() == Capacity) return base::Status::full;
+        const base::Status status = admit(slot);
+        if (status != base::Status::ok) return status;
+        const std::uint64_t ticket = stamp(request, signal);
+        (void)chain.add(request);
+        posted_ = ticket;
+        return base::Status::ok;
+    }
+    /// Posts what was chained, in its order, and leaves the chain empty. `ok`, also of an empty
+    /// one; `peer_lost`.
+    template <std::size_t Capacity>
+    base::Status post_chain(verbs::Batch<Capacity>& chain) noexcept {
+        if (chain.empty()) return base::Status::ok;
+        const int error = queue_pair_->post(chain);
+        chain.clear();
+        return error == 0 ? base::Status::ok : refuse(error);
     }
 
     /// Takes completions that are there. `ok`, or `peer_lost` once a request has failed.
@@ -138,6 +156,25 @@ class SendWindow {
     [[nodiscard]] std::string failure() const;
 
   private:
+    /// Whether there is a slot for one more.
+    [[gnu::always_inline]] base::Status admit(Slot slot) noexcept {
+        if (posted_ < (slot == Slot::ordinary ? look_at_ : look_at_ + (slots_ - ordinary_)))
+            [[likely]]
+            return base::Status::ok;
+        return make_room(slot == Slot::ordinary ? ordinary_ : slots_);
+    }
+    /// Makes it the next one, and gives its ticket.
+    template <class Request>
+    [[gnu::always_inline]] std::uint64_t stamp(Request& request, Signal signal) noexcept {
+        const std::uint64_t ticket = posted_ + 1;
+        if (signal == Signal::now || ticket >= signal_at_) {
+            request.flags = request.flags | verbs::SendFlags::signaled;
+            signaled_ = ticket;
+            signal_at_ = ticket + interval_;
+        }
+        request.id = ticket;
+        return ticket;
+    }
     [[gnu::noinline]] base::Status make_room(std::uint64_t limit) noexcept;
     [[gnu::cold]] base::Status refuse(int error) noexcept;
     /// Every ticket up to this one is complete.
