@@ -14,6 +14,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/message/server.hpp"
+#include "millrace/message/transfer.hpp"
 
 namespace millrace::tools {
 namespace {
@@ -44,6 +45,21 @@ void add_wait(CLI::App& command, base::WaitPolicy& policy) {
         });
 }
 
+/// `--requests` and `--answers` of a client, which are for `rc`.
+void add_transfers(CLI::App& command, message::Transfer& requests, message::Transfer& answers) {
+    const auto add = [&](const char* name, const char* help, message::Transfer& chosen) {
+        add_choice(command, name, {"write", "send"}, help, [&chosen](const std::string& word) {
+            chosen = message::parse_transfer(word).value();
+        });
+    };
+    add("--requests", "Over rc, by WRITE into a ring of the server (default), or by SEND",
+        requests);
+    add("--answers",
+        "Over rc, by WRITE into a ring of the client (default), or by SEND; HERD has requests by "
+        "write and answers by send",
+        answers);
+}
+
 /// What a server and its clients may do otherwise, so that it can be measured (docs/kv.md).
 void add_habits(CLI::App& command, message::ServerOptions& server) {
     command
@@ -61,6 +77,8 @@ void add_habits(CLI::App& command, message::ServerOptions& server) {
         ->check(CLI::Range(0u, 65536u));
     command.add_flag("!--no-inline", server.posting.inlines,
                      "Small messages do not travel within their work requests");
+    command.add_flag("!--no-chain", server.posting.chains,
+                     "Over uc and ud, each packet is posted by itself");
 }
 
 void add_serve(CLI::App& parent, Action& chosen) {
@@ -193,6 +211,7 @@ void add_asked(CLI::App& parent, const Asked& one, Action& chosen) {
             "Seconds to wait for the server and its answer; default: 5")
         ->check(CLI::Range(0.001, 1e6));
     add_transport(*command, options->transport);
+    add_transfers(*command, options->requests, options->answers);
     add_fallback(*command, options->fallback);
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
@@ -261,6 +280,7 @@ void add_bench(CLI::App& parent, Action& chosen) {
         "--debug,-d", [] { base::set_log_level(base::LogLevel::debug); }, "As MILLRACE_LOG=debug");
     command->add_flag("!--no-fill", load.fill, "Do not set every key first");
     add_transport(*command, load.client.transport);
+    add_transfers(*command, load.client.requests, load.client.answers);
     add_choice(*command, "-r,--rdma", {"rc", "uc", "ud"}, "As --transport",
                [options](const std::string& word) {
                    options->load.client.transport = connect::parse_transport(word).value();

@@ -1,6 +1,7 @@
 // `millrace kv` as a user runs it: a server and the words that ask it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <map>
@@ -157,6 +158,32 @@ TEST_F(Kv, DumpsResetsAndEndsWithPermission) {
     EXPECT_EQ(ask({"dump"}).text, "");
     EXPECT_TRUE(ask({"exit"}).exit.success());
     EXPECT_TRUE(server_->wait().success());
+}
+
+TEST_F(Kv, DumpsWhatIsLongerThanOnePage) {
+    serve({"--permit", "dump"});
+    // 5 MiB, by requests that travel as HERD's.
+    const CommandOutcome filled =
+        ask({"bench", "--keys", "50", "--value-bytes", "100000", "--operations", "1", "--requests",
+             "write", "--answers", "send"});
+    ASSERT_TRUE(filled.exit.success()) << filled.text;
+    EXPECT_NE(filled.text.find("by rc, requests by write and answers by send: 1 clients"),
+              std::string::npos)
+        << filled.text;
+    const CommandOutcome dumped = ask({"dump", "--answers", "send"});
+    EXPECT_TRUE(dumped.exit.success());
+    EXPECT_EQ(std::count(dumped.text.begin(), dumped.text.end(), '\n'), 50);
+    EXPECT_GT(dumped.text.size(), std::size_t{2} * 50 * 100'000) << "two digits for each byte";
+}
+
+TEST_F(Kv, RefusesSendsWhereThereIsNoChoice) {
+    serve({"--transport", "rc,uc"});
+    EXPECT_TRUE(ask({"set", "k", "v", "--requests", "send", "--answers", "send"}).exit.success());
+    EXPECT_EQ(ask({"get", "k", "--answers", "send"}).text, "v");
+    const CommandOutcome outcome = ask({"get", "k", "--transport", "uc", "--answers", "send"});
+    EXPECT_TRUE(outcome.exit.exited_with(1));
+    EXPECT_NE(outcome.text.find("answers by SEND over uc"), std::string::npos) << outcome.text;
+    EXPECT_TRUE(ask({"get", "k", "--answers", "read"}).exit.exited_with(2));
 }
 
 TEST_F(Kv, DrainsWhenItIsTerminated) {
@@ -379,6 +406,37 @@ TEST_F(Kv, OffersAtARateWhatItWouldOfferWhateverTheAnswersDo) {
     EXPECT_EQ(operations_with("8", "adaptive"), offered);
     EXPECT_FALSE(ask({"bench", "--rate", "10", "--operations", "5"}).exit.success());
     EXPECT_FALSE(ask({"bench", "--look-ahead", "65"}).exit.success());
+}
+
+TEST_F(Kv, PostsByPacketsAsItWasTold) {
+    // Values of several packets; one posted by one, and gathered with and without.
+    const std::vector<std::vector<std::string>> habits{
+        {}, {"--no-inline", "--no-chain"}, {"--gather", "8"}, {"--gather", "8", "--no-chain"}};
+    for (const std::vector<std::string>& chosen : habits) {
+        for (const std::string transport : {"uc", "ud"}) {
+            std::vector<std::string> words{"kv",
+                                           "bench",
+                                           "--transport",
+                                           transport,
+                                           "--keys",
+                                           "20",
+                                           "--operations",
+                                           "300",
+                                           "--value-bytes",
+                                           "9000",
+                                           "--clients",
+                                           "2",
+                                           "--outstanding",
+                                           "8",
+                                           "--json"};
+            words.insert(words.end(), chosen.begin(), chosen.end());
+            const CommandOutcome outcome = run_command(words);
+            ASSERT_TRUE(outcome.exit.success()) << outcome.text;
+            const auto document = nlohmann::json::parse(outcome.text);
+            EXPECT_EQ(document["operations"], 300);
+            EXPECT_EQ(document["hits"], document["get"]["count"]);
+        }
+    }
 }
 
 TEST_F(Kv, UnderstandsTheOptionsOfTheWorksBenchmark) {

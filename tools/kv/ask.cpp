@@ -126,6 +126,8 @@ class Asking {
     static message::ClientOptions client_options(const KvAskOptions& options) {
         message::ClientOptions chosen;
         chosen.transport = options.transport;
+        chosen.requests = options.requests;
+        chosen.answers = options.answers;
         chosen.fallback = options.fallback;
         if (!options.device.empty()) chosen.endpoint = connect::Endpoint::open(options.device);
         if (!options.secret_file.empty()) {

@@ -7,6 +7,7 @@
 
 #include "json_output.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/message/transfer.hpp"
 
 namespace millrace::tools {
 
@@ -15,6 +16,8 @@ struct KvAskOptions {
     std::string device{};       ///< empty: the default
     std::string secret_file{};  ///< empty: no secret
     connect::Transport transport = connect::Transport::rc;
+    message::Transfer requests = message::Transfer::write;
+    message::Transfer answers = message::Transfer::write;
     std::optional<connect::Transport> fallback{};
     std::chrono::nanoseconds timeout = std::chrono::seconds{5};
     std::string key{};

@@ -61,6 +61,13 @@ nlohmann::json json_of(const base::Histogram& times) {
             {"p999_ns", times.quantile(0.999)}, {"most_ns", times.most()}};
 }
 
+/// "uc"; "rc, requests by write and answers by send".
+std::string way_of(const message::ClientOptions& client) {
+    if (client.transport != connect::Transport::rc) return std::string{name_of(client.transport)};
+    return fmt::format("rc, requests by {} and answers by {}", name_of(client.requests),
+                       name_of(client.answers));
+}
+
 std::vector<std::string> row_of(const char* name, const base::Histogram& times) {
     const auto us = [](double ns) { return fmt::format("{:.1f}", ns / 1e3); };
     std::vector<std::string> cells{name, fmt::format("{}", times.count()), us(times.mean())};
@@ -107,6 +114,8 @@ int run_kv_bench(const KvBenchOptions& options) {
         const nlohmann::json document{{"server", chosen.load.server.to_string()},
                                       {"own_server", own.has_value()},
                                       {"transport", name_of(chosen.load.client.transport)},
+                                      {"requests", name_of(chosen.load.client.requests)},
+                                      {"answers", name_of(chosen.load.client.answers)},
                                       {"clients", chosen.load.clients},
                                       {"outstanding", chosen.load.outstanding},
                                       {"keys", chosen.load.keys},
@@ -128,8 +137,8 @@ int run_kv_bench(const KvBenchOptions& options) {
         "{}{}, by {}: {} clients, {} outstanding each; {} keys of {} B, values of {} B; {} % "
         "GETs\n",
         chosen.load.server.to_string(), own ? " (started for this)" : "",
-        name_of(chosen.load.client.transport), chosen.load.clients, chosen.load.outstanding,
-        chosen.load.keys, chosen.load.key_bytes, chosen.load.value_bytes, chosen.load.get_percent);
+        way_of(chosen.load.client), chosen.load.clients, chosen.load.outstanding, chosen.load.keys,
+        chosen.load.key_bytes, chosen.load.value_bytes, chosen.load.get_percent);
     if (chosen.load.offered_per_second != 0) {
         fmt::print("{:.0f} per second offered; latencies count from when each was due\n",
                    chosen.load.offered_per_second);
