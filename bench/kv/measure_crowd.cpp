@@ -76,6 +76,30 @@ double CrowdResult::deviation_us() const {
     return std::sqrt(std::max(squares / parts - mean * mean, 0.0));
 }
 
+namespace {
+
+/// What the clients do. Every key is set before they come.
+tools::KvLoad load_of(const CrowdCase& chosen) {
+    tools::KvLoad load;
+    load.clients = chosen.clients;
+    load.duration = chosen.duration;
+    load.keys = chosen.keys;
+    load.value_bytes = chosen.value_bytes;
+    load.get_percent = chosen.get_percent;
+    load.offered_per_second = chosen.offered_per_second;
+    load.outstanding = chosen.outstanding;
+    load.fill = false;
+    load.client.gathers_requests = chosen.gather_turns > 1;
+    load.client.posting = chosen.posting;
+    load.client.wait = chosen.wait;
+    load.client.transport = chosen.transport;
+    load.client.requests = chosen.requests;
+    load.client.answers = chosen.answers;
+    return load;
+}
+
+}  // namespace
+
 CrowdResult measure_crowd(const CrowdCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.mode};
     const EnvironmentScope device{"MILLRACE_DEVICE", "soft0"};
@@ -84,20 +108,8 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
     run_pair(
         {.deadline = std::chrono::seconds{60}},
         [&](Pair& pair) {
-            tools::KvLoad load;
+            tools::KvLoad load = load_of(chosen);
             load.server = address_of_first(pair);
-            load.clients = chosen.clients;
-            load.duration = chosen.duration;
-            load.keys = chosen.keys;
-            load.value_bytes = chosen.value_bytes;
-            load.get_percent = chosen.get_percent;
-            load.offered_per_second = chosen.offered_per_second;
-            load.outstanding = chosen.outstanding;
-            load.client.gathers_requests = chosen.gather_turns > 1;
-            load.client.posting = chosen.posting;
-            load.client.wait = chosen.wait;
-            load.client.transport = chosen.transport;
-            load.client.requests = load.client.answers = chosen.transfer;
             const std::uint64_t before = switches_so_far();
             const tools::KvLoadResult done = tools::run_load(load);
             const std::uint64_t switches = switches_so_far() - before;
@@ -106,16 +118,18 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             times->add(*done.set_ns);
             set_times(times, result);
             result.least_to_mean = least_to_mean(done.per_client, done.operations());
+            require(done.hits == done.gets, "every key");
             auto ending = kv::Client::connect(load.server, load.client, patience());
             require(ending.exit(patience()).ok(), "the end");
             (void)ending.close(patience());
             pair.meet();
             result.switches = static_cast<double>(switches + pair.value(1)) /
-                              static_cast<double>(done.operations() + chosen.keys);
+                              static_cast<double>(done.operations());
             return 0.0;
         },
         [&](Pair& pair) {
             kv::ServerOptions options;
+            options.store.table = chosen.table;
             options.messages.wait = chosen.wait;
             options.messages.transports = chosen.transport;
             options.messages.max_clients = chosen.clients + 1;
@@ -124,6 +138,7 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             options.messages.posting = chosen.posting;
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+            tools::fill_store(load_of(chosen), server.store());
             pair.set_value(0, server.address().port());
             pair.meet();
             const std::uint64_t before = switches_so_far();

@@ -11,6 +11,7 @@
 #include "millrace/base/histogram.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/transport.hpp"
+#include "millrace/kv/store.hpp"
 #include "millrace/message/transfer.hpp"
 
 namespace millrace::bench {
@@ -21,7 +22,9 @@ struct CrowdCase {
     base::WaitPolicy wait{};    ///< of clients and server
     connect::Transport transport = connect::Transport::rc;
     /// Over `rc`: how requests and answers travel.
-    message::Transfer transfer = message::Transfer::write;
+    message::Transfer requests = message::Transfer::write;
+    message::Transfer answers = message::Transfer::write;
+    kv::TableKind table = kv::TableKind::cuckoo;
     std::size_t value_bytes = 256;
     std::uint64_t keys = 10'000;
     unsigned get_percent = 95;
@@ -45,7 +48,7 @@ struct CrowdResult {
     /// Of latencies; of all clients together. By it the quantities above are computed.
     std::shared_ptr<const base::Histogram> latencies{};
     double least_to_mean = 0;  ///< operations of the client that was served least, to the mean
-    /// Context switches of both processes, per operation.
+    /// Context switches of both processes, per operation; those of connecting included.
     double switches = 0;
 
     /// What so many thousandths of all latencies do not exceed.

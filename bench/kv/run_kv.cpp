@@ -11,9 +11,9 @@
 
 #include <fmt/format.h>
 
+#include "beyond_figures.hpp"
 #include "framework/study_runs.hpp"
 #include "measure_crowd.hpp"
-#include "measure_groups.hpp"
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/transfer.hpp"
 
@@ -32,15 +32,19 @@ const std::vector<std::size_t> shown_crowds{5, 32, 60};
 struct Way {
     std::string label;
     connect::Transport transport = connect::Transport::rc;
-    message::Transfer transfer = message::Transfer::send;
+    message::Transfer requests = message::Transfer::write;
+    message::Transfer answers = message::Transfer::write;
+    bool is_shown = true;  ///< its latencies one by one, too
 };
-/// The work's four, which send and receive; and what this store does if it is not asked otherwise.
+/// The work's four, which send and receive; what HERD does (the work's section 5.1), but over RC:
+/// requests by WRITE, answers by SEND; and what this store does if it is not asked otherwise.
 const std::vector<Way> ways{
-    {"RC", connect::Transport::rc, message::Transfer::send},
-    {"UC", connect::Transport::uc, message::Transfer::write},
-    {"UD", connect::Transport::ud, message::Transfer::write},
-    {"TCP", connect::Transport::tcp, message::Transfer::write},
-    {"mailboxes", connect::Transport::rc, message::Transfer::write},
+    {"RC", connect::Transport::rc, message::Transfer::send, message::Transfer::send},
+    {"UC", connect::Transport::uc},
+    {"UD", connect::Transport::ud},
+    {"TCP", connect::Transport::tcp},
+    {"HERD", connect::Transport::rc, message::Transfer::write, message::Transfer::send, false},
+    {"mailboxes", connect::Transport::rc},
 };
 const std::string kernel_alone = "TCP";
 
@@ -52,91 +56,10 @@ std::shared_ptr<Runs> runs_with(base::WaitPolicy wait, const Way& way, unsigned 
         chosen.mode = mode;
         chosen.wait = wait;
         chosen.transport = way.transport;
-        chosen.transfer = way.transfer;
+        chosen.requests = way.requests;
+        chosen.answers = way.answers;
         return measure_crowd(chosen);
     });
-}
-
-/// What the work leaves open (its section 6.2), each alone and all together: 8 clients with 16
-/// requests each on their way, which are posted, as over a NIC.
-StudyFigure habits_of_posting(unsigned get_percent) {
-    CrowdCase plain;
-    plain.clients = 8;
-    plain.outstanding = 16;
-    plain.get_percent = get_percent;
-    plain.value_bytes = 100;
-    plain.carrier = "post";
-    plain.posting.inlines = false;
-    CrowdCase inlined = plain;
-    inlined.posting.inlines = true;
-    CrowdCase gathered = plain;
-    gathered.gather_turns = 16;
-    CrowdCase prefetched = plain;
-    prefetched.look_ahead = 8;
-    CrowdCase all = prefetched;
-    all.posting.inlines = true;
-    all.gather_turns = 16;
-    CrowdCase stored = inlined;
-    stored.carrier = "automatic";
-    CrowdCase stored_prefetched = stored;
-    stored_prefetched.look_ahead = 8;
-    const auto curve = [](std::string label, const CrowdCase& chosen) {
-        return StudySeries{std::move(label), [=](const std::string& mode, std::size_t keys) {
-                               CrowdCase one = chosen;
-                               one.mode = mode;
-                               one.keys = keys;
-                               return measure_crowd(one).operations_per_second;
-                           }};
-    };
-    StudyFigure made{"habits",
-                     "Throughput of 8 clients, 16 outstanding each, by what is switched on",
-                     "operations_per_second",
-                     "operations per second",
-                     "keys",
-                     {10'000, 1'000'000},
-                     {curve("posted, none", plain), curve("inlined", inlined),
-                      curve("gathered, 16 turns", gathered),
-                      curve("prefetched, 8 clients", prefetched), curve("all three", all),
-                      curve("stored", stored), curve("stored, prefetched", stored_prefetched)}};
-    made.modes = {"fast"};
-    made.shape = StudyShape::table;
-    return made;
-}
-
-/// What it could bring that clients are active in groups (work 002, section 6.2).
-StudyFigure groups_of_clients() {
-    constexpr std::size_t group = 32;
-    StudyFigure made{"groups",
-                     fmt::format("What a GET costs a server of many clients with one outstanding "
-                                 "each: all at once, or groups of {} that take turns",
-                                 group),
-                     "processor_ns",
-                     "ns of processor time",
-                     "clients",
-                     {group, 512}};
-    const auto add = [&](const std::string& label, GroupCase chosen) {
-        made.series.push_back({label, [=](const std::string&, std::size_t clients) {
-                                   GroupCase one = chosen;
-                                   one.clients = clients;
-                                   return measure_groups(one);
-                               }});
-    };
-    for (const auto& [label, transport, carrier] :
-         {std::tuple{"UD", connect::Transport::ud, "automatic"},
-          std::tuple{"RC posted", connect::Transport::rc, "post"},
-          std::tuple{"RC stored", connect::Transport::rc, "automatic"}}) {
-        GroupCase chosen;
-        chosen.transport = transport;
-        chosen.carrier = carrier;
-        add(label, chosen);
-        chosen.group = group;
-        add(fmt::format("{}, 100 us", label), chosen);
-        chosen.slice = std::chrono::milliseconds{2};
-        add(fmt::format("{}, 2 ms", label), chosen);
-    }
-    made.modes = {"fast"};
-    made.shape = StudyShape::table;
-    return made;
 }
 
 /// The best of a curve over all crowds up to `most` clients.
@@ -189,19 +112,21 @@ auto one_to_other(Spot above, Spot below, double low, double high) {
     };
 }
 
-/// The median over all crowds of `adaptive` to the better of the others; and the least.
-std::optional<StudyVerdict> adaptive_to_better(const StudyView& view) {
-    std::optional<double> least;
-    for (const std::size_t clients : crowds) {
-        const auto adaptive = view.get("waiting", "adaptive", clients);
-        const auto polling = view.get("waiting", "polling", clients);
-        const auto blocking = view.get("waiting", "blocking", clients);
-        if (!adaptive || !polling || !blocking) continue;
-        const double part = *adaptive / std::max(*polling, *blocking);
-        least = std::min(least.value_or(part), part);
-    }
-    if (!least) return std::nullopt;
-    return StudyVerdict{*least >= 0.9, fmt::format("{:.2f}", *least)};
+/// The least over all crowds of a way's `adaptive` to the better of the others.
+auto adaptive_to_better(std::string label) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        std::optional<double> least;
+        for (const std::size_t clients : crowds) {
+            const auto adaptive = view.get("adaptive", label, clients);
+            const auto polling = view.get("4.1", label, clients);
+            const auto blocking = view.get("4.2", label, clients);
+            if (!adaptive || !polling || !blocking) continue;
+            const double part = *adaptive / std::max(*polling, *blocking);
+            least = std::min(least.value_or(part), part);
+        }
+        if (!least) return std::nullopt;
+        return StudyVerdict{*least >= 0.9, fmt::format("{:.2f}", *least)};
+    };
 }
 
 constexpr double any = 1e300;
@@ -217,7 +142,7 @@ Study kv_study(unsigned get_percent) {
     };
     const Waits polling = waits_with(base::WaitPolicy::polling());
     const Waits blocking = waits_with(base::WaitPolicy::blocking());
-    const auto adaptive = runs_with({}, ways.back(), get_percent);
+    const Waits adaptive = waits_with({});
     const auto memcached =
         std::make_shared<Runs>([=](const std::string& mode, std::size_t clients) {
             CrowdCase chosen;
@@ -252,7 +177,7 @@ Study kv_study(unsigned get_percent) {
     const auto of_waits = [&](StudyFigure made, double CrowdResult::*value) {
         made.series = {curve_of("polling", polling.back(), value),
                        curve_of("blocking", blocking.back(), value),
-                       curve_of("adaptive", adaptive, value)};
+                       curve_of("adaptive", adaptive.back(), value)};
         return made;
     };
     Study study;
@@ -272,10 +197,15 @@ Study kv_study(unsigned get_percent) {
         of_all(
             figure("4.2", "Throughput, blocking", "operations_per_second", "operations per second"),
             blocking, &CrowdResult::operations_per_second, true),
+        of_all(figure("adaptive", "Throughput, adaptive: to look for a while, then to sleep",
+                      "operations_per_second", "operations per second"),
+               adaptive, &CrowdResult::operations_per_second, true),
         of_all(figure("4.3", "Mean latency, polling", "mean_us", "us"), polling,
                &CrowdResult::mean_us),
         of_all(figure("4.6", "Mean latency, blocking", "mean_us", "us"), blocking,
                &CrowdResult::mean_us),
+        of_all(figure("adaptive p99", "99th percentile of latency, adaptive", "p99_us", "us"),
+               adaptive, &CrowdResult::p99_us),
         of_waits(figure("waiting", "Throughput of mailboxes by how both ends wait",
                         "operations_per_second", "operations per second"),
                  &CrowdResult::operations_per_second),
@@ -299,6 +229,7 @@ Study kv_study(unsigned get_percent) {
                              {}};
             made.shape = shape;
             for (std::size_t i = 0; i != ways.size(); ++i) {
+                if (!ways[i].is_shown) continue;
                 made.series.push_back(curve_at(ways[i].label, waits[i], shown_crowds[part],
                                                &CrowdResult::quantile_us));
                 if (ways[i].label == kernel_alone) made.series.back().modes = {"fast"};
@@ -309,6 +240,7 @@ Study kv_study(unsigned get_percent) {
     const auto in_numbers = [&](const std::string& id, const std::string& title,
                                 const Waits& waits) {
         for (std::size_t i = 0; i != ways.size(); ++i) {
+            if (!ways[i].is_shown) continue;
             StudyFigure made = figure(fmt::format("{} {}", id, ways[i].label), title, "us", "us");
             made.xs = shown_crowds;
             made.shape = StudyShape::table;
@@ -355,8 +287,9 @@ Study kv_study(unsigned get_percent) {
     switching.xs = shown_crowds;
     switching.shape = StudyShape::table;
     study.figures.push_back(std::move(switching));
-    study.figures.push_back(habits_of_posting(get_percent));
-    study.figures.push_back(groups_of_clients());
+    for (StudyFigure& one : figures_beyond_the_work(get_percent)) {
+        study.figures.push_back(std::move(one));
+    }
     const std::string one_thread =
         "one thread serves all clients here, and who polls in vain gives its processor away";
     const std::string no_network =
@@ -429,9 +362,21 @@ Study kv_study(unsigned get_percent) {
          "an operation takes a microsecond here, and each of its two sleeps tens of them",
          "an operation takes a few microseconds on that link, and each of its two sleeps tens of "
          "them"},
-        {"6", "waiting", "(beyond the work) waiting that adapts is as good as the better of both",
-         "at least 0.9 of it with every crowd", adaptive_to_better},
+        {"5.1", "4.1", "SEND/SEND does as well as HERD's WRITE/SEND, if messages are inlined",
+         "best of RC to best of HERD between 0.8 and 1.25",
+         best_to_best({"4.1", "RC"}, {"4.1", "HERD"}, 0.8, 1.25),
+         "a request that is found in memory costs the server less here than one that a completion "
+         "tells of"},
     };
+    for (const Way& way : ways) {
+        study.findings.push_back(
+            {"6", "adaptive",
+             fmt::format("(beyond the work) over {}, waiting that adapts is as good as the better "
+                         "of both",
+                         way.label),
+             "at least 0.9 of it with every crowd", adaptive_to_better(way.label)});
+    }
+    for (StudyFinding& one : findings_beyond_the_work()) study.findings.push_back(std::move(one));
     return study;
 }
 

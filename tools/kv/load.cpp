@@ -290,6 +290,17 @@ void check(const KvLoad& load) {
 
 }  // namespace
 
+void fill_store(const KvLoad& load, kv::Store& store) {
+    check(load);
+    Items items{load};
+    for (std::uint64_t number = 0; number < load.keys; ++number) {
+        const kv::SetResult result = store.set(items.key(number), items.value(number));
+        if (result.outcome != kv::Outcome::ok) {
+            fail("an item", std::string{kv::name_of(result.outcome)}, "give the store more memory");
+        }
+    }
+}
+
 KvLoadResult run_load(const KvLoad& load) {
     check(load);
     std::vector<std::unique_ptr<Worker>> workers;

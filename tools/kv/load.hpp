@@ -12,6 +12,7 @@
 
 #include "millrace/base/histogram.hpp"
 #include "millrace/connect/address.hpp"
+#include "millrace/kv/store.hpp"
 #include "millrace/message/client.hpp"
 
 namespace millrace::tools {
@@ -49,6 +50,9 @@ struct KvLoadResult {
         return static_cast<double>(operations()) / seconds;
     }
 };
+
+/// Sets every key of the load as its clients would do first. Throws Error if one is refused.
+void fill_store(const KvLoad& load, kv::Store& store);
 
 /// Every value that comes is compared with what was set. Throws Error: a server that cannot be
 /// reached or is lost, an answer that is wrong, an item that is refused.
