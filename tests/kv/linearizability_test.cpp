@@ -7,14 +7,18 @@
 #include <atomic>
 #include <barrier>
 #include <map>
+#include <optional>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 
 #include "linearizability.hpp"
 #include "millrace/kv/client.hpp"
 #include "millrace/kv/server.hpp"
+#include "millrace/message/transfer.hpp"
 #include "stores.hpp"
+#include "support/child_process.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -75,10 +79,10 @@ INSTANTIATE_TEST_SUITE_P(Tables, StoreHistory,
                          [](const auto& of) { return std::string{of.param.name}; });
 
 /// One thread's calls on the key, drawn at random. `Store`: an Engine, or what has its calls.
-template <class Store>
+template <class Store, class Clock = std::atomic<std::uint64_t>>
 class Caller {
   public:
-    Caller(Store& engine, std::atomic<std::uint64_t>& clock, unsigned seed)
+    Caller(Store& engine, Clock& clock, unsigned seed)
         : engine_{engine}, clock_{clock}, random_{seed}, next_value_{seed << 20} {}
 
     void call() {
@@ -132,7 +136,7 @@ class Caller {
     }
 
     Store& engine_;
-    std::atomic<std::uint64_t>& clock_;
+    Clock& clock_;
     std::mt19937 random_;
     std::uint64_t next_value_;
     Version version_ = 0;
@@ -189,13 +193,29 @@ TEST_P(StoreHistory, OfOneKeyIsLinearizable) {
     others.join();
 }
 
+/// How a client's requests and their answers travel.
+struct Way {
+    connect::Transport transport = connect::Transport::rc;
+    message::Transfer requests = message::Transfer::write;
+    message::Transfer answers = message::Transfer::write;
+};
+/// "tcp", or "rc_write_send".
+std::string name_of(const Way& way) {
+    std::string name{connect::name_of(way.transport)};
+    if (way.answers == message::Transfer::write) return name;
+    return name + "_" + std::string{message::name_of(way.requests)} + "_" +
+           std::string{message::name_of(way.answers)};
+}
+
 /// A client, with the calls of an Engine.
 class Remote {
   public:
-    Remote(const connect::Address& server, connect::Transport transport)
+    Remote(const connect::Address& server, const Way& way)
         : client_{[&] {
               message::ClientOptions options;
-              options.transport = transport;
+              options.transport = way.transport;
+              options.requests = way.requests;
+              options.answers = way.answers;
               return Client::connect(server, options, soon());
           }()} {}
     template <class Visit>
@@ -225,22 +245,29 @@ class Remote {
     std::vector<std::byte> value_;
 };
 
-/// What carries the requests, by how many threads they are served, from which table.
+constexpr Way by_rc{};
+constexpr Way by_tcp{connect::Transport::tcp};
+constexpr Way by_uc{connect::Transport::uc};
+constexpr Way by_ud{connect::Transport::ud};
+// As work 002 does over RC; and as HERD does.
+constexpr Way by_sends{.requests = message::Transfer::send, .answers = message::Transfer::send};
+constexpr Way as_herd{.answers = message::Transfer::send};
+
+/// How the requests travel, by how many threads they are served, from which table.
 struct Served {
-    connect::Transport transport;
+    Way way;
     std::uint32_t threads = 1;
     TableKind table = TableKind::cuckoo;
 };
 class ServerHistory : public testing::TestWithParam<Served> {};
 INSTANTIATE_TEST_SUITE_P(
     Transports, ServerHistory,
-    testing::Values(Served{connect::Transport::rc}, Served{connect::Transport::tcp},
-                    Served{connect::Transport::uc}, Served{connect::Transport::ud},
-                    Served{connect::Transport::rc, 4}, Served{connect::Transport::tcp, 4},
-                    Served{connect::Transport::uc, 4}, Served{connect::Transport::ud, 4},
-                    Served{connect::Transport::rc, 4, TableKind::thesis}),
+    testing::Values(Served{by_rc}, Served{by_sends}, Served{as_herd}, Served{by_tcp}, Served{by_uc},
+                    Served{by_ud}, Served{by_rc, 4}, Served{by_sends, 4}, Served{as_herd, 4},
+                    Served{by_tcp, 4}, Served{by_uc, 4}, Served{by_ud, 4},
+                    Served{by_rc, 4, TableKind::thesis}),
     [](const auto& of) {
-        return std::string{name_of(of.param.transport)} +
+        return name_of(of.param.way) +
                (of.param.threads == 1 ? "" : "_by_" + std::to_string(of.param.threads)) +
                (of.param.table == TableKind::thesis ? "_thesis" : "");
     });
@@ -248,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
     constexpr int callers = 4;
     ServerOptions options;
-    options.messages.transports = GetParam().transport;
+    options.messages.transports = GetParam().way.transport;
     options.threads.count = GetParam().threads;
     options.store.table = GetParam().table;
     Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
@@ -258,7 +285,7 @@ TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
     }};
     std::vector<Remote> clients;
     for (int i = 0; i < callers; ++i) {
-        clients.emplace_back(server.address(), GetParam().transport);
+        clients.emplace_back(server.address(), GetParam().way);
     }
     for (int round = 0; round < 40; ++round) {
         (void)clients[0].erase(view("key"), {});
@@ -269,6 +296,90 @@ TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
                                   static_cast<unsigned>(round * callers + i + 1));
         }
         EXPECT_TRUE(is_linearizable(history_of(recorded, 12))) << "round " << round;
+    }
+    server.stop();
+    serving.join();
+    server.adopt();
+}
+
+/// The same moments for all processes of a host.
+struct HostClock {
+    [[nodiscard]] std::uint64_t fetch_add(std::uint64_t) const noexcept {
+        return static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count());
+    }
+};
+
+/// port, transport, requests, answers, seed. Hears "go" and says a line for each of its calls, then
+/// "over"; round by round, until its input ends.
+MILLRACE_CHILD(kv_caller) {
+    const auto port = static_cast<std::uint16_t>(std::stoi(arguments.at(0)));
+    const Way way{connect::parse_transport(arguments.at(1)).value(),
+                  message::parse_transfer(arguments.at(2)).value(),
+                  message::parse_transfer(arguments.at(3)).value()};
+    Remote client{connect::Address::tcp("127.0.0.1", port), way};
+    HostClock clock;
+    test::say("in");
+    for (auto seed = static_cast<unsigned>(std::stoul(arguments.at(4))); test::hear(); seed += 16) {
+        Caller<Remote, HostClock> caller{client, clock, seed};
+        for (int i = 0; i < 12; ++i) caller.call();
+        for (const Call& call : caller.calls()) {
+            std::ostringstream line;
+            line << static_cast<int>(call.kind) << ' ' << call.begin << ' ' << call.end << ' '
+                 << call.value << ' ' << call.expected << ' ' << call.done;
+            test::say(line.str());
+        }
+        test::say("over");
+    }
+    return 0;
+}
+
+class HistoryOfProcesses : public testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(Ways, HistoryOfProcesses,
+                         testing::Values(by_rc, by_sends, as_herd, by_tcp, by_uc, by_ud),
+                         [](const auto& of) { return name_of(of.param); });
+
+TEST_P(HistoryOfProcesses, OfOneKeyIsLinearizable) {
+    constexpr unsigned callers = 4;
+    const Way way = GetParam();
+    ServerOptions options;
+    options.messages.transports = way.transport;
+    Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    std::jthread serving{[&] {
+        server.adopt();
+        EXPECT_EQ(server.serve(base::Deadline::never()), base::Status::closed);
+    }};
+    std::vector<test::ChildProcess> children;
+    for (unsigned i = 0; i < callers; ++i) {
+        children.push_back(test::ChildProcess::start(
+            "kv_caller",
+            {std::to_string(server.address().port()), std::string{connect::name_of(way.transport)},
+             std::string{message::name_of(way.requests)},
+             std::string{message::name_of(way.answers)}, std::to_string(i + 1)}));
+    }
+    for (test::ChildProcess& child : children) ASSERT_EQ(child.read_line(), "in");
+    for (int round = 0; round < 15; ++round) {
+        (void)server.store().erase(view("key"));
+        for (test::ChildProcess& child : children) ASSERT_TRUE(child.write_line("go"));
+        std::vector<Call> history;
+        for (test::ChildProcess& child : children) {
+            std::optional<std::string> line;
+            while ((line = child.read_line()) && *line != "over") {
+                std::istringstream words{*line};
+                int kind = 0;
+                Call call;
+                words >> kind >> call.begin >> call.end >> call.value >> call.expected >> call.done;
+                ASSERT_FALSE(words.fail()) << *line;
+                call.kind = static_cast<CallKind>(kind);
+                history.push_back(call);
+            }
+            ASSERT_TRUE(line.has_value());
+        }
+        ASSERT_EQ(history.size(), callers * 12U);
+        EXPECT_TRUE(is_linearizable(std::move(history))) << "round " << round;
+    }
+    for (test::ChildProcess& child : children) {
+        child.close_input();
+        EXPECT_TRUE(child.wait().success());
     }
     server.stop();
     serving.join();

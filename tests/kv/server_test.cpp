@@ -22,6 +22,7 @@
 #include "serving.hpp"
 #include "stores.hpp"
 #include "support/child_process.hpp"
+#include "support/resources.hpp"
 #include "support/temporary_folder.hpp"
 
 namespace millrace::kv {
@@ -745,24 +746,43 @@ TEST_P(KvServerBy, EndsTheCallsOfItsClientsWhenItDies) {
     }
 }
 
-TEST_P(KvServerBy, OutlivesClientsThatAreKilled) {
+TEST_P(KvServerBy, OutlivesClientsThatAreKilledAndKeepsNothingOfThem) {
     Serving serving{taking(name())};
-    for (int round = 0; round < 5; ++round) {
-        const auto address = serving.server().address();
-        auto child =
-            test::ChildProcess::start("kv_client", {std::to_string(address.port()), name()});
-        EXPECT_EQ(child.read_line(), "set");
-        child.kill();
-        (void)child.wait();
-    }
     Client client = serving.client(coming_by(name()));
-    EXPECT_TRUE(client.exists(bytes("k"), soon()).ok());
+    ASSERT_TRUE(client.ping(soon()).ok());
+    const auto kill_clients = [&](int count) {
+        for (int i = 0; i < count; ++i) {
+            const auto address = serving.server().address();
+            auto child =
+                test::ChildProcess::start("kv_client", {std::to_string(address.port()), name()});
+            EXPECT_EQ(child.read_line(), "set");
+            child.kill();
+            (void)child.wait();
+        }
+        const base::Deadline patience = soon();
+        while (serving.server().stats().clients != 1 && !patience.expired()) {
+            std::this_thread::sleep_for(1ms);
+            ASSERT_TRUE(client.ping(soon()).ok());
+        }
+        EXPECT_EQ(serving.server().stats().clients, 1U);
+    };
+    // What the first ones leave may be kept for the next: places, and memory for them.
+    ASSERT_NO_FATAL_FAILURE(kill_clients(2));
+    const std::size_t descriptors = test::open_descriptors();
+    const std::size_t mappings = test::shared_mappings();
+    ASSERT_NO_FATAL_FAILURE(kill_clients(5));
     const base::Deadline patience = soon();
-    while (serving.server().stats().clients != 1 && !patience.expired()) {
+    const auto has_let_go = [&] {
+        return test::open_descriptors() <= descriptors && test::shared_mappings() <= mappings;
+    };
+    while (!has_let_go() && !patience.expired()) {
         std::this_thread::sleep_for(1ms);
         ASSERT_TRUE(client.ping(soon()).ok());
     }
-    EXPECT_EQ(serving.server().stats().clients, 1U);
+    EXPECT_LE(test::open_descriptors(), descriptors);
+    EXPECT_LE(test::shared_mappings(), mappings);
+    EXPECT_TRUE(client.exists(bytes("k"), soon()).ok()) << "no lock is held, and no item is lost";
+    EXPECT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
 }
 
 TEST_P(KvServerBy, IsThereAgainAtTheSameAddress) {
@@ -792,6 +812,31 @@ TEST_P(KvServerBy, IsThereAgainAtOnceWhenItWasKilled) {
         ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
         child.kill();
         (void)child.wait();
+    }
+}
+
+TEST_P(KvServerBy, IsThereAgainAtItsPortWhenItWasKilled) {
+    // Below the ports that the system gives to others, so that none of these is in the way.
+    std::mt19937 random{std::random_device{}()};
+    std::string port;
+    for (int life = 0; life < 3; ++life) {
+        std::optional<test::ChildProcess> child;
+        std::optional<std::string> said;
+        for (int tries = 0; tries < 20 && !said; ++tries) {
+            if (life == 0) port = std::to_string(20'000 + random() % 10'000);
+            child.emplace(
+                test::ChildProcess::start("kv_server", {name(), "1", "127.0.0.1:" + port}));
+            said = child->read_line();
+            if (life != 0) break;
+        }
+        ASSERT_EQ(said, port) << "in life " << life;
+        const auto address = connect::Address::parse("127.0.0.1:" + port);
+        Client client = Client::connect(address, coming_by(name()), soon());
+        Client idle = Client::connect(address, coming_by(name()), soon());
+        EXPECT_EQ(client.exists(bytes("k"), soon()).code, Code::key_error);
+        ASSERT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
+        child->kill();
+        (void)child->wait();
     }
 }
 
