@@ -15,6 +15,7 @@ namespace {
 struct Noted {
     std::size_t size;
     int descriptor;
+    std::uint64_t file_offset;
 };
 
 struct Registry {
@@ -35,12 +36,13 @@ Registry& registry() noexcept {
 
 }  // namespace
 
-void add_own_mapping(const void* data, std::size_t size, int descriptor) noexcept {
+void add_own_mapping(const void* data, std::size_t size, int descriptor,
+                     std::uint64_t file_offset) noexcept {
     Registry& all = registry();
     const std::scoped_lock lock{all.mutex};
     try {
         all.by_begin.insert_or_assign(reinterpret_cast<std::uintptr_t>(data),
-                                      Noted{size, descriptor});
+                                      Noted{size, descriptor, file_offset});
     } catch (const std::bad_alloc&) {
         // Then the kernel is asked.
     }
@@ -61,7 +63,7 @@ std::optional<OwnMapping> find_own_mapping(const void* data, std::size_t size) n
     const auto& [start, noted] = *std::prev(after);
     const std::size_t offset = begin - start;
     if (offset > noted.size || size > noted.size - offset) return std::nullopt;
-    return OwnMapping{noted.descriptor, offset};
+    return OwnMapping{noted.descriptor, noted.file_offset + offset};
 }
 
 }  // namespace millrace::base

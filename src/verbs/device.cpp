@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 
 #include "failure.hpp"
 #include "gid_text.hpp"
+#include "memory_file.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
 #include "millrace/soft/link_facts.hpp"
@@ -230,10 +232,11 @@ bool Context::maps_remote() const noexcept {
 }
 
 ProtectionDomain Context::allocate_protection_domain() {
+    auto slabs = std::make_shared<Slabs>();
     errno = 0;
     ibv_pd* pd = path_->alloc_pd(raw_);
     if (pd == nullptr) throw_call_failed("allocate a protection domain", std::string{name()});
-    return ProtectionDomain{pd, *path_};
+    return ProtectionDomain{pd, *path_, std::move(slabs)};
 }
 
 ibv_device_attr Context::attributes() const {

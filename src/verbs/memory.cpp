@@ -1,13 +1,9 @@
-// Buffers in sealed shared mappings, and their registration.
+// Buffers, and their registration.
 #include "millrace/verbs/memory.hpp"
-
-#include <fcntl.h>
-#include <linux/memfd.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -16,125 +12,100 @@
 #include <fmt/format.h>
 
 #include "available_memory.hpp"
+#include "memory_file.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/own_mappings.hpp"
-#include "millrace/base/standard_streams.hpp"
 
 namespace millrace::verbs {
 namespace {
 
-constexpr std::size_t huge_page_size = std::size_t{2} << 20;
-
-struct Mapping {
-    std::byte* data = nullptr;
-    std::size_t size = 0;
-    int descriptor = -1;
-    int error = 0;
-};
-
-// Every page is allocated here (fallocate), because a page that cannot be had later is a SIGBUS in
-// whoever touches it first. The seals let a peer that maps the file rely on its size, and
-// F_SEAL_SEAL keeps a peer from sealing it against writing.
-Mapping map_sealed(std::size_t size, std::size_t page_size, unsigned flags) noexcept {
-    Mapping mapping;
-    if (size > SIZE_MAX - page_size) {
-        mapping.error = ENOMEM;
-        return mapping;
-    }
-    mapping.size = (size + page_size - 1) / page_size * page_size;
-    const int descriptor = base::above_standard_streams(
-        memfd_create("millrace-buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING | flags));
-    if (descriptor < 0) {
-        mapping.error = errno;
-        return mapping;
-    }
-    const auto length = static_cast<off_t>(mapping.size);
-    int result;
-    do {
-        result = length < 0 ? (errno = EFBIG, -1) : ftruncate(descriptor, length);
-        if (result == 0) result = fallocate(descriptor, 0, 0, length);
-    } while (result != 0 && errno == EINTR);
-    if (result == 0) {
-        result = fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    }
-    void* data = MAP_FAILED;
-    if (result == 0) {
-        // Populated now, so that the first lap of a ring does not fault page by page. A child of
-        // fork() shares the pages with its parent (they are never copied on write), so the parent
-        // and its peers go on undisturbed.
-        data = mmap(nullptr, mapping.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                    descriptor, 0);
-    }
-    if (data == MAP_FAILED) {
-        mapping.error = errno;
-        close(descriptor);
-        return mapping;
-    }
-    mapping.data = static_cast<std::byte*>(data);
-    mapping.descriptor = descriptor;
-    return mapping;
-}
-
-}  // namespace
-
-Buffer::Buffer(std::size_t size, bool huge_pages) {
+/// Throws where it is none, or more than there is.
+void check_size(std::size_t size) {
     if (size == 0) {
         throw base::Error(base::ErrorCode::invalid_argument, "allocate a buffer", "0 bytes",
                           "a buffer has at least one byte", "ask for the size that is needed");
     }
     // Small buffers are not worth the look: it reads some files.
     constexpr std::size_t worth_asking = std::size_t{1} << 20;
-    if (size >= worth_asking) {
-        if (const std::uint64_t available = available_memory(); size > available) {
-            throw base::Error(base::ErrorCode::resource_exhausted, "allocate a buffer",
-                              fmt::format("{} bytes", size),
-                              fmt::format("the machine (or this process's control group) has only "
-                                          "{} bytes left",
-                                          available),
-                              "ask for less, or give it more memory");
-        }
+    if (size < worth_asking) return;
+    if (const std::uint64_t available = available_memory(); size > available) {
+        throw base::Error(base::ErrorCode::resource_exhausted, "allocate a buffer",
+                          fmt::format("{} bytes", size),
+                          fmt::format("the machine (or this process's control group) has only "
+                                      "{} bytes left",
+                                      available),
+                          "ask for less, or give it more memory");
     }
-    Mapping mapping;
+}
+
+/// A file of its own, and all of it.
+[[nodiscard]] std::shared_ptr<MemoryFile> take_whole(std::size_t size, bool huge_pages,
+                                                     MemoryFile::Piece& piece) noexcept {
+    auto file = MemoryFile::for_one(size, huge_pages);
+    if (file == nullptr) return nullptr;
+    const int error = file->take(size, piece);
+    if (error == 0) return file;
+    errno = error;
+    return nullptr;
+}
+
+}  // namespace
+
+Buffer::Buffer(std::size_t size, bool huge_pages) {
+    check_size(size);
+    MemoryFile::Piece piece;
     if (huge_pages) {
-        mapping = map_sealed(size, huge_page_size, MFD_HUGETLB | MFD_HUGE_2MB);
-        if (mapping.data == nullptr) {
+        file_ = take_whole(size, true, piece);
+        if (file_ == nullptr) {
             base::log(base::LogLevel::info, "verbs", "no huge pages for {} bytes ({}): plain ones",
-                      size, base::describe_errno(mapping.error));
+                      size, base::describe_errno(errno));
         }
     }
-    if (mapping.data == nullptr) {
-        mapping = map_sealed(size, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)), 0);
-    }
-    if (mapping.data == nullptr) {
-        base::throw_errno(mapping.error, "allocate a buffer", fmt::format("{} bytes", size),
+    if (file_ == nullptr) file_ = take_whole(size, false, piece);
+    if (file_ == nullptr) {
+        base::throw_errno(errno, "allocate a buffer", fmt::format("{} bytes", size),
                           "ask for less, or give the machine (or its control group) more memory");
     }
-    data_ = mapping.data;
-    size_ = mapping.size;
-    descriptor_ = mapping.descriptor;
-    base::add_own_mapping(data_, size_, descriptor_);
+    data_ = piece.data;
+    size_ = piece.size;
+    offset_ = piece.offset;
+}
+
+Buffer Buffer::of_slab(Slabs& slabs, std::size_t size) {
+    check_size(size);
+    MemoryFile::Piece piece;
+    Buffer made;
+    made.file_ = slabs.take(size, piece);
+    if (made.file_ == nullptr) return Buffer{size};
+    made.data_ = piece.data;
+    made.size_ = piece.size;
+    made.offset_ = piece.offset;
+    return made;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : data_{std::exchange(other.data_, nullptr)},
       size_{std::exchange(other.size_, 0)},
-      descriptor_{std::exchange(other.descriptor_, -1)},
+      offset_{std::exchange(other.offset_, 0)},
+      file_{std::move(other.file_)},
       quarantined_{std::exchange(other.quarantined_, false)} {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(size_, other.size_);
-    std::swap(descriptor_, other.descriptor_);
+    std::swap(offset_, other.offset_);
+    std::swap(file_, other.file_);
     std::swap(quarantined_, other.quarantined_);
     return *this;
 }
 
 Buffer::~Buffer() {
-    if (data_ == nullptr || quarantined_) return;
-    base::remove_own_mapping(data_);
-    munmap(data_, size_);
-    close(descriptor_);
+    if (data_ == nullptr) return;
+    if (quarantined_) {
+        file_->keep();
+    } else {
+        file_->give_back({data_, size_, offset_});
+    }
 }
 
 MemoryRegion::MemoryRegion(MemoryRegion&& other) noexcept

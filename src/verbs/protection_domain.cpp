@@ -40,11 +40,14 @@ std::string creation_remedy(const ControlPath& path, ibv_context* context,
 }  // namespace
 
 ProtectionDomain::ProtectionDomain(ProtectionDomain&& other) noexcept
-    : raw_{std::exchange(other.raw_, nullptr)}, path_{other.path_} {}
+    : raw_{std::exchange(other.raw_, nullptr)},
+      path_{other.path_},
+      slabs_{std::move(other.slabs_)} {}
 
 ProtectionDomain& ProtectionDomain::operator=(ProtectionDomain&& other) noexcept {
     std::swap(raw_, other.raw_);
     std::swap(path_, other.path_);
+    std::swap(slabs_, other.slabs_);
     return *this;
 }
 
@@ -74,7 +77,7 @@ MemoryRegion ProtectionDomain::register_memory(std::span<std::byte> memory, Acce
 }
 
 RegisteredBuffer ProtectionDomain::allocate(std::size_t size, Access access, bool huge_pages) {
-    Buffer buffer{size, huge_pages};
+    Buffer buffer = huge_pages ? Buffer{size, true} : Buffer::of_slab(*slabs_, size);
     MemoryRegion region = register_memory(buffer.bytes(), access);
     return RegisteredBuffer{std::move(buffer), std::move(region)};
 }

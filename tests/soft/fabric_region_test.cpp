@@ -154,7 +154,7 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
 TEST(RegionTable, KnowsWhatThisLibraryHasMapped) {
     const auto node = Node::join(fabric_of_test());
     const SharedMemory sealed{4 * page_size, F_SEAL_SHRINK};
-    base::add_own_mapping(sealed.memory, sealed.size, sealed.descriptor);
+    base::add_own_mapping(sealed.memory, sealed.size, sealed.descriptor, 0);
     const auto key = registered(*node, sealed.memory + page_size + 10, 2 * page_size).key;
     const RegionEntry* entry = node->local_region(key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);

@@ -6,10 +6,10 @@
 // release store, and credit is another. Nothing is posted, and nothing has to complete. Everything
 // else is as ever: marks, counters, announcements of sleep, events, close.
 //
-// Memory that is stored to serves one connection only: its rings and pages lie in files of its own
-// (verbs::Buffer), which no other registration uses, and whose pages live until their owner and
-// everybody who has mapped it have let go. So a late store of a peer that was given up, or whose
-// other end is gone already, hits memory that nobody reads any more.
+// Memory that is stored to serves one connection only: its rings and pages are pieces of files
+// (verbs::Buffer) that no other registration uses, then or later. So a late store of a peer that
+// was given up, or whose other end is gone already, hits memory that nobody reads any more, and a
+// late load finds 0.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/verbs/control_path.hpp"
@@ -15,8 +17,10 @@ namespace millrace::verbs {
 class AddressHandle;
 class CompletionQueue;
 class DatagramQueuePair;
+class MemoryFile;
 class QueuePair;
 class SharedReceiveQueue;
+class Slabs;
 struct PathOptions;
 struct QueuePairAddress;
 struct QueuePairOptions;
@@ -46,10 +50,10 @@ struct RemoteAddress {
     }
 };
 
-/// Page-aligned zeroed memory in a sealed shared mapping (memfd, fallocated; huge pages where
-/// asked for and allowed). A NIC registers it like any memory; the soft device hands it to peers
-/// as a mapping, so that an RDMA WRITE into it is a plain store. One allocation path for all.
-/// Move-only.
+/// Page-aligned zeroed memory in a sealed shared mapping (of a memfd, or of a piece of one;
+/// fallocated; huge pages where asked for and allowed). A NIC registers it like any memory; the
+/// soft device hands it to peers as a mapping, so that an RDMA WRITE into it is a plain store. One
+/// allocation path for all. Move-only.
 class Buffer {
   public:
     Buffer() noexcept = default;
@@ -68,9 +72,14 @@ class Buffer {
     void quarantine() noexcept { quarantined_ = true; }
 
   private:
+    friend class ProtectionDomain;
+    /// A piece of a file that others have pieces of; or one by itself, where that cannot be.
+    [[nodiscard]] static Buffer of_slab(Slabs& slabs, std::size_t size);
+
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
-    int descriptor_ = -1;
+    std::uint64_t offset_ = 0;  ///< in the file
+    std::shared_ptr<MemoryFile> file_;
     bool quarantined_ = false;
 };
 
@@ -149,7 +158,8 @@ class ProtectionDomain {
     /// Registers memory of the caller, which must outlive the region. Throws Error; when memlock is
     /// the likely cause (ENOMEM), the remedy names the limit found and how to raise it.
     [[nodiscard]] MemoryRegion register_memory(std::span<std::byte> memory, Access access);
-    /// Allocates a `Buffer` of at least `size` bytes and registers it.
+    /// Allocates a `Buffer` of at least `size` bytes and registers it. Those of up to 64 MiB take
+    /// pieces of one file, which is of this domain alone: no descriptor for each. Any thread.
     [[nodiscard]] RegisteredBuffer allocate(std::size_t size, Access access,
                                             bool huge_pages = false);
     /// Throws Error (resource_exhausted, invalid_argument) naming the limit that was exceeded.
@@ -169,9 +179,11 @@ class ProtectionDomain {
 
   private:
     friend class Context;
-    ProtectionDomain(ibv_pd* raw, const ControlPath& path) noexcept : raw_{raw}, path_{&path} {}
+    ProtectionDomain(ibv_pd* raw, const ControlPath& path, std::shared_ptr<Slabs> slabs) noexcept
+        : raw_{raw}, path_{&path}, slabs_{std::move(slabs)} {}
     ibv_pd* raw_ = nullptr;
     const ControlPath* path_ = nullptr;
+    std::shared_ptr<Slabs> slabs_;
 };
 
 }  // namespace millrace::verbs

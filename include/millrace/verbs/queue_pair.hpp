@@ -80,7 +80,8 @@ class QueuePair {
     [[nodiscard]] bool writes_in_order() const noexcept;
     /// Where a WRITE to `at` stores, `length` bytes, mapped into this process to be written
     /// directly, for as long as the pointer lives. A WRITE from there to `at` then has nothing to
-    /// copy. The peer sees the bytes at once, and may change them. Null where the device cannot:
+    /// copy. The peer sees the bytes at once, may change them, and gives them back when it likes:
+    /// then they are 0, and what is stored there is seen by nobody. Null where the device cannot:
     /// all but the soft device in mode `fast`, to memory that it shares (a `Buffer`), once the
     /// queue pair is connected. For set-up: it makes system calls.
     [[nodiscard]] std::shared_ptr<std::byte> map_remote(RemoteAddress at,
