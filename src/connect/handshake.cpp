@@ -84,7 +84,7 @@ void Handshake::create_queues() {
     verbs::Context& context = link.endpoint->context();
     const int most = context.attributes().max_cqe;
     link.channel = context.create_completion_channel();
-    link.channel.leave_peers_to_program();  // the socket tells
+    link.channel.tell_events_only();  // the socket tells of the peer, LinkParker of the time
     link.send_queue = context.create_completion_queue(entries_for(options_.max_send_requests, most),
                                                       &link.channel);
     link.given_receive_queue = options_.receive_queue;

@@ -298,7 +298,7 @@ void LinkParker::park(std::chrono::nanoseconds limit) {
         poll_for({}, std::min(next_nap(), limit));
     } else if (rest == Rest::sleep) {
         end_naps();
-        sleep(limit);
+        sleep(std::min(limit, longest_sleep()));
     }
     woken(rest);
 }

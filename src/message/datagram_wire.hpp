@@ -149,6 +149,9 @@ class DatagramWire final : public Wire {
         void prepare() override { link_.prepare(); }
         void park(std::chrono::nanoseconds limit) override;
         Rest settle() override { return link_.settle(); }
+        [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
+            return link_.longest_sleep();
+        }
         void woken(Rest from) override { link_.woken(from); }
         void retract() override { link_.retract(); }
 

@@ -7,11 +7,15 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "completion_queue.hpp"
 #include "context.hpp"
@@ -49,9 +53,16 @@ void drain(int descriptor) noexcept {
 }
 
 void close_all(CompletionChannel& channel) noexcept {
-    for (const int descriptor : {channel.fd, channel.bell, channel.timer.load()}) {
+    if (channel.bell >= 0 && !channel.is_bare()) close(channel.bell);
+    for (const int descriptor : {channel.fd, channel.timer.load()}) {
         if (descriptor >= 0) close(descriptor);
     }
+}
+
+[[nodiscard]] std::int64_t clock_now() noexcept {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               base::Clock::now().time_since_epoch())
+        .count();
 }
 
 /// What makes the channel's descriptor readable: of the peers, here all of them. In place of a
@@ -76,6 +87,7 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
         }
         base::count_system_call();
     }
+    static_cast<void>(channel.take_alarm());
     if (liveness.revents != 0) channel.owner->process->look_now(base::ticks());
     // Here or elsewhere: a death rings every channel, and its thread may not poll for long.
     channel.owner->process->let_go_of_the_dead();
@@ -83,6 +95,7 @@ void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources)
 
 /// Does the program want to wait in here?
 [[nodiscard]] bool is_blocking(const CompletionChannel& channel) noexcept {
+    if (channel.is_bare()) return false;
     base::count_system_call();
     return (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
 }
@@ -154,7 +167,29 @@ int CompletionChannel::alarm() noexcept {
     return mine;
 }
 
+bool CompletionChannel::take_alarm() noexcept {
+    std::int64_t at = due.load(std::memory_order_acquire);
+    if (at == no_alarm || at > clock_now()) return false;
+    // An earlier one that another thread sets meanwhile has rung the bell: that look is to come.
+    if (!due.compare_exchange_strong(at, no_alarm, std::memory_order_acq_rel)) return false;
+    alarms.fetch_add(1, std::memory_order_relaxed);
+    return true;
+}
+
+// Whoever sleeps by then asked for the time before: the bell tells it that there is another. The
+// same alarm that is set again comes at nearly the same time, and must not ring each time.
+void CompletionChannel::note_alarm(std::chrono::nanoseconds delay) noexcept {
+    constexpr std::int64_t same = 20'000;
+    const std::int64_t at = clock_now() + std::max<std::int64_t>(delay.count(), 1);
+    std::int64_t noted = due.load(std::memory_order_acquire);
+    do {
+        if (noted != no_alarm && noted <= at + same) return;
+    } while (!due.compare_exchange_weak(noted, at, std::memory_order_acq_rel));
+    ring();
+}
+
 void CompletionChannel::wake_in(std::chrono::nanoseconds delay) noexcept {
+    if (is_bare()) return note_alarm(delay);
     const int timer = alarm();
     if (timer < 0) {
         alarms.fetch_add(1, std::memory_order_relaxed);  // whoever looks sets it again
@@ -209,6 +244,25 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
 
 void leave_peers_to_program(ibv_comp_channel* channel) noexcept {
     static_cast<CompletionChannel*>(channel)->hears_of_peers = false;
+}
+
+void tell_events_only(ibv_comp_channel* public_channel) noexcept {
+    auto& channel = *static_cast<CompletionChannel*>(public_channel);
+    channel.hears_of_peers = false;
+    if (channel.is_bare()) return;
+    // Whoever finds a death rings all bells.
+    const auto held = channel.owner->process->hold_events();
+    // The number stays: it becomes another one of the bell. Where it cannot be, all stays as it is:
+    // then alarms come by a timer.
+    if (dup3(channel.bell, channel.fd, O_CLOEXEC) != channel.fd) return;
+    close(std::exchange(channel.bell, channel.fd));
+}
+
+std::chrono::nanoseconds next_alarm(const ibv_comp_channel* public_channel) noexcept {
+    const auto& channel = *static_cast<const CompletionChannel*>(public_channel);
+    const std::int64_t at = channel.due.load(std::memory_order_acquire);
+    if (at == CompletionChannel::no_alarm) return std::chrono::nanoseconds::max();
+    return std::chrono::nanoseconds{std::max<std::int64_t>(at - clock_now(), 0)};
 }
 
 int destroy_comp_channel(ibv_comp_channel* public_channel) noexcept {

@@ -85,6 +85,10 @@ class Process {
     void remove(AsynchronousEvents& events) noexcept;
     void add(CompletionChannel& channel);
     void remove(CompletionChannel& channel) noexcept;
+    /// While it is held, nobody rings them for a death.
+    [[nodiscard]] std::unique_lock<std::mutex> hold_events() {
+        return std::unique_lock{events_mutex_};
+    }
 
     /// What has to be done now and then by whoever polls: looks for deaths, publishes statistics,
     /// unmaps what peers no longer register. `now`: base::ticks(). Without the mutex.

@@ -67,6 +67,15 @@ void CompletionChannel::leave_peers_to_program() noexcept {
     if (path_->leave_peers_to_program != nullptr) path_->leave_peers_to_program(raw_);
 }
 
+void CompletionChannel::tell_events_only() noexcept {
+    if (path_->tell_events_only != nullptr) path_->tell_events_only(raw_);
+}
+
+std::chrono::nanoseconds CompletionChannel::next_alarm() const noexcept {
+    if (raw_ == nullptr || path_->next_alarm == nullptr) return std::chrono::nanoseconds::max();
+    return path_->next_alarm(raw_);
+}
+
 int CompletionChannel::drain() noexcept {
     const base::Uncancelled held;
     int events = 0;
@@ -83,11 +92,11 @@ int CompletionChannel::drain() noexcept {
 bool CompletionChannel::wait(std::chrono::nanoseconds limit) noexcept {
     const base::Uncancelled held;
     using namespace std::chrono;
-    limit = std::clamp<nanoseconds>(limit, nanoseconds{0}, hours{1});
+    limit = std::clamp<nanoseconds>(std::min(limit, next_alarm()), nanoseconds{0}, hours{1});
     const timespec time{.tv_sec = duration_cast<seconds>(limit).count(),
                         .tv_nsec = (limit % seconds{1}).count()};
     pollfd entry{.fd = raw_->fd, .events = POLLIN, .revents = 0};
-    if (ppoll(&entry, 1, &time, nullptr) <= 0) return false;
+    if (ppoll(&entry, 1, &time, nullptr) <= 0 && next_alarm().count() != 0) return false;
     return drain() > 0;
 }
 

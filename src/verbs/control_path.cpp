@@ -181,6 +181,8 @@ const ControlPath& soft_control_path() noexcept {
         .ack_async_event = soft::ack_async_event,
         .query_qp_data_in_order = soft::query_qp_data_in_order,
         .leave_peers_to_program = soft::leave_peers_to_program,
+        .tell_events_only = soft::tell_events_only,
+        .next_alarm = soft::next_alarm,
         .map_remote = soft::map_remote,
         .maps_remote = soft::maps_remote,
     };

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <cstring>
 
+#include "millrace/connect/readiness.hpp"
 #include "peers.hpp"
 #include "support/child_process.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -303,6 +305,35 @@ TEST(LinkParker, WakesForACompletion) {
         soon(), base::WaitPolicy::blocking(), parker);
     EXPECT_EQ(status, base::Status::ok);
     EXPECT_EQ(completion.id(), 9U);
+}
+
+// By its descriptor alone, as a program's loop: nobody rings when time is over.
+TEST(LinkParker, InALoopIsWokenForARequestThatRanOutOfTime) {
+    LinkOptions options;
+    options.rnr_retry = 2;
+    Pair pair{options};
+    const std::uint64_t word = 1;
+    const ibv_sge from{reinterpret_cast<std::uint64_t>(&word), 8, 0};
+    ASSERT_EQ(pair.a->queue_pair().post(
+                  verbs::Send{.from = {&from, 1},
+                              .flags = verbs::SendFlags::inlined | verbs::SendFlags::signaled}),
+              0)
+        << "and the other end has no receive for it";
+    LinkParker parker{*pair.a};
+    Readiness readiness{pair.a->news(), std::chrono::nanoseconds{0}};
+    verbs::Completion completion;
+    bool ended = false;
+    const auto has_ended = [&] {
+        ended = ended || pair.a->send_queue().poll({&completion, 1}) == 1;
+        return ended;
+    };
+    const base::Deadline deadline = soon();
+    while (!ended && !deadline.expired()) {
+        readiness.rest(parker, has_ended);
+        ASSERT_TRUE(millrace::test::becomes_readable(readiness.descriptor(), 20s));
+        readiness.end(parker);
+    }
+    EXPECT_EQ(completion.status(), IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
 TEST(LinkParker, WakesWhenThePeerLeaves) {

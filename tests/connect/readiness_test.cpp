@@ -27,8 +27,12 @@ class Told final : public base::StandingParker {
     void retract() override {}
     [[nodiscard]] Rest settle() override { return rest; }
     void woken(Rest /*from*/) override {}
+    [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
+        return longest;
+    }
 
     Rest rest = Rest::sleep;
+    std::chrono::nanoseconds longest = Readiness::until_woken;
 };
 
 TEST(Readiness, NapsForShortAgainBehindASleep) {
@@ -47,6 +51,23 @@ TEST(Readiness, NapsForShortAgainBehindASleep) {
         EXPECT_FALSE(is_readable(readiness.descriptor()));
         EXPECT_EQ(parker.next_nap(), 20us);
     }
+}
+
+TEST(Readiness, SleepsNoLongerThanItsParkerAllows) {
+    Told parker;
+    Readiness readiness{{}, std::chrono::nanoseconds{0}};
+    const auto nothing = [] { return false; };
+    parker.longest = 2ms;
+    readiness.rest(parker, nothing);
+    EXPECT_TRUE(becomes_readable(readiness.descriptor(), 20s));
+    readiness.rest(parker, nothing, 1h);
+    EXPECT_TRUE(becomes_readable(readiness.descriptor(), 20s));
+    parker.longest = 0ms;
+    readiness.rest(parker, nothing);
+    EXPECT_TRUE(is_readable(readiness.descriptor()));
+    parker.longest = Readiness::until_woken;
+    readiness.rest(parker, nothing);
+    EXPECT_FALSE(is_readable(readiness.descriptor()));
 }
 
 /// Both ends of a connection within this process.

@@ -37,6 +37,7 @@ struct EndpointOptions {
     std::uint32_t inline_bytes = 256;
     bool signal_all = false;
     bool events = false;
+    bool events_only = false;  ///< the channel is its bell alone
     bool shared_memory = true;  ///< the buffer is a sealed memfd; else private memory
     std::size_t bytes = 1 << 16;
     unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -70,6 +71,7 @@ class Endpoint {
         if (context == nullptr) throw std::runtime_error("cannot open soft0");
         pd = soft::alloc_pd(context);
         if (options.events) channel = soft::create_comp_channel(context);
+        if (options.events_only) soft::tell_events_only(channel);
         cq = soft::create_cq(context, 1024, this, channel, 0);
         ibv_qp_init_attr init{};
         init.send_cq = cq;

@@ -71,6 +71,11 @@ class StandingParker : public Parker {
     /// Behind prepare() and a look that found nothing: what remains to be done before one may
     /// sleep, and whether one may. Never blocks.
     [[nodiscard]] virtual Rest settle() = 0;
+    /// Behind settle(): how long a sleep may last at most, where something that is awaited comes by
+    /// the clock and raises no event.
+    [[nodiscard]] virtual std::chrono::nanoseconds longest_sleep() const noexcept {
+        return std::chrono::nanoseconds::max();
+    }
     /// Behind that sleep or nap, before retract().
     virtual void woken(Rest from) = 0;
     /// How long to nap: 20 µs, and with each nap behind another twice as long, up to 1 ms.

@@ -292,6 +292,10 @@ class LinkParker : public base::StandingParker {
     void prepare() override;
     void park(std::chrono::nanoseconds limit) final;
     Rest settle() override { return Rest::sleep; }
+    /// Until the device has to act for the link.
+    [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
+        return link_->channel().next_alarm();
+    }
     /// Looks after the peer.
     void woken(Rest from) override;
     /// Takes the events that came.

@@ -12,6 +12,7 @@
 // program is elsewhere, and the next call that finds nothing takes it back and makes a new one.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -62,7 +63,7 @@ class Readiness {
             case Rest::nap: wake_in(parker.next_nap()); break;
             case Rest::sleep:
                 parker.end_naps();
-                wake_in(limit);
+                wake_in(std::min(limit, parker.longest_sleep()));
                 break;
         }
     }

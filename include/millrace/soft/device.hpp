@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -110,6 +111,15 @@ void ack_cq_events(ibv_cq* cq, unsigned count) noexcept;
 /// kernel allows a file few ways through nested epolls (500 through two, 100 through three). Before
 /// queue pairs are connected.
 void leave_peers_to_program(ibv_comp_channel* channel) noexcept;
+/// Not of libibverbs: as above, and nor do times at which the device has to act (a request that ran
+/// out of time, a receive that was claimed in vain). The channel is one descriptor then, that of
+/// its events. The program asks for the next such time before each sleep, and for an event by then:
+/// an earlier one that comes up meanwhile makes the descriptor readable. Before completion queues
+/// are made with the channel, or its descriptor is watched.
+void tell_events_only(ibv_comp_channel* channel) noexcept;
+/// How long until the device has to act: 0, at once; nanoseconds::max(): it need not, or the
+/// descriptor tells. Any thread; makes no system call.
+[[nodiscard]] std::chrono::nanoseconds next_alarm(const ibv_comp_channel* channel) noexcept;
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
 /// NULL with EOPNOTSUPP for a queue pair made without `send_ops_flags`. The extended objects are
@@ -123,8 +133,8 @@ int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags
 /// Not of libibverbs: `length` bytes of the peer's memory at `address`, of its region `rkey` as a
 /// WRITE of `qp` would reach it, mapped into this process for as long as the pointer lives,
 /// whatever becomes of the owner. A WRITE from there to where it belongs has nothing to copy. The
-/// owner may look at (and change) the bytes at any time. Null: not in this mode, `qp` is not
-/// connected, the memory is not shared or not to be written.
+/// owner may look at (and change) the bytes at any time, and give them back: then they are 0. Null:
+/// not in this mode, `qp` is not connected, the memory is not shared or not to be written.
 [[nodiscard]] std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address,
                                                     std::uint32_t rkey,
                                                     std::size_t length) noexcept;

@@ -52,6 +52,14 @@ class CompletionChannel {
     /// epolls: no device need make the descriptor readable for that. Devices that do (the soft one)
     /// leave it from now on. Before queue pairs are connected.
     void leave_peers_to_program() noexcept;
+    /// For programs with thousands of channels that, besides, drain() it by the time that
+    /// next_alarm() says: the descriptor tells events alone from now on, and is the only one that
+    /// the channel has. Devices that act by the clock (the soft one) need no timer for it. Before
+    /// completion queues are made with it, or its descriptor is watched.
+    void tell_events_only() noexcept;
+    /// How long a sleep on the descriptor may last at most; 0: drain() it now. To be asked behind
+    /// arming, before each sleep. nanoseconds::max(): the descriptor tells everything.
+    [[nodiscard]] std::chrono::nanoseconds next_alarm() const noexcept;
     /// Events that drain() and wait() have taken since the channel was made.
     [[nodiscard]] std::uint64_t drained() const noexcept { return drained_; }
     /// Sleeps until an event waits (and takes all) or the time is over. True: there was one.

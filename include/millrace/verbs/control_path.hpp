@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,8 @@ struct ControlPath {
     int (*query_qp_data_in_order)(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
     /// Of the soft device (soft/device.hpp); null for others.
     void (*leave_peers_to_program)(ibv_comp_channel* channel) noexcept;
+    void (*tell_events_only)(ibv_comp_channel* channel) noexcept;
+    std::chrono::nanoseconds (*next_alarm)(const ibv_comp_channel* channel) noexcept;
     std::shared_ptr<std::byte> (*map_remote)(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
                                              std::size_t length) noexcept;
     bool (*maps_remote)(ibv_context* context) noexcept;
