@@ -29,7 +29,7 @@ int main(int, char** argv) try {
     hub.add(listener.descriptor(), [&] {
         while (auto queue = Lines::try_accept(listener)) {
             const int descriptor = queue->descriptor();
-            const auto id = hub.add(descriptor, [&print, descriptor] { print(descriptor); });
+            const auto id = hub.add_end(descriptor, [&print, descriptor] { print(descriptor); });
             queues.emplace(descriptor, std::pair{std::move(*queue), id});
         }
     });

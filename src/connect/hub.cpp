@@ -10,6 +10,8 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -48,6 +50,7 @@ constexpr std::uint64_t first_id = 2;
 struct Hub::State {
     struct Member {
         int descriptor = -1;  ///< -1: a timer
+        bool is_end = false;  ///< may be called though its descriptor is not readable
         Call call;
         Clock::time_point due{};
         std::chrono::nanoseconds period{0};  ///< 0: once
@@ -70,6 +73,11 @@ struct Hub::State {
     std::array<epoll_event, 64> events{};
     std::size_t served = 0;
     std::size_t taken = 0;
+
+    /// Ends that were readable when the kernel was asked last, or called since.
+    std::vector<std::uint64_t> hot;
+    std::uint64_t asked = 0;  ///< when, in ticks
+    const std::uint64_t hot_ticks = base::ticks_in(std::chrono::microseconds{10});
 
     std::mutex mutex;  ///< of posted
     std::deque<Call> posted;
@@ -109,6 +117,7 @@ struct Hub::State {
                           fmt::format("descriptor {}", descriptor),
                           "raise fs.epoll.max_user_watches (sysctl)");
     }
+    Id add(int descriptor, Call call, bool is_end);
     Id insert(Member member) {
         const std::uint64_t id = next_id++;
         if (member.descriptor < 0) {
@@ -154,6 +163,17 @@ struct Hub::State {
         base::count_system_call();
         ++stats.looks;
         if (count > 0) taken = static_cast<std::size_t>(count);
+        hot.clear();
+        asked = base::ticks();
+    }
+    /// Takes the ends that were active lately for readable, for a moment. False: the kernel's turn.
+    [[nodiscard]] bool take_hot() noexcept {
+        if (hot.empty() || base::ticks() - asked >= hot_ticks) return false;
+        served = 0;
+        taken = std::min(hot.size(), events.size());
+        for (std::size_t i = 0; i != taken; ++i) events[i].data.u64 = hot[i];
+        hot.clear();
+        return true;
     }
     /// The kernel wakes us for the next timer.
     void set_alarm() noexcept {
@@ -207,6 +227,7 @@ struct Hub::State {
             }
             const auto found = members.find(id);
             if (found == members.end()) continue;
+            if (found->second->is_end) hot.push_back(id);
             make(std::shared_ptr<Member>{found->second});
             return true;
         }
@@ -220,6 +241,7 @@ Hub::Hub(const Options& options) : state_{std::make_unique<State>()} {
         base::throw_errno(errno, "make a hub", "epoll, eventfd and timer",
                           "raise the limit of open files (ulimit -n)");
     }
+    state_->hot.reserve(state_->events.size());
     state_->watch(state_->bell.get(), bell_id);
     state_->watch(state_->timer.get(), timer_id);
 }
@@ -235,13 +257,20 @@ Hub::~Hub() {
 }
 
 Hub::Id Hub::add(int descriptor, Call call) {
-    state_->require_owner("add a descriptor to a hub");
+    return state_->add(descriptor, std::move(call), false);
+}
+Hub::Id Hub::add_end(int descriptor, Call call) {
+    return state_->add(descriptor, std::move(call), true);
+}
+
+Hub::Id Hub::State::add(int descriptor, Call call, bool is_end) {
+    require_owner("add a descriptor to a hub");
     if (descriptor < 0) {
         throw base::Error{base::ErrorCode::invalid_argument, "add a descriptor to a hub",
                           fmt::format("descriptor {}", descriptor), "it is none",
                           "was what it belongs to made in the parent of this process?"};
     }
-    return state_->insert({.descriptor = descriptor, .call = std::move(call)});
+    return insert({.descriptor = descriptor, .is_end = is_end, .call = std::move(call)});
 }
 
 Hub::Id Hub::at(Clock::time_point time, Call call) {
@@ -302,7 +331,7 @@ std::size_t Hub::size() const {
 std::size_t Hub::turn(std::size_t budget) {
     State& hub = *state_;
     hub.require_owner("turn a hub");
-    if (hub.served == hub.taken) hub.take_events(0);
+    if (hub.served == hub.taken && !hub.take_hot()) hub.take_events(0);
     // Also behind a call that throws: another loop learns of what is left by the descriptor alone.
     struct Behind {
         State& hub;

@@ -63,6 +63,60 @@ TEST(Hub, KeepsToItsBudgetAndForgetsNothing) {
     EXPECT_EQ(calls, 5);
 }
 
+TEST(Hub, AsksTheKernelEachTimeForADescriptorOfTheProgram) {
+    Hub hub;
+    const Lamp lamp;
+    lamp.light();
+    hub.add(lamp.descriptor(), [] {});
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(hub.turn(), 1U);
+    EXPECT_EQ(hub.stats().looks, 1000U);
+}
+
+// The lamp never goes out: what is known of it is good for 10 us, and then the kernel is asked.
+TEST(Hub, CallsAnActiveEndWithoutAskingTheKernelEachTimeAndOverlooksNobody) {
+    Hub hub;
+    const Lamp end, other;
+    int calls = 0, others = 0;
+    hub.add_end(end.descriptor(), [&] { ++calls; });
+    hub.add(other.descriptor(), [&] { other.quench(), ++others; });
+    EXPECT_EQ(hub.turn(), 0U) << "nobody is active";
+    end.light();
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(hub.turn(), 1U);
+    EXPECT_EQ(calls, 1000);
+    EXPECT_LT(hub.stats().looks, 1000U);
+    other.light();
+    const base::Deadline deadline = soon();
+    while (others == 0 && !deadline.expired()) (void)hub.turn();
+    EXPECT_EQ(others, 1);
+    end.quench();
+    while (hub.turn() != 0 && !deadline.expired()) {
+    }
+    EXPECT_EQ(hub.turn(), 0U) << "an end that is quiet is left alone";
+}
+
+TEST(Hub, CallsNoEndThatWasRemovedWhileItWasActive) {
+    Hub hub;
+    const Lamp one, two;
+    one.light();
+    two.light();
+    std::optional<Hub::Id> first, second;
+    int calls = 0;
+    first = hub.add_end(one.descriptor(), [&] {
+        if (++calls == 3) {
+            hub.remove(*first);
+            hub.remove(*second);
+        }
+    });
+    int of_second = 0;
+    second = hub.add_end(two.descriptor(), [&] { ++of_second; });
+    const base::Deadline deadline = soon();
+    while (calls != 3 && !deadline.expired()) (void)hub.turn();
+    const int then = of_second;
+    for (int i = 0; i < 1000; ++i) EXPECT_EQ(hub.turn(), 0U);
+    EXPECT_EQ(calls, 3);
+    EXPECT_EQ(of_second, then);
+}
+
 TEST(Hub, RemovesWhatIsDueAndItself) {
     Hub hub;
     Lamp one, other;

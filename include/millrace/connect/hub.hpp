@@ -51,6 +51,10 @@ class Hub : public base::Executor {
     /// what it throws comes out of turn() or run(), and the hub goes on behind it. Throws Error
     /// (invalid_argument: it is no descriptor that can be waited for, or in this hub already).
     Id add(int descriptor, Call call) override;
+    /// As add, for the descriptor of an end of this library's, whose try_ calls `call` makes: once
+    /// it was readable, it may be called without a look whether it still is, so that what comes
+    /// next is found in memory, without a system call. The kernel is asked each 10 us all the same.
+    Id add_end(int descriptor, Call call);
     /// Calls `call` once, at that time or soon after.
     Id at(base::Clock::time_point time, Call call) override;
     Id after(std::chrono::nanoseconds delay, Call call);
