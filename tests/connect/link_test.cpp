@@ -309,16 +309,14 @@ TEST(LinkParker, WakesForACompletion) {
 
 // By its descriptor alone, as a program's loop: nobody rings when time is over.
 TEST(LinkParker, InALoopIsWokenForARequestThatRanOutOfTime) {
-    LinkOptions options;
-    options.rnr_retry = 2;
-    Pair pair{options};
+    Pair pair;
+    pair.b->queue_pair() = verbs::QueuePair{};  // its socket, and the process, live on
     const std::uint64_t word = 1;
     const ibv_sge from{reinterpret_cast<std::uint64_t>(&word), 8, 0};
     ASSERT_EQ(pair.a->queue_pair().post(
                   verbs::Send{.from = {&from, 1},
                               .flags = verbs::SendFlags::inlined | verbs::SendFlags::signaled}),
-              0)
-        << "and the other end has no receive for it";
+              0);
     LinkParker parker{*pair.a};
     Readiness readiness{pair.a->news(), std::chrono::nanoseconds{0}};
     verbs::Completion completion;
@@ -333,7 +331,7 @@ TEST(LinkParker, InALoopIsWokenForARequestThatRanOutOfTime) {
         ASSERT_TRUE(millrace::test::becomes_readable(readiness.descriptor(), 20s));
         readiness.end(parker);
     }
-    EXPECT_EQ(completion.status(), IBV_WC_RNR_RETRY_EXC_ERR);
+    EXPECT_EQ(completion.status(), IBV_WC_RETRY_EXC_ERR);
 }
 
 TEST(LinkParker, WakesWhenThePeerLeaves) {
