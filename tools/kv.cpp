@@ -139,6 +139,10 @@ void add_serve(CLI::App& parent, Action& chosen) {
         ->type_name("ADDRESS");
     add_habits(*command, options->server.messages);
     add_transports(*command, options->server.messages.transports);
+    command->add_flag_callback(
+        "--trust-clients",
+        [options] { options->server.messages.protection = message::Protection::trusted; },
+        "They may reach each other's memory in the server; --transport ud needs that");
     add_device_and_secret(*command, options->device, options->secret_file);
     command->final_callback([=, &chosen] {
         refuse_if_wrong([&] { (void)connect::Address::parse(options->address); });

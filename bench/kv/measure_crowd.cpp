@@ -132,6 +132,9 @@ CrowdResult measure_crowd(const CrowdCase& chosen) {
             options.store.table = chosen.table;
             options.messages.wait = chosen.wait;
             options.messages.transports = chosen.transport;
+            if (chosen.transport == connect::Transport::ud) {
+                options.messages.protection = message::Protection::trusted;
+            }
             options.messages.max_clients = chosen.clients + 1;
             options.messages.look_ahead = chosen.look_ahead;
             options.messages.gather_turns = chosen.gather_turns;

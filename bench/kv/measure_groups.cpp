@@ -89,6 +89,9 @@ class Groups {
     static message::ServerOptions options(const GroupCase& chosen) {
         message::ServerOptions made;
         made.transports = chosen.transport;
+        if (chosen.transport == connect::Transport::ud) {
+            made.protection = message::Protection::trusted;
+        }
         made.ring_bytes = ring_bytes;
         made.max_clients = static_cast<std::uint32_t>(chosen.clients);
         made.group_clients = chosen.group;

@@ -44,6 +44,9 @@ Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_
     options.polling = polling;
     options.receives = ways.receives;
     options.transports = ways.transport;
+    if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud) {
+        options.protection = message::Protection::trusted;
+    }
     options.max_clients = static_cast<std::uint32_t>(clients);
     const auto process = static_cast<std::uint64_t>(getpid());
     Server server = Server::listen(

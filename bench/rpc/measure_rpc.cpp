@@ -153,7 +153,10 @@ void respond(Pair& pair, const RpcCase& chosen) {
     options.max_client_ring_bytes = ring_for(chosen);
     options.posting = chosen.posting;
     if (chosen.posts) options.carrier = ring::Carrier::post;
-    if (chosen.requests == message::Transfer::send) options.receives = message::Receives::shared;
+    if (chosen.requests == message::Transfer::send) {
+        options.receives = message::Receives::shared;
+        options.protection = message::Protection::trusted;
+    }
     std::vector<message::Server> servers;
     Board& board = *pair.shared_at<Board>(0);
     for (std::size_t i = 0; i < chosen.responders; ++i) {

@@ -171,13 +171,8 @@ void Client::State::take_welcome(const Welcome& welcome) {
     box = nullptr;
     if (is_dense) {
         mailbox = {welcome.mailbox, welcome.mailbox_rkey};
-        // Words are what can be addressed.
-        const std::uint64_t within = mailbox.address % sizeof(std::uint64_t);
-        const std::shared_ptr<std::byte> word =
-            core().carrier.map({mailbox.address - within, mailbox.rkey}, sizeof(std::uint64_t));
-        if (word != nullptr) {
-            box = {word, word.get() + within};
-        } else {
+        box = core().carrier.map(mailbox, 1);
+        if (box == nullptr) {
             hint_source = core().link.protection_domain().allocate(sizeof(std::uint64_t),
                                                                    verbs::Access::none);
             *hint_source.data() = std::byte{1};

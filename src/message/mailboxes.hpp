@@ -6,6 +6,8 @@
 //   dense   one byte for each client in registered memory, all side by side. The client sets it
 //           behind each frame: by a store, or by a WRITE of 1 byte behind the frame's on the same
 //           queue pair. A scan of vectors finds the next that is set; no ring is looked at.
+//           Where each client has a protection domain of its own, each has a registration of its
+//           own byte there, and of nothing else.
 //
 // A byte is a hint, and nothing more. Messages lie in rings, each of which serves one connection
 // (ring/carrier.hpp) and whose frames bear its secret: whatever is in the array, by a former client
@@ -40,29 +42,34 @@ namespace millrace::message {
 /// One thread: the server's.
 class Mailboxes {
   public:
-    /// Places are numbered from 0. `dense`: registered in `domain`, or, if there is none, for the
-    /// server alone. Throws Error.
-    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain* domain)
+    /// Places are numbered from 0. `dense`: registered in `common`, the domain of all clients; if
+    /// there is none, byte by byte, by grant(). Throws Error.
+    Mailboxes(Polling polling, std::size_t places, verbs::ProtectionDomain* common)
         : polling_{polling}, scan_{scan_by(best_scan_kernel())} {
-        if (polling == Polling::dense) {
-            if (domain != nullptr) {
-                memory_ = domain->allocate(places, verbs::Access::remote_write);
-                boxes_ = memory_.data();
-            } else {
-                own_.resize(places);
-                boxes_ = own_.data();
-            }
-        } else {
+        if (polling != Polling::dense) {
             awaited_.resize(places, nobody);
+            return;
+        }
+        memory_ = verbs::Buffer{places};
+        if (common != nullptr) {
+            common_ = common->register_memory(memory_.bytes(), verbs::Access::remote_write);
+        } else {
+            granted_.resize(places);
         }
     }
+    ~Mailboxes() {
+        end(common_);
+        for (verbs::MemoryRegion& region : granted_) end(region);
+    }
+    Mailboxes(const Mailboxes&) = delete;
+    Mailboxes& operator=(const Mailboxes&) = delete;
 
     [[nodiscard]] Polling polling() const noexcept { return polling_; }
 
     /// The first place in [from, to) whose client seems to have written; `to` if there is none.
     [[nodiscard, gnu::always_inline]] std::size_t next(std::size_t from,
                                                        std::size_t to) const noexcept {
-        if (polling_ == Polling::dense) return scan_(boxes_, from, to);
+        if (polling_ == Polling::dense) return scan_(memory_.data(), from, to);
         while (from < to && !awaited_[from].arriving()) ++from;
         return from < to ? from : to;
     }
@@ -114,9 +121,18 @@ class Mailboxes {
         if (polling_ != Polling::dense) awaited_[place] = nobody;
     }
 
-    /// The byte of a place, for its client. Only dense.
-    [[nodiscard]] verbs::RemoteAddress address(std::size_t place) const noexcept {
-        return memory_.remote(place);
+    /// The byte of a place, for its client, whose queue pair is of `domain`. Only dense. Throws
+    /// Error (resource_exhausted). Behind it comes withdraw(), while that domain is there still.
+    [[nodiscard]] verbs::RemoteAddress grant(std::size_t place, verbs::ProtectionDomain& domain) {
+        if (granted_.empty()) return common_.remote(place);
+        withdraw(place);
+        granted_[place] =
+            domain.register_memory(memory_.bytes().subspan(place, 1), verbs::Access::remote_write);
+        return granted_[place].remote();
+    }
+    /// What was granted means nothing any more, and nothing of it is under way.
+    void withdraw(std::size_t place) noexcept {
+        if (!granted_.empty()) end(granted_[place]);
     }
 
   private:
@@ -126,15 +142,19 @@ class Mailboxes {
     /// … but of this one they are.
     static constexpr FrameReader::Awaited told{never, 0};
 
+    void end(verbs::MemoryRegion& region) noexcept {
+        if (!region.deregister()) memory_.quarantine();
+    }
     [[nodiscard]] std::atomic_ref<std::uint8_t> box(std::size_t place) noexcept {
-        return std::atomic_ref<std::uint8_t>{*reinterpret_cast<std::uint8_t*>(boxes_ + place)};
+        return std::atomic_ref<std::uint8_t>{
+            *reinterpret_cast<std::uint8_t*>(memory_.data() + place)};
     }
 
     Polling polling_;
     Scan scan_;
-    verbs::RegisteredBuffer memory_;               ///< dense
-    std::vector<std::byte> own_{};                 ///< … in its place, where there is no device
-    std::byte* boxes_ = nullptr;                   ///< … the one or the other
+    verbs::Buffer memory_;                       ///< dense
+    verbs::MemoryRegion common_;                 ///< … of all of it, for all
+    std::vector<verbs::MemoryRegion> granted_{};   ///< … or of each byte for its client, by place
     std::vector<FrameReader::Awaited> awaited_{};  ///< flag
 };
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/yielding.hpp"
+#include "protection.hpp"
 #include "server_state.hpp"
 
 namespace millrace::message {
@@ -474,11 +475,7 @@ std::string Server::explain() const {
     }
     for (const auto& host : server.wires.all) text += host->explain() + '\n';
     if (by_rc) {
-        text += fmt::format(
-            "protection: each client has a ring of its own, whose frames bear a secret of its "
-            "connection. {}\n",
-            dense ? "All can write the array of bytes, which are hints: a foreign one costs a look"
-                  : "Keys of memory are valid in the whole protection domain of the device");
+        text += explain_protection(server.options, server.mailboxes.polling()) + '\n';
     }
     text += fmt::format(
         "answers of one client wait in up to {} bytes before its requests wait, and for {} ms "

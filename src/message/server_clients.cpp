@@ -11,6 +11,7 @@
 #include "millrace/base/log.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/ring/carrier.hpp"
+#include "protection.hpp"
 #include "server_state.hpp"
 #include "setup.hpp"
 
@@ -114,9 +115,11 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       listener{std::move(its_listener)},
       crowd{std::move(its_crowd)},
       number{its_number},
+      has_own_domains{options.admission.own_domains},
       mailboxes{polling, options.max_clients + joining_places,
-                channel_options.endpoint != nullptr ? &channel_options.endpoint->protection_domain()
-                                                    : nullptr},
+                channel_options.endpoint != nullptr && !has_own_domains
+                    ? &channel_options.endpoint->protection_domain()
+                    : nullptr},
       replies{std::make_shared<detail::ReplyQueue>(hub)},
       wires_every{base::ticks_in(look_at_wires_every)},
       slice_ticks{base::ticks_in(options.group_slice)},
@@ -209,6 +212,8 @@ std::vector<Server> Server::listen_together(const connect::Address& address,
     ServerOptions options = chosen;
     check(options);
     check_transports(options);
+    check_protection(options);
+    if (options.protection == Protection::domains) options.admission.own_domains = true;
     const ChannelOptions channel = channel_options_of(options);
     message::check(channel);
     options.endpoint = channel.endpoint;
@@ -302,6 +307,7 @@ void Server::State::watch(Peer& peer) {
 
 void Server::State::unwatch(Peer& peer) noexcept {
     mailboxes.leave_out(peer.id.place);
+    mailboxes.withdraw(peer.id.place);
     if (peer.line->is_wire()) {
         --by_wire;
         peer.line->wire().server_place = Wire::no_place;
@@ -328,6 +334,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         // Its former channel may be here still: it has ended, or its client is done with it.
         Peer& former = *peers[known->second];
         if (former.line.has_value()) part(former, false);
+        if (!grant(former, peer)) return;
         peer.line->pass();
         unwatch(peer);
         former.line.emplace(std::move(*peer.line));
@@ -342,6 +349,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         welcome(former, true);
         return;
     }
+    if (!grant(peer, peer)) return;
     if (!crowd->enter()) {
         return refuse(peer, fmt::format("the server has its {} clients already (max_clients)",
                                         options.max_clients));
@@ -365,6 +373,23 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     welcome(peer, false);
 }
 
+bool Server::State::grant(Peer& peer, Peer& newcomer) {
+    peer.box = {};
+    // Completions stand in for the byte of requests by SEND.
+    if (mailboxes.polling() != Polling::dense || newcomer.line->is_wire() ||
+        newcomer.line->core().incoming.has_value()) {
+        return true;
+    }
+    try {
+        peer.box =
+            mailboxes.grant(peer.id.place, newcomer.line->core().link.protection_domain());
+        return true;
+    } catch (const base::Error& error) {
+        refuse(newcomer, error.what());
+        return false;
+    }
+}
+
 void Server::State::welcome(Peer& peer, bool resumed) {
     Welcome word{.session = peer.session,
                  .resumed = resumed,
@@ -372,13 +397,10 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .generation = peer.id.generation,
                  .window = peer.window,
                  .polling = peer.line->is_wire() ? Polling::flag : mailboxes.polling(),
+                 .mailbox = peer.box.address,
+                 .mailbox_rkey = peer.box.rkey,
                  .server = number,
                  .max_request = options.max_request_bytes};
-    if (word.polling == Polling::dense) {
-        const verbs::RemoteAddress box = mailboxes.address(peer.id.place);
-        word.mailbox = box.address;
-        word.mailbox_rkey = box.rkey;
-    }
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
     sent(peer);
 }

@@ -96,6 +96,7 @@ struct Server::State {
         bool is_paused = false;     ///< too many answers wait: its requests are not taken
         bool is_gathering = false;  ///< stands in `gathering`
         std::optional<Line> line;
+        verbs::RemoteAddress box{};  ///< its byte, if it sets one
         std::unique_ptr<connect::Readiness> readiness;
         connect::Hub::Id member{};
         base::Clock::time_point since{};  ///< of its phase
@@ -198,6 +199,8 @@ struct Server::State {
     void unwatch(Peer& peer) noexcept;
     /// Behind its hello. Its channel may be another client's then, who came back.
     void join(Peer& peer, const Hello& hello);
+    /// `newcomer` may set the byte of the place of `peer`, if it shall. False: it is refused.
+    [[nodiscard]] bool grant(Peer& peer, Peer& newcomer);
     void welcome(Peer& peer, bool resumed);
     void refuse(Peer& peer, std::string why);
     /// Its channel ends. `for_good`: and so does its session.
@@ -244,6 +247,7 @@ struct Server::State {
     bool is_nested = false;  ///< in a program's own loop
     std::atomic<bool> stopping{false};
     std::string why_polling;
+    bool has_own_domains;  ///< each client by ring
     Mailboxes mailboxes;
     std::shared_ptr<detail::ReplyQueue> replies;
     std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies

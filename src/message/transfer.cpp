@@ -14,6 +14,10 @@ std::optional<Transfer> parse_transfer(std::string_view name) noexcept {
     return std::nullopt;
 }
 
+std::string_view name_of(Protection protection) noexcept {
+    return protection == Protection::trusted ? "trusted" : "domains";
+}
+
 std::string_view name_of(Receives receives) noexcept {
     return receives == Receives::shared ? "shared" : "own";
 }

@@ -85,7 +85,7 @@ PeerMemory PeerMemory::behind(connect::Link& link, Carrier asked, std::string_vi
 std::shared_ptr<std::byte> PeerMemory::map(verbs::RemoteAddress at, std::size_t length) {
     if (!stores_) return nullptr;
     std::shared_ptr<std::byte> memory;
-    if (at.address % sizeof(std::uint64_t) == 0)
+    if (length == 1 || at.address % sizeof(std::uint64_t) == 0)
         memory = link_->queue_pair().map_remote(at, length);
     if (memory != nullptr) {
         has_mapped_ = true;

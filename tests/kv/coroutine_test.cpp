@@ -37,6 +37,9 @@ class AwaitedRequests : public testing::TestWithParam<connect::Transport> {
     [[nodiscard]] static ServerOptions server_options() {
         ServerOptions options;
         options.messages.transports = GetParam();
+        if (GetParam() == connect::Transport::ud) {
+            options.messages.protection = message::Protection::trusted;
+        }
         return options;
     }
     [[nodiscard]] static message::ClientOptions client_options(std::uint32_t window) {

@@ -276,6 +276,9 @@ TEST_P(ServerHistory, OfOneKeyIsLinearizable) {
     constexpr int callers = 4;
     ServerOptions options;
     options.messages.transports = GetParam().way.transport;
+    if (GetParam().way.transport == connect::Transport::ud) {
+        options.messages.protection = message::Protection::trusted;
+    }
     options.threads.count = GetParam().threads;
     options.store.table = GetParam().table;
     Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);

@@ -46,6 +46,9 @@ class KvServer : public testing::TestWithParam<Kind> {
         chosen.messages.polling = GetParam().polling;
         chosen.messages.carrier = GetParam().carrier;
         chosen.messages.transports = GetParam().transport;
+        if (GetParam().transport == connect::Transport::ud) {
+            chosen.messages.protection = message::Protection::trusted;
+        }
         chosen.threads.count = GetParam().threads;
         return chosen;
     }
@@ -665,6 +668,9 @@ INSTANTIATE_TEST_SUITE_P(Transports, KvServerBy,
 TEST_P(KvServerBy, RefusesAClientOfAnotherVersionAndTellsIt) {
     ServerOptions options;
     options.messages.transports = GetParam();
+    if (GetParam() == connect::Transport::ud) {
+        options.messages.protection = message::Protection::trusted;
+    }
     Serving serving{options};
     message::ClientOptions coming;
     coming.transport = GetParam();

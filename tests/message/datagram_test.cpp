@@ -333,6 +333,7 @@ TEST(ServersOfAllTransports, ServeTheirClientsAtOnce) {
         ServerOptions options;
         options.transports = connect::Transports::all();
         options.receives = receives;
+        options.protection = Protection::trusted;
         Running running{options};
         std::vector<Client> clients;
         for (const Transport transport :

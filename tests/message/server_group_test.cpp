@@ -424,6 +424,7 @@ TEST_F(ServerGroupThreads, OfOneAreAServer) {
 TEST_F(ServerGroupThreads, TakeWhoKnowsTheSecret) {
     ServerOptions options;
     options.transports = {Transport::rc, Transport::uc, Transport::ud, Transport::tcp};
+    options.protection = Protection::trusted;
     options.admission.secret = connect::Secret{"sixteen bytes or more of it"};
     RunningGroup running{threads, options, tell_server};
     std::set<std::uint32_t> servers;

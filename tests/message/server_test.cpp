@@ -52,17 +52,55 @@ TEST_P(Servers, AnswerACall) {
 }
 
 TEST_P(Servers, EndTheDomainsThatClientsHaveOfTheirOwn) {
-    ServerOptions chosen = options();
-    chosen.admission.own_domains = true;
+    if (GetParam().needs_trust()) GTEST_SKIP() << "there are none";
     testing::internal::CaptureStderr();
-    {
+    for (const Protection protection : {Protection::domains, Protection::trusted}) {
+        ServerOptions chosen = options();
+        chosen.protection = protection;
+        chosen.admission.own_domains = true;
         Running running{chosen};
         Client client = running.connect();
         Client other = running.connect();
+        Bytes answer;
+        for (std::uint64_t number = 0; number < 200; ++number) {
+            for (Client* const each : {&client, &other}) {
+                const Bytes request = content(1, number, number * 13 % 500);
+                ASSERT_EQ(each->call(request, answer, patience()), Outcome::ok) << each->failure();
+                ASSERT_EQ(answer, request);
+            }
+        }
         EXPECT_EQ(client.close(patience()), Status::ok);
     }
     // A domain in which something is still registered is not freed, which is said.
     EXPECT_EQ(testing::internal::GetCapturedStderr().find("protection domain"), std::string::npos);
+}
+
+TEST_P(Servers, SayWhetherTheyKeepClientsApart) {
+    const bool by_rc = GetParam().transport == connect::Transport::rc;
+    Running running{options()};
+    const std::string says = running.server.explain();
+    if (by_rc) {
+        EXPECT_NE(says.find(GetParam().needs_trust() ? "protection: trusted, as the program"
+                                                     : "protection: domains, as a server"),
+                  std::string::npos)
+            << says;
+    }
+    if (!GetParam().needs_trust()) return;
+    // What they share is for those whom the program trusts, and it has to say so.
+    ServerOptions chosen = options();
+    chosen.protection = Protection::domains;
+    try {
+        (void)Server::listen(unique_address(), chosen);
+        FAIL() << "it listens";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+        EXPECT_NE(std::string{error.what()}.find("Protection::trusted"), std::string::npos)
+            << error.what();
+    }
+    if (GetParam().receives != Receives::shared) return;
+    chosen.protection = Protection::trusted;
+    chosen.admission.own_domains = true;
+    EXPECT_THROW((void)Server::listen(unique_address(), chosen), base::Error);
 }
 
 TEST_P(Servers, AnswerThroughTheSmallestRings) {

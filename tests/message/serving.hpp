@@ -39,6 +39,10 @@ struct Way {
     Receives receives = Receives::own;
     connect::Transport transport = connect::Transport::rc;
     connect::Address::Kind meets = connect::Address::Kind::unix_socket;  ///< over such an address
+    /// All clients share something.
+    [[nodiscard]] bool needs_trust() const noexcept {
+        return receives == Receives::shared || transport == connect::Transport::ud;
+    }
     [[nodiscard]] bool has_rings() const noexcept { return transport == connect::Transport::rc; }
 };
 /// Those by rings.
@@ -110,6 +114,7 @@ inline ServerOptions options_of_server(const Way& way) {
     options.polling = way.polling;
     options.receives = way.receives;
     options.transports = way.transport;
+    if (way.needs_trust()) options.protection = Protection::trusted;
     return options;
 }
 /// `options`, and the chosen way.

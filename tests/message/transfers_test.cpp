@@ -158,6 +158,7 @@ TEST(ServersOfEveryWay, ServeClientsOfAllOfThemAtOnce) {
             ServerOptions options;
             options.polling = polling;
             options.receives = receives;
+            if (receives == Receives::shared) options.protection = Protection::trusted;
             Running running{options};
             std::vector<Client> clients;
             for (const Transfer requests : {Transfer::write, Transfer::send}) {
@@ -219,6 +220,7 @@ TEST(ServersOfEveryWay, RefuseReceivesThatCannotBe) {
     for (const std::uint32_t receives : {0U, 15U, 100'000U}) {
         ServerOptions server;
         server.receives = Receives::shared;
+        server.protection = Protection::trusted;
         server.shared_receives = receives;
         EXPECT_THROW((void)Server::listen(unique_address(), server), base::Error) << receives;
     }
@@ -227,6 +229,7 @@ TEST(ServersOfEveryWay, RefuseReceivesThatCannotBe) {
 TEST(ServersOfEveryWay, GoOnWhereSharedReceivesAreFewerThanTheRequestsOfAll) {
     ServerOptions options;
     options.receives = Receives::shared;
+    options.protection = Protection::trusted;
     options.shared_receives = 16;
     Running running{options};
     std::vector<std::thread> crowd;
@@ -309,6 +312,7 @@ TEST(ServersOfEveryWay, LoseTheConnectionOfALiarAndNoOther) {
     for (const Receives receives : {Receives::own, Receives::shared}) {
         ServerOptions options;
         options.receives = receives;
+        if (receives == Receives::shared) options.protection = Protection::trusted;
         Server server = Server::listen(unique_address(), options);
         ClientOptions by_send;
         by_send.requests = Transfer::send;

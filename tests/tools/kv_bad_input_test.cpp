@@ -176,7 +176,7 @@ TEST_F(KvBadInput, WhoDoesNotKnowTheSecretByAnyTransport) {
         ASSERT_TRUE(
             run_line("umask 077; head -c 32 /dev/urandom | base64 > " + file).exit.success());
     }
-    ASSERT_NO_FATAL_FAILURE(serve({"--transport", every_transport, "--secret-file", secret}));
+    ASSERT_NO_FATAL_FAILURE(serve({"--transport", every_transport, "--trust-clients", "--secret-file", secret}));
     ASSERT_TRUE(ask({"set", "kept", "a value", "--secret-file", secret}).exit.success());
     for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
         expect_failure(ask({"get", "kept", "--transport", transport}), "this end has none");
@@ -197,7 +197,7 @@ long memory_of(pid_t pid) {
 
 TEST_F(KvBadInput, StrangersOnItsPort) {
     server_.emplace(ChildProcess::start_program({MILLRACE_COMMAND, "kv", "serve", "--listen",
-                                                 "127.0.0.1:0", "--transport", every_transport}));
+                                                 "127.0.0.1:0", "--transport", every_transport, "--trust-clients"}));
     const std::string line = server_->read_line().value_or("");
     address_ = line.substr(line.rfind(' ') + 1);
     ASSERT_TRUE(ask({"set", "kept", "a value"}).exit.success());
@@ -235,7 +235,7 @@ TEST_F(KvBadInput, StrangersOnItsPort) {
 base::Deadline patience() { return base::Deadline::after(std::chrono::seconds{30}); }
 
 TEST_F(KvBadInput, AClientOfAnotherVersion) {
-    serve_item({"--transport", every_transport});
+    serve_item({"--transport", every_transport, "--trust-clients"});
     for (const char* transport : {"rc", "uc", "ud", "tcp"}) {
         try {
             (void)connect::connect(connect::Address::parse(address_),

@@ -83,7 +83,7 @@ TEST_F(Kv, TakesAValueFromStandardInput) {
 TEST_F(Kv, ServesByEveryTransportWaitAndTable) {
     for (const std::string table : {"cuckoo", "thesis"}) {
         for (const std::string wait : {"poll", "block", "adaptive"}) {
-            ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--wait", wait, "--table",
+            ASSERT_NO_FATAL_FAILURE(serve({"--transport", "rc,uc,ud,tcp", "--trust-clients", "--wait", wait, "--table",
                                            table, "--memory", "4g"}));
             for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
                 EXPECT_TRUE(ask({"set", "by", transport, "--transport", transport}).exit.success());

@@ -42,6 +42,10 @@ class OwnServer {
         made.messages.endpoint = options.load.client.endpoint;
         made.messages.admission.secret = options.load.client.admission.secret;
         made.messages.transports = options.load.client.transport;
+        // The clients are its own.
+        if (options.load.client.transport == connect::Transport::ud) {
+            made.messages.protection = message::Protection::trusted;
+        }
         made.messages.wait = options.load.client.wait;
         made.messages.max_clients = std::max(options.load.clients, 1U);
         made.messages.look_ahead = options.own.look_ahead;

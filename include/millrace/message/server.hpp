@@ -55,6 +55,12 @@ struct ServerOptions {
     std::uint32_t max_clients = 1024;
     /// What clients may come by. Where no RDMA is among them, no device is opened.
     connect::Transports transports = connect::Transport::rc;
+    /// Whether clients are kept out of each other's memory. By `domains`, a client can write to its
+    /// own ring and mailbox, and to nothing else, whatever keys it knows. Receives::shared and
+    /// Transport::ud are one resource of all clients, for those that the program trusts, and are
+    /// refused otherwise. `trusted` saves a domain, and with Polling::dense a registration, for
+    /// each client.
+    Protection protection = Protection::domains;
     /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
     std::size_t ring_bytes = std::size_t{16} << 10;
     /// The largest ring for answers that a client may have.
@@ -63,7 +69,8 @@ struct ServerOptions {
     /// for it, is refused with the reason.
     bool requests_by_send = true;
     bool answers_by_send = true;
-    /// Where requests by SEND land. `shared`: for clients that the program trusts, see Receives.
+    /// Where requests by SEND land. `shared`: for clients that the program trusts, see Receives,
+    /// and refused without Protection::trusted.
     Receives receives = Receives::own;
     /// Bytes of a receive for such requests: a power of two from 128 B to 64 KiB, the ring at most.
     /// `ring_bytes / slot_bytes` of them (1,024 at most) are what a client may have under way. A
@@ -111,7 +118,8 @@ struct ServerOptions {
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
-    /// Who is let in: a secret that both ends must know, a budget.
+    /// Who is let in: a secret that both ends must know, a budget. `own_domains` is as `protection`
+    /// says; with Protection::trusted, as it is set here.
     connect::Admission admission{};
 };
 

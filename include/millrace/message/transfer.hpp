@@ -1,6 +1,10 @@
 // How messages of a session travel in one direction. Chosen by the client for each direction
 // (ClientOptions::requests, ClientOptions::answers); what a server allows stands in ServerOptions.
 // docs/messaging.md compares the combinations.
+//
+//     auto client =
+//         message::Client::connect(address, {.answers = message::Transfer::send}, deadline);
+//
 // Source: work 004, sections 3 and 4 (requests and responses by WRITE and by SEND).
 #pragma once
 
@@ -32,6 +36,14 @@ struct PostingHabits {
     /// By uc and ud, packets that are there to be sent at one time go with one doorbell.
     bool chains = true;
 };
+
+/// What a server's clients can do to each other's memory.
+enum class Protection : std::uint8_t {
+    domains,  ///< nothing: each has a protection domain of its own. What cannot be so, is refused
+    trusted,  ///< they are trusted: whoever knows or guesses a key reaches what it stands for
+};
+/// "domains", "trusted".
+[[nodiscard]] std::string_view name_of(Protection protection) noexcept;
 
 /// Where requests that travel by SEND land at a server.
 enum class Receives : std::uint8_t {

@@ -50,7 +50,7 @@ class PeerMemory {
     [[nodiscard]] static PeerMemory behind(connect::Link& link, Carrier asked,
                                            std::string_view why_not);
 
-    /// `length` bytes from `at` on, aligned to 8, for as long as the pointer lives. Null where they
+    /// `length` bytes from `at` on, aligned to 8 or a single one, for as long as the pointer lives. Null where they
     /// are not addressable (then the end posts), or throws Error (unsupported), if it was asked to
     /// store. For set-up.
     [[nodiscard]] std::shared_ptr<std::byte> map(verbs::RemoteAddress at, std::size_t length);

@@ -1,0 +1,60 @@
+// What keeps clients apart, see the header.
+#include "protection.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "millrace/base/error.hpp"
+
+namespace millrace::message {
+
+using connect::Transport;
+
+void check_protection(const ServerOptions& options) {
+    const auto for_trusted = [](std::string what, std::string why, std::string remedy) {
+        throw base::Error{base::ErrorCode::invalid_argument, "make a message server",
+                          std::move(what), std::move(why), std::move(remedy)};
+    };
+    const bool is_trusted = options.protection == Protection::trusted;
+    const std::string remedy =
+        "say that the program trusts its clients (Protection::trusted), or leave that out";
+    if (options.receives == Receives::shared && !is_trusted) {
+        for_trusted("receives that all clients share",
+                    "a client that sends more than its share leaves the others without", remedy);
+    }
+    if (options.transports.has(Transport::ud) && !is_trusted) {
+        for_trusted("clients by ud",
+                    "their packets come to one queue pair, where a client can take the receives of "
+                    "the others",
+                    remedy);
+    }
+    if (options.receives == Receives::shared && options.admission.own_domains) {
+        for_trusted("receives that all clients share, and a protection domain for each",
+                    "such receives are of one domain", "leave one of the two out");
+    }
+}
+
+std::string explain_protection(const ServerOptions& options, Polling polling) {
+    const bool is_dense = polling == Polling::dense;
+    std::string text =
+        fmt::format("protection: {}, as {}. ", name_of(options.protection),
+                    options.protection == Protection::trusted ? "the program trusts its clients"
+                                                              : "a server does unless it is asked");
+    if (options.admission.own_domains) {
+        text += fmt::format(
+            "Each client has a protection domain of its own, in which its ring{} registered, and "
+            "no other client's: a WRITE elsewhere ends the connection of who tries it",
+            is_dense ? " and its byte are" : " is");
+    } else {
+        text += fmt::format(
+            "All are of one protection domain, where a key is valid for each of them. A ring's "
+            "frames bear a secret of its connection{}",
+            is_dense ? "; all can write the array of bytes, which are hints: a foreign one costs a "
+                       "look"
+                     : "");
+    }
+    return text;
+}
+
+}  // namespace millrace::message

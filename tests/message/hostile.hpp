@@ -1,0 +1,92 @@
+// A peer of a message server that keeps to the protocol of its connection, and above it does what
+// it likes. Used by tests of what such peers can do.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "line.hpp"
+#include "message/serving.hpp"
+#include "setup.hpp"
+#include "wires.hpp"
+
+namespace millrace::message {
+
+/// A peer that speaks the protocol of its connection, and above it whatever it likes.
+struct Hostile {
+    explicit Hostile(const Server& server) : line{meet(server)} {}
+    static Line meet(const Server& server) {
+        ChannelOptions options;
+        options.endpoint = connect::Endpoint::shared();
+        connect::LinkOptions link = link_options(options, server_service);
+        link.transport = chosen_way().transport;
+        if (!chosen_way().has_rings()) {
+            return Line{connect_wire(server.address(), link, options_of_client(), patience())};
+        }
+        link.max_receive_requests = receives_for(options.ring_bytes, Ways::default_slot_bytes);
+        return Line{
+            set_up(connect::connect(server.address(), link, patience()), options, patience(),
+                   {.sends = chosen_way().requests, .receives = chosen_way().answers}),
+            std::size_t{1} << 20};
+    }
+    void send(std::span<const std::byte> message) {
+        std::span<std::byte> place;
+        if (line.claim(message.size(), place) != base::Status::ok) return;
+        std::copy(message.begin(), message.end(), place.begin());
+        (void)line.commit(message.size());
+    }
+    void send(const SessionHeader& header, std::span<const std::byte> payload = {}) {
+        (void)line.try_send(pack(header), payload);
+    }
+    Welcome join() {
+        send({.kind = SessionKind::hello}, pack(Hello{.window = 8, .max_answer = 100}));
+        std::optional<Welcome> welcome;
+        std::span<const std::byte> message;
+        const base::Deadline deadline = patience();
+        while (line.look(message) != base::Status::ok && !deadline.expired()) {
+        }
+        welcome = parse_welcome(message.subspan(16));
+        line.pass();
+        EXPECT_TRUE(welcome.has_value());
+        return welcome.value_or(Welcome{});
+    }
+    [[nodiscard]] bool is_dismissed() {
+        const base::Deadline deadline = patience();
+        while (!deadline.expired()) {
+            if (!line.is_wire()) {
+                if (line.link().peer_now() != connect::PeerState::alive) return true;
+                continue;
+            }
+            std::span<const std::byte> message;
+            const base::Status status = line.look(message);
+            if (status == base::Status::closed || status == base::Status::peer_lost) return true;
+            if (status == base::Status::ok) line.pass();
+        }
+        return false;
+    }
+    Line line;
+};
+
+/// How a request of this peer ends. Its connection may be over behind it.
+template <class Request>
+ibv_wc_status end_of(Hostile& hostile, Request request) {
+    connect::Link& link = hostile.line.link();
+    request.id = ~std::uint64_t{0};
+    request.flags = verbs::SendFlags::signaled;
+    EXPECT_EQ(link.queue_pair().post(request), 0);
+    verbs::Completion completion;
+    const base::Deadline deadline = patience();
+    while (!deadline.expired()) {
+        if (link.send_queue().poll({&completion, 1}) == 0) continue;
+        if (completion.id() == request.id) return completion.status();
+        // An earlier one of the connection itself.
+        if (completion.status() != IBV_WC_SUCCESS) return completion.status();
+    }
+    ADD_FAILURE() << "it did not end";
+    return IBV_WC_GENERAL_ERR;
+}
+
+}  // namespace millrace::message
