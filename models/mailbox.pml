@@ -49,7 +49,7 @@ end:
 /* Exchanges the byte, then looks, and sets the byte again where there is a message. */
 inline looks_once_more() {
     if
-    :: wrong(look_first) -> seen = laid; box = 0
+    :: wrong(ring_first) -> seen = laid; box = 0
     :: else -> box = 0; seen = laid
     fi;
     if
