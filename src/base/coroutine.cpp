@@ -13,7 +13,7 @@ namespace millrace::base {
 namespace detail {
 namespace {
 
-/// A cancellation is looked at so often, as in every wait.
+/// A cancellation that cannot be told of, for lack of a descriptor, is looked at so often.
 constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
 /// A descriptor that has been readable so often in vain is looked at by the clock: an end stays
 /// readable for a while behind its last item, and a channel as long as messages lie in it, which
@@ -56,6 +56,7 @@ bool Waiting::begin(Run& run, std::coroutine_handle<> frame, int descriptor) {
     run_ = &run;
     frame_ = frame;
     descriptor_ = descriptor;
+    looks_for_cancellation_ = !watch_cancellation();
     if (descriptor_ >= 0) watch();
     set_alarm();
     return true;
@@ -75,10 +76,16 @@ void Waiting::watch() {
     }
 }
 
+bool Waiting::watch_cancellation() {
+    const Cancellation* const cancellation = deadline_.cancellation();
+    return cancellation == nullptr ||
+           cancellation_.begin(run_->executor(), *cancellation, [this] { over(Status::cancelled); });
+}
+
 /// For what comes first: the deadline, a look at the cancellation, the end of a nap.
 void Waiting::set_alarm() {
     auto delay = deadline_.remaining();
-    if (deadline_.cancellation() != nullptr) delay = std::min(delay, slice);
+    if (looks_for_cancellation_) delay = std::min(delay, slice);
     if (nap_.count() != 0 && !watching_.has_value()) delay = std::min(delay, nap_);
     if (delay == std::chrono::nanoseconds::max()) return;
     alarm_ = run_->executor().at(Deadline::after(delay).point(), [this] { alarmed(); });
@@ -126,6 +133,7 @@ void Waiting::over(Status outcome) {
 void Waiting::take_back() noexcept {
     take_back(watching_);
     take_back(alarm_);
+    cancellation_.end();
     if (copy_ >= 0) close(std::exchange(copy_, -1));
 }
 

@@ -1,6 +1,9 @@
-// Parkers: how long naps are, and the parker for conditions that nobody announces.
+// Parkers: how long they sleep, how long naps are, and the parker for conditions that nobody announces.
 #include "millrace/base/wait.hpp"
 
+#include <poll.h>
+
+#include <algorithm>
 #include <ctime>
 
 #include "millrace/base/uncancelled.hpp"
@@ -13,7 +16,16 @@ std::chrono::nanoseconds StandingParker::next_nap() noexcept {
     return nap_;
 }
 
-void NapParker::park(std::chrono::nanoseconds limit) {
+void Parker::sleep(const Deadline& deadline) {
+    const Cancellation* const cancellation = deadline.cancellation();
+    auto limit = std::min(patience(), deadline.remaining());
+    // Without a descriptor it is looked at by the clock.
+    if (cancellation != nullptr && cancellation->descriptor() < 0) limit = std::min(limit, slice);
+    park(limit, cancellation);
+    if (cancellation != nullptr) cancellation->settle();
+}
+
+void NapParker::park(std::chrono::nanoseconds limit, const Cancellation* cancellation) {
     const Uncancelled held;
     constexpr std::chrono::nanoseconds longest = std::chrono::milliseconds{1};
     const auto nap = std::min(nap_, limit);
@@ -21,7 +33,8 @@ void NapParker::park(std::chrono::nanoseconds limit) {
     const timespec duration{static_cast<time_t>(nap.count() / 1'000'000'000),
                             static_cast<long>(nap.count() % 1'000'000'000)};
     // A signal ends the nap early; the waiter looks again, as after any spurious return.
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &duration, nullptr);
+    pollfd entry{.fd = descriptor_of(cancellation), .events = POLLIN, .revents = 0};
+    (void)ppoll(&entry, 1, &duration, nullptr);
     count_system_call();
     nap_ = std::min(nap_ * 2, longest);
 }

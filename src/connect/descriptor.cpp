@@ -5,15 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
 
+#include "millrace/base/forks.hpp"
+
 namespace millrace::connect {
 namespace {
-
-std::atomic<std::uint32_t> forks{0};
 
 struct Registry {
     std::mutex mutex;
@@ -24,12 +23,12 @@ struct Registry {
 Registry& registry() {
     static Registry* const the_one = [] {
         auto* const made = new Registry;
+        base::count_forks();
         // Held across the fork, so that the child finds the list whole.
         pthread_atfork([] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); },
                        [] {
                            for (const int number : registry().open) close(number);
                            registry().open.clear();
-                           forks.fetch_add(1, std::memory_order_relaxed);
                            registry().mutex.unlock();
                        });
         return made;
@@ -39,7 +38,7 @@ Registry& registry() {
 
 }  // namespace
 
-std::uint32_t Descriptor::generation() noexcept { return forks.load(std::memory_order_relaxed); }
+std::uint32_t Descriptor::generation() noexcept { return base::forks(); }
 
 std::uint32_t Descriptor::adopt(int number) {
     try {

@@ -1,6 +1,7 @@
 // Hub: an epoll of descriptors, a heap of timers and a queue of posted calls.
 #include "millrace/connect/hub.hpp"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -26,6 +27,7 @@
 #include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
+#include "waiting.hpp"
 
 namespace millrace::connect {
 
@@ -365,13 +367,24 @@ Status Hub::rest(const base::Deadline& deadline) {
             hub_->set_alarm();
             hub_->asleep.store(true, std::memory_order_seq_cst);
         }
-        void park(std::chrono::nanoseconds limit) override {
-            // The bell rings for what is posted and for stop(): nothing else ends this sleep.
-            const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(limit).count();
+        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
+            // The bell rings for what is posted and for stop().
             ++hub_->stats.sleeps;
-            hub_->take_events(static_cast<int>(std::min<std::int64_t>(milliseconds, 60'000)));
+            if (cancellation != nullptr) {
+                pollfd entry{.fd = hub_->epoll.get(), .events = POLLIN, .revents = 0};
+                base::count_system_call();
+                if (poll_for({&entry, 1}, limit, cancellation) > 0) hub_->take_events(0);
+                return;
+            }
+            constexpr std::chrono::milliseconds longest{60'000};
+            const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(
+                std::min<std::chrono::nanoseconds>(limit, longest));
+            hub_->take_events(static_cast<int>(milliseconds.count()));
         }
         void retract() override { hub_->asleep.store(false, std::memory_order_relaxed); }
+        [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
+            return std::chrono::nanoseconds::max();
+        }
 
       private:
         State* hub_;

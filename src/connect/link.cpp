@@ -292,13 +292,13 @@ void LinkParker::prepare() {
     if (link_->has_second_queue()) (void)link_->second_send_queue().arm();
 }
 
-void LinkParker::park(std::chrono::nanoseconds limit) {
+void LinkParker::park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) {
     const Rest rest = settle();
     if (rest == Rest::nap) {
-        poll_for({}, std::min(next_nap(), limit));
+        poll_for({}, std::min(next_nap(), limit), cancellation);
     } else if (rest == Rest::sleep) {
         end_naps();
-        sleep(std::min(limit, longest_sleep()));
+        sleep_for(std::min(limit, longest_sleep()), cancellation);
     }
     woken(rest);
 }
@@ -307,11 +307,13 @@ void LinkParker::woken(Rest from) {
     if (from != Rest::look) (void)link_->peer_now();
 }
 
-void LinkParker::sleep(std::chrono::nanoseconds limit) {
+void LinkParker::sleep_for(std::chrono::nanoseconds limit,
+                           const base::Cancellation* cancellation) {
     pollfd entries[2] = {{.fd = link_->channel().descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = link_->socket(), .events = POLLIN, .revents = 0}};
     // The socket of a peer that is gone is readable for ever.
-    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit);
+    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit,
+                   cancellation);
 }
 
 void LinkParker::retract() { (void)link_->channel().drain(); }

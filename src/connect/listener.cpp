@@ -100,9 +100,9 @@ struct Listener::State {
     ~State() { sharing->close(number); }
 
     void open();
-    /// Handles what has happened within `limit`. What ended handshakes, and with them peers, is
+    /// Handles what has happened, and before `deadline` waits for that. What ended handshakes, and with them peers, is
     /// added to `failures`.
-    void round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures);
+    void round(const base::Deadline& deadline, Wanted wanted, std::vector<base::Error>& failures);
     void go_on(Pending& peer, std::vector<base::Error>& failures);
     /// A peer that has said hello: it stays here, or is handed to the listener whose it is. False:
     /// it is not here any more.
@@ -123,7 +123,7 @@ struct Listener::State {
     [[nodiscard]] Peers::iterator longest_silent() noexcept;
     /// The first of those that are wanted.
     [[nodiscard]] std::optional<Link> take(Wanted wanted);
-    [[nodiscard]] std::optional<Link> try_take(Wanted wanted, nanoseconds limit,
+    [[nodiscard]] std::optional<Link> try_take(Wanted wanted, const base::Deadline& deadline,
                                                std::vector<base::Error>& failures);
     [[nodiscard]] std::optional<Link> look(Wanted wanted);
     /// Throws what ends the wait; logs failures, or throws the first if the next peer is wanted.
@@ -425,10 +425,12 @@ void Listener::State::dismiss_late(Wanted wanted, std::vector<base::Error>& fail
     }
 }
 
-void Listener::State::round(nanoseconds limit, Wanted wanted, std::vector<base::Error>& failures) {
-    if (limit.count() > 0) {
+void Listener::State::round(const base::Deadline& deadline, Wanted wanted,
+                            std::vector<base::Error>& failures) {
+    if (!deadline.expired() && !deadline.cancelled()) {
+        set_alarm(false);  // for those whose time may be over
         pollfd readable{.fd = epoll.get(), .events = POLLIN, .revents = 0};
-        (void)poll_for({&readable, 1}, limit);
+        (void)poll_for({&readable, 1}, deadline);
     }
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll.get(), events.data(), events.size(), 0);
@@ -465,11 +467,11 @@ std::optional<Link> Listener::State::take(Wanted wanted) {
 }
 
 /// A peer that is there is taken without a look at the others.
-std::optional<Link> Listener::State::try_take(Wanted wanted, nanoseconds limit,
+std::optional<Link> Listener::State::try_take(Wanted wanted, const base::Deadline& deadline,
                                               std::vector<base::Error>& failures) {
     std::optional<Link> link = take(wanted);
     if (!link.has_value()) {
-        round(limit, wanted, failures);
+        round(deadline, wanted, failures);
         link = take(wanted);
     }
     if (link.has_value() && !pauses_until.has_value()) watch_newcomers(true);  // its place is free
@@ -482,7 +484,7 @@ std::optional<Link> Listener::State::try_take(Wanted wanted, nanoseconds limit,
 std::optional<Link> Listener::State::look(Wanted wanted) {
     check_owner();
     std::vector<base::Error> failures;
-    std::optional<Link> link = try_take(wanted, nanoseconds{0}, failures);
+    std::optional<Link> link = try_take(wanted, base::Deadline::now(), failures);
     // Others that are ready raise no event any more.
     set_alarm(!speaking.empty() || (wanted == Wanted::connected && !connected.empty()));
     return link;
@@ -529,9 +531,7 @@ Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {
     std::optional<base::Error> last;
     for (;;) {
         std::vector<base::Error> failures;
-        const nanoseconds slice =
-            std::min<nanoseconds>(std::chrono::milliseconds{50}, deadline.remaining());
-        std::optional<Link> link = try_take(wanted, slice, failures);
+        std::optional<Link> link = try_take(wanted, deadline, failures);
         if (wanted == Wanted::next && !failures.empty()) throw failures.front();
         if (link.has_value()) {
             set_alarm(!speaking.empty() || !connected.empty());

@@ -29,12 +29,13 @@ void add_to(const Descriptor& epoll, int socket, epoll_event event, const char* 
 
 }  // namespace
 
-void wait_for_socket(int socket, bool for_room, std::chrono::nanoseconds limit) noexcept {
+void wait_for_socket(int socket, bool for_room, std::chrono::nanoseconds limit,
+                     const base::Cancellation* cancellation) noexcept {
     base::count_system_call();
     pollfd entry{.fd = socket,
                  .events = static_cast<short>(for_room ? POLLIN | POLLOUT : POLLIN),
                  .revents = 0};
-    (void)poll_for({&entry, 1}, limit);
+    (void)poll_for({&entry, 1}, limit, cancellation);
 }
 
 // --- SocketNews

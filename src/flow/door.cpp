@@ -39,8 +39,8 @@ bool Door::look() {
     return std::exchange(somebody_came_, false);
 }
 
-void Door::rest(std::chrono::nanoseconds limit) {
-    (void)hub_.rest(base::Deadline::after(limit));
+void Door::rest(const base::Deadline& deadline) {
+    (void)hub_.rest(deadline);
     must_look_ = true;
 }
 

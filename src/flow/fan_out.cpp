@@ -8,9 +8,9 @@ namespace millrace::flow::detail {
 RoomWaiter::RoomWaiter(base::WaitPolicy policy)
     : policy_{policy}, hub_{connect::Hub::Options{.wait = base::WaitPolicy::blocking()}} {}
 
-void RoomWaiter::rest(std::chrono::nanoseconds limit) {
+void RoomWaiter::rest(const base::Deadline& deadline) {
     hub_.adopt();
-    (void)hub_.rest(base::Deadline::after(limit));
+    (void)hub_.rest(deadline);
     (void)hub_.turn();
 }
 

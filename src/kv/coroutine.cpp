@@ -56,6 +56,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             return false;
         }
         if (one.has_more()) link(one);
+        watch(one);
         set_alarm();
         return true;
     }
@@ -175,6 +176,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     void release(Suspended& one) noexcept {
         if (!one.is_waiting_) return;
         one.is_waiting_ = false;
+        one.cancellation_.end();
         if (one.is_queued_) unlink(one);
         for (std::size_t i = 0; one.outstanding_ != 0; ++i) {
             Place& place = places_[i];
@@ -199,6 +201,15 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     }
 
     // --- times
+
+    void watch(Suspended& one) {
+        if (one.deadline_.cancellation() == nullptr) return;
+        const bool is_watched = one.cancellation_.begin(
+            *executor_, *one.deadline_.cancellation(), [core = weak_from_this()] {
+                if (const auto alive = core.lock()) alive->end_what_is_over();
+            });
+        if (!is_watched) looks_for_cancellations_ = true;
+    }
 
     /// True: it was over, and has been resumed, whatever that has done.
     bool expire(Suspended& one, base::Clock::time_point now) {
@@ -227,7 +238,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         constexpr std::chrono::milliseconds cancellation_slice{50};
         constexpr std::chrono::milliseconds room_slice{1};
         auto due = earliest_;
-        if (cancellable_ != 0) due = std::min(due, base::Clock::now() + cancellation_slice);
+        if (looks_for_cancellations_ && cancellable_ != 0) due = std::min(due, base::Clock::now() + cancellation_slice);
         // Nobody tells of room in the server's ring.
         if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
         if (due == base::Clock::time_point::max() || (alarm_.has_value() && alarm_at_ <= due)) {
@@ -240,6 +251,10 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     void alarmed() {
         const auto alive = shared_from_this();
         alarm_.reset();
+        end_what_is_over();
+    }
+    /// Only while somebody holds this.
+    void end_what_is_over() {
         expire();
         submit_queued();
         set_alarm();
@@ -279,7 +294,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     base::Clock::time_point alarm_at_{};
     base::Clock::time_point earliest_ = base::Clock::time_point::max();  ///< none is due before
     std::size_t waiting_ = 0;
-    std::size_t cancellable_ = 0;  ///< of those
+    std::size_t cancellable_ = 0;           ///< of those
+    bool looks_for_cancellations_ = false;  ///< by the clock: there was no descriptor for one
     Suspended* first_ = nullptr;
     Suspended* last_ = nullptr;
 };

@@ -464,13 +464,14 @@ void DatagramWire::Awaited::received(std::span<const std::byte> message) noexcep
 
 // --- waiting
 
-void DatagramWire::Parker::park(std::chrono::nanoseconds limit) {
+void DatagramWire::Parker::park(std::chrono::nanoseconds limit,
+                                const base::Cancellation* cancellation) {
     const PacketStream::Time due = wire_->due();
     if (due != PacketStream::Time::max()) {
         limit = std::min(limit, std::max<std::chrono::nanoseconds>(due - base::Clock::now(),
                                                                    std::chrono::nanoseconds{0}));
     }
-    link_.park(limit);
+    link_.park(limit, cancellation);
 }
 
 // --- the end

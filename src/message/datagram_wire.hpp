@@ -147,7 +147,7 @@ class DatagramWire final : public Wire {
       public:
         explicit Parker(DatagramWire& wire) noexcept : wire_{&wire}, link_{wire.link_} {}
         void prepare() override { link_.prepare(); }
-        void park(std::chrono::nanoseconds limit) override;
+        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
         Rest settle() override { return link_.settle(); }
         [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
             return link_.longest_sleep();

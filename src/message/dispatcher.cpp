@@ -119,9 +119,9 @@ class Dispatcher::State::Sleeper final : public base::Parker {
         }
         dispatcher_->gate->bell.announce();
     }
-    void park(std::chrono::nanoseconds limit) override {
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
         dispatcher_->sleeps.fetch_add(1, std::memory_order_relaxed);
-        (void)dispatcher_->hub.rest(Deadline::after(limit));
+        (void)dispatcher_->hub.rest(Deadline::after(limit).cancelled_by(cancellation));
         (void)dispatcher_->hub.turn();
     }
     void retract() override {

@@ -21,7 +21,9 @@ class PortSleeper final : public base::Parker {
   public:
     explicit PortSleeper(base::ThreadBell& bell) noexcept : bell_{&bell} {}
     void prepare() override { bell_->announce(); }
-    void park(std::chrono::nanoseconds limit) override { bell_->sleep(limit); }
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
+        bell_->sleep(limit, cancellation);
+    }
     void retract() override { bell_->retract(); }
 
   private:

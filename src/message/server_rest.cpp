@@ -140,10 +140,10 @@ Status Server::State::rest(const base::Deadline& deadline) {
             server_->fall_asleep();
             server_->replies->fall_asleep();
         }
-        void park(std::chrono::nanoseconds limit) override {
+        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
             if (!server_->clogged.empty()) limit = std::min(limit, nap_for_room);
             ++server_->counts.sleeps;
-            (void)server_->hub.rest(base::Deadline::after(limit));
+            (void)server_->hub.rest(base::Deadline::after(limit).cancelled_by(cancellation));
             server_->must_look = true;
         }
         void retract() override { server_->replies->wake(); }

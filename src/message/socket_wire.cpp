@@ -197,8 +197,9 @@ void SocketWire::set_blocked(bool is_blocked) noexcept {
 
 // --- waiting
 
-void SocketWire::Parker::park(std::chrono::nanoseconds limit) {
-    connect::wait_for_socket(wire_->socket(), wire_->is_blocked_, limit);
+void SocketWire::Parker::park(std::chrono::nanoseconds limit,
+                              const base::Cancellation* cancellation) {
+    connect::wait_for_socket(wire_->socket(), wire_->is_blocked_, limit, cancellation);
 }
 
 std::span<const int> SocketWire::news() {

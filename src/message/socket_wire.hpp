@@ -84,7 +84,7 @@ class SocketWire final : public Wire {
       public:
         explicit Parker(SocketWire& wire) noexcept : wire_{&wire} {}
         void prepare() override {}
-        void park(std::chrono::nanoseconds limit) override;
+        void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override;
         Rest settle() override { return Rest::sleep; }
         void woken(Rest /*from*/) override {}
         void retract() override {}

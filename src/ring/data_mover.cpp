@@ -18,7 +18,7 @@ class DataMover::MoverParker final : public base::Parker {
   public:
     explicit MoverParker(DataMover& mover) noexcept : mover_{&mover} {}
     void prepare() override { mover_->bell_.announce(); }
-    void park(std::chrono::nanoseconds limit) override {
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* /*none*/) override {
         using namespace std::chrono_literals;
         if (waiting) {
             nap_ = std::clamp<std::chrono::nanoseconds>(nap_ * 2, 20us, 1ms);

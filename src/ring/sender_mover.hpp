@@ -85,9 +85,9 @@ class Sender<D>::Moved final : public detail::MovedFlow, public base::StandingPa
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
 
     void prepare() override { progress_.announce(); }
-    void park(std::chrono::nanoseconds limit) override {
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) override {
         ++sleeps_;
-        progress_.sleep(limit);
+        progress_.sleep(limit, cancellation);
     }
     Rest settle() override {
         ++sleeps_;

@@ -296,7 +296,7 @@ void ClientCore::put_off(AgainCall& call, base::Clock::time_point due) noexcept 
     call.due = due;
     earliest_ = std::min(earliest_, due);
     ++put_off_;
-    if (call.deadline.cancellation() != nullptr) ++cancellable_;
+    if (call.deadline.cancellation() != nullptr) note_cancellable(call.deadline);
 }
 
 bool ClientCore::puts_off(AgainCall& call, Code code) {
@@ -443,11 +443,17 @@ Status ClientCore::poll() {
 
 Status ClientCore::wait(const base::Deadline& deadline) {
     check_thread();
-    constexpr std::chrono::milliseconds slice{50};  // in which cancellations are noticed
+    constexpr std::chrono::milliseconds slice{50};  // in which several cancellations are looked at
     while (true) {
         if (outstanding() == 0) return Status::empty;
         auto limit = deadline.no_later_than(earliest_);
-        if (cancellable_ != 0) limit = limit.no_later_than(base::Clock::now() + slice);
+        const bool has_another =
+            deadline.cancellation() != nullptr && deadline.cancellation() != cancellation_;
+        if (cancellable_ != 0 && cancellation_ != nullptr && !has_another) {
+            limit = limit.cancelled_by(cancellation_);
+        } else if (cancellable_ != 0) {
+            limit = limit.no_later_than(base::Clock::now() + slice);
+        }
         Status status = Status::timed_out;
         if (outstanding_ != 0) {
             status = look([&](auto&& taken) { return messages_.wait(taken, limit); });
@@ -456,6 +462,8 @@ Status ClientCore::wait(const base::Deadline& deadline) {
             status = base::wait_until([] { return false; }, limit, options_.messages.wait, nap);
         }
         if (needs_table_) read_table(deadline);
+        // What was cancelled may be the calls, and not the wait.
+        if (status == Status::cancelled && !deadline.cancelled()) status = Status::timed_out;
         if (status != Status::timed_out) return status;
         if (expire() != 0) return Status::ok;
         if (deadline.expired()) return status;

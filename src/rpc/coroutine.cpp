@@ -54,8 +54,10 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             if (call.state_ == SuspendedCall::State::over) return false;
             link(call);
         }
+        if (call.state_ == SuspendedCall::State::over) return false;
+        watch(call.cancellation_, call.deadline_);
         set_alarm();
-        return call.state_ != SuspendedCall::State::over;
+        return true;
     }
     /// It has an answer, which is an error. False: that is its last word.
     [[nodiscard]] bool puts_off(SuspendedCall& call) {
@@ -74,11 +76,13 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         part.is_waiting_ = true;
         part.reader_->tell(&part);
         parts_.push_back(&part);
+        watch(part.cancellation_, part.deadline_);
         set_alarm();
     }
     void forget(SuspendedPart& part) noexcept {
         if (!std::exchange(part.is_waiting_, false)) return;
         part.reader_->tell(nullptr);
+        part.cancellation_.end();
         std::erase(parts_, &part);
     }
     [[nodiscard]] bool has_left() const noexcept { return has_left_; }
@@ -122,6 +126,14 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 
     void watch() {
         watching_ = executor_->add(client_.descriptor(), [this] { readable(); });
+    }
+    void watch(base::CancellationWatch& watch, const base::Deadline& deadline) {
+        if (deadline.cancellation() == nullptr) return;
+        const bool is_watched =
+            watch.begin(*executor_, *deadline.cancellation(), [core = weak_from_this()] {
+                if (const auto alive = core.lock()) alive->end_what_is_over();
+            });
+        if (!is_watched) looks_for_cancellations_ = true;
     }
     void take_back(Registration& registration) noexcept {
         if (registration.has_value()) (void)executor_->remove(*registration);
@@ -227,20 +239,20 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         constexpr std::chrono::milliseconds cancellation_slice{50};
         constexpr std::chrono::milliseconds room_slice{1};
         auto due = core().earliest();
-        if (core().has_cancellable()) {
+        if (looks_for_cancellations_ && core().has_cancellable()) {
             due = std::min(due, base::Clock::now() + cancellation_slice);
         }
         // Nobody tells of room in the server's ring.
         if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
         for (const SuspendedCall* const call : put_off_) {
             due = std::min(due, call->due_);
-            if (call->deadline_.cancellation() != nullptr) {
+            if (looks_for_cancellations_ && call->deadline_.cancellation() != nullptr) {
                 due = std::min(due, base::Clock::now() + cancellation_slice);
             }
         }
         for (const SuspendedPart* const part : parts_) {
             due = std::min(due, part->deadline_.point());
-            if (part->deadline_.cancellation() != nullptr) {
+            if (looks_for_cancellations_ && part->deadline_.cancellation() != nullptr) {
                 due = std::min(due, base::Clock::now() + cancellation_slice);
             }
             if (part->reader_->lacks_room()) due = std::min(due, base::Clock::now() + room_slice);
@@ -255,6 +267,11 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     void alarmed() {
         const auto alive = shared_from_this();
         alarm_.reset();
+        end_what_is_over();
+    }
+    /// Only while somebody holds this.
+    void end_what_is_over() {
+        if (has_left_) return;
         (void)core().expire();
         expire_queued();
         expire_put_off();
@@ -285,6 +302,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     std::vector<SuspendedCall*> put_off_;
     std::vector<SuspendedPart*> parts_;  ///< that wait
     bool has_left_ = false;
+    bool looks_for_cancellations_ = false;  ///< by the clock: there was no descriptor for one
 };
 
 SuspendedCall& SuspendedCall::of(Record& record) noexcept {

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 class RecordingParker final : public Parker {
   public:
     void prepare() override { steps.emplace_back("prepare"); }
-    void park(std::chrono::nanoseconds limit) override {
+    void park(std::chrono::nanoseconds limit, const Cancellation* /*cancellation*/) override {
         steps.emplace_back("park");
         limits.push_back(limit);
         if (on_park) on_park();

@@ -194,6 +194,73 @@ TEST(Task, IsCancelledFromAnotherThread) {
     EXPECT_EQ(answer, Status::cancelled);
 }
 
+/// A hub that counts what is asked of it.
+class CountingExecutor final : public base::Executor {
+  public:
+    explicit CountingExecutor(Hub& hub) : hub_{&hub} {}
+    void post(Call call) override { hub_->post(std::move(call)); }
+    Id at(Clock::time_point time, Call call) override {
+        if (time != Clock::time_point::max()) ++timers;
+        return hub_->at(time, std::move(call));
+    }
+    Id add(int descriptor, Call call) override {
+        ++descriptors;
+        return hub_->add(descriptor, std::move(call));
+    }
+    bool remove(Id id) override { return hub_->remove(id); }
+    [[nodiscard]] bool is_current() const noexcept override { return hub_->is_current(); }
+
+    int timers = 0;
+    int descriptors = 0;
+
+  private:
+    Hub* hub_;
+};
+
+TEST(Task, AsksForNoTimerToBeCancelledAndSharesOneDescriptorWithOthers) {
+    Hub hub;
+    CountingExecutor executor{hub};
+    Lamp lamp;
+    base::Cancellation cancellation;
+    constexpr int tasks = 10;
+    int cancelled = 0;
+    for (int i = 0; i < tasks; ++i) {
+        base::spawn(executor, [](const Lamp& one, const base::Cancellation& flag, int number,
+                                 int& count) -> Task<> {
+            const auto until = Deadline::never().cancelled_by(flag);
+            const Status answer = number == 0 ? co_await base::readable(one.descriptor(), until)
+                                              : co_await base::sleep_until(until);
+            if (answer == Status::cancelled) ++count;
+            // It stands: whoever waits again does not begin to.
+            if (co_await base::sleep_until(until) == Status::cancelled) ++count;
+        }(lamp, cancellation, i, cancelled));
+    }
+    while (hub.turn() != 0) {
+    }
+    EXPECT_EQ(executor.timers, 0);
+    EXPECT_EQ(executor.descriptors, 2);  // the lamp's, the cancellation's
+    EXPECT_EQ(cancelled, 0);
+    std::thread other{[&] { cancellation.request(); }};
+    EXPECT_EQ(hub.rest(soon()), Status::ok);
+    other.join();
+    (void)hub.turn();
+    EXPECT_EQ(cancelled, 2 * tasks);
+    EXPECT_EQ(hub.size(), 0U);
+}
+
+TEST(Task, LeavesNothingBehindOfACancellationThatNobodyWaitsForAnyMore) {
+    Hub hub;
+    for (int i = 0; i < 100; ++i) {
+        base::Cancellation cancellation;
+        const auto id = base::spawn(hub, [](const base::Cancellation& flag) -> Task<> {
+            (void)co_await base::sleep_until(Deadline::never().cancelled_by(flag));
+        }(cancellation));
+        (void)hub.turn();
+        EXPECT_TRUE(hub.remove(id));
+        EXPECT_EQ(hub.size(), 0U);
+    }
+}
+
 TEST(Task, SaysWhichDescriptorCannotBeWaitedFor) {
     Hub hub;
     std::string caught;

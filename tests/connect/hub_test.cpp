@@ -213,6 +213,27 @@ TEST(Hub, IsStoppedFromElsewhereOnceAndAtOnce) {
     EXPECT_EQ(hub.run(soon().cancelled_by(cancellation)), Status::cancelled);
 }
 
+TEST(Hub, SleepsOnceWhateverTheTimeUntilItIsCancelled) {
+    Hub hub{{.wait = base::WaitPolicy::blocking()}};
+    base::Cancellation cancellation;
+    std::thread other{[&] {
+        std::this_thread::sleep_for(300ms);
+        cancellation.request();
+    }};
+    const std::uint64_t before = hub.stats().sleeps;
+    EXPECT_EQ(hub.rest(base::Deadline::never().cancelled_by(cancellation)), Status::cancelled);
+    other.join();
+    EXPECT_EQ(hub.stats().sleeps - before, 1U);
+    // Without one, it sleeps until it is stopped.
+    std::thread stopper{[&] {
+        std::this_thread::sleep_for(300ms);
+        hub.stop();
+    }};
+    EXPECT_EQ(hub.rest(base::Deadline::never()), Status::closed);
+    stopper.join();
+    EXPECT_EQ(hub.stats().sleeps - before, 2U);
+}
+
 TEST(Hub, NamesTheMistakeOfAWrongThread) {
     Hub hub;
     Lamp lamp;

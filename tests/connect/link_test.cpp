@@ -342,9 +342,38 @@ TEST(LinkParker, WakesWhenThePeerLeaves) {
     }};
     LinkParker parker{*pair.b};
     parker.prepare();
-    parker.park(20s);
+    parker.park(20s, nullptr);
     parker.retract();
     EXPECT_EQ(pair.b->peer(), PeerState::closed);
+}
+
+// It sleeps for an hour where the request does not end it.
+TEST(LinkParker, WakesWhenItIsCancelled) {
+    Pair pair;
+    base::Cancellation cancellation;
+    std::jthread canceller{[&] {
+        std::this_thread::sleep_for(20ms);
+        cancellation.request();
+    }};
+    LinkParker parker{*pair.b};
+    parker.prepare();
+    parker.park(1h, &cancellation);
+    parker.retract();
+    EXPECT_TRUE(cancellation.requested());
+    EXPECT_EQ(pair.b->peer(), PeerState::alive);
+}
+
+TEST(Link, HearsNothingOnceItIsCancelledAndSleepsUntilThen) {
+    Pair pair;
+    base::Cancellation cancellation;
+    std::jthread canceller{[&] {
+        std::this_thread::sleep_for(20ms);
+        cancellation.request();
+    }};
+    const base::Error error = test::error_of([&] {
+        (void)pair.b->exchange(bytes("?"), base::Deadline::never().cancelled_by(cancellation));
+    });
+    EXPECT_EQ(error.code(), base::ErrorCode::cancelled);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ using millrace::test::is_readable;
 class Told final : public base::StandingParker {
   public:
     void prepare() override {}
-    void park(std::chrono::nanoseconds /*limit*/) override {}
+    void park(std::chrono::nanoseconds /*limit*/,
+              const base::Cancellation* /*cancellation*/) override {}
     void retract() override {}
     [[nodiscard]] Rest settle() override { return rest; }
     void woken(Rest /*from*/) override {}

@@ -97,7 +97,7 @@ TEST_F(Orders, TheSleepersFenceWaitsForItsFlag) {
             for (;;) {
                 pair.sleeper.prepare();
                 if (pair.sleeper.announcements() != announced) break;
-                pair.sleeper.park(1ms);
+                pair.sleeper.park(1ms, nullptr);
                 pair.sleeper.retract();
                 ASSERT_FALSE(deadline.expired());
             }

@@ -116,7 +116,7 @@ struct Pair {
 /// One turn of a wait in which nothing becomes ready.
 inline void turn(Pair& pair) {
     pair.sleeper.prepare();
-    pair.sleeper.park(std::chrono::milliseconds{1});
+    pair.sleeper.park(std::chrono::milliseconds{1}, nullptr);
     pair.sleeper.retract();
 }
 

@@ -21,7 +21,7 @@ void wake_up(Pair& pair, std::uint64_t number) {
     ASSERT_TRUE(pair.bell.publish(number)) << "an announcement stands";
     ASSERT_EQ(pair.bell.ring(), Status::ok);
     pair.sleeper.seen = number;
-    pair.sleeper.park(2s);
+    pair.sleeper.park(2s, nullptr);
     pair.sleeper.retract();
     if (pair.sleeper.woken() == before) turn(pair);  // it slept until the event came: now takes it
     ASSERT_GT(pair.sleeper.woken(), before) << "the event has not come";

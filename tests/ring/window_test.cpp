@@ -274,7 +274,7 @@ void wake_with_every_number(Pair& pair) {
         // As base::wait_until, but a sleep does not end by itself before the waker gives up.
         while (arrived.load() != number) {
             pair.sleeper.prepare();
-            if (arrived.load() != number) pair.sleeper.park(60s);
+            if (arrived.load() != number) pair.sleeper.park(60s, nullptr);
             pair.sleeper.retract();
         }
         pair.sleeper.seen = number;
@@ -310,7 +310,7 @@ TEST(WakeUp, AnnouncementStandsOverManySlicesOfOneSleep) {
     Pair pair;
     for (int slice = 0; slice < 20; ++slice) {
         pair.sleeper.prepare();
-        pair.sleeper.park(2ms);
+        pair.sleeper.park(2ms, nullptr);
         pair.sleeper.retract();
     }
     EXPECT_EQ(pair.sleeper.announcements(), 1U);
@@ -327,7 +327,7 @@ TEST(WakeUp, DoesNotSleepOnNewsThatCameBeforeItsFlag) {
     const Deadline deadline = Deadline::after(patience());
     while (pair.sleeper.news_found == 0 && !deadline.expired()) {
         pair.sleeper.prepare();
-        pair.sleeper.park(10ms);
+        pair.sleeper.park(10ms, nullptr);
         pair.sleeper.retract();
     }
     const std::uint64_t sleeps = pair.sleeper.sleeps();
@@ -336,7 +336,7 @@ TEST(WakeUp, DoesNotSleepOnNewsThatCameBeforeItsFlag) {
         while (!pair.near_window.done(pair.near_window.posted()) && !deadline.expired()) {
             (void)pair.near_window.reap();
         }
-        pair.sleeper.park(20s);
+        pair.sleeper.park(20s, nullptr);
         pair.sleeper.retract();
     }
     EXPECT_EQ(pair.sleeper.sleeps(), sleeps);

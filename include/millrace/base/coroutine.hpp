@@ -32,6 +32,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -223,6 +224,8 @@ class Waiting {
     using Registration = std::optional<Executor::Id>;
 
     void watch();
+    /// False: it cannot be told of, and is looked at by the clock.
+    [[nodiscard]] bool watch_cancellation();
     void set_alarm();
     void readable();
     void alarmed();
@@ -239,8 +242,10 @@ class Waiting {
     int copy_ = -1;  ///< of a descriptor that the executor has for somebody else
     Registration watching_;
     Registration alarm_;
+    CancellationWatch cancellation_;
     std::uint32_t vain_looks_ = 0;
     std::chrono::nanoseconds nap_{0};
+    bool looks_for_cancellation_ = false;
     Status outcome_ = Status::ok;
     std::exception_ptr error_;
 };

@@ -1,26 +1,12 @@
 // Deadline and cancellation: how long a wait may last, part of every waiting call's signature.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 
+#include "millrace/base/cancellation.hpp"
 #include "millrace/base/clock.hpp"
 
 namespace millrace::base {
-
-/// A flag that another thread (or a signal handler) raises to end waits early. It must outlive
-/// every deadline that names it. Sleeping waits notice it within 50 ms.
-class Cancellation {
-  public:
-    void request() noexcept { requested_.store(true, std::memory_order_release); }
-    void reset() noexcept { requested_.store(false, std::memory_order_release); }
-    [[nodiscard]] bool requested() const noexcept {
-        return requested_.load(std::memory_order_acquire);
-    }
-
-  private:
-    std::atomic<bool> requested_{false};
-};
 
 /// A point on the monotonic clock, optionally with a cancellation. A cheap value type.
 class Deadline {
@@ -38,8 +24,12 @@ class Deadline {
 
     /// The same deadline, which also ends when `cancellation` is requested.
     [[nodiscard]] Deadline cancelled_by(const Cancellation& cancellation) const noexcept {
+        return cancelled_by(&cancellation);
+    }
+    /// Null: by none.
+    [[nodiscard]] Deadline cancelled_by(const Cancellation* cancellation) const noexcept {
         Deadline copy = *this;
-        copy.cancellation_ = &cancellation;
+        copy.cancellation_ = cancellation;
         return copy;
     }
 

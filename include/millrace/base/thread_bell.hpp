@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <ctime>
 
+#include "millrace/base/cancellation.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
@@ -22,16 +24,17 @@ class ThreadBell {
   public:
     void announce() noexcept { asleep_.store(1, std::memory_order_seq_cst); }
     void retract() noexcept;
-    /// At most `limit`; returns early when rung since announce(), and sometimes for no reason.
-    void sleep(std::chrono::nanoseconds limit) noexcept;
+    /// At most `limit`; returns early when rung since announce(), when `cancellation` (which may be
+    /// null) is requested, and sometimes for no reason.
+    void sleep(std::chrono::nanoseconds limit, const Cancellation* cancellation = nullptr) noexcept;
     /// Behind the publication, which must be a sequentially consistent store.
     void ring() noexcept {
         if (asleep_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
             wake();
     }
 
-    /// Readable when rung since announce(): for who sleeps elsewhere than in sleep(). Only while
-    /// nothing is announced. Throws Error (resource_exhausted).
+    /// Readable when rung since announce(): for who sleeps elsewhere than in sleep(). Of the one
+    /// that sleeps, only while nothing is announced. Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor();
     ThreadBell() noexcept = default;
     ThreadBell(const ThreadBell&) = delete;
@@ -40,6 +43,9 @@ class ThreadBell {
 
   private:
     [[gnu::cold]] void wake() noexcept;
+    /// -1 with errno: there is none to be had.
+    [[nodiscard]] int make_descriptor() noexcept;
+    void sleep_beside(const Cancellation& cancellation, const timespec& time) noexcept;
     std::atomic<std::uint32_t> asleep_{0};
     std::atomic<int> descriptor_{-1};
 };

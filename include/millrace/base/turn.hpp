@@ -4,12 +4,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/base/thread_bell.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::base {
@@ -47,20 +47,29 @@ class Turn {
       public:
         explicit Sleeper(Turn& turn) noexcept : turn_{turn} {}
         void prepare() override;
-        void park(std::chrono::nanoseconds limit) override;
+        void park(std::chrono::nanoseconds limit, const Cancellation* cancellation) override;
         void retract() override;
+        [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
+            return std::chrono::nanoseconds::max();
+        }
 
       private:
+        friend Turn;
         Turn& turn_;
-        std::uint64_t seen_ = 0;
+        ThreadBell bell_;
+        Sleeper* before_ = nullptr;  ///< in the queue; guarded by the turn's mutex_
+        Sleeper* behind_ = nullptr;
+        bool is_queued_ = false;
     };
+    void enqueue(Sleeper& sleeper) noexcept;
+    void unqueue(Sleeper& sleeper) noexcept;
     void wake_one() noexcept;
 
     std::atomic<bool> taken_{false};
     std::atomic<std::uint32_t> sleepers_{0};
     std::mutex mutex_;
-    std::condition_variable given_back_;
-    std::uint64_t wakes_ = 0;  ///< guarded by mutex_
+    Sleeper* first_ = nullptr;  ///< that was not woken yet; guarded by mutex_
+    Sleeper* last_ = nullptr;
 };
 
 }  // namespace millrace::base

@@ -3,7 +3,6 @@
 // The policy alone says when the processor is given away: what is asked in between does not.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -47,15 +46,23 @@ struct WaitPolicy {
 ///                   arm the completion queue). What it announces must be visible to the waker
 ///                   before `prepare` returns.
 ///   2. the condition once more;
-///   3. either `park(limit)`: sleep at most `limit`, return early when woken (spurious returns
-///      are allowed), or, when the condition held, nothing;
+///   3. either `park(limit, cancellation)`: sleep at most `limit`, return early when woken
+///      (spurious returns are allowed) and when `cancellation` is requested, whose descriptor is
+///      watched; null: nothing but the time ends it early. Or, when the condition held, nothing;
 ///   4. `retract()`  withdraw the announcement.
 class Parker {
   public:
     virtual ~Parker() = default;
     virtual void prepare() = 0;
-    virtual void park(std::chrono::nanoseconds limit) = 0;
+    virtual void park(std::chrono::nanoseconds limit, const Cancellation* cancellation) = 0;
     virtual void retract() = 0;
+
+    /// How long it may sleep before the condition is looked at again. max(): whatever makes it
+    /// true, or hopeless, ends the sleep.
+    [[nodiscard]] virtual std::chrono::nanoseconds patience() const noexcept { return slice; }
+    static constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
+    /// park() until `deadline`, its cancellation, or its patience is over.
+    void sleep(const Deadline& deadline);
 };
 
 /// A parker that does not sleep by itself only: what it announced stands, so that somebody else can
@@ -91,7 +98,7 @@ class StandingParker : public Parker {
 class NapParker final : public Parker {
   public:
     void prepare() override {}
-    void park(std::chrono::nanoseconds limit) override;
+    void park(std::chrono::nanoseconds limit, const Cancellation* cancellation) override;
     void retract() override {}
 
   private:
@@ -100,8 +107,9 @@ class NapParker final : public Parker {
 
 /// Waits until `ready()` is true. Returns `Status::ok`, `timed_out` or `cancelled`. `ready` is
 /// called at least once, even when the deadline has passed. No allocation; throws nothing that
-/// `ready` or the parker does not throw. A sleep is cut into slices of at most 50 ms, after each
-/// of which `ready` is asked again, so `ready` is also the place to look after the peer's life.
+/// `ready` or the parker does not throw. After each sleep, and where the parker's patience() is over
+/// (50 ms, if something may come that ends no sleep), `ready` is asked again, so `ready` is also the
+/// place to look after the peer's life.
 template <class Ready>
 Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
                   Parker& parker) {
@@ -131,7 +139,6 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
         if (deadline.cancelled()) return Status::cancelled;
         if (deadline.expired()) return Status::timed_out;
     }
-    constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
     for (;;) {
         parker.prepare();
         if (ready()) {
@@ -140,9 +147,11 @@ Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& pol
         }
         if (deadline.cancelled() || deadline.expired()) {
             parker.retract();
+            // A wake-up that came meanwhile may be for this one alone.
+            if (ready()) return Status::ok;
             return deadline.cancelled() ? Status::cancelled : Status::timed_out;
         }
-        parker.park(std::min(slice, deadline.remaining()));
+        parker.sleep(deadline);
         parker.retract();
         if (ready()) return Status::ok;
     }

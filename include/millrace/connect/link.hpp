@@ -290,7 +290,7 @@ class LinkParker : public base::StandingParker {
     explicit LinkParker(Link& link) noexcept : link_{&link} {}
     /// Arms the completion queues.
     void prepare() override;
-    void park(std::chrono::nanoseconds limit) final;
+    void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) final;
     Rest settle() override { return Rest::sleep; }
     /// Until the device has to act for the link.
     [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
@@ -302,7 +302,7 @@ class LinkParker : public base::StandingParker {
     void retract() override;
 
   private:
-    void sleep(std::chrono::nanoseconds limit);
+    void sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation);
     Link* link_;
 };
 

@@ -8,13 +8,15 @@
 #include <memory>
 #include <span>
 
+#include "millrace/base/cancellation.hpp"
 #include "millrace/base/error.hpp"
 
 namespace millrace::connect {
 
 /// Sleeps until the socket may be read, or has ended, or, with `for_room`, may be written; for
-/// `limit` at most. Interrupted: earlier.
-void wait_for_socket(int socket, bool for_room, std::chrono::nanoseconds limit) noexcept;
+/// `limit` at most. Interrupted, or `cancellation` (which may be null) is requested: earlier.
+void wait_for_socket(int socket, bool for_room, std::chrono::nanoseconds limit,
+                     const base::Cancellation* cancellation) noexcept;
 
 /// A descriptor that is readable as long as the socket may be read, or has ended; or, while
 /// want_room(true) holds, may be written. One thread at a time.

@@ -33,7 +33,7 @@ class Door {
     /// Looks. True: somebody may have come.
     [[nodiscard]] bool look();
     /// Sleeps until something is due in the hub.
-    void rest(std::chrono::nanoseconds limit);
+    void rest(const base::Deadline& deadline);
     void stop_accepting();
 
   private:

@@ -365,10 +365,13 @@ class FanIn {
           public:
             explicit Sleeper(State& state) noexcept : state_{&state} {}
             void prepare() override { state_->fall_asleep(); }
-            void park(std::chrono::nanoseconds limit) override {
+            void park(std::chrono::nanoseconds limit,
+                      const base::Cancellation* cancellation) override {
                 ++state_->counts.sleeps;
                 // One whose end has come, or whose item was seen just now, is not slept over.
-                if (state_->active.empty()) state_->door.rest(limit);
+                if (state_->active.empty()) {
+                    state_->door.rest(base::Deadline::after(limit).cancelled_by(cancellation));
+                }
                 if (state_->door.look()) state_->accept();
             }
             void retract() override {}

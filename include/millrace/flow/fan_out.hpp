@@ -87,7 +87,10 @@ class RoomWaiter {
           public:
             explicit Sleeper(RoomWaiter& waiter) noexcept : waiter_{&waiter} {}
             void prepare() override {}
-            void park(std::chrono::nanoseconds limit) override { waiter_->rest(limit); }
+            void park(std::chrono::nanoseconds limit,
+                      const base::Cancellation* cancellation) override {
+                waiter_->rest(base::Deadline::after(limit).cancelled_by(cancellation));
+            }
             void retract() override {}
 
           private:
@@ -98,7 +101,7 @@ class RoomWaiter {
     }
 
   private:
-    void rest(std::chrono::nanoseconds limit);
+    void rest(const base::Deadline& deadline);
 
     base::WaitPolicy policy_;
     connect::Hub hub_;

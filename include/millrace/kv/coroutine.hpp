@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -85,6 +86,7 @@ class Suspended {
 
     AsyncCore* core_;  ///< null: the client has gone
     base::Deadline deadline_;
+    base::CancellationWatch cancellation_;
     base::detail::Run* run_ = nullptr;
     std::coroutine_handle<> frame_;
     std::exception_ptr error_;

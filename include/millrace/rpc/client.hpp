@@ -267,7 +267,7 @@ class ClientCore {
         record.deadline = deadline;
         ++outstanding_;
         if (deadline.point() < earliest_) earliest_ = deadline.point();
-        if (deadline.cancellation() != nullptr) ++cancellable_;
+        if (deadline.cancellation() != nullptr) note_cancellable(deadline);
     }
     base::Status poll();
     base::Status wait(const base::Deadline& deadline);
@@ -310,6 +310,13 @@ class ClientCore {
     [[nodiscard]] bool may_repeat(Code code, const Attempt& attempt) const noexcept;
     [[nodiscard]] bool pays(const Attempt& attempt);
     [[nodiscard]] std::chrono::nanoseconds pause_before(const Attempt& attempt) const noexcept;
+    void note_cancellable(const base::Deadline& deadline) noexcept {
+        if (cancellable_++ == 0) {
+            cancellation_ = deadline.cancellation();
+        } else if (cancellation_ != deadline.cancellation()) {
+            cancellation_ = nullptr;
+        }
+    }
     void put_off(AgainCall& call, base::Clock::time_point due) noexcept;
     [[nodiscard]] AgainCall* due_again(base::Clock::time_point now) noexcept;
     std::size_t send_again();
@@ -339,6 +346,8 @@ class ClientCore {
     std::uint64_t mask_ = 0;
     std::size_t outstanding_ = 0;
     std::size_t cancellable_ = 0;
+    /// Of all of these, as far as they have had one since there were none; else null.
+    const base::Cancellation* cancellation_ = nullptr;
     std::vector<std::unique_ptr<AgainCall>> again_;
     std::size_t put_off_ = 0;  ///< of again_
     base::Clock::time_point earliest_ = base::Clock::time_point::max();

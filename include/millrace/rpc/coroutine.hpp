@@ -32,6 +32,7 @@
 #include <span>
 #include <utility>
 
+#include "millrace/base/cancellation_watch.hpp"
 #include "millrace/base/coroutine.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
@@ -80,6 +81,7 @@ class SuspendedCall {
 
     AsyncCore* core_;
     base::Deadline deadline_;
+    base::CancellationWatch cancellation_;
     base::detail::Run* run_ = nullptr;
     std::coroutine_handle<> frame_;
     State state_ = State::idle;
@@ -150,6 +152,7 @@ class SuspendedPart : PartWaiter {
     std::shared_ptr<AsyncCore> core_;
     ReaderCore* reader_;
     base::Deadline deadline_;
+    base::CancellationWatch cancellation_;
     base::detail::Run* run_ = nullptr;
     std::coroutine_handle<> frame_;
     bool is_waiting_ = false;
