@@ -4,26 +4,21 @@
 // them. So is the library that answers a program's own open(): that returns the lowest number there
 // is.
 #include <filesystem>
-#include <fstream>
 #include <regex>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "architecture/files.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
+using millrace::architecture::text_of;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-std::string text_of(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream{path}.rdbuf();
-    return text.str();
-}
 
 /// The calls in `source` that create a descriptor and do not hand it on.
 std::vector<std::string> loose_descriptors_in(const std::string& source) {

@@ -1,6 +1,5 @@
 // A floor uses the floors below it, never its neighbour or one above: every #include says so.
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <regex>
@@ -11,6 +10,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "architecture/files.hpp"
 
 namespace {
 
@@ -93,10 +94,8 @@ void scan_folder(const fs::path& root, bool is_public, Scan& scan) {
             scan.breaches.push_back(relative.string() + ": lies on no floor");
             continue;
         }
-        std::ifstream file{entry.path()};
-        std::stringstream text;
-        text << file.rdbuf();
-        auto found = breaches_in(*floor, relative, is_public, text.str());
+        auto found = breaches_in(*floor, relative, is_public,
+                                 millrace::architecture::text_of(entry.path()));
         scan.breaches.insert(scan.breaches.end(), found.begin(), found.end());
         scan.floors.insert(*floor);
         ++scan.files;

@@ -1,15 +1,15 @@
 // What a user's program needs of the public headers: that they say when the language is too old,
 // that what they throw can be caught, and that they ask for no package but libibverbs' header.
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "architecture/files.hpp"
 
 namespace {
 
@@ -26,9 +26,8 @@ const std::map<std::string, std::string>& headers() {
         const fs::path root = fs::path{MILLRACE_SOURCE_DIR} / "include";
         for (const auto& entry : fs::recursive_directory_iterator{root}) {
             if (entry.path().extension() != ".hpp") continue;
-            std::ostringstream text;
-            text << std::ifstream{entry.path()}.rdbuf();
-            found[entry.path().lexically_relative(root).string()] = text.str();
+            found[entry.path().lexically_relative(root).string()] =
+                millrace::architecture::text_of(entry.path());
         }
         found.erase(own_log);
         return found;

@@ -1,32 +1,21 @@
 // Every environment setting is documented: docs/settings.md names what the sources and scripts
 // read.
 #include <filesystem>
-#include <fstream>
 #include <regex>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "architecture/files.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
+using millrace::architecture::add_matches;
+using millrace::architecture::text_of;
 using testing::IsEmpty;
-
-std::string contents_of(const fs::path& path) {
-    std::ostringstream text;
-    text << std::ifstream{path}.rdbuf();
-    return text.str();
-}
-
-void add_matches(const std::string& text, const std::regex& pattern, std::set<std::string>& names) {
-    for (std::sregex_iterator match{text.begin(), text.end(), pattern}, end; match != end;
-         ++match) {
-        names.insert((*match)[1]);
-    }
-}
 
 std::set<std::string> settings_that_are_read() {
     const fs::path root = MILLRACE_SOURCE_DIR;
@@ -36,12 +25,12 @@ std::set<std::string> settings_that_are_read() {
     std::set<std::string> names;
     for (const char* const folder : {"include", "src", "tools", "bench"}) {
         for (const auto& entry : fs::recursive_directory_iterator{root / folder}) {
-            if (entry.is_regular_file()) add_matches(contents_of(entry.path()), in_sources, names);
+            if (entry.is_regular_file()) add_matches(text_of(entry.path()), in_sources, names);
         }
     }
     for (const char* const folder : {"scripts", ".ci"}) {
         for (const auto& entry : fs::recursive_directory_iterator{root / folder}) {
-            if (entry.is_regular_file()) add_matches(contents_of(entry.path()), in_scripts, names);
+            if (entry.is_regular_file()) add_matches(text_of(entry.path()), in_scripts, names);
         }
     }
     return names;
@@ -55,7 +44,7 @@ TEST(Settings, AreFoundInSourcesAndScripts) {
 }
 
 TEST(Settings, AreAllInTheDocumentation) {
-    const std::string page = contents_of(fs::path{MILLRACE_SOURCE_DIR} / "docs" / "settings.md");
+    const std::string page = text_of(fs::path{MILLRACE_SOURCE_DIR} / "docs" / "settings.md");
     std::set<std::string> missing;
     for (const std::string& name : settings_that_are_read()) {
         // Those of the virtual machine are explained where they are read.
