@@ -150,11 +150,13 @@ TEST_P(PacketWires, PostWhatTheyGatherWithOneDoorbell) {
     constexpr std::uint64_t each = 8;
     CountedConversation both{of_server, of_client, clients};
     ASSERT_NO_FATAL_FAILURE(both.call(64, each));
-    EXPECT_EQ(both.at_client.posts.send, clients * each);
-    EXPECT_EQ(both.at_client.posts.doorbells, clients) << "each has a queue pair of its own";
-    EXPECT_EQ(both.at_server.posts.send, clients * each);
+    // What a timer adds, where the machine is slow, has doorbells of its own.
+    const auto saved = [](const test::Posts& posts) { return posts.send - posts.doorbells; };
+    EXPECT_GE(both.at_client.posts.send, clients * each);
+    EXPECT_GE(saved(both.at_client.posts), clients * (each - 1)) << "one for each client is left";
+    EXPECT_GE(both.at_server.posts.send, clients * each);
     // By UD all clients have one queue pair; a chain has 16 packets at most.
-    EXPECT_LE(both.at_server.posts.doorbells, is_ud() ? 2U : clients);
+    EXPECT_GE(saved(both.at_server.posts), clients * each - (is_ud() ? 2 : clients));
 }
 
 TEST_P(PacketWires, PostAsTheyWereTold) {
