@@ -9,7 +9,7 @@
 #include "framework/plots.hpp"
 #include "framework/report.hpp"
 #include "millrace/base/placement.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "queue_ends.hpp"
 #include "thesis.hpp"
 
@@ -17,7 +17,7 @@ namespace millrace::bench {
 namespace {
 
 View view_of(const Measurements& measurements, const std::string& mode) {
-    const auto facts = soft::link_facts(mode);
+    const auto facts = soft::cable_facts(mode);
     return {measurements, mode,
             facts.shaped ? static_cast<double>(facts.bits_per_second) / 1e6 : 0};
 }

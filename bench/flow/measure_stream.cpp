@@ -17,7 +17,7 @@
 #include "measure_flow.hpp"
 #include "meeting_of_ends.hpp"
 #include "millrace/base/system_calls.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "queue_ends.hpp"
 
 namespace millrace::bench {
@@ -41,7 +41,7 @@ struct ConsumerReport {
 std::uint64_t warm_up_items(const FlowCase& chosen) {
     constexpr double least = 32U << 20;
     constexpr double most = 512U << 20;
-    const std::uint64_t rate = soft::link_facts(chosen.mode).bits_per_second;
+    const std::uint64_t rate = soft::cable_facts(chosen.mode).bits_per_second;
     const double seconds = 1.5 * std::chrono::duration<double>{chosen.limit}.count();
     const double bytes =
         rate == 0 ? most : std::clamp(seconds * static_cast<double>(rate) / 8, least, most);

@@ -15,7 +15,7 @@
 #include "measurements.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "queue_ends.hpp"
 
 namespace millrace::bench {
@@ -41,7 +41,7 @@ void check(const FlowOptions& options) {
         throw base::Error{base::ErrorCode::invalid_argument, "measure flow queues", std::move(what),
                           why, remedy};
     };
-    for (const std::string& mode : options.modes) static_cast<void>(soft::link_facts(mode));
+    for (const std::string& mode : options.modes) static_cast<void>(soft::cable_facts(mode));
     if (options.repeats < 1 || options.repeats > 100) {
         refuse(fmt::format("{} repeats", options.repeats), "it is out of range", "choose 1 to 100");
     }

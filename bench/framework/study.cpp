@@ -9,7 +9,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "plots.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -62,7 +62,7 @@ void check(const Study& study, const StudyOptions& options) {
                    fmt::format("choose of {}", fmt::join(ids, ", ")));
         }
     }
-    for (const std::string& mode : options.modes) static_cast<void>(soft::link_facts(mode));
+    for (const std::string& mode : options.modes) static_cast<void>(soft::cable_facts(mode));
     if (options.repeats < 1 || options.repeats > 100) {
         refuse(fmt::format("{} repeats", options.repeats), "it is out of range", "choose 1 to 100");
     }
@@ -137,7 +137,8 @@ StudyResults measure(const Study& study, const StudyOptions& options) {
 StudyView view_of(const StudyResults& results, const std::string& mode) {
     static const StudyView::Values nothing;
     const auto found = results.values.find(mode);
-    return {found == results.values.end() ? nothing : found->second, soft::link_facts(mode).shaped};
+    return {found == results.values.end() ? nothing : found->second,
+            soft::cable_facts(mode).shaped};
 }
 
 struct Judged {

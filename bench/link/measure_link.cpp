@@ -16,7 +16,7 @@
 #include "framework/pair.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -37,7 +37,7 @@ struct Setting {
     }
 };
 [[nodiscard]] Setting setting_of(const std::string& mode) {
-    const auto facts = soft::link_facts(mode);
+    const auto facts = soft::cable_facts(mode);
     if (!facts.shaped) {
         throw base::Error{base::ErrorCode::invalid_argument, "measure the shaped link", mode,
                           "this mode is no link", "name one, as shaped:10g,latency=10us"};

@@ -10,7 +10,7 @@
 #include "framework/report.hpp"
 #include "measure_link.hpp"
 #include "millrace/base/placement.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -31,7 +31,7 @@ struct Line {
 };
 
 [[nodiscard]] Line one_way(const std::string& mode, std::size_t bytes, Mover mover, bool brief) {
-    const auto facts = soft::link_facts(mode);
+    const auto facts = soft::cable_facts(mode);
     const double seconds = static_cast<double>(facts.latency_ns) * 2e-9 + 20e-6;
     const auto count = static_cast<std::uint64_t>(
         std::clamp((brief ? 0.05 : 0.5) / seconds, 5.0, brief ? 200.0 : 2000.0));
@@ -46,7 +46,7 @@ struct Line {
 }
 
 [[nodiscard]] Line bandwidth(const std::string& mode, std::size_t bytes, bool brief) {
-    const auto facts = soft::link_facts(mode);
+    const auto facts = soft::cable_facts(mode);
     const auto total = static_cast<std::uint64_t>(static_cast<double>(facts.bits_per_second) / 8 *
                                                   (brief ? 0.02 : 0.1));
     const Bandwidth result =
@@ -101,7 +101,7 @@ int run_link(const LinkOptions& options) {
         add(one_way(mode, 8, Mover::engine, options.brief));
     }
     for (const auto& mode : rates) {
-        if (soft::link_facts(mode).bits_per_second == 0) continue;
+        if (soft::cable_facts(mode).bits_per_second == 0) continue;
         add(bandwidth(mode, 4096, options.brief));
         add(bandwidth(mode, 65536, options.brief));
     }

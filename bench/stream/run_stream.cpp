@@ -9,7 +9,7 @@
 
 #include "limits/sockets.hpp"
 #include "measure_stream.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -144,7 +144,7 @@ StudyFigure round_trips() {
                                 .measure = [mode](const std::string& device, std::size_t bytes) {
                                     const StreamCase at{
                                         .mode = mode, .bytes = bytes, .device_mode = device};
-                                    const bool link = soft::link_facts(device).shaped;
+                                    const bool link = soft::cable_facts(device).shaped;
                                     return measure_stream_echo(at, link ? 4'000 : 20'000) / 1e3;
                                 }});
     }

@@ -18,7 +18,7 @@
 #include "framework/windows.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "millrace/verbs/datagram.hpp"
 
 namespace millrace::bench {
@@ -86,7 +86,7 @@ class Side {
   public:
     Side(connect::Link link, const EchoCase& chosen)
         : chosen_{chosen},
-          moves_link_{soft::link_facts(chosen.mode).shaped},
+          moves_link_{soft::cable_facts(chosen.mode).shaped},
           layout_{chosen.way, chosen.bytes},
           link_{std::move(link)},
           memory_{link_.protection_domain().allocate(

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "measure_echo.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -13,7 +13,7 @@ constexpr const char* network = "shaped:40g,latency=1.5us";
 
 /// Echoes of one run: some 0.1 s.
 std::uint64_t echoes_in(const std::string& mode) {
-    return soft::link_facts(mode).shaped ? 6'000 : 30'000;
+    return soft::cable_facts(mode).shaped ? 6'000 : 30'000;
 }
 
 enum class Value { per_second, microseconds };

@@ -243,7 +243,7 @@ struct alignas(16) PendingEntry {
     std::uint32_t inline_length;
     std::uint32_t slot;
     std::uint32_t plan;  ///< the seed of its StrictPlan; 0: to be executed as a whole
-    std::int64_t due;    ///< not to be executed before, in `link_now`'s time; 0: at once
+    std::int64_t due;    ///< not to be executed before, in `cable_now`'s time; 0: at once
 };
 static_assert(sizeof(PendingEntry) == 64);
 /// In its flags, besides what ibv_send_flags has: it is lost on the way (mode `faulty`).

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <exception>
 
-#include "link_time.hpp"
+#include "cable_time.hpp"
 #include "millrace/base/log.hpp"
 
 namespace millrace::soft {
@@ -32,7 +32,7 @@ bool may_complain(Mistake kind) noexcept {
     if (allowance.said.fetch_add(1, std::memory_order_relaxed) < free_lines) return true;
     allowance.said.store(free_lines, std::memory_order_relaxed);
     std::int64_t next = allowance.next.load(std::memory_order_relaxed);
-    const std::int64_t now = link_now();
+    const std::int64_t now = cable_now();
     if (now >= next && allowance.next.compare_exchange_strong(next, now + pause_ns)) return true;
     allowance.left_out.fetch_add(1, std::memory_order_relaxed);
     return false;

@@ -57,7 +57,7 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
 
 void CompletionQueue::attach(CompletionSource& source) {
     const std::lock_guard guard{lock};
-    if (source.qp->on_link != nullptr) {
+    if (source.qp->on_cable != nullptr) {
         shaped = true;
         service_interval = 0;  // what is in flight is moved by every poll that finds nothing
     }
@@ -204,7 +204,7 @@ bool CompletionQueue::service_some() noexcept {
         QueuePair& qp = *source.qp;
         if (!(source.send || qp.send_cq != this) || qp.is_quiet(deaths)) return;
         const base::Uncancelled held;
-        if (qp.on_link != nullptr) qp.on_link->note_poll(last_service);
+        if (qp.on_cable != nullptr) qp.on_cable->note_poll(last_service);
         qp.service();
         served = true;
     });
@@ -258,15 +258,15 @@ bool CompletionQueue::unpolled_due() const noexcept {
 
 bool CompletionQueue::due_soon() const noexcept {
     constexpr std::int64_t soon = 50'000;  // about what giving the processor away may cost
-    const std::int64_t now = link_now();
+    const std::int64_t now = cable_now();
     // What has been due for longer waits for something else.
     const auto near = [now](const std::atomic<std::int64_t>& due) {
         const std::int64_t at = due.load(std::memory_order_relaxed);
         return at > now - soon && at < now + soon;
     };
     for (const CompletionSource* source : turns.all()) {
-        const LinkMember* const link = source->qp->on_link;
-        if (link != nullptr && (near(link->next_due) || near(link->peer_due))) return true;
+        const CableMember* const cable = source->qp->on_cable;
+        if (cable != nullptr && (near(cable->next_due) || near(cable->peer_due))) return true;
     }
     return false;
 }
@@ -379,7 +379,7 @@ int poll_with_stamp(CompletionQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexc
         if (last - 1 < sources.size()) stamp = stamp_of_last(*sources[last - 1]);
     });
     // The clock is the peer's, or what the peer says it is.
-    const auto now = static_cast<std::uint64_t>(link_now());
+    const auto now = static_cast<std::uint64_t>(cable_now());
     if (stamp == 0 || stamp > now) stamp = now;
     return taken;
 }

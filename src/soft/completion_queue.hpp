@@ -143,7 +143,7 @@ struct CompletionQueue : ExtendableCompletionQueue {
 };
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
-/// As poll_cq for one completion, and when it was written, as `link_now`: by the clock of whoever
+/// As poll_cq for one completion, and when it was written, as `cable_now`: by the clock of whoever
 /// wrote it, and never later than now. An error is made by the poll that finds it.
 int poll_with_stamp(CompletionQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept;
 int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;

@@ -7,13 +7,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "link_time.hpp"
+#include "cable_time.hpp"
 
 namespace millrace::soft {
 
 /// Two words that belong together or are not believed, so that nobody has to wait for the other.
 struct alignas(16) CompletionStamp {
-    std::atomic<std::uint64_t> time;   ///< as `link_now`
+    std::atomic<std::uint64_t> time;   ///< as `cable_now`
     std::atomic<std::uint64_t> check;  ///< of that and the entry's position
 };
 static_assert(sizeof(CompletionStamp) == 16);
@@ -25,7 +25,7 @@ static_assert(sizeof(CompletionStamp) == 16);
 }
 
 inline void put_stamp(CompletionStamp& stamp, std::uint32_t position) noexcept {
-    const auto now = static_cast<std::uint64_t>(link_now());
+    const auto now = static_cast<std::uint64_t>(cable_now());
     stamp.time.store(now, std::memory_order_relaxed);
     stamp.check.store(check_of_stamp(now, position), std::memory_order_relaxed);
 }

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "asynchronous_events.hpp"
+#include "cable.hpp"
 #include "descriptor.hpp"
-#include "link.hpp"
 #include "millrace/base/yielding.hpp"
 #include "mode.hpp"
 #include "opened_device.hpp"
@@ -45,10 +45,10 @@ struct MemoryRegion : ibv_mr {
 struct Context : verbs_context {
     std::shared_ptr<OpenedDevice> opened;  ///< with the contexts imported from it, and from which
     std::shared_ptr<Process> process;
-    Mode mode;                   ///< chosen when it was opened
-    base::Yields yields{};       ///< chosen likewise
-    Descriptor command;          ///< cmd_fd, until it is closed
-    std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
+    Mode mode;                     ///< chosen when it was opened
+    base::Yields yields{};         ///< chosen likewise
+    Descriptor command;            ///< cmd_fd, until it is closed
+    std::shared_ptr<Cable> cable;  ///< mode `shaped`: what its queue pairs send over
     /// Who needs it: the program that opened it, until it closes it, and every object made from
     /// it. A program may close first (perftest does): what it left then works on until it is
     /// destroyed or the process ends.

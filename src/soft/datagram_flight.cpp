@@ -5,15 +5,16 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cable_random.hpp"
 #include "datagram_send.hpp"
-#include "link_random.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
 
-DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender, std::shared_ptr<Link> link,
-                                 std::uint32_t entries, std::uint32_t slots)
-    : LinkMember{qp, std::move(link)},
+DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender,
+                                 std::shared_ptr<Cable> cable, std::uint32_t entries,
+                                 std::uint32_t slots)
+    : CableMember{qp, std::move(cable)},
       sender_{sender},
       mask_{entries - 1},
       ahead_{entries - slots},
@@ -22,14 +23,14 @@ DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender, std::sha
     free_.reserve(entries);
     for (std::uint32_t number = entries; number-- > 0;) free_.push_back(number);
     landings_.reserve(std::size_t{2} * entries);  // what is duplicated lands twice
-    if (link_->mode.kind == ModeKind::faulty) {
-        faults_.emplace(link_->mode.faults, link_->mode.link.seed, number_);
+    if (cable_->mode.kind == ModeKind::faulty) {
+        faults_.emplace(cable_->mode.faults, cable_->mode.cable.seed, number_);
     }
-    random_ = first_random(link_->mode.link.seed, number_);
+    random_ = first_random(cable_->mode.cable.seed, number_);
 }
 
 std::int64_t DatagramFlights::jitter() noexcept {
-    const std::int64_t most = link_->mode.link.jitter_ns;
+    const std::int64_t most = cable_->mode.cable.jitter_ns;
     if (most == 0) return 0;
     return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
 }
@@ -62,11 +63,11 @@ void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress&
         one.carried += static_cast<std::uint32_t>(piece.length);
     }
     const Flight times =
-        link_->port.send(link_now(), one.carried, FlightKind::unreliable, jitter());
+        cable_->port.send(cable_now(), one.carried, FlightKind::unreliable, jitter());
     // One queue pair's datagrams leave, and arrive, in order.
     last_departure_ = std::max(last_departure_, times.departure);
     one.departure = last_departure_;
-    link_->count_operation();
+    cable_->count_operation();
     set_off(tail_++, times.arrival);
     qp_.counters.add(Count::deferred);
 }
@@ -174,11 +175,11 @@ void DatagramFlights::ground(std::int64_t now) noexcept {
 
 void DatagramFlights::restart() noexcept {
     grounded_ = 0;
-    random_ = first_random(link_->mode.link.seed, number_);
+    random_ = first_random(cable_->mode.cable.seed, number_);
 }
 
 void DatagramFlights::expect() noexcept {
-    std::int64_t due = link_never;
+    std::int64_t due = cable_never;
     if (!landings_.empty()) due = landings_.front().arrival;
     first_arrival_.store(due, std::memory_order_relaxed);
     if (may_release()) due = std::min(due, at(released_).departure);

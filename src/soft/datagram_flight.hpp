@@ -13,9 +13,9 @@
 #include <optional>
 #include <vector>
 
+#include "cable_member.hpp"
 #include "datagram_target.hpp"
 #include "fault_plan.hpp"
-#include "link_member.hpp"
 
 namespace millrace::soft {
 
@@ -30,10 +30,10 @@ struct DatagramAddress {
 };
 
 /// Everything with the queue pair's send_lock, but `waits_for`.
-class DatagramFlights final : public LinkMember {
+class DatagramFlights final : public CableMember {
   public:
     /// At most `entries` are in flight, of which `slots` may still be the program's.
-    DatagramFlights(QueuePair& qp, DatagramSender& sender, std::shared_ptr<Link> link,
+    DatagramFlights(QueuePair& qp, DatagramSender& sender, std::shared_ptr<Cable> cable,
                     std::uint32_t entries, std::uint32_t slots);
 
     /// The request in send queue slot `slot` leaves in its turn. There is room for it.
@@ -111,7 +111,7 @@ class DatagramFlights final : public LinkMember {
     std::vector<std::uint32_t> free_;           ///< buffers; the last used is taken first
     std::vector<Landing> landings_;             ///< a heap, the next one first
     std::optional<FaultPlan> faults_;
-    std::atomic<std::int64_t> first_arrival_{link_never};
+    std::atomic<std::int64_t> first_arrival_{cable_never};
     std::uint32_t head_ = 0;      ///< oldest that has not landed
     std::uint32_t released_ = 0;  ///< next to be completed
     std::uint32_t tail_ = 0;

@@ -234,7 +234,7 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             qp_.begin_send_error(status);
         }
     }
-    if (qp_.flights != nullptr) qp_.flights->move(link_now());
+    if (qp_.flights != nullptr) qp_.flights->move(cable_now());
     if (error != 0) *bad = wr;
     if (flushed && qp_.settled) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
     return error;

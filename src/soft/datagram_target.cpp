@@ -235,7 +235,7 @@ void DatagramTarget::arrive(const ClaimedReceive& receive, const DatagramMessage
     slot.immediate = message.immediate;
     slot.source = message.source;
     slot.flags = flags;
-    slot.stamp = (before & armed_stamps) != 0 ? static_cast<std::uint64_t>(link_now()) : 0;
+    slot.stamp = (before & armed_stamps) != 0 ? static_cast<std::uint64_t>(cable_now()) : 0;
     slot.arrived.store(sequence_of(receive.position), std::memory_order_release);
     light_fence(asymmetric_);
     const std::uint32_t armed = view_.control->armed_receive.load(std::memory_order_relaxed);

@@ -134,7 +134,7 @@ namespace {
     context->mode = context->opened->mode;
     context->yields = context->opened->yields;
     context->process = context->opened->process;
-    context->link = context->opened->link;
+    context->cable = context->opened->cable;
     context->events = std::make_unique<AsynchronousEvents>();
     context->process->add(*context->events);
     ibv_context& plain = context->context;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "link_time.hpp"
+#include "cable_time.hpp"
 #include "path.hpp"
 #include "receive_pool.hpp"
 #include "strict_plan.hpp"

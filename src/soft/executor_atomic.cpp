@@ -6,8 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "cable_time.hpp"
 #include "executor.hpp"
-#include "link_time.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "strict_plan.hpp"
@@ -34,8 +34,8 @@ CopyResult Executor::change(const Request& request, const Reach& at, std::uint64
         return CopyResult::ok;
     }
     if (pause != 0) {
-        const std::int64_t until = link_now() + pause;
-        while (link_now() < until) {
+        const std::int64_t until = cable_now() + pause;
+        while (cable_now() < until) {
             sched_yield();
             base::count_system_call();
         }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cable_time.hpp"
 #include "executor.hpp"
-#include "link_time.hpp"
 #include "path.hpp"
 
 namespace millrace::soft {
@@ -138,7 +138,7 @@ bool Executor::could_go_on(Progress progress) noexcept {
             return receive_available(position) &&
                    (!receiver_.end.pool || receiver_.end.pool.peek().slot != nullptr);
         case Progress::no_peer: return receiver_ready();
-        case Progress::not_due: return link_now() >= due_;
+        case Progress::not_due: return cable_now() >= due_;
         case Progress::gone:
         case Progress::owners:
         case Progress::busy:

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cable_time.hpp"
 #include "executor.hpp"
-#include "link_time.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "strict_plan.hpp"
@@ -31,7 +31,7 @@ namespace {
 
 Progress Executor::go_on_in(std::int64_t pause, std::uint32_t step) noexcept {
     PendingLine& pending = *sender_.end.block.pending;
-    due_ = link_now() + pause;
+    due_ = cable_now() + pause;
     pending.step_due.store(due_, std::memory_order_relaxed);
     pending.step.store(step, std::memory_order_release);
     return Progress::not_due;
@@ -110,7 +110,7 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     const std::uint32_t step = plan_ == 0 ? 0 : pending.step.load(std::memory_order_relaxed);
     due_ = step == 0 ? load_once(entry.due) : pending.step_due.load(std::memory_order_relaxed);
     if (hurry_ && step == step_landed) due_ = 0;
-    if (due_ != 0 && link_now() < due_) return Progress::not_due;
+    if (due_ != 0 && cable_now() < due_) return Progress::not_due;
     const std::uint32_t opcode = load_once(entry.opcode);
     if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) return Progress::owners;
     Request request{};

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "link_random.hpp"
+#include "cable_random.hpp"
 
 namespace millrace::soft {
 namespace {

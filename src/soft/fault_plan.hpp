@@ -1,5 +1,5 @@
 // What goes wrong in mode `faulty`: one queue pair's sequence of decisions, made by seed. Asked
-// once for each request that is posted, by LinkQueue and DatagramFlights. docs/modes.md, "faulty".
+// once for each request that is posted, by CableQueue and DatagramFlights. docs/modes.md, "faulty".
 #pragma once
 
 #include <infiniband/verbs.h>

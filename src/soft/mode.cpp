@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "millrace/base/error.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -80,11 +80,11 @@ template <class Number>
 }
 
 /// Twice what a round trip holds, so that the limit does not show unless somebody sets it.
-[[nodiscard]] std::uint32_t generous_packets(const LinkSettings& link) noexcept {
+[[nodiscard]] std::uint32_t generous_packets(const CableSettings& cable) noexcept {
     constexpr double least = 64;
-    const double bytes = static_cast<double>(link.bits_per_second) / 8e9 *
-                         (2.0 * static_cast<double>(link.latency_ns + link.jitter_ns));
-    const double packets = link.bits_per_second == 0 ? most_packets : 2 * bytes / link.mtu;
+    const double bytes = static_cast<double>(cable.bits_per_second) / 8e9 *
+                         (2.0 * static_cast<double>(cable.latency_ns + cable.jitter_ns));
+    const double packets = cable.bits_per_second == 0 ? most_packets : 2 * bytes / cable.mtu;
     return static_cast<std::uint32_t>(
         std::clamp(packets, least, static_cast<double>(most_packets)));
 }
@@ -162,35 +162,35 @@ struct Item {
 }
 
 /// The settings of mode `faulty` where there are `faults` to be set.
-[[nodiscard]] LinkSettings parse_link(std::string_view all, std::string_view rest,
-                                      FaultSettings* faults) {
-    LinkSettings link;
+[[nodiscard]] CableSettings parse_cable(std::string_view all, std::string_view rest,
+                                        FaultSettings* faults) {
+    CableSettings cable;
     while (!rest.empty()) {
         const auto [item, key, value] = next_item(rest, "rate");
         if (key == "rate") {
-            set(link.bits_per_second, rate(value), all, item,
+            set(cable.bits_per_second, rate(value), all, item,
                 "a rate from 1m (1 Mb/s) to 10000g, or unlimited");
         } else if (key == "latency") {
-            set(link.latency_ns, time(value), all, item, "a time up to 10s, as in latency=24ms");
+            set(cable.latency_ns, time(value), all, item, "a time up to 10s, as in latency=24ms");
         } else if (key == "jitter") {
-            set(link.jitter_ns, time(value), all, item, "a time up to 10s, as in jitter=5us");
+            set(cable.jitter_ns, time(value), all, item, "a time up to 10s, as in jitter=5us");
         } else if (key == "inflight") {
-            set(link.packets_in_flight, whole(value, 1U, most_packets), all, item,
+            set(cable.packets_in_flight, whole(value, 1U, most_packets), all, item,
                 "a number of packets from 1 to 1048576");
         } else if (key == "mtu") {
             const auto mtu = whole(value, 256U, 4096U);
-            set(link.mtu, mtu && std::has_single_bit(*mtu) ? mtu : std::nullopt, all, item,
+            set(cable.mtu, mtu && std::has_single_bit(*mtu) ? mtu : std::nullopt, all, item,
                 "256, 512, 1024, 2048 or 4096");
         } else if (key == "header") {
-            set(link.header, whole(value, 0U, 4096U), all, item, "a number of bytes up to 4096");
+            set(cable.header, whole(value, 0U, 4096U), all, item, "a number of bytes up to 4096");
         } else if (key == "seed") {
-            set(link.seed, seed(value), all, item, "a whole number");
+            set(cable.seed, seed(value), all, item, "a whole number");
         } else if (faults == nullptr || !parse_fault(all, item, key, value, *faults)) {
             refuse(all, fmt::format("there is no setting '{}'", key));
         }
     }
-    if (link.packets_in_flight == 0) link.packets_in_flight = generous_packets(link);
-    return link;
+    if (cable.packets_in_flight == 0) cable.packets_in_flight = generous_packets(cable);
+    return cable;
 }
 
 [[nodiscard]] StrictSettings parse_strict(std::string_view all, std::string_view rest) {
@@ -226,7 +226,7 @@ struct Item {
 
 [[nodiscard]] std::string describe_faults(const Mode& mode) {
     const FaultSettings& faults = mode.faults;
-    std::string text = fmt::format(", seed {}", mode.link.seed);
+    std::string text = fmt::format(", seed {}", mode.cable.seed);
     const std::pair<const char*, std::uint32_t> shares[] = {{"loss", faults.loss},
                                                             {"not ready", faults.not_ready},
                                                             {"duplicates", faults.duplicate},
@@ -254,29 +254,29 @@ Mode parse_mode(std::string_view text) {
     Mode mode;
     if (name == "shaped") {
         mode.kind = ModeKind::shaped;
-        mode.link = parse_link(text, rest, nullptr);
+        mode.cable = parse_cable(text, rest, nullptr);
     } else if (name == "faulty") {
         mode.kind = ModeKind::faulty;
-        mode.link = parse_link(text, rest, &mode.faults);
+        mode.cable = parse_cable(text, rest, &mode.faults);
     } else if (name == "strict") {
         mode.kind = ModeKind::strict;
         mode.strict = parse_strict(text, rest);
         // What the decisions are drawn from, and the way of datagrams.
-        mode.link.seed = mode.strict.seed;
-        mode.link.bits_per_second = 0;
-        mode.link.latency_ns = 0;
-        mode.link.jitter_ns = mode.strict.delay_ns;
-        mode.link.packets_in_flight = strict_packets;
+        mode.cable.seed = mode.strict.seed;
+        mode.cable.bits_per_second = 0;
+        mode.cable.latency_ns = 0;
+        mode.cable.jitter_ns = mode.strict.delay_ns;
+        mode.cable.packets_in_flight = strict_packets;
     } else {
         refuse(text, fmt::format("there is no mode '{}'", name));
     }
     return mode;
 }
 
-LinkFacts link_facts(std::string_view text) {
+CableFacts cable_facts(std::string_view text) {
     const Mode mode = parse_mode(text);
     if (mode.kind != ModeKind::shaped) return {};
-    return {true, mode.link.bits_per_second, mode.link.latency_ns};
+    return {true, mode.cable.bits_per_second, mode.cable.latency_ns};
 }
 
 std::string mode_in_words() {
@@ -303,19 +303,19 @@ std::string describe(const Mode& mode) {
 std::string describe_agreement(const Mode& mode) {
     if (mode.kind == ModeKind::fast) return "fast";
     if (mode.kind == ModeKind::strict) return describe_strict(mode.strict, "");
-    const LinkSettings& link = mode.link;
-    const LinkSettings usual;
+    const CableSettings& cable = mode.cable;
+    const CableSettings usual;
     std::string text = mode.kind == ModeKind::faulty ? "faulty, " : "shaped, ";
-    text += link.bits_per_second == 0
+    text += cable.bits_per_second == 0
                 ? "unlimited rate"
-                : fmt::format("{:g} Gb/s", static_cast<double>(link.bits_per_second) / 1e9);
-    text += fmt::format(", {} one way", text_of_time(link.latency_ns));
-    if (link.jitter_ns != 0) text += fmt::format(", jitter {}", text_of_time(link.jitter_ns));
-    if (link.packets_in_flight != generous_packets(link)) {
-        text += fmt::format(", {} packets in flight", link.packets_in_flight);
+                : fmt::format("{:g} Gb/s", static_cast<double>(cable.bits_per_second) / 1e9);
+    text += fmt::format(", {} one way", text_of_time(cable.latency_ns));
+    if (cable.jitter_ns != 0) text += fmt::format(", jitter {}", text_of_time(cable.jitter_ns));
+    if (cable.packets_in_flight != generous_packets(cable)) {
+        text += fmt::format(", {} packets in flight", cable.packets_in_flight);
     }
-    if (link.mtu != usual.mtu) text += fmt::format(", MTU {} bytes", link.mtu);
-    if (link.header != usual.header) text += fmt::format(", headers of {} bytes", link.header);
+    if (cable.mtu != usual.mtu) text += fmt::format(", MTU {} bytes", cable.mtu);
+    if (cable.header != usual.header) text += fmt::format(", headers of {} bytes", cable.header);
     return text;
 }
 

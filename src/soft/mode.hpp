@@ -13,7 +13,7 @@ namespace millrace::soft {
 inline constexpr std::int64_t longest_ns = 10'000'000'000;
 
 /// The link that shaped queue pairs send over. docs/modes.md.
-struct LinkSettings {
+struct CableSettings {
     std::uint64_t bits_per_second = 10'000'000'000;  ///< 0: as fast as it goes
     std::int64_t latency_ns = 1'000;                 ///< one way
     std::int64_t jitter_ns = 0;                      ///< at most so much more, per request
@@ -22,7 +22,7 @@ struct LinkSettings {
     std::uint32_t header = 0;             ///< bytes that each packet takes besides
     std::uint64_t seed = 1;               ///< of the jitter
 
-    friend bool operator==(const LinkSettings&, const LinkSettings&) = default;
+    friend bool operator==(const CableSettings&, const CableSettings&) = default;
 };
 
 /// How mode `strict` decides what the rules leave open. docs/modes.md.
@@ -52,7 +52,7 @@ enum class ModeKind : std::uint32_t { fast = 0, shaped = 1, strict = 2, faulty =
 
 struct Mode {
     ModeKind kind = ModeKind::fast;
-    LinkSettings link;
+    CableSettings cable;
     StrictSettings strict;
     FaultSettings faults;
 

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <mutex>
 
+#include "cable_time.hpp"
 #include "completion_channel.hpp"
 #include "completion_queue.hpp"
 #include "fences.hpp"
-#include "link_time.hpp"
 #include "millrace/base/uncancelled.hpp"
 
 namespace millrace::soft {
@@ -33,7 +33,7 @@ bool CompletionQueue::put_off() noexcept {
         return event_forced.load(std::memory_order_acquire) ||
                count_due(moderation.count) >= moderation.count;
     };
-    const std::int64_t now = link_now();
+    const std::int64_t now = cable_now();
     if (moderation.put_off_at == 0) moderation.put_off_at = now;
     const std::int64_t left = moderation.put_off_at + moderation.period - now;
     if (left <= 0 || enough()) return false;

@@ -14,7 +14,7 @@ namespace millrace::soft {
 struct Moderation {
     std::uint32_t count = 0;      ///< completions per event; below 2: no moderation
     std::int64_t period = 0;      ///< ns that an event may be put off; 0: no moderation
-    std::int64_t put_off_at = 0;  ///< as `link_now`: when an event was first put off, 0: none is
+    std::int64_t put_off_at = 0;  ///< as `cable_now`: when an event was first put off, 0: none is
 
     [[nodiscard]] bool on() const noexcept { return count > 1 && period != 0; }
 };

@@ -107,7 +107,7 @@ OpenedDevice::OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen)
     : process{std::move(opener)},
       mode{chosen},
       yields{base::yields_of_environment()},
-      link{chosen.scheduled() ? Link::open(chosen) : nullptr} {}
+      cable{chosen.scheduled() ? Cable::open(chosen) : nullptr} {}
 
 OpenedDevice::~OpenedDevice() {
     if (const auto name = file_name_of(file())) {

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "cable.hpp"
 #include "descriptor.hpp"
 #include "device_file.hpp"
 #include "lender.hpp"
-#include "link.hpp"
 #include "millrace/base/yielding.hpp"
 #include "mode.hpp"
 #include "process.hpp"
@@ -65,9 +65,9 @@ class OpenedDevice {
     [[nodiscard]] const Lender* lender() const noexcept { return lender_.get(); }
 
     const std::shared_ptr<Process> process;
-    const Mode mode;                   ///< chosen when it was opened
-    const base::Yields yields;         ///< likewise
-    const std::shared_ptr<Link> link;  ///< mode `shaped`: what its queue pairs send over
+    const Mode mode;                     ///< chosen when it was opened
+    const base::Yields yields;           ///< likewise
+    const std::shared_ptr<Cable> cable;  ///< mode `shaped`: what its queue pairs send over
 
   private:
     /// By handle. Handles that were given back are given again, the latest first.

@@ -110,11 +110,11 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         used = static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge);
         std::memcpy(payload, wr.sg_list, used);
     }
-    if (qp.link != nullptr) {
+    if (qp.cable != nullptr) {
         std::uint64_t bytes = 0;
         const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
         for (int i = 0; i < pieces; ++i) bytes += wr.sg_list[i].length;
-        qp.link->schedule(entry, qp.pending_tail, bytes);
+        qp.cable->schedule(entry, qp.pending_tail, bytes);
     }
     PendingEntry& shown = *qp.block.pending_entry(qp.pending_tail);
     std::memcpy(static_cast<void*>(&shown), &entry, offsetof(PendingEntry, due));
@@ -166,7 +166,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             const std::uint32_t flags = wr->send_flags | qp.always;
             // On a shaped link, completions are the link's to write.
             const std::uint32_t own_flags =
-                qp.link == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
+                qp.cable == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
             if (is_local(wr->opcode) &&
                 !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask))) {
                 error = ENOMEM;
@@ -182,8 +182,8 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         qp.execute_at_once(false);
         // Published, then looked: the peer's post_recv does it the other way round. What is still
         // in flight is looked at again when it is due.
-        if (qp.link != nullptr) {
-            qp.link->expect();
+        if (qp.cable != nullptr) {
+            qp.cable->expect();
         } else {
             heavy_fence();
             qp.counters.add(Count::heavy_fence);

@@ -139,7 +139,7 @@ void QueuePair::look_after_pool() noexcept {
 
 void QueuePair::service() noexcept {
     hear_wishes(false);
-    if (link != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
+    if (cable != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
     if (pool != nullptr) [[unlikely]]
         look_after_pool();
     if (!send_lock.try_lock()) return;
@@ -168,7 +168,7 @@ void QueuePair::service() noexcept {
 }
 
 void QueuePair::catch_up() noexcept {
-    if (on_link == nullptr) return;
+    if (on_cable == nullptr) return;
     look_for_peer_pending();
     const std::lock_guard guard{send_lock};
     static_cast<void>(serve());
@@ -224,7 +224,7 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
 
 void QueuePair::finish_draining() noexcept {
     if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
-    if (link != nullptr && !link->released_all_before(pending_shown)) return;
+    if (cable != nullptr && !cable->released_all_before(pending_shown)) return;
     if (flights != nullptr && !flights->released_all()) return;
     draining = false;
     if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
@@ -232,7 +232,7 @@ void QueuePair::finish_draining() noexcept {
 
 bool QueuePair::serve() noexcept {
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
-    if (flights != nullptr) flights->move(link_now());
+    if (flights != nullptr) flights->move(cable_now());
     if (erring) {
         settle();
     } else if ((!settled || send_only) && state != IBV_QPS_RESET) {
@@ -268,14 +268,14 @@ bool QueuePair::serve() noexcept {
             begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
         } else {
             if ((state == IBV_QPS_RTS || state == IBV_QPS_SQD) && executable_count() != 0 &&
-                (link == nullptr || link->waits_for(link_now()))) {
+                (cable == nullptr || cable->waits_for(cable_now()))) {
                 run_own_pending();
                 check_timers();
             }
-            if (link != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
-                link->next_due.load(std::memory_order_relaxed) != link_never) {
-                link->release(link_now());
-                link->expect();
+            if (cable != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
+                cable->next_due.load(std::memory_order_relaxed) != cable_never) {
+                cable->release(cable_now());
+                cable->expect();
             }
             if (draining) finish_draining();
             return peer == nullptr && state >= IBV_QPS_RTR && datagram == nullptr;

@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "block_layout.hpp"
+#include "cable_queue.hpp"
 #include "completion_queue.hpp"
 #include "context.hpp"
 #include "counters.hpp"
@@ -24,7 +25,6 @@
 #include "datagram_send.hpp"
 #include "errand_lock.hpp"
 #include "executor.hpp"
-#include "link_queue.hpp"
 #include "local_operation.hpp"
 #include "millrace/base/clock.hpp"
 #include "receive_pool.hpp"
@@ -129,9 +129,9 @@ struct QueuePair : ExtendableQueuePair {
     bool leads_to_port = false;  ///< its address vector
     PathLine path{};             ///< as in the block, where the peer may have changed it
     ibv_qp_init_attr created{};
-    std::unique_ptr<LinkQueue> link;           ///< of a connected one; null: mode `fast`
+    std::unique_ptr<CableQueue> cable;         ///< of a connected one; null: mode `fast`
     std::unique_ptr<DatagramFlights> flights;  ///< the same of a UD queue pair
-    LinkMember* on_link = nullptr;             ///< one of the two
+    CableMember* on_cable = nullptr;           ///< one of the two
     bool mode_refused = false;                 ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
@@ -205,7 +205,7 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] std::uint32_t receive_domain() const noexcept {
         return static_cast<const ProtectionDomain*>(srq != nullptr ? srq->pd : pd)->number;
     }
-    [[nodiscard]] bool strict() const noexcept { return link != nullptr && link->strict(); }
+    [[nodiscard]] bool strict() const noexcept { return cable != nullptr && cable->strict(); }
     /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
     /// queue's.
     [[nodiscard]] bool end_send_error() noexcept;

@@ -59,7 +59,7 @@ void QueuePair::connect() noexcept {
     mine.bell_async = owner->events->bell();
     mine.news_send = &send_source.place;
     mine.news_receive = &receive_source.place;
-    if (link != nullptr) mine.strict = link->strict();
+    if (cable != nullptr) mine.strict = cable->strict();
     if (pool != nullptr) {
         mine.pool = pool->view();
         mine.own_pool = pool;
@@ -84,7 +84,7 @@ void QueuePair::connect() noexcept {
             found->unmap_block(*mapped);
             return;
         }
-        if (link == nullptr ? !is_fast(*view->mode) : !link->agrees_with(*view->mode)) {
+        if (cable == nullptr ? !is_fast(*view->mode) : !cable->agrees_with(*view->mode)) {
             base::log(base::LogLevel::error, "soft",
                       "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
                       "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
     if (((erring || settled) && !send_only) || state == IBV_QPS_RESET) return;
-    if (flights != nullptr && !send_only) flights->ground(link_now());
+    if (flights != nullptr && !send_only) flights->ground(cable_now());
     if (strict()) static_cast<void>(take_landed());
     set_state(IBV_QPS_ERR);
     receive_status.store(receive, std::memory_order_relaxed);
@@ -46,7 +46,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
         return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     if (erring || settled || state == IBV_QPS_RESET) return;
-    if (flights != nullptr) flights->ground(link_now());
+    if (flights != nullptr) flights->ground(cable_now());
     set_state(IBV_QPS_SQE);
     failed_tail = send_tail.load(std::memory_order_relaxed);
     send_status = status;
@@ -82,8 +82,8 @@ bool QueuePair::end_send_error() noexcept {
     block.fault->send.store(0, std::memory_order_relaxed);
     stall = Progress::done;
     set_state(IBV_QPS_RTS);
-    execute_at_once(own.connected() && link == nullptr);
-    if (link != nullptr) link->restart();
+    execute_at_once(own.connected() && cable == nullptr);
+    if (cable != nullptr) cable->restart();
     if (flights != nullptr) flights->restart();
     return true;
 }
@@ -92,7 +92,7 @@ void QueuePair::await_landing() noexcept {
     base::NapParker parker;
     const auto landed = [&] {
         const std::lock_guard guard{send_lock};
-        if (on_link->completed_has_landed()) return true;
+        if (on_cable->completed_has_landed()) return true;
         if (flights == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
             return true;
         }
@@ -116,9 +116,9 @@ bool QueuePair::settle() noexcept {
     }
     erring = false;
     settled = true;
-    if (link != nullptr) link->release_executed();
+    if (cable != nullptr) cable->release_executed();
     // What was completed stays completed; what comes after it is flushed.
-    std::uint32_t waiting = link != nullptr      ? link->uncompleted()
+    std::uint32_t waiting = cable != nullptr     ? cable->uncompleted()
                             : flights != nullptr ? flights->grounded()
                                                  : pending_count();
     const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);

@@ -54,9 +54,9 @@ namespace {
     const ibv_qp_cap& cap = wanted.cap;
     Geometry geometry;
     geometry.send_entries = ring_size(cap.max_send_wr);
-    if (owner.link != nullptr) {
+    if (owner.cable != nullptr) {
         // Slots may come back before their requests have left the pending ring.
-        const bool strict = owner.link->mode.kind == ModeKind::strict && !is_datagram(wanted);
+        const bool strict = owner.cable->mode.kind == ModeKind::strict && !is_datagram(wanted);
         const std::uint32_t times = strict ? 2 : wanted.qp_type == IBV_QPT_RC ? 1 : 4;
         geometry.send_entries = std::min(times * geometry.send_entries, max_queue_entries);
     }
@@ -141,10 +141,10 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
 
 /// What a modelled link keeps of a connection's requests. Throws.
 void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
-    if (qp.owner->link == nullptr || is_datagram(wanted)) return;
-    qp.link = std::make_unique<LinkQueue>(qp, qp.owner->link, qp.geometry.send_entries,
-                                          ring_size(wanted.cap.max_send_wr), qp.reliable());
-    qp.on_link = qp.link.get();
+    if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
+    qp.cable = std::make_unique<CableQueue>(qp, qp.owner->cable, qp.geometry.send_entries,
+                                            ring_size(wanted.cap.max_send_wr), qp.reliable());
+    qp.on_cable = qp.cable.get();
 }
 
 /// What a UD queue pair has besides. Throws.
@@ -155,11 +155,11 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     qp.datagram =
         std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(), *qp.pool);
     qp.datagram_sender = std::make_unique<DatagramSender>(qp);
-    if (qp.owner->link != nullptr) {
-        qp.flights = std::make_unique<DatagramFlights>(qp, *qp.datagram_sender, qp.owner->link,
+    if (qp.owner->cable != nullptr) {
+        qp.flights = std::make_unique<DatagramFlights>(qp, *qp.datagram_sender, qp.owner->cable,
                                                        qp.geometry.send_entries,
                                                        ring_size(wanted.cap.max_send_wr));
-        qp.on_link = qp.flights.get();
+        qp.on_cable = qp.flights.get();
     }
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
@@ -205,13 +205,13 @@ void enlist(QueuePair& qp) {
     if (qp.pool != nullptr) qp.pool->attach(qp);
     queue_of(qp.send_cq).attach(qp.send_source);
     queue_of(qp.recv_cq).attach(qp.receive_source);
-    if (qp.on_link != nullptr) qp.on_link->enlist();
+    if (qp.on_cable != nullptr) qp.on_cable->enlist();
     qp.owner->process->add(qp);
 }
 
 /// After any part of `enlist`.
 void withdraw(QueuePair& qp) noexcept {
-    if (qp.on_link != nullptr) qp.on_link->withdraw();
+    if (qp.on_cable != nullptr) qp.on_cable->withdraw();
     queue_of(qp.send_cq).detach(qp.send_source);
     queue_of(qp.recv_cq).detach(qp.receive_source);
     if (qp.pool != nullptr) qp.pool->detach(qp);
@@ -274,9 +274,9 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     }
     std::unique_ptr<QueuePair> qp{static_cast<QueuePair*>(public_qp)};
     Context* const owner = qp->owner;
-    if (qp->on_link != nullptr) {
+    if (qp->on_cable != nullptr) {
         qp->await_landing();
-        qp->on_link->withdraw();
+        qp->on_cable->withdraw();
     }
     {
         const std::lock_guard guard{qp->send_lock};
@@ -327,8 +327,8 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
 }
 
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, std::uint32_t flags) noexcept {
-    const auto& link = static_cast<QueuePair*>(qp)->link;
-    const StrictSettings* const strict = link == nullptr ? nullptr : link->strict();
+    const auto& cable = static_cast<QueuePair*>(qp)->cable;
+    const StrictSettings* const strict = cable == nullptr ? nullptr : cable->strict();
     if (flags != 0 || (strict != nullptr && !strict->in_order)) return 0;
 #if defined(__x86_64__)
     return 1;

@@ -131,7 +131,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     const std::uint32_t waiting = pending_count();
     if (executable_count() == 0) {
-        execute_at_once(link == nullptr && waiting == 0 && state == IBV_QPS_RTS);
+        execute_at_once(cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
         stall = Progress::done;
         return;
     }
@@ -162,7 +162,7 @@ void QueuePair::run_own_pending() noexcept {
     } else {
         held_since = {};
     }
-    if (link != nullptr && progress != Progress::done && !brief) link->stalled(head);
+    if (cable != nullptr && progress != Progress::done && !brief) cable->stalled(head);
     if (progress != Progress::done && (stall != progress || stalled_head != head)) {
         if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
         stall = progress;
@@ -187,11 +187,11 @@ void QueuePair::look_for_peer_pending() noexcept {
 
 void QueuePair::run_peer_pending_with_lock() noexcept {
     if (!theirs.connected() || theirs.abandoned()) return;
-    if (link != nullptr && !peer_is_due()) return;
+    if (cable != nullptr && !peer_is_due()) return;
     const Progress progress =
         run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
     static_cast<void>(progress);
-    if (link != nullptr) static_cast<void>(peer_is_due());
+    if (cable != nullptr) static_cast<void>(peer_is_due());
 }
 
 bool QueuePair::take_landed() noexcept {
@@ -214,10 +214,10 @@ bool QueuePair::take_landed() noexcept {
 bool QueuePair::peer_is_due() noexcept {
     const std::uint32_t head = peer_view.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = peer_view.pending->tail.load(std::memory_order_acquire);
-    std::int64_t due = link_never;
+    std::int64_t due = cable_never;
     if (head != tail) due = peer_view.pending_due(head);
-    link->peer_due.store(due, std::memory_order_relaxed);
-    return due != link_never && due <= link_now();
+    cable->peer_due.store(due, std::memory_order_relaxed);
+    return due != cable_never && due <= cable_now();
 }
 
 }  // namespace millrace::soft

@@ -243,7 +243,7 @@ void clear(QueuePair& qp) noexcept {
     qp.given_up.store(false, std::memory_order_relaxed);
     qp.stall = Progress::done;
     qp.first_unexecuted = first_position;
-    if (qp.link != nullptr) qp.link->restart();
+    if (qp.cable != nullptr) qp.cable->restart();
     qp.disconnect();
 }
 
@@ -254,7 +254,7 @@ int to_reset(QueuePair& qp) noexcept {
         qp.execute_at_once(false);
         ++qp.connection;  // what peers know of it is no longer true
         if (qp.flights != nullptr) {
-            qp.flights->ground(link_now());
+            qp.flights->ground(cable_now());
             qp.flights->restart();
         }
         qp.set_state(IBV_QPS_ERR);
@@ -337,11 +337,11 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.show_pending();
             heavy_fence();  // published, then looked: the peer's post_recv does it the other way
         }
-        qp.execute_at_once(to == IBV_QPS_RTS && qp.link == nullptr && qp.own.connected() &&
+        qp.execute_at_once(to == IBV_QPS_RTS && qp.cable == nullptr && qp.own.connected() &&
                            qp.pending_count() == 0);
         if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
-        if (held_back && qp.link != nullptr) qp.link->expect();
+        if (held_back && qp.cable != nullptr) qp.cable->expect();
         if (to != IBV_QPS_SQD) qp.draining = false;
         if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
             qp.drained_event =

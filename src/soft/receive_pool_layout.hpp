@@ -87,7 +87,7 @@ struct PoolSlot {
     std::uint32_t source;                ///< sender's queue pair number
     std::uint32_t flags;                 ///< completion_… of block_layout.hpp
     std::atomic<std::uint32_t> arrived;  ///< sequence of the position, stored last
-    std::uint64_t stamp;                 ///< when, as `link_now`; 0: it does not say
+    std::uint64_t stamp;                 ///< when, as `cable_now`; 0: it does not say
 };
 static_assert(sizeof(PoolSlot) == 40 && sizeof(PoolSlot) + sizeof(ibv_sge) <= cache_line);
 

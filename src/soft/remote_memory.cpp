@@ -26,7 +26,7 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
     {
         const std::lock_guard guard{own.send_lock};
         // On a link, what is written must not be seen before it has travelled.
-        if (own.link != nullptr || own.peer == nullptr || !own.peer_block) return nullptr;
+        if (own.cable != nullptr || own.peer == nullptr || !own.peer_block) return nullptr;
         peer = own.peer;
         pd = own.peer_view.control->pd.load(std::memory_order_relaxed);
     }

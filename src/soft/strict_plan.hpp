@@ -1,6 +1,6 @@
 // What mode `strict` decides about one request: in which pieces its bytes land, in which order, and
 // how long after one another. Follows from a seed of 32 bits in the pending entry alone, so that
-// whoever executes goes on where another one has stopped. Called by executors and by LinkQueue.
+// whoever executes goes on where another one has stopped. Called by executors and by CableQueue.
 // docs/soft-device.md, "Mode strict".
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "link_random.hpp"
+#include "cable_random.hpp"
 #include "mode.hpp"
 
 namespace millrace::soft {

@@ -19,8 +19,8 @@
 #include "gid_text.hpp"
 #include "memory_file.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/soft/cable_facts.hpp"
 #include "millrace/soft/device.hpp"
-#include "millrace/soft/link_facts.hpp"
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
 

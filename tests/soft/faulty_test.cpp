@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "cable_time.hpp"
 #include "endpoint.hpp"
-#include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
 #include "words.hpp"
@@ -92,9 +92,9 @@ TEST(FaultyReliable, AnAnswerMayComeBeforeTheCompletionOfWhatItAnswers) {
             while (word_at(pair.right.memory) == 0 && !pair.left.poll_once()) {
             }
             if (word_at(pair.right.memory) == 0) continue;
-            const std::int64_t patience = soft::link_now() + 200'000;
+            const std::int64_t patience = soft::cable_now() + 200'000;
             bool complete = false;
-            while (!complete && soft::link_now() < patience) {
+            while (!complete && soft::cable_now() < patience) {
                 complete = pair.left.poll_once().has_value();
             }
             seen = !complete;
@@ -109,14 +109,14 @@ TEST(FaultyReliable, GivesUpAfterTheRetriesThatTheQueuePairHas) {
     options.retry_cnt = 2;
     options.timeout = 12;  // 16.8 ms
     Pair pair{options, options};
-    const std::int64_t start = soft::link_now();
+    const std::int64_t start = soft::cable_now();
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
     ASSERT_EQ(pair.left.write(2, 0, 8, pair.right.address(), pair.right.mr->rkey, 0), 0);
     auto wc = pair.left.complete();
     ASSERT_TRUE(wc);
     EXPECT_EQ(wc->wr_id, 1U);
     EXPECT_EQ(wc->status, IBV_WC_RETRY_EXC_ERR);
-    EXPECT_GE(soft::link_now() - start, 3 * (std::int64_t{4096} << 12));
+    EXPECT_GE(soft::cable_now() - start, 3 * (std::int64_t{4096} << 12));
     EXPECT_EQ(pair.left.qp->state, IBV_QPS_ERR);
     wc = pair.left.complete();
     ASSERT_TRUE(wc);

@@ -9,7 +9,7 @@
 namespace millrace::test {
 namespace {
 
-using soft::LinkSettings;
+using soft::CableSettings;
 using soft::Mode;
 using soft::ModeKind;
 using soft::parse_mode;
@@ -23,27 +23,27 @@ TEST(SoftMode, IsFastUnlessSomethingElseIsSaid) {
 TEST(SoftMode, ShapedHasDefaultsForEverything) {
     const Mode mode = parse_mode("shaped");
     EXPECT_EQ(mode.kind, ModeKind::shaped);
-    EXPECT_EQ(mode.link.bits_per_second, 10'000'000'000U);
-    EXPECT_EQ(mode.link.latency_ns, 1'000);
-    EXPECT_EQ(mode.link.jitter_ns, 0);
-    EXPECT_EQ(mode.link.mtu, 4096U);
-    EXPECT_GE(mode.link.packets_in_flight, 64U);
+    EXPECT_EQ(mode.cable.bits_per_second, 10'000'000'000U);
+    EXPECT_EQ(mode.cable.latency_ns, 1'000);
+    EXPECT_EQ(mode.cable.jitter_ns, 0);
+    EXPECT_EQ(mode.cable.mtu, 4096U);
+    EXPECT_GE(mode.cable.packets_in_flight, 64U);
     EXPECT_EQ(parse_mode("shaped:"), mode);
 }
 
 TEST(SoftMode, ShapedTakesEverySetting) {
-    const LinkSettings link =
+    const CableSettings cable =
         parse_mode("shaped:2.5g,latency=24ms,jitter=1.5us,inflight=7,mtu=1024,header=30,seed=9")
-            .link;
-    EXPECT_EQ(link.bits_per_second, 2'500'000'000U);
-    EXPECT_EQ(link.latency_ns, 24'000'000);
-    EXPECT_EQ(link.jitter_ns, 1'500);
-    EXPECT_EQ(link.packets_in_flight, 7U);
-    EXPECT_EQ(link.mtu, 1024U);
-    EXPECT_EQ(link.header, 30U);
-    EXPECT_EQ(link.seed, 9U);
-    EXPECT_EQ(parse_mode("shaped:unlimited,latency=0").link.bits_per_second, 0U);
-    EXPECT_EQ(parse_mode("shaped:latency=5ns,100m").link.bits_per_second, 100'000'000U);
+            .cable;
+    EXPECT_EQ(cable.bits_per_second, 2'500'000'000U);
+    EXPECT_EQ(cable.latency_ns, 24'000'000);
+    EXPECT_EQ(cable.jitter_ns, 1'500);
+    EXPECT_EQ(cable.packets_in_flight, 7U);
+    EXPECT_EQ(cable.mtu, 1024U);
+    EXPECT_EQ(cable.header, 30U);
+    EXPECT_EQ(cable.seed, 9U);
+    EXPECT_EQ(parse_mode("shaped:unlimited,latency=0").cable.bits_per_second, 0U);
+    EXPECT_EQ(parse_mode("shaped:latency=5ns,100m").cable.bits_per_second, 100'000'000U);
 }
 
 TEST(SoftMode, StrictHasDefaultsAndTakesEverySetting) {
@@ -66,9 +66,9 @@ TEST(SoftMode, FaultyTakesWhatShapedHasAndItsFaults) {
         "faulty:40g,latency=2us,seed=3,loss=1%,rnr=2.5%,duplicate=0.5%,reorder=100%,delay=5ms,"
         "exhaust=0.01%,die=77");
     EXPECT_EQ(mode.kind, ModeKind::faulty);
-    EXPECT_EQ(mode.link.bits_per_second, 40'000'000'000U);
-    EXPECT_EQ(mode.link.latency_ns, 2'000);
-    EXPECT_EQ(mode.link.seed, 3U);
+    EXPECT_EQ(mode.cable.bits_per_second, 40'000'000'000U);
+    EXPECT_EQ(mode.cable.latency_ns, 2'000);
+    EXPECT_EQ(mode.cable.seed, 3U);
     EXPECT_EQ(mode.faults.loss, 10'000U);
     EXPECT_EQ(mode.faults.not_ready, 25'000U);
     EXPECT_EQ(mode.faults.duplicate, 5'000U);
@@ -78,12 +78,12 @@ TEST(SoftMode, FaultyTakesWhatShapedHasAndItsFaults) {
     EXPECT_EQ(mode.faults.die, 77U);
     const Mode usual = parse_mode("faulty");
     EXPECT_EQ(usual.faults, soft::FaultSettings{});
-    EXPECT_EQ(usual.link, parse_mode("shaped").link);
+    EXPECT_EQ(usual.cable, parse_mode("shaped").cable);
 }
 
 TEST(SoftMode, LetsALongFatLinkHoldWhatItCan) {
     // 10 Gb/s for 48 ms are 60 MB.
-    EXPECT_GE(parse_mode("shaped:10g,latency=24ms").link.packets_in_flight, 14'649U);
+    EXPECT_GE(parse_mode("shaped:10g,latency=24ms").cable.packets_in_flight, 14'649U);
 }
 
 TEST(SoftMode, RefusesWhatItDoesNotUnderstandAndSaysWhatIsAllowed) {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <thread>
 
+#include "cable_time.hpp"
 #include "endpoint.hpp"
 #include "events.hpp"
-#include "link_time.hpp"
 #include "mode_scope.hpp"
 
 namespace millrace::test {
@@ -87,8 +87,8 @@ TEST(Overrun, OnAShapedLinkCountsWhatIsDueThoughNobodyHasLooked) {
     Endpoint end;
     SmallQueue small{end, 8, 16};
     for (std::uint64_t i = 0; i < 9; ++i) ASSERT_EQ(write_to_oneself(end, i), 0);
-    const std::int64_t due = soft::link_now() + 2'000'000;
-    while (soft::link_now() <= due) std::this_thread::yield();
+    const std::int64_t due = soft::cable_now() + 2'000'000;
+    while (soft::cable_now() <= due) std::this_thread::yield();
     for (std::uint64_t i = 0; i < 8; ++i) {
         const auto wc = end.complete();  // a thread of the link may be at it just now
         ASSERT_TRUE(wc) << i;

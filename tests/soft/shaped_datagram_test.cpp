@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "link_time.hpp"
+#include "cable_time.hpp"
 #include "mode_scope.hpp"
 #include "station.hpp"
 #include "words.hpp"
@@ -13,7 +13,7 @@
 namespace millrace::test {
 namespace {
 
-using soft::link_now;
+using soft::cable_now;
 
 constexpr std::size_t header = 40;
 
@@ -45,7 +45,7 @@ struct Ends {
 TEST(ShapedDatagrams, CompleteWhenTheyHaveLeftAndArriveOneLatencyLater) {
     const ModeScope mode{"shaped:unlimited,latency=50ms"};
     Ends ends;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(ends.send(1, 11), 0);
     const auto left = ends.station->complete();
     ASSERT_TRUE(left);
@@ -56,7 +56,7 @@ TEST(ShapedDatagrams, CompleteWhenTheyHaveLeftAndArriveOneLatencyLater) {
     ASSERT_EQ(ends.station->receive(ends.right, 2, 4096, 100), 0);
     const auto arrived = ends.station->complete();
     ASSERT_TRUE(arrived);
-    EXPECT_GE(link_now() - start, 50 * ms);
+    EXPECT_GE(cable_now() - start, 50 * ms);
     EXPECT_EQ(arrived->wr_id, 2U);
     EXPECT_EQ(arrived->byte_len, header + 8);
     EXPECT_EQ(arrived->src_qp, ends.left->qp_num);
@@ -67,7 +67,7 @@ TEST(ShapedDatagrams, TakeTheirTimeOnThePort) {
     // 100 x 4096 bytes at 100 Mb/s: 32 ms.
     const ModeScope mode{"shaped:100m,latency=1us"};
     Ends ends{128};
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     for (std::uint64_t i = 0; i < 100; ++i) {
         ASSERT_EQ(ends.station->send_to(ends.left, ends.to, ends.right->qp_num, i, 0, 4096), 0);
     }
@@ -76,7 +76,7 @@ TEST(ShapedDatagrams, TakeTheirTimeOnThePort) {
         ASSERT_TRUE(wc);
         EXPECT_EQ(wc->wr_id, i);
     }
-    EXPECT_GE(link_now() - start, 32 * ms);
+    EXPECT_GE(cable_now() - start, 32 * ms);
 }
 
 TEST(ShapedDatagrams, AreDroppedWhenThereIsNoReceiveOnArrival) {
@@ -84,8 +84,8 @@ TEST(ShapedDatagrams, AreDroppedWhenThereIsNoReceiveOnArrival) {
     Ends ends;
     ASSERT_EQ(ends.send(1, 1), 0);
     ASSERT_TRUE(ends.station->complete());
-    const std::int64_t arrived = link_now() + 5 * ms;
-    while (link_now() < arrived) EXPECT_FALSE(ends.station->poll_once());
+    const std::int64_t arrived = cable_now() + 5 * ms;
+    while (cable_now() < arrived) EXPECT_FALSE(ends.station->poll_once());
     ASSERT_EQ(ends.station->receive(ends.right, 2, 4096, 100), 0);
     ASSERT_EQ(ends.send(3, 3, 0), 0);
     const auto wc = ends.station->complete();
@@ -105,8 +105,8 @@ TEST(ShapedDatagrams, KeepTheirOrderThroughManyLapsWithJitterAndNoneIsLost) {
     std::uint64_t sent = 0;
     std::uint64_t completed = 0;
     std::uint64_t arrived = 0;
-    const std::int64_t end = link_now() + 20'000 * ms;
-    while (arrived < count && link_now() < end) {
+    const std::int64_t end = cable_now() + 20'000 * ms;
+    while (arrived < count && cable_now() < end) {
         // Fewer on the way than there are receives.
         if (sent < count && sent - completed < 4 && sent - arrived < receives) {
             ASSERT_EQ(ends.send(1000, sent), 0);

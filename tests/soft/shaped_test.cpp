@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <thread>
 
+#include "cable_time.hpp"
 #include "endpoint.hpp"
-#include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"
 #include "words.hpp"
@@ -15,19 +15,19 @@
 namespace millrace::test {
 namespace {
 
-using soft::link_now;
+using soft::cable_now;
 
 TEST(Shaped, AWriteLandsOneLatencyLaterAndCompletesTwo) {
     const ModeScope mode{"shaped:unlimited,latency=20ms"};
     Pair pair;
     put_word(pair.left.memory, 7);
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
     EXPECT_FALSE(pair.left.poll_once());
     EXPECT_EQ(word_at(pair.right.memory), 0U);
     const auto wc = pair.left.complete();
     ASSERT_TRUE(wc);
-    EXPECT_GE(link_now() - start, 40 * ms);
+    EXPECT_GE(cable_now() - start, 40 * ms);
     EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
     EXPECT_EQ(wc->wr_id, 1U);
     EXPECT_EQ(word_at(pair.right.memory), 7U);
@@ -39,7 +39,7 @@ TEST(Shaped, AWriteLandsThoughNobodyCallsVerbs) {
     for (std::uint64_t i = 1; i <= 3; ++i) {
         put_word(pair.left.memory, i);
         put_word(pair.right.memory, 0);
-        const std::int64_t start = link_now();
+        const std::int64_t start = cable_now();
         ASSERT_EQ(pair.left.write(i, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
         const std::int64_t landed = time_of_change(pair.right.memory);
         EXPECT_GE(landed - start, 5 * ms);
@@ -78,14 +78,14 @@ TEST(Shaped, AReadTakesARoundTripAndSeesWhatItsOwnWritesLeft) {
     const ModeScope mode{"shaped:unlimited,latency=10ms"};
     Pair pair;
     put_word(pair.left.memory, 11);
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(), pair.right.mr->rkey, 0), 0);
     ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 2, {pair.left.sge(64, 8)}, IBV_SEND_SIGNALED,
                              pair.right.address(), pair.right.mr->rkey),
               0);
     const auto wc = pair.left.complete();
     ASSERT_TRUE(wc);
-    EXPECT_GE(link_now() - start, 20 * ms);
+    EXPECT_GE(cable_now() - start, 20 * ms);
     EXPECT_EQ(wc->opcode, IBV_WC_RDMA_READ);
     EXPECT_EQ(wc->byte_len, 8U);
     EXPECT_EQ(word_at(pair.left.memory + 64), 11U);
@@ -95,7 +95,7 @@ TEST(Shaped, AFencedWriteWaitsForTheReadBeforeIt) {
     const ModeScope mode{"shaped:unlimited,latency=10ms"};
     Pair pair;
     put_word(pair.left.memory, 5);
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(pair.left.post(IBV_WR_RDMA_READ, 1, {pair.left.sge(64, 8)}, 0, pair.right.address(64),
                              pair.right.mr->rkey),
               0);
@@ -104,13 +104,13 @@ TEST(Shaped, AFencedWriteWaitsForTheReadBeforeIt) {
               0);
     EXPECT_GE(time_of_change(pair.right.memory) - start, 30 * ms);
     ASSERT_TRUE(pair.left.complete());
-    EXPECT_GE(link_now() - start, 40 * ms);
+    EXPECT_GE(cable_now() - start, 40 * ms);
 }
 
 TEST(Shaped, BytesTakeTheirTimeOnThePort) {
     const ModeScope mode{"shaped:100m,latency=0"};
     Pair pair;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     for (std::uint64_t i = 0; i < 8; ++i) {  // 8 x 50 000 bytes at 100 Mb/s
         ASSERT_EQ(pair.left.write(i, 0, 50'000, pair.right.address(), pair.right.mr->rkey), 0);
     }
@@ -118,7 +118,7 @@ TEST(Shaped, BytesTakeTheirTimeOnThePort) {
         const auto wc = pair.left.complete();
         ASSERT_TRUE(wc);
         EXPECT_EQ(wc->wr_id, static_cast<std::uint64_t>(i));
-        EXPECT_GE(link_now() - start, (i + 1) * 4 * ms);
+        EXPECT_GE(cable_now() - start, (i + 1) * 4 * ms);
     }
 }
 
@@ -126,34 +126,34 @@ TEST(Shaped, QueuePairsOfAProcessShareThePort) {
     const ModeScope mode{"shaped:100m,latency=0"};
     Pair first;
     Pair second;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(first.left.write(1, 0, 50'000, first.right.address(), first.right.mr->rkey), 0);
     ASSERT_EQ(second.left.write(2, 0, 50'000, second.right.address(), second.right.mr->rkey), 0);
     ASSERT_TRUE(second.left.complete());
-    EXPECT_GE(link_now() - start, 8 * ms);
+    EXPECT_GE(cable_now() - start, 8 * ms);
     ASSERT_TRUE(first.left.complete());
 }
 
 TEST(Shaped, HeadersTakeTheirTimeToo) {
     const ModeScope mode{"shaped:1m,latency=0,mtu=256,header=125"};
     Pair pair;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     // Three packets of 250 bytes and their headers of 125 make 9 ms at 1 Mb/s.
     ASSERT_EQ(pair.left.write(1, 0, 750, pair.right.address(), pair.right.mr->rkey), 0);
     ASSERT_TRUE(pair.left.complete());
-    EXPECT_GE(link_now() - start, 9 * ms);
+    EXPECT_GE(cable_now() - start, 9 * ms);
 }
 
 TEST(Shaped, NoMoreThanTheAllowedPacketsAreInFlight) {
     const ModeScope mode{"shaped:unlimited,latency=2ms,inflight=2"};
     Pair pair;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     for (std::uint64_t i = 0; i < 6; ++i) {
         ASSERT_EQ(pair.left.write(i, 0, 8, pair.right.address(), pair.right.mr->rkey), 0);
     }
     for (std::int64_t i = 0; i < 6; ++i) {  // two every round trip of 4 ms
         ASSERT_TRUE(pair.left.complete());
-        EXPECT_GE(link_now() - start, (i / 2 + 1) * 4 * ms);
+        EXPECT_GE(cable_now() - start, (i / 2 + 1) * 4 * ms);
     }
 }
 
@@ -203,16 +203,16 @@ TEST(Shaped, ASendWaitsForAReceiveThatIsPostedAfterItsArrival) {
     const ModeScope mode{"shaped:unlimited,latency=2ms"};
     Pair pair;
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
-    const std::int64_t arrived = link_now() + 6 * ms;
-    while (link_now() < arrived) EXPECT_FALSE(pair.left.poll_once());
+    const std::int64_t arrived = cable_now() + 6 * ms;
+    while (cable_now() < arrived) EXPECT_FALSE(pair.left.poll_once());
     EXPECT_FALSE(pair.left.poll_once());  // at the latest now it is seen to wait
-    const std::int64_t posted = link_now();
+    const std::int64_t posted = cable_now();
     ASSERT_EQ(pair.right.receive(4, 0, 8), 0);
     const auto received = pair.right.complete();
     ASSERT_TRUE(received);
     EXPECT_EQ(received->wr_id, 4U);
     ASSERT_TRUE(pair.left.complete());
-    EXPECT_GE(link_now() - posted, 2 * ms);  // the acknowledgement is on its way, too
+    EXPECT_GE(cable_now() - posted, 2 * ms);  // the acknowledgement is on its way, too
 }
 
 TEST(Shaped, WhatWasExecutedBeforeAnErrorSucceeds) {
@@ -297,13 +297,13 @@ TEST(Shaped, AnEventComesWithTheCompletionAndNotBefore) {
     ASSERT_EQ(pair.right.receive(1, 0, 8), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.left.cq, 0), 0);
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(pair.left.send(2, 0, 8), 0);
     ASSERT_TRUE(wait_for_event(pair.right));
-    EXPECT_GE(link_now() - start, 10 * ms);
+    EXPECT_GE(cable_now() - start, 10 * ms);
     EXPECT_TRUE(pair.right.poll_once());
     ASSERT_TRUE(wait_for_event(pair.left));
-    EXPECT_GE(link_now() - start, 20 * ms);
+    EXPECT_GE(cable_now() - start, 20 * ms);
     EXPECT_TRUE(pair.left.poll_once());
 }
 
@@ -325,12 +325,12 @@ TEST(Shaped, AnAtomicTakesARoundTrip) {
     wr.wr.atomic.rkey = pair.right.mr->rkey;
     wr.wr.atomic.compare_add = 2;
     ibv_send_wr* bad = nullptr;
-    const std::int64_t start = link_now();
+    const std::int64_t start = cable_now();
     ASSERT_EQ(ibv_post_send(pair.left.qp, &wr, &bad), 0);
     EXPECT_EQ(word_at(pair.right.memory), 40U);
     const auto wc = pair.left.complete();
     ASSERT_TRUE(wc);
-    EXPECT_GE(link_now() - start, 20 * ms);
+    EXPECT_GE(cable_now() - start, 20 * ms);
     EXPECT_EQ(wc->opcode, IBV_WC_FETCH_ADD);
     EXPECT_EQ(word_at(pair.left.memory + 64), 40U);
     EXPECT_EQ(word_at(pair.right.memory), 42U);

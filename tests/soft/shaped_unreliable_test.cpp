@@ -6,15 +6,15 @@
 #include <thread>
 #include <utility>
 
+#include "cable_time.hpp"
 #include "endpoint.hpp"
-#include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "words.hpp"
 
 namespace millrace::test {
 namespace {
 
-using soft::link_now;
+using soft::cable_now;
 
 [[nodiscard]] EndpointOptions shaped_unreliable() {
     EndpointOptions options;
@@ -38,7 +38,7 @@ TEST(ShapedUnreliable, AnInlineWriteCompletesWhenItHasLeftAndLandsLater) {
         EXPECT_EQ(wc->wr_id, i);
         EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
     }
-    const std::int64_t last_posted = link_now();
+    const std::int64_t last_posted = cable_now();
     // Many more than the device keeps: then a slot comes back when the oldest has landed.
     for (std::uint64_t i = 7; i <= 40; ++i) {
         put_word(pair.left.memory + 8 * i, i);
@@ -47,7 +47,7 @@ TEST(ShapedUnreliable, AnInlineWriteCompletesWhenItHasLeftAndLandsLater) {
                   0);
         ASSERT_TRUE(pair.left.complete());
     }
-    EXPECT_GE(link_now() - last_posted, 300 * ms);
+    EXPECT_GE(cable_now() - last_posted, 300 * ms);
     EXPECT_GT(time_of_change(pair.right.memory + 8 * 40), 0);
     for (std::uint64_t i = 1; i <= 40; ++i) EXPECT_EQ(word_at(pair.right.memory + 8 * i), i);
 }
@@ -57,8 +57,8 @@ TEST(ShapedUnreliable, ASendThatFindsNoReceiveIsLost) {
     Pair pair{shaped_unreliable(), shaped_unreliable()};
     ASSERT_EQ(pair.left.send(1, 0, 8), 0);
     ASSERT_TRUE(pair.left.complete());
-    const std::int64_t arrived = link_now() + 5 * ms;
-    while (link_now() < arrived) EXPECT_FALSE(pair.left.poll_once());
+    const std::int64_t arrived = cable_now() + 5 * ms;
+    while (cable_now() < arrived) EXPECT_FALSE(pair.left.poll_once());
     EXPECT_FALSE(pair.left.poll_once());
     ASSERT_EQ(pair.right.receive(4, 0, 8), 0);
     put_word(pair.left.memory, 9);

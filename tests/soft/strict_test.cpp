@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "cable_time.hpp"
 #include "endpoint.hpp"
-#include "link_time.hpp"
 #include "mode_scope.hpp"
 #include "queue_pair.hpp"
 #include "remote_endpoint.hpp"
@@ -99,12 +99,12 @@ TEST(Strict, DeliversBetweenProcessesThatMapOneAnotherOrDoNot) {
         EXPECT_EQ(pair.left.write(1, 0, bytes, pair.right.address(), pair.right.mr->rkey), 0);
         std::uint64_t tail = 0;
         std::uint64_t head = 0;
-        const std::int64_t end = soft::link_now() + 10'000'000'000;
+        const std::int64_t end = soft::cable_now() + 10'000'000'000;
         do {  // a poller of memory, which also moves the link
             static_cast<void>(pair.right.poll_once());
             tail = load_word(pair.right, bytes - 8);
             head = load_word(pair.right, 0);
-        } while (tail != value && soft::link_now() < end);
+        } while (tail != value && soft::cable_now() < end);
         if (head != value) return round;
         const auto wc = pair.left.complete();
         if (!wc || wc->status != IBV_WC_SUCCESS) return -1;
@@ -150,8 +150,8 @@ TEST(Strict, CompletesAtTheSenderBeforeOrAfterTheReceiver) {
             ASSERT_EQ(pair.left.send(i, 64, 64), 0);
             bool sent = false;
             bool received = false;
-            const std::int64_t end = soft::link_now() + 10'000'000'000;
-            while (!(sent && received) && soft::link_now() < end) {
+            const std::int64_t end = soft::cable_now() + 10'000'000'000;
+            while (!(sent && received) && soft::cable_now() < end) {
                 // What is found one after the other was so long apart that neither can be luck.
                 if (!received && !sent) {
                     received = pair.right.poll_once().has_value();

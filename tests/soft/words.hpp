@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "link_time.hpp"
+#include "cable_time.hpp"
 
 namespace millrace::test {
 
@@ -23,9 +23,9 @@ inline void put_word(std::byte* memory, std::uint64_t value) {
 
 /// When memory first says something else than 0, or 0 after 10 s; nobody calls verbs meanwhile.
 [[nodiscard]] inline std::int64_t time_of_change(const std::byte* memory) {
-    const std::int64_t end = soft::link_now() + 10'000 * ms;
-    while (word_at(memory) == 0 && soft::link_now() < end) std::this_thread::yield();
-    return word_at(memory) == 0 ? 0 : soft::link_now();
+    const std::int64_t end = soft::cable_now() + 10'000 * ms;
+    while (word_at(memory) == 0 && soft::cable_now() < end) std::this_thread::yield();
+    return word_at(memory) == 0 ? 0 : soft::cable_now();
 }
 
 }  // namespace millrace::test

@@ -10,14 +10,14 @@
 
 namespace millrace::soft {
 
-struct LinkFacts {
+struct CableFacts {
     bool shaped = false;                ///< false: another mode, and the rest says nothing
     std::uint64_t bits_per_second = 0;  ///< 0: unlimited
     std::int64_t latency_ns = 0;        ///< one way
 };
 
 /// Of a mode as MILLRACE_SOFT_MODE names it. Throws base::Error (invalid_argument). Any thread.
-[[nodiscard]] LinkFacts link_facts(std::string_view mode);
+[[nodiscard]] CableFacts cable_facts(std::string_view mode);
 
 /// The mode that MILLRACE_SOFT_MODE names now, as far as both ends of a connection have to be in
 /// the same, in words: "fast", "shaped, 10 Gb/s, 1 us one way", "strict". What it says instead, if

@@ -1,4 +1,4 @@
-#include "link_engine.hpp"
+#include "cable_engine.hpp"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -10,9 +10,9 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "cable_member.hpp"
+#include "cable_time.hpp"
 #include "fences.hpp"
-#include "link_member.hpp"
-#include "link_time.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
@@ -51,7 +51,7 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-LinkEngine::~LinkEngine() {
+CableEngine::~CableEngine() {
     if (thread_ == nullptr) return;
     if (process_ != getpid()) {
         static_cast<void>(thread_.release());  // made by fork: the thread is the parent's
@@ -62,7 +62,7 @@ LinkEngine::~LinkEngine() {
     thread_->join();
 }
 
-void LinkEngine::add(QueuePair& qp) {
+void CableEngine::add(QueuePair& qp) {
     const std::lock_guard guard{mutex_};
     queues_.push_back(&qp);
     if (thread_ != nullptr) return;
@@ -76,53 +76,53 @@ void LinkEngine::add(QueuePair& qp) {
     }
 }
 
-void LinkEngine::remove(QueuePair& qp) noexcept {
+void CableEngine::remove(QueuePair& qp) noexcept {
     if (process_ != getpid()) return;  // made by fork: the engine may hold the mutex for ever
     const std::lock_guard guard{mutex_};
     std::erase(queues_, &qp);
 }
 
-void LinkEngine::expect(std::int64_t due) noexcept {
+void CableEngine::expect(std::int64_t due) noexcept {
     full_fence();  // `next_due` is stored; the engine stores `sleeps_past_` and looks again
     if (sleeps_past_.load(std::memory_order_relaxed) > due) wake();
 }
 
-void LinkEngine::wake() noexcept {
+void CableEngine::wake() noexcept {
     signal_.fetch_add(1, std::memory_order_release);
     futex(signal_, FUTEX_WAKE_BITSET, 1, nullptr);
 }
 
-bool LinkEngine::sleep(std::uint32_t seen, std::int64_t until) noexcept {
+bool CableEngine::sleep(std::uint32_t seen, std::int64_t until) noexcept {
     timespec time{};
     time.tv_sec = until / 1'000'000'000;
     time.tv_nsec = until % 1'000'000'000;
     const long result =
-        futex(signal_, FUTEX_WAIT_BITSET, seen, until == link_never ? nullptr : &time);
+        futex(signal_, FUTEX_WAIT_BITSET, seen, until == cable_never ? nullptr : &time);
     return result != 0 && errno == ETIMEDOUT;
 }
 
-std::int64_t LinkEngine::earliest() noexcept {
+std::int64_t CableEngine::earliest() noexcept {
     const std::lock_guard guard{mutex_};
-    std::int64_t next = link_never;
+    std::int64_t next = cable_never;
     for (const QueuePair* qp : queues_) {
-        next = std::min(next, qp->on_link->next_due.load(std::memory_order_relaxed));
+        next = std::min(next, qp->on_cable->next_due.load(std::memory_order_relaxed));
     }
     return next;
 }
 
-LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience, std::int64_t busy_pause,
-                                   std::uint64_t since) noexcept {
-    Round round{link_never};
+CableEngine::Round CableEngine::look(std::int64_t now, std::int64_t patience,
+                                     std::int64_t busy_pause, std::uint64_t since) noexcept {
+    Round round{cable_never};
     const std::lock_guard guard{mutex_};
     for (QueuePair* qp : queues_) {
-        std::int64_t due = qp->on_link->next_due.load(std::memory_order_acquire);
+        std::int64_t due = qp->on_cable->next_due.load(std::memory_order_acquire);
         if (due <= now - patience) {
             round.served = true;
-            if (qp->on_link->waits_for(now)) {
-                (qp->on_link->polled_since(since) ? round.attended : round.needed) = true;
+            if (qp->on_cable->waits_for(now)) {
+                (qp->on_cable->polled_since(since) ? round.attended : round.needed) = true;
             }
             qp->service();
-            due = qp->on_link->next_due.load(std::memory_order_relaxed);
+            due = qp->on_cable->next_due.load(std::memory_order_relaxed);
             if (due <= now - patience) {
                 round.busy = true;
                 due = now + busy_pause;
@@ -133,13 +133,13 @@ LinkEngine::Round LinkEngine::look(std::int64_t now, std::int64_t patience, std:
     return round;
 }
 
-void LinkEngine::run() noexcept {
+void CableEngine::run() noexcept {
     pthread_setname_np(pthread_self(), "millrace-link");
     prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
     std::int64_t patience = 0;
     std::int64_t oversleep = 0;
     std::int64_t busy_pause = first_busy_pause;
-    std::int64_t last_active = link_now();
+    std::int64_t last_active = cable_now();
     std::int64_t rested = last_active;
     std::uint64_t looked_away = base::ticks();  // from when on polls tell of who is at hand
     bool slept_for_something = false;
@@ -147,7 +147,7 @@ void LinkEngine::run() noexcept {
         // In this order: whoever stops it stores that before the signal.
         const std::uint32_t seen = signal_.load(std::memory_order_acquire);
         if (stop_.load(std::memory_order_acquire)) break;
-        const std::int64_t now = link_now();
+        const std::int64_t now = cable_now();
         const Round round = look(now, patience, busy_pause, looked_away);
         busy_pause = round.busy ? std::min(2 * busy_pause, longest_busy_pause) : first_busy_pause;
         if (round.needed) {
@@ -157,20 +157,20 @@ void LinkEngine::run() noexcept {
             patience = std::min(most_patience, std::max<std::int64_t>(1'000, 2 * patience));
         }
         slept_for_something = false;
-        if (round.next != link_never) last_active = now;
+        if (round.next != cable_never) last_active = now;
 
         const bool backstop_only = patience > most_patience / 4;
-        std::int64_t target = link_never;  // when it wants to be awake
-        if (round.next != link_never) {
+        std::int64_t target = cable_never;  // when it wants to be awake
+        if (round.next != cable_never) {
             target = round.next + patience;
         } else if (now - last_active < linger) {
             target = now + linger_slice;
         }
-        std::int64_t wakes_for = target == link_never ? target : target - patience;
-        if (round.busy || (round.next == link_never && target != link_never && backstop_only)) {
+        std::int64_t wakes_for = target == cable_never ? target : target - patience;
+        if (round.busy || (round.next == cable_never && target != cable_never && backstop_only)) {
             wakes_for = 0;
         }
-        bool exact = patience == 0 && !round.busy && round.next != link_never;
+        bool exact = patience == 0 && !round.busy && round.next != cable_never;
         std::int64_t until = exact ? target - oversleep : target;
         if (now - rested > longest_run && until < now + rest) {
             until = now + rest;
@@ -184,13 +184,13 @@ void LinkEngine::run() noexcept {
             if (earliest() >= wakes_for) {
                 const std::uint64_t fell_asleep = base::ticks();
                 in_time = sleep(seen, until);
-                const std::int64_t awake = link_now();
+                const std::int64_t awake = cable_now();
                 if (awake - now > shortest_rest) {
                     rested = awake;
                     // With nothing in flight, who polled did not do so for it.
-                    looked_away = round.next == link_never ? base::ticks() : fell_asleep;
+                    looked_away = round.next == cable_never ? base::ticks() : fell_asleep;
                 }
-                if (in_time && round.next != link_never) {
+                if (in_time && round.next != cable_never) {
                     slept_for_something = true;
                     const std::int64_t late = std::min(awake - until, most_oversleep);
                     oversleep += (late - oversleep) / 8;
@@ -200,7 +200,7 @@ void LinkEngine::run() noexcept {
         }
         if (!in_time || !exact) continue;
         // What is left of the time was taken off for waking late.
-        while (link_now() < target && signal_.load(std::memory_order_relaxed) == seen) {
+        while (cable_now() < target && signal_.load(std::memory_order_relaxed) == seen) {
             base::pause();
         }
     }

@@ -1,6 +1,6 @@
 // The backstop of mode `shaped`: one thread that moves what is in flight when neither end of a
 // connection calls verbs. Started with the first queue pair of its link, asleep while nothing is
-// in flight. Called by LinkQueue. docs/soft-device.md, "Mode shaped".
+// in flight. Called by CableQueue. docs/soft-device.md, "Mode shaped".
 #pragma once
 
 #include <atomic>
@@ -14,12 +14,12 @@ namespace millrace::soft {
 
 struct QueuePair;
 
-class LinkEngine {
+class CableEngine {
   public:
-    LinkEngine() = default;
-    ~LinkEngine();
-    LinkEngine(const LinkEngine&) = delete;
-    LinkEngine& operator=(const LinkEngine&) = delete;
+    CableEngine() = default;
+    ~CableEngine();
+    CableEngine(const CableEngine&) = delete;
+    CableEngine& operator=(const CableEngine&) = delete;
 
     /// From here to `remove` the engine looks after the queue pair. Throws std::bad_alloc,
     /// std::system_error (no thread to be had).

@@ -1,5 +1,5 @@
 // What a queue pair on a shaped link shows to those who move the link without knowing what it
-// sends: the engine and pollers. Implemented by LinkQueue (connected queue pairs) and
+// sends: the engine and pollers. Implemented by CableQueue (connected queue pairs) and
 // DatagramFlights.
 #pragma once
 
@@ -8,24 +8,24 @@
 #include <memory>
 #include <utility>
 
-#include "link.hpp"
-#include "link_time.hpp"
+#include "cable.hpp"
+#include "cable_time.hpp"
 
 namespace millrace::soft {
 
 struct QueuePair;
 
-class LinkMember {
+class CableMember {
   public:
-    LinkMember(QueuePair& qp, std::shared_ptr<Link> link) noexcept
-        : qp_{qp}, link_{std::move(link)}, number_{link_->next_queue()} {}
-    virtual ~LinkMember() = default;
-    LinkMember(const LinkMember&) = delete;
-    LinkMember& operator=(const LinkMember&) = delete;
+    CableMember(QueuePair& qp, std::shared_ptr<Cable> cable) noexcept
+        : qp_{qp}, cable_{std::move(cable)}, number_{cable_->next_queue()} {}
+    virtual ~CableMember() = default;
+    CableMember(const CableMember&) = delete;
+    CableMember& operator=(const CableMember&) = delete;
 
-    /// In and out of the engine's care. `enlist` throws as LinkEngine::add.
-    void enlist() { link_->engine.add(qp_); }
-    void withdraw() noexcept { link_->engine.remove(qp_); }
+    /// In and out of the engine's care. `enlist` throws as CableEngine::add.
+    void enlist() { cable_->engine.add(qp_); }
+    void withdraw() noexcept { cable_->engine.remove(qp_); }
 
     /// What is due first has been due before `now`, and still has not happened. Without locks.
     [[nodiscard]] virtual bool waits_for(std::int64_t now) const noexcept = 0;
@@ -39,8 +39,8 @@ class LinkMember {
         return static_cast<std::int64_t>(polled_.load(std::memory_order_relaxed) - then) > 0;
     }
 
-    std::atomic<std::int64_t> next_due{link_never};  ///< of ours: an arrival or a completion
-    std::atomic<std::int64_t> peer_due{link_never};  ///< of the peer's, as last seen
+    std::atomic<std::int64_t> next_due{cable_never};  ///< of ours: an arrival or a completion
+    std::atomic<std::int64_t> peer_due{cable_never};  ///< of the peer's, as last seen
 
   private:
     std::atomic<std::uint64_t> polled_{0};
@@ -50,11 +50,11 @@ class LinkMember {
     void publish_due(std::int64_t due) noexcept {
         if (due == next_due.load(std::memory_order_relaxed)) return;
         next_due.store(due, std::memory_order_release);
-        if (due != link_never) link_->engine.expect(due);
+        if (due != cable_never) cable_->engine.expect(due);
     }
 
     QueuePair& qp_;
-    const std::shared_ptr<Link> link_;
+    const std::shared_ptr<Cable> cable_;
     const std::uint64_t number_;  ///< in the order of creation
 };
 

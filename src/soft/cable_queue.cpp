@@ -1,11 +1,11 @@
-#include "link_queue.hpp"
+#include "cable_queue.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 
+#include "cable_random.hpp"
 #include "failure_lines.hpp"
-#include "link_random.hpp"
 #include "millrace/base/clock.hpp"
 #include "queue_pair.hpp"
 #include "rnr_timer.hpp"
@@ -23,23 +23,23 @@ constexpr std::int64_t software_share = 700;
 
 }  // namespace
 
-LinkQueue::LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries,
-                     std::uint32_t slots, bool reliable)
-    : LinkMember{qp, std::move(link)},
+CableQueue::CableQueue(QueuePair& qp, std::shared_ptr<Cable> cable, std::uint32_t entries,
+                       std::uint32_t slots, bool reliable)
+    : CableMember{qp, std::move(cable)},
       mask_{entries - 1},
       ahead_{entries - slots},
       reliable_{reliable},
-      strict_{link_->mode.kind == ModeKind::strict},
+      strict_{cable_->mode.kind == ModeKind::strict},
       requests_{std::make_unique<Request[]>(entries)} {
-    if (link_->mode.kind == ModeKind::faulty) {
-        faults_.emplace(link_->mode.faults, link_->mode.link.seed, number_);
+    if (cable_->mode.kind == ModeKind::faulty) {
+        faults_.emplace(cable_->mode.faults, cable_->mode.cable.seed, number_);
     }
     restart();
 }
 
-bool LinkQueue::agrees_with(const ModeLine& peer) const noexcept {
+bool CableQueue::agrees_with(const ModeLine& peer) const noexcept {
     ModeLine own{};
-    publish_mode(own, link_->mode);
+    publish_mode(own, cable_->mode);
     return load_once(peer.kind) == own.kind && load_once(peer.mtu) == own.mtu &&
            load_once(peer.header) == own.header &&
            load_once(peer.packets_in_flight) == own.packets_in_flight &&
@@ -49,14 +49,14 @@ bool LinkQueue::agrees_with(const ModeLine& peer) const noexcept {
            load_once(peer.in_order) == own.in_order;
 }
 
-std::int64_t LinkQueue::jitter() noexcept {
-    const std::int64_t most = link_->mode.link.jitter_ns;
+std::int64_t CableQueue::jitter() noexcept {
+    const std::int64_t most = cable_->mode.cable.jitter_ns;
     if (most == 0) return 0;
     return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
 }
 
-void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
-                         std::uint64_t bytes) noexcept {
+void CableQueue::schedule(PendingEntry& entry, std::uint32_t position,
+                          std::uint64_t bytes) noexcept {
     // Who posts much is at hand, too; who posts one and waits for it without calls is not.
     if (position % 8 == 7) note_poll(base::ticks());
     Request& posted = request(position);
@@ -75,9 +75,10 @@ void LinkQueue::schedule(PendingEntry& entry, std::uint32_t position,
     store_due(entry, posted.arrival);
 }
 
-void LinkQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept {
-    const std::int64_t longest = link_->mode.strict.delay_ns;
-    last_arrival_ = std::max(last_arrival_, link_now() + draw_delay(next_random(random_), longest));
+void CableQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept {
+    const std::int64_t longest = cable_->mode.strict.delay_ns;
+    last_arrival_ =
+        std::max(last_arrival_, cable_now() + draw_delay(next_random(random_), longest));
     last_completion_ = last_arrival_;
     posted.arrival = last_arrival_;
     posted.completion = last_completion_;
@@ -92,9 +93,9 @@ void LinkQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcept
     posted.checksum = checksum.value_or(0);
 }
 
-void LinkQueue::schedule_on_link(PendingEntry& entry, Request& posted,
-                                 std::uint64_t bytes) noexcept {
-    const std::int64_t way = link_->mode.link.latency_ns;
+void CableQueue::schedule_on_link(PendingEntry& entry, Request& posted,
+                                  std::uint64_t bytes) noexcept {
+    const std::int64_t way = cable_->mode.cable.latency_ns;
     // The answer of a READ or an atomic carries the bytes.
     const bool fetches = entry.opcode == IBV_WR_RDMA_READ ||
                          entry.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
@@ -104,10 +105,10 @@ void LinkQueue::schedule_on_link(PendingEntry& entry, Request& posted,
                             : reliable_ ? FlightKind::acknowledged
                                         : FlightKind::unreliable;
     Flight flight;  // what is not sent only waits for what was before
-    if (!local) flight = link_->port.send(link_now(), bytes, kind, jitter());
-    link_->count_operation();
+    if (!local) flight = cable_->port.send(cable_now(), bytes, kind, jitter());
+    cable_->count_operation();
     if (faults_ && !local) posted.doom = fate_of(entry, flight, bytes);
-    const bool arrives = flight.arrival != link_never;
+    const bool arrives = flight.arrival != cable_never;
     if ((entry.flags & IBV_SEND_FENCE) != 0 && flight.departure < last_fetch_) {
         const std::int64_t later = last_fetch_ - flight.departure;
         if (arrives) flight.arrival += later;
@@ -118,15 +119,15 @@ void LinkQueue::schedule_on_link(PendingEntry& entry, Request& posted,
     last_completion_ = std::max(flight.completion, last_completion_);
     if (reliable_ && !local) last_completion_ = std::max(last_completion_, last_arrival_ + way);
     if (fetches) last_fetch_ = last_completion_;
-    posted.arrival = arrives ? last_arrival_ - std::min(software_share, way / 20) : link_never;
+    posted.arrival = arrives ? last_arrival_ - std::min(software_share, way / 20) : cable_never;
     posted.completion = last_completion_;
 }
 
-ibv_wc_status LinkQueue::fate_of(PendingEntry& entry, Flight& flight,
-                                 std::uint64_t bytes) noexcept {
+ibv_wc_status CableQueue::fate_of(PendingEntry& entry, Flight& flight,
+                                  std::uint64_t bytes) noexcept {
     if (reliable_) return fate_of_reliable(entry, flight);
     const std::uint64_t mtu = std::min<std::uint64_t>(
-        link_->mode.link.mtu, std::uint64_t{128} << qp_.attributes.path_mtu);
+        cable_->mode.cable.mtu, std::uint64_t{128} << qp_.attributes.path_mtu);
     const UnreliableFate fate =
         faults_->unreliable(static_cast<std::uint32_t>((bytes + mtu - 1) / mtu));
     if (fate.lost) {
@@ -136,7 +137,7 @@ ibv_wc_status LinkQueue::fate_of(PendingEntry& entry, Flight& flight,
     return IBV_WC_SUCCESS;
 }
 
-ibv_wc_status LinkQueue::fate_of_reliable(const PendingEntry& entry, Flight& flight) noexcept {
+ibv_wc_status CableQueue::fate_of_reliable(const PendingEntry& entry, Flight& flight) noexcept {
     RetryLimits limits;
     limits.retries = qp_.attributes.retry_cnt;
     limits.rnr_retries = qp_.attributes.rnr_retry;
@@ -157,17 +158,17 @@ ibv_wc_status LinkQueue::fate_of_reliable(const PendingEntry& entry, Flight& fli
     const std::int64_t before = fate.lost_requests * timeout + fate.not_ready * not_ready;
     flight.arrival += before;
     flight.completion += before + fate.lost_answers * timeout;
-    if (!fate.executed) flight.arrival = link_never;
+    if (!fate.executed) flight.arrival = cable_never;
     return fate.exhausted;
 }
 
-std::uint32_t LinkQueue::executed() const noexcept {
+std::uint32_t CableQueue::executed() const noexcept {
     const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
     // The peer may have written anything there.
     return qp_.pending_tail - head <= mask_ + 1 ? head : qp_.pending_tail - (mask_ + 1);
 }
 
-bool LinkQueue::may_release(std::uint32_t head) const noexcept {
+bool CableQueue::may_release(std::uint32_t head) const noexcept {
     if (static_cast<std::int32_t>(completable(head) - released_) > 0) {
         return request(released_).doom == IBV_WC_SUCCESS;
     }
@@ -177,33 +178,33 @@ bool LinkQueue::may_release(std::uint32_t head) const noexcept {
            released_ - head < ahead_;
 }
 
-std::uint32_t LinkQueue::completable(std::uint32_t head) const noexcept {
+std::uint32_t CableQueue::completable(std::uint32_t head) const noexcept {
     if (!strict_) return head;
     const std::uint32_t step = qp_.block.pending->step.load(std::memory_order_acquire);
     return step == step_landed && head != qp_.pending_tail ? head + 1 : head;
 }
 
-void LinkQueue::release_one() noexcept {
+void CableQueue::release_one() noexcept {
     if (strict_) check_source(released_);
     const Request& done = request(released_);
     if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
     ++released_;
 }
 
-void LinkQueue::release_executed() noexcept {
+void CableQueue::release_executed() noexcept {
     for (const std::uint32_t head = executed(); static_cast<std::int32_t>(head - released_) > 0;) {
         if (request(released_).doom != IBV_WC_SUCCESS) return;
         release_one();
     }
 }
 
-void LinkQueue::release(std::int64_t now) noexcept {
+void CableQueue::release(std::int64_t now) noexcept {
     const std::uint32_t head = executed();
     if (stalled_ && static_cast<std::int32_t>(head - stalled_position_) > 0) {
         // It came late, so its acknowledgement does.
         stalled_ = false;
         Request& late = request(stalled_position_);
-        late.completion = std::max(late.completion, link_now() + link_->mode.link.latency_ns);
+        late.completion = std::max(late.completion, cable_now() + cable_->mode.cable.latency_ns);
     }
     if (strict_) notice_executed(completable(head));
     while (may_release(head)) {
@@ -216,20 +217,20 @@ void LinkQueue::release(std::int64_t now) noexcept {
     }
 }
 
-bool LinkQueue::doomed() const noexcept {
+bool CableQueue::doomed() const noexcept {
     return released_ != qp_.pending_tail && request(released_).doom != IBV_WC_SUCCESS;
 }
 
-void LinkQueue::notice_executed(std::uint32_t end) noexcept {
+void CableQueue::notice_executed(std::uint32_t end) noexcept {
     if (noticed_ == end) return;
-    const std::int64_t now = link_now();
+    const std::int64_t now = cable_now();
     for (; static_cast<std::int32_t>(end - noticed_) > 0; ++noticed_) {
         Request& executed = request(noticed_);
         executed.completion = std::max(executed.completion, now + executed.late);
     }
 }
 
-void LinkQueue::check_source(std::uint32_t position) noexcept {
+void CableQueue::check_source(std::uint32_t position) noexcept {
     const Request& done = request(position);
     if (!done.watched) return;
     const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
@@ -237,29 +238,29 @@ void LinkQueue::check_source(std::uint32_t position) noexcept {
     tell_changed_buffer(qp_, qp_.sent[done.slot & qp_.send_mask], done.bytes);
 }
 
-std::uint32_t LinkQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
+std::uint32_t CableQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
 
-bool LinkQueue::completed_has_landed() const noexcept {
+bool CableQueue::completed_has_landed() const noexcept {
     return static_cast<std::int32_t>(released_ - executed()) <= 0;
 }
 
-void LinkQueue::stalled(std::uint32_t position) noexcept {
+void CableQueue::stalled(std::uint32_t position) noexcept {
     if (stalled_ && stalled_position_ == position) return;
     stalled_ = true;
     stalled_position_ = position;
     nap_ = first_nap;
 }
 
-void LinkQueue::expect() noexcept {
+void CableQueue::expect() noexcept {
     const std::uint32_t head = executed();
-    std::int64_t due = link_never;
+    std::int64_t due = cable_never;
     if (may_release(head) || doomed()) {
         due = std::max(request(released_).completion, released_at_);
     }
     if (static_cast<std::int32_t>(qp_.pending_shown - head) > 0) {
         std::int64_t arrival = strict_ ? qp_.block.pending_due(head) : request(head).arrival;
         if (stalled_ && stalled_position_ == head) {
-            arrival = link_now() + nap_;
+            arrival = cable_now() + nap_;
             nap_ = std::min(2 * nap_, longest_nap);
         }
         due = std::min(due, arrival);
@@ -267,16 +268,16 @@ void LinkQueue::expect() noexcept {
     publish_due(due);
 }
 
-void LinkQueue::restart() noexcept {
-    random_ = first_random(link_->mode.link.seed, number_);
+void CableQueue::restart() noexcept {
+    random_ = first_random(cable_->mode.cable.seed, number_);
     released_ = noticed_ = qp_.pending_tail;
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;
-    next_due.store(link_never, std::memory_order_relaxed);
-    peer_due.store(link_never, std::memory_order_relaxed);
+    next_due.store(cable_never, std::memory_order_relaxed);
+    peer_due.store(cable_never, std::memory_order_relaxed);
 }
 
-bool LinkQueue::waits_for(std::int64_t now) const noexcept {
+bool CableQueue::waits_for(std::int64_t now) const noexcept {
     const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
     const std::uint32_t tail = qp_.block.pending->tail.load(std::memory_order_acquire);
     if (head == tail) return false;
@@ -285,12 +286,12 @@ bool LinkQueue::waits_for(std::int64_t now) const noexcept {
 
 void publish_mode(ModeLine& line, const Mode& mode) noexcept {
     line.kind = static_cast<std::uint32_t>(mode.kind);
-    line.mtu = mode.link.mtu;
-    line.header = mode.link.header;
-    line.packets_in_flight = mode.link.packets_in_flight;
-    line.bits_per_second = mode.link.bits_per_second;
-    line.latency_ns = mode.link.latency_ns;
-    line.jitter_ns = mode.link.jitter_ns;
+    line.mtu = mode.cable.mtu;
+    line.header = mode.cable.header;
+    line.packets_in_flight = mode.cable.packets_in_flight;
+    line.bits_per_second = mode.cable.bits_per_second;
+    line.latency_ns = mode.cable.latency_ns;
+    line.jitter_ns = mode.cable.jitter_ns;
     line.delay_ns = mode.strict.delay_ns;
     line.in_order = mode.strict.in_order ? 1 : 0;
 }
@@ -306,13 +307,13 @@ std::string describe(const ModeLine& line) {
         mode.strict.delay_ns = load_once(line.delay_ns);
         mode.strict.in_order = load_once(line.in_order) != 0;
     } else if (mode.kind != ModeKind::fast) {
-        mode.link.mtu = std::max(1U, load_once(line.mtu));
-        mode.link.header = load_once(line.header);
-        mode.link.packets_in_flight = load_once(line.packets_in_flight);
-        mode.link.bits_per_second = load_once(line.bits_per_second);
+        mode.cable.mtu = std::max(1U, load_once(line.mtu));
+        mode.cable.header = load_once(line.header);
+        mode.cable.packets_in_flight = load_once(line.packets_in_flight);
+        mode.cable.bits_per_second = load_once(line.bits_per_second);
         // A peer may have written anything there, and these are added up.
-        mode.link.latency_ns = std::clamp<std::int64_t>(load_once(line.latency_ns), 0, longest_ns);
-        mode.link.jitter_ns = std::clamp<std::int64_t>(load_once(line.jitter_ns), 0, longest_ns);
+        mode.cable.latency_ns = std::clamp<std::int64_t>(load_once(line.latency_ns), 0, longest_ns);
+        mode.cable.jitter_ns = std::clamp<std::int64_t>(load_once(line.jitter_ns), 0, longest_ns);
     }
     return describe_agreement(mode);
 }

@@ -11,20 +11,20 @@
 #include <optional>
 
 #include "block_layout.hpp"
+#include "cable_member.hpp"
 #include "fault_plan.hpp"
-#include "link_member.hpp"
 
 namespace millrace::soft {
 
-class LinkQueue final : public LinkMember {
+class CableQueue final : public CableMember {
   public:
     /// `entries`: of the pending ring; `slots`: of the send queue.
-    LinkQueue(QueuePair& qp, std::shared_ptr<Link> link, std::uint32_t entries, std::uint32_t slots,
-              bool reliable);
+    CableQueue(QueuePair& qp, std::shared_ptr<Cable> cable, std::uint32_t entries,
+               std::uint32_t slots, bool reliable);
 
     /// null, unless the mode is `strict`.
     [[nodiscard]] const StrictSettings* strict() const noexcept {
-        return strict_ ? &link_->mode.strict : nullptr;
+        return strict_ ? &cable_->mode.strict : nullptr;
     }
 
     /// Does a peer with this mode line send and receive over the same link?

@@ -8,11 +8,11 @@
 
 namespace millrace::soft {
 
-inline constexpr std::int64_t link_never = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t cable_never = std::numeric_limits<std::int64_t>::max();
 
 /// CLOCK_MONOTONIC in ns: what one process writes, another compares, to the nanosecond
 /// (base::Clock may be some µs apart between processes).
-[[nodiscard]] inline std::int64_t link_now() noexcept {
+[[nodiscard]] inline std::int64_t cable_now() noexcept {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;

@@ -1,6 +1,7 @@
-// The link model of mode `shaped`: when a request that is posted now leaves, arrives and is
-// acknowledged. One port per process and setting; all its queue pairs send through it, one packet
-// after the other. Called by LinkQueue. docs/soft-device.md, "Mode shaped".
+// The modelled link of mode `shaped`, a Cable here, because a connect::Link is something else: when
+// a request that is posted now leaves, arrives and is acknowledged. One port per process and
+// setting; all its queue pairs send through it, one packet after the other. Called by CableQueue.
+// docs/soft-device.md, "Mode shaped".
 #pragma once
 
 #include <ctime>
@@ -10,13 +11,13 @@
 #include <memory>
 #include <vector>
 
-#include "link_engine.hpp"
+#include "cable_engine.hpp"
 #include "mode.hpp"
 #include "spin_lock.hpp"
 
 namespace millrace::soft {
 
-/// When something happens to one request, in `link_now`'s time.
+/// When something happens to one request, in `cable_now`'s time.
 struct Flight {
     std::int64_t departure = 0;   ///< its last byte has left
     std::int64_t arrival = 0;     ///< its last byte is there, and it is executed
@@ -30,9 +31,9 @@ enum class FlightKind : std::uint8_t {
 };
 
 /// The uplink and downlink of one process. Thread-safe; a lock is held for a few steps per packet.
-class LinkPort {
+class CablePort {
   public:
-    explicit LinkPort(const LinkSettings& settings);
+    explicit CablePort(const CableSettings& settings);
 
     /// A request with `bytes` of payload is posted at `now`, and `extra_ns` slower than others.
     [[nodiscard]] Flight send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
@@ -50,7 +51,7 @@ class LinkPort {
         return bytes * parts_per_byte_;
     }
 
-    const LinkSettings settings_;
+    const CableSettings settings_;
     const std::uint64_t parts_per_byte_;
     SpinLock lock_;
     Wire out_;
@@ -61,16 +62,16 @@ class LinkPort {
 };
 
 /// What the shaped queue pairs of one process and setting share.
-class Link {
+class Cable {
   public:
     /// The one of these settings; made if there is none.
-    [[nodiscard]] static std::shared_ptr<Link> open(const Mode& mode);
+    [[nodiscard]] static std::shared_ptr<Cable> open(const Mode& mode);
 
-    explicit Link(const Mode& mode);
+    explicit Cable(const Mode& mode);
 
     const Mode mode;
-    LinkPort port;
-    LinkEngine engine;
+    CablePort port;
+    CableEngine engine;
 
     /// One more operation is posted: mode `faulty` ends the process at one of them.
     void count_operation() noexcept {

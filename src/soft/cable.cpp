@@ -1,4 +1,4 @@
-#include "link.hpp"
+#include "cable.hpp"
 
 #include <signal.h>
 #include <unistd.h>
@@ -21,19 +21,19 @@ constexpr unsigned part_bits = 24;  ///< a byte at 100 Gb/s takes 0.08 ns: count
 }
 
 std::mutex links_mutex;
-std::vector<std::weak_ptr<Link>>& links() {
-    static std::vector<std::weak_ptr<Link>> all;
+std::vector<std::weak_ptr<Cable>>& cables() {
+    static std::vector<std::weak_ptr<Cable>> all;
     return all;
 }
 
 }  // namespace
 
-LinkPort::LinkPort(const LinkSettings& settings)
+CablePort::CablePort(const CableSettings& settings)
     : settings_{settings},
       parts_per_byte_{parts_per_byte(settings.bits_per_second)},
       acknowledged_(settings.packets_in_flight, 0) {}
 
-std::int64_t LinkPort::Wire::pass(std::int64_t ready, std::uint64_t parts) noexcept {
+std::int64_t CablePort::Wire::pass(std::int64_t ready, std::uint64_t parts) noexcept {
     if (ready > free_at) {
         free_at = ready;
         part = 0;
@@ -44,8 +44,8 @@ std::int64_t LinkPort::Wire::pass(std::int64_t ready, std::uint64_t parts) noexc
     return free_at;
 }
 
-Flight LinkPort::send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
-                      std::int64_t extra_ns) noexcept {
+Flight CablePort::send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
+                       std::int64_t extra_ns) noexcept {
     const std::int64_t way = settings_.latency_ns;
     const std::uint64_t outgoing = kind == FlightKind::fetching ? 0 : bytes;
     Flight flight;
@@ -74,28 +74,29 @@ Flight LinkPort::send(std::int64_t now, std::uint64_t bytes, FlightKind kind,
     return flight;
 }
 
-std::shared_ptr<Link> Link::open(const Mode& mode) {
+std::shared_ptr<Cable> Cable::open(const Mode& mode) {
     const std::lock_guard guard{links_mutex};
-    auto& all = links();
-    std::erase_if(all, [](const auto& link) { return link.expired(); });
+    auto& all = cables();
+    std::erase_if(all, [](const auto& cable) { return cable.expired(); });
     for (const auto& known : all) {
         // A child made by fork has no engine thread: it makes its own link.
-        if (auto link = known.lock(); link && link->mode == mode && link->process_ == getpid()) {
-            return link;
+        if (auto cable = known.lock();
+            cable && cable->mode == mode && cable->process_ == getpid()) {
+            return cable;
         }
     }
-    auto link = std::make_shared<Link>(mode);
-    all.push_back(link);
-    return link;
+    auto cable = std::make_shared<Cable>(mode);
+    all.push_back(cable);
+    return cable;
 }
 
-void Link::approach_death() noexcept {
+void Cable::approach_death() noexcept {
     if (operations_.fetch_add(1, std::memory_order_relaxed) + 1 != mode.faults.die) return;
     base::log_line(base::LogLevel::warn, "soft",
                    "mode faulty: this process kills itself now, at the operation that die= names");
     kill(getpid(), SIGKILL);
 }
 
-Link::Link(const Mode& chosen) : mode{chosen}, port{chosen.link}, process_{getpid()} {}
+Cable::Cable(const Mode& chosen) : mode{chosen}, port{chosen.cable}, process_{getpid()} {}
 
 }  // namespace millrace::soft
