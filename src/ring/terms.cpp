@@ -287,7 +287,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
         const std::string cause =
             fmt::format("the other end's label is {}, and this end takes those below {}",
                         theirs.label, options.peer_labels);
-        link.refuse("agree on a ring", cause, "correct Options::label of the other end");
+        link.refuse("agree on a ring", cause, "correct RingOptions::label of the other end");
     }
     const Proposal& producer = role == Role::producer ? mine : theirs;
 

@@ -50,7 +50,7 @@ class ConsumerEnd {
     /// producer. `empty`, `closed`, `peer_lost`. It never falls asleep, whoever asked for a
     /// descriptor: for programs that look at many ends, and sleep by other means.
     base::Status look_around() noexcept { return receiver_->look_around(); }
-    /// The producer, for messages; what it was given as Options::label; why it is lost, else empty.
+    /// The producer, for messages; the label it was given; why it is lost, else empty.
     [[nodiscard]] const std::string& peer() const noexcept { return receiver_->link().peer_name(); }
     [[nodiscard]] std::uint32_t peer_label() const noexcept {
         return receiver_->terms().peer_label;

@@ -56,8 +56,8 @@ struct FanInOptions {
     Options queue{};
     /// Producers at a time, 1 to 65,536; one more is refused, with the reason.
     std::uint32_t max_producers = 1024;
-    /// Priorities, 1 to 256. More than one: a producer's Options::label is its level, 0 the most
-    /// urgent; one with another label is refused.
+    /// Priorities, 1 to 256. More than one: a producer's label (Options::ring) is its level, 0 the
+    /// most urgent; one with another label is refused.
     std::uint32_t levels = 1;
     /// Items that are taken from one producer, if it has so many, before the next one's turn; 1 or
     /// more. Within a level.
@@ -70,7 +70,7 @@ struct FanInOptions {
 /// A producer of a FanIn.
 struct FanInSource {
     std::uint64_t number = 0;  ///< 1, 2, 3 … as they have joined
-    std::uint32_t label = 0;   ///< its Options::label
+    std::uint32_t label = 0;   ///< its Options::ring.label
     std::string peer{};        ///< "127.0.0.1:41234 (pid 4711 on host)"
     std::uint64_t items = 0;   ///< that were taken from it
 };

@@ -60,7 +60,7 @@ class ProducerEnd {
     /// answered `full`, or flush(Deadline::now()) `timed_out`: to be watched from then on. Lives as
     /// long as this end. Throws Error (resource_exhausted). docs/loops.md.
     [[nodiscard]] int descriptor() { return sender_->descriptor(options_.wait.spin); }
-    /// The consumer, for messages; what it was given as Options::label; why it is lost, else empty.
+    /// The consumer, for messages; the label it was given; why it is lost, else empty.
     [[nodiscard]] const std::string& peer() const noexcept { return sender_->link().peer_name(); }
     [[nodiscard]] std::uint32_t peer_label() const noexcept { return sender_->terms().peer_label; }
     [[nodiscard]] std::string failure() const { return sender_->failure(); }

@@ -61,7 +61,7 @@ struct ReplicatorOptions {
 /// A consumer of a Replicator.
 struct Replica {
     std::uint64_t number = 0;  ///< 1, 2, 3 … as they have joined
-    std::uint32_t label = 0;   ///< its Options::label
+    std::uint32_t label = 0;   ///< its Options::ring.label
     std::string peer{};
     std::uint64_t from = 0;  ///< items that were sent before it joined
 };
