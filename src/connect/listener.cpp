@@ -22,6 +22,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "sharing.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "sockets.hpp"
 #include "timer.hpp"
 #include "waiting.hpp"
@@ -96,13 +97,15 @@ struct Listener::State {
     /// otherwise the listening socket would stay readable, and a loop that waits for it spin.
     Descriptor reserve = take_reserve();
     std::optional<nanoseconds> pauses_until;  ///< of the time that was served
+    base::SoleUse use;                        ///< by the call that is under way
 
     ~State() { sharing->close(number); }
 
     void open();
-    /// Handles what has happened, and before `deadline` waits for that. What ended handshakes, and with them peers, is
-    /// added to `failures`.
-    void round(const base::Deadline& deadline, Wanted wanted, std::vector<base::Error>& failures);
+    /// Handles what has happened, and before `deadline` waits for that. What ended handshakes, and
+    /// with them peers, is added to `failures`.
+    void round(const base::Deadline& deadline, Wanted wanted,
+               std::vector<base::Error>& failures);
     void go_on(Pending& peer, std::vector<base::Error>& failures);
     /// A peer that has said hello: it stays here, or is handed to the listener whose it is. False:
     /// it is not here any more.
@@ -482,6 +485,7 @@ std::optional<Link> Listener::State::try_take(Wanted wanted, const base::Deadlin
 }
 
 std::optional<Link> Listener::State::look(Wanted wanted) {
+    const base::SoleCall call{use, "accept a peer", listening.address.to_string()};
     check_owner();
     std::vector<base::Error> failures;
     std::optional<Link> link = try_take(wanted, base::Deadline::now(), failures);
@@ -526,6 +530,7 @@ void Listener::State::check_owner() const {
 }
 
 Link Listener::State::wait(const base::Deadline& deadline, Wanted wanted) {
+    const base::SoleCall call{use, "accept a peer", listening.address.to_string()};
     check_owner();
     std::size_t failed = 0;
     std::optional<base::Error> last;

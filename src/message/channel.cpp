@@ -18,12 +18,11 @@ namespace {
 /// How long close() waits for the goodbye of a peer whose queue pair is gone: it may be under way.
 constexpr std::chrono::seconds goodbye_patience{2};
 
-/// Waits until `attempt()` answers something else than `again`.
+/// Waits until `attempt()` answers something else than `again`. Of a call that is the only one.
 template <class Attempt>
-base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
-                      Attempt&& attempt) {
-    base::Status status = attempt();
-    if (status != again) return status;
+base::Status wait_alone_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
+                            Attempt&& attempt) {
+    base::Status status = base::Status::ok;
     core.end_rest();
     const connect::HeldReadiness held{core.readiness};
     const base::Status waited = base::wait_until(
@@ -36,10 +35,33 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
     return waited == base::Status::ok ? status : waited;
 }
 
+/// The same. Only once an attempt was vain it is seen to that no other thread waits or closes.
+template <class Attempt>
+base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadline& deadline,
+                      Attempt&& attempt) {
+    const base::Status status = attempt();
+    if (status != again) return status;
+    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
+    return wait_alone_for(core, again, deadline, attempt);
+}
+
 template <class Attempt>
 base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
     core.waiting_for_room = true;
     const base::Status status = wait_for(core, base::Status::full, deadline, attempt);
+    core.waiting_for_room = false;
+    core.wants_room = false;
+    return status;
+}
+
+base::Status finish_alone(Channel::Core& core, const base::Deadline& deadline) {
+    if (core.closed_by_us) return base::Status::ok;
+    core.waiting_for_room = true;
+    base::Status status = core.send_close();
+    if (status == base::Status::full) {
+        status = wait_alone_for(core, base::Status::full, deadline,
+                                [&] { return core.send_close(); });
+    }
     core.waiting_for_room = false;
     core.wants_room = false;
     return status;
@@ -102,17 +124,18 @@ base::Status Channel::send(std::span<const std::byte> message, const base::Deadl
 }
 
 base::Status Channel::finish(const base::Deadline& deadline) {
-    if (core_->closed_by_us) return base::Status::ok;
-    return wait_for_room(*core_, deadline, [&] { return core_->send_close(); });
+    const base::SoleCall call{core_->use, "finish a channel", core_->link.peer_name()};
+    return finish_alone(*core_, deadline);
 }
 
 base::Status Channel::close(const base::Deadline& deadline) {
     Core& core = *core_;
+    const base::SoleCall call{core.use, "close a channel", core.link.peer_name()};
     // A peer that has closed reads nothing more, and its goodbye tells how far it has read.
     const bool peer_closed = core.link.peer_now() == connect::PeerState::closed;
     base::Status status = base::Status::ok;
     if (!peer_closed) {
-        status = finish(deadline);
+        status = finish_alone(core, deadline);
     } else if (!core.peer_had_all()) {
         status = base::Status::closed;
     }

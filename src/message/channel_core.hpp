@@ -18,6 +18,7 @@
 
 #include "incoming.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/connect/link.hpp"
@@ -508,6 +509,7 @@ struct Channel::Core {
     Piece current;                              ///< what look() found last
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;
+    base::SoleUse use;  ///< by a wait or close that is under way
     std::vector<std::byte> assembled;
     bool is_not_plain = false;     ///< ended_receiving, or assembled_whole
     bool assembling = false;       ///< `assembled` holds the beginning of a message

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "channel_core.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
@@ -157,6 +158,7 @@ class Line {
     base::Status wait(Ready&& ready, const base::Deadline& deadline,
                       const base::WaitPolicy& policy) {
         if (ready()) return base::Status::ok;
+        const base::SoleCall call{use_, "wait with a message client", link().peer_name()};
         end_rest();
         const connect::HeldReadiness held{readiness()};
         const base::Status status = base::wait_until(ready, deadline, policy, parker());
@@ -228,6 +230,8 @@ class Line {
     std::size_t max_message_bytes_ = 0;
     bool receives_otherwise_ = false;  ///< `assembled_` is handed out until pass(), or it is a wire
     bool sends_otherwise_ = false;     ///< some messages wait, or it is a wire
+
+    base::SoleUse use_;  ///< by a wait or close() of a client that is under way
 
     std::vector<std::byte> assembled_;
     bool assembling_ = false;

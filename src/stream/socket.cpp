@@ -120,10 +120,9 @@ Status end_close(Socket::Core& core, Status status) {
 }
 
 [[noreturn]] [[gnu::cold]] void refuse_thread(const Socket::Core& core) {
-    throw base::Error{base::ErrorCode::invalid_argument, "use a byte stream",
-                      fmt::format("peer {}", core.link.peer_name()),
-                      "a call of another thread is under way in it",
-                      "let one thread at a time use a socket, or give each direction a socket"};
+    base::refuse_second_thread(
+        "use a byte stream", fmt::format("peer {}", core.link.peer_name()),
+        "let one thread at a time use a socket, or give each direction a socket");
 }
 
 /// A call is under way. Throws Error (invalid_argument): in another thread, too.

@@ -17,6 +17,7 @@
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
 #include "support/readable.hpp"
+#include "support/two_threads.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -297,6 +298,16 @@ TEST(Endpoint, IsSharedByWhoeverNamesNone) {
     EXPECT_EQ(&near.endpoint(), one.get());
     EXPECT_EQ(&far.endpoint(), one.get());
     EXPECT_NE(Endpoint::open(), one);
+}
+
+TEST(Listener, NamesTheMistakeOfASecondThreadInIt) {
+    if (millrace::test::sees_races) GTEST_SKIP() << "two threads race in it";
+    Listener listener = Listener::listen(fresh_address());
+    const auto told = millrace::test::told_to_two_threads(
+        [&](const base::Deadline& deadline) { (void)listener.accept(deadline); });
+    ASSERT_TRUE(told.has_value());
+    EXPECT_THAT(told->what(), testing::HasSubstr("a call of another thread is under way in it"));
+    EXPECT_THAT(told->what(), testing::HasSubstr(listener.address().to_string()));
 }
 
 }  // namespace

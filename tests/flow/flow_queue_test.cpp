@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "flow/ends.hpp"
 #include "millrace/ring/detail/first_position.hpp"
+#include "support/two_threads.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -491,6 +493,25 @@ void pass_items_of() {
 }
 TEST(FlowQueueItems, MayBeOneByte) { pass_items_of<Tiny>(); }
 TEST(FlowQueueItems, KeepTheirAlignment) { pass_items_of<Wide>(); }
+
+TEST(FlowQueue, NamesTheMistakeOfASecondThreadInAnEnd) {
+    if (millrace::test::sees_races) GTEST_SKIP() << "two threads race in it";
+    Ends<Item, ring::design_2> ends{Options{.capacity = 4}};
+    const auto is_named = [](const std::optional<base::Error>& told) {
+        return told.has_value() && std::string{told->what()}.find(
+                                       "a call of another thread is under way in it") !=
+                                       std::string::npos;
+    };
+    EXPECT_TRUE(is_named(millrace::test::told_to_two_threads([&](const Deadline& deadline) {
+        Item item;
+        (void)ends.consumer().dequeue(item, deadline);
+    })));
+    // Nobody takes what fills the ring.
+    EXPECT_TRUE(is_named(millrace::test::told_to_two_threads([&](const Deadline& deadline) {
+        while (ends.producer().enqueue(Item::make(1), deadline) == Status::ok) {
+        }
+    })));
+}
 
 }  // namespace
 }  // namespace millrace::flow

@@ -21,6 +21,7 @@
 #include "millrace/ring/detail/first_position.hpp"
 #include "support/child_process.hpp"
 #include "support/sleeps.hpp"
+#include "support/two_threads.hpp"
 
 namespace millrace::message {
 namespace {
@@ -963,6 +964,29 @@ RC_GTEST_PROP(ChannelInOneProcess, AnyInterleavingDeliversWhatTwoQueuesWould, ()
                       return queues[0].empty() && queues[1].empty();
                   },
                   patience(), base::WaitPolicy{}, nap) == Status::ok);
+}
+
+TEST(ChannelInOneProcess, NamesTheMistakeOfASecondThreadInIt) {
+    if (test::sees_races) GTEST_SKIP() << "two threads race in it";
+    const ChannelOptions options = with_ring(1024);
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
+    std::optional<Channel> accepted;
+    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
+    Channel channel = connect(listener.address(), options, patience());
+    accepting.join();
+    const auto told = test::told_to_two_threads([&](const Deadline& deadline) {
+        Bytes message;
+        (void)channel.receive(message, deadline);
+    });
+    ASSERT_TRUE(told.has_value());
+    EXPECT_NE(std::string{told->what()}.find("a call of another thread is under way in it"),
+              std::string::npos)
+        << told->what();
+    // It goes on as before.
+    EXPECT_EQ(accepted->send(pattern(64, 1), patience()), Status::ok);
+    Bytes message;
+    EXPECT_EQ(channel.receive(message, patience()), Status::ok);
+    EXPECT_EQ(channel.close(patience()), Status::ok);
 }
 
 // It sleeps for as long as nothing comes, and does not look now and then.

@@ -25,6 +25,7 @@
 #include "support/extent.hpp"
 #include "support/readable.hpp"
 #include "support/setting_scope.hpp"
+#include "support/two_threads.hpp"
 
 namespace millrace::message {
 namespace {
@@ -931,6 +932,23 @@ TEST(ServerStrangers, AreToldWhatTheyTalkTo) {
         EXPECT_NE(std::string{error.what()}.find("message server"), std::string::npos)
             << error.what();
     }
+}
+
+TEST(Client, NamesTheMistakeOfASecondThreadInIt) {
+    if (test::sees_races) GTEST_SKIP() << "two threads race in it";
+    std::vector<Reply> later;
+    Running running{{}, [&](Request& request) { later.push_back(request.defer()); }};
+    Client client = running.connect();
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
+    const auto told = test::told_to_two_threads([&](const Deadline& deadline) {
+        (void)client.wait([](const Answer&) {}, deadline);
+    });
+    ASSERT_TRUE(told.has_value());
+    EXPECT_NE(std::string{told->what()}.find("a call of another thread is under way in it"),
+              std::string::npos)
+        << told->what();
+    running.stop();
 }
 
 }  // namespace

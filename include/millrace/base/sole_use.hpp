@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
+#include "millrace/base/error.hpp"
 #include "millrace/base/language.hpp"
 
 namespace millrace::base {
@@ -13,6 +15,11 @@ namespace millrace::base {
 /// that begin at the same moment may pass.
 class SoleUse {
   public:
+    SoleUse() noexcept = default;
+    /// An object that goes elsewhere has nobody in it, there and here.
+    SoleUse(SoleUse&& /*other*/) noexcept {}
+    SoleUse& operator=(SoleUse&& /*other*/) noexcept { return *this; }
+
     /// False: somebody is in the object.
     [[nodiscard]] bool try_enter() noexcept {
         if (used_.load(std::memory_order_relaxed)) [[unlikely]]
@@ -25,6 +32,28 @@ class SoleUse {
 
   private:
     std::atomic<bool> used_{false};
+};
+
+/// Throws the Error (invalid_argument) of a thread that comes into an object while another is.
+[[noreturn]] void refuse_second_thread(const char* attempted, std::string object,
+                                       const char* remedy);
+
+/// A call that may take long (a wait, a close) is under way in an end, for as long as this lives.
+/// Throws Error (invalid_argument): in another thread, too.
+class [[nodiscard]] SoleCall {
+  public:
+    /// `peer`: whose end it is, for the error.
+    SoleCall(SoleUse& use, const char* attempted, const std::string& peer) : use_{use} {
+        if (!use.try_enter()) [[unlikely]]
+            refuse_second_thread(attempted, peer,
+                                 "let one thread at a time use an end, or give each its own");
+    }
+    SoleCall(const SoleCall&) = delete;
+    SoleCall& operator=(const SoleCall&) = delete;
+    ~SoleCall() { use_.leave(); }
+
+  private:
+    SoleUse& use_;
 };
 
 }  // namespace millrace::base

@@ -21,6 +21,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
@@ -108,6 +109,7 @@ class ConsumerEnd {
         base::Status status = try_once();
         if (status != base::Status::empty) [[likely]]
             return status;
+        const base::SoleCall call{use_, "wait for an item of a flow queue", peer()};
         const base::Status waited = receiver_->wait(
             [&] {
                 status = try_once();
@@ -120,6 +122,7 @@ class ConsumerEnd {
     ring::Design design_;  ///< D; or its flows, run as was chosen at run time
     Options options_;
     std::unique_ptr<Receiver> receiver_;
+    base::SoleUse use_;  ///< by a wait that is under way
     std::uint64_t items_ = 0;
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames

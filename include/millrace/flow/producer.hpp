@@ -25,6 +25,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/sole_use.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/flow/options.hpp"
 #include "millrace/flow/queue_end.hpp"
@@ -42,6 +43,7 @@ class ProducerEnd {
   public:
     /// Sends what is stranded, and waits until all items are in the consumer's ring.
     base::Status flush(const base::Deadline& deadline) {
+        const base::SoleCall call{use_, "flush a flow queue", peer()};
         const base::Status status = sender_->flush(deadline, options_.wait);
         gathered_ = 0;
         show();
@@ -51,6 +53,7 @@ class ProducerEnd {
     /// flush does not end well, its status is returned and the queue stays open. A producer that
     /// is destroyed without closing is lost to its consumer.
     base::Status close(const base::Deadline& deadline) {
+        const base::SoleCall call{use_, "close a flow queue", peer()};
         const base::Status status = sender_->close(deadline, options_.wait);
         show();
         return status;
@@ -118,6 +121,7 @@ class ProducerEnd {
         if (status != base::Status::full) [[likely]]
             return status;
         show();
+        const base::SoleCall call{use_, "wait for room in a flow queue", peer()};
         const base::Status waited = sender_->wait(
             [&] {
                 status = try_once();
@@ -130,6 +134,7 @@ class ProducerEnd {
     ring::Design design_;  ///< D; or its flows, run as was chosen at run time
     Options options_;
     std::unique_ptr<Sender> sender_;
+    base::SoleUse use_;  ///< by a wait, flush() or close() that is under way
     std::uint64_t items_ = 0;
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames

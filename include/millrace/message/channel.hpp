@@ -74,7 +74,8 @@ struct ChannelStats {
     std::uint64_t events_received = 0;
 };
 
-/// One end of a channel. Move-only; one thread at a time.
+/// One end of a channel. Move-only; one thread at a time: a second one that waits in it or closes it
+/// meanwhile gets an Error (invalid_argument) that says so.
 ///
 /// `try_…` never blocks and makes no system call while the peer is awake; the other forms wait as
 /// ChannelOptions::wait says, until the deadline. Operations answer (besides `ok`):

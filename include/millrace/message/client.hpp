@@ -102,7 +102,8 @@ namespace detail {
 struct ClientAccess;
 }
 
-/// One session with a server. Move-only; one thread at a time.
+/// One session with a server. Move-only; one thread at a time: a second one that waits in it or
+/// closes it meanwhile gets an Error (invalid_argument) that says so.
 ///
 /// `try`-like calls (submit, poll) never block, and make no system call while the server is awake,
 /// unless each message is one (`tcp`); the others wait as ClientOptions::wait says. A session that
