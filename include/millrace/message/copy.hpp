@@ -1,5 +1,7 @@
 // Copies of message payloads, without a call for the sizes of short messages. Used where frames are
 // laid and taken.
+//
+//     message::copy_any(place.data(), payload.data(), payload.size());
 #pragma once
 
 #include <cstddef>

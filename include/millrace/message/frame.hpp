@@ -24,6 +24,8 @@
 // Where bytes land in address order, or the trailer is stored last, or the header is stored last
 // (a sender that stores into the ring itself): whoever finds both words finds the payload.
 //
+//     std::uint64_t room = message::frame_bytes(payload.size());   // what it takes in the ring
+//
 // Source: work 001, sections 4.1.1 to 4.1.3 (ring, detection, header and footer).
 #pragma once
 

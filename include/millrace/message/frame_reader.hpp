@@ -1,5 +1,9 @@
 // The receiving half of a ring of frames: recognises the next frame in memory that the peer
 // writes, and passes over it. Knows no device. The layout and its argument stand in frame.hpp.
+//
+//     message::FrameReader reader{ring, secret_of_the_sender};
+//     if (reader.arriving()) …                       // cheap, and asked again and again
+//     if (std::uint64_t header; reader.front(header)) … message::header_length(header) …
 #pragma once
 
 #include <cstddef>

@@ -2,6 +2,10 @@
 // bytes must then be transmitted. The ring is the receiver's, where its memory is addressable, or
 // the sender's own copy of it. Knows no device; the channel moves what it says. The layout and its
 // argument stand in frame.hpp.
+//
+//     message::FrameWriter writer{ring, own_secret};
+//     if (writer.free_bytes(consumed) >= writer.needed(piece.size())) …   // skip, or
+//     message::Transmission bytes = writer.send(piece, flags);            // what is to travel
 #pragma once
 
 #include <array>

@@ -6,6 +6,10 @@
 // Devices and other processes write to the mailboxes while they are scanned. A kernel loads each
 // byte at least once within the call; a byte that becomes non-zero behind that load is for the next
 // scan.
+//
+//     const message::Scan scan = message::scan_by(message::best_scan_kernel());
+//     for (std::size_t i = 0; (i = scan(boxes, i, count)) != count; ++i) …
+//
 // Source: work 001, section 4.2.3 and listings A.2 to A.5.
 #pragma once
 

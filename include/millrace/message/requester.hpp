@@ -1,6 +1,9 @@
 // What a Client and a Port have alike: the forms of a request that are made of a claimed place, a
 // commit and a look for answers. Included by client.hpp and dispatcher.hpp, which say what their
 // statuses mean.
+//
+//     client.call(64, [](std::span<std::byte> room) { … },        // both in place, at a Client
+//                 [](std::span<const std::byte> answer) { … }, deadline);   // and at a Port
 #pragma once
 
 #include <algorithm>

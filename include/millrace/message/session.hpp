@@ -18,6 +18,10 @@
 // it stays with the one that it began with: the client names that one when it comes back.
 //
 // Everything here may have been written by a hostile peer: parse_…() tells.
+//
+//     const message::SessionHead head = message::pack({.id = 7, .procedure = 3});
+//     if (message::parse(message, header, payload)) … header.id …
+//
 // Source: work 001, section 4.2 (N-to-one), whose limit of one outstanding message is gone.
 #pragma once
 
