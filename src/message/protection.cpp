@@ -36,20 +36,24 @@ void check_protection(const ServerOptions& options) {
 }
 
 std::string explain_protection(const ServerOptions& options, Polling polling) {
-    const bool is_dense = polling == Polling::dense;
+    const bool has_rings = options.transports.has(Transport::rc);
+    const bool is_dense = polling == Polling::dense && has_rings;
     std::string text =
         fmt::format("protection: {}, as {}. ", name_of(options.protection),
                     options.protection == Protection::trusted ? "the program trusts its clients"
                                                               : "a server does unless it is asked");
-    if (options.admission.own_domains) {
+    if (options.admission.own_domains && !has_rings) {
+        text += "Each client's queue pair has a protection domain of its own, and reaches nothing "
+                "of the others'";
+    } else if (options.admission.own_domains) {
         text += fmt::format(
             "Each client has a protection domain of its own, in which its ring{} registered, and "
             "no other client's: a WRITE elsewhere ends the connection of who tries it",
             is_dense ? " and its byte are" : " is");
     } else {
         text += fmt::format(
-            "All are of one protection domain, where a key is valid for each of them. A ring's "
-            "frames bear a secret of its connection{}",
+            "All are of one protection domain, where a key is valid for each of them{}{}",
+            has_rings ? ". A ring's frames bear a secret of its connection" : "",
             is_dense ? "; all can write the array of bytes, which are hints: a foreign one costs a "
                        "look"
                      : "");

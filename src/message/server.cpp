@@ -474,7 +474,7 @@ std::string Server::explain() const {
                 .count());
     }
     for (const auto& host : server.wires.all) text += host->explain() + '\n';
-    if (by_rc) {
+    if (server.options.transports.has_rdma()) {
         text += explain_protection(server.options, server.mailboxes.polling()) + '\n';
     }
     text += fmt::format(
