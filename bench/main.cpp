@@ -142,13 +142,8 @@ void add_message(CLI::App& parent, Action& chosen) {
         "message",
         "Repeat the evaluation of messages in work 001, chapter 4: calls and loads of one server "
         "and many clients by each polling, beside sockets, and scans of mailboxes, with its "
-        "findings");
-    auto options = std::make_shared<MessageOptions>();
-    add_json(*command, options->json);
-    command->add_option("--rounds", options->rounds, "Rounds of each comparison")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    command->add_flag("--quick", options->quick, "Fewer clients and requests");
+        "findings. Exit status 1 if a point failed");
+    auto options = add_study_options(*command);
     command->callback([options, &chosen] { chosen = [options] { return run_message(*options); }; });
 }
 

@@ -1,4 +1,5 @@
 // Bars of one server with many clients: calls, loads, and what clients that are idle cost.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -7,6 +8,7 @@
 
 #include "framework/bars.hpp"
 #include "limits/hand_over.hpp"
+#include "message/measure_clients.hpp"
 #include "message/measure_message.hpp"
 #include "rpc/measure_rpc.hpp"
 
@@ -66,21 +68,51 @@ double of_ninety(std::size_t idle_percent) {
 const BarRegistration empty{ratio_of(
     "90 mailboxes of which 90 % are empty to none, dense, responses of 4 KiB a second", 0.8,
     Sense::at_least, [] { return of_ninety(90); }, [] { return of_ninety(0); })};
-const BarRegistration fairness{{.group = "messaging",
-                                .name = "least served of 64 clients at full load to their mean",
-                                .limit = 0.8,
-                                .sense = Sense::at_least,
-                                .measure = [](const RoundOptions& options) {
-                                    Rounds rounds{options};
-                                    rounds.add({"ours", [] {
-                                                    return load_of_many({.polling = Polling::dense,
-                                                                         .connected = 64,
-                                                                         .active = 64,
-                                                                         .window = 8})
-                                                        .least_to_mean;
-                                                }});
-                                    return rounds.run().summary("ours");
-                                }}};
+/// Of what is measured by itself.
+Bar value_of(std::string name, double limit, Sense sense, std::string unit,
+             std::function<double()> measure) {
+    return {.group = "messaging",
+            .name = std::move(name),
+            .limit = limit,
+            .sense = sense,
+            .unit = std::move(unit),
+            .measure = [measure = std::move(measure)](const RoundOptions& options) {
+                Rounds rounds{options};
+                rounds.add({"ours", measure});
+                return rounds.run().summary("ours");
+            }};
+}
+const BarRegistration fairness{value_of("least served of 64 clients at full load to their mean",
+                                        0.8, Sense::at_least, "x", [] {
+                                            return load_of_many({.polling = Polling::dense,
+                                                                 .connected = 64,
+                                                                 .active = 64,
+                                                                 .window = 8})
+                                                .least_to_mean;
+                                        })};
+double most_of_fewer_threads() {
+    double most = 0;
+    for (const std::size_t threads : {1, 2, 4, 8, 16, 32}) {
+        most = std::max(most, calls_of_threads(threads));
+    }
+    return most;
+}
+const BarRegistration client_threads{ratio_of(
+    "calls a second of 64 threads on two cores to the most of fewer", 0.8, Sense::at_least,
+    [] { return calls_of_threads(64); }, most_of_fewer_threads)};
+
+const BarRegistration open_loop{value_of(
+    "p99.9 of 64 clients at 0.7 of what they get at most, not waiting for answers, to the median",
+    5, Sense::at_most, "x", [] {
+        const OpenLatency latency = latency_at_rate({});
+        return latency.longest_ns / latency.median_ns;
+    })};
+const BarRegistration idle_crowd{value_of("2,048 idle clients, of a core of their server", 1,
+                                          Sense::at_most, "%",
+                                          [] { return percent_of_idle_clients(2048); })};
+const BarRegistration waking{value_of("call of one of 2,048 clients to a server that sleeps", 100,
+                                      Sense::at_most, "us",
+                                      [] { return call_to_sleeping(2048) / 1000; })};
 
 }  // namespace
 }  // namespace millrace::bench

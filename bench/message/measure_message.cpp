@@ -22,70 +22,11 @@
 #include "framework/payload.hpp"
 #include "framework/statistics.hpp"
 #include "framework/windows.hpp"
-#include "millrace/message/client.hpp"
-#include "millrace/message/server.hpp"
+#include "sides.hpp"
 
 namespace millrace::bench {
 namespace {
 
-using base::Status;
-using message::Client;
-using message::Server;
-
-constexpr std::size_t message_bytes = 64;
-constexpr std::chrono::milliseconds longest{90'000};
-
-connect::Address unix_address(std::uint64_t process) {
-    return connect::Address::parse("unix:@millrace-bench-server-" + std::to_string(process));
-}
-
-Server listen(Pair& pair, message::Polling polling, const Ways& ways, std::size_t clients) {
-    message::ServerOptions options;
-    options.polling = polling;
-    options.receives = ways.receives;
-    options.transports = ways.transport;
-    if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud) {
-        options.protection = message::Protection::trusted;
-    }
-    options.max_clients = static_cast<std::uint32_t>(clients);
-    const auto process = static_cast<std::uint64_t>(getpid());
-    Server server = Server::listen(
-        ways.unix_domain ? unix_address(process) : connect::Address::tcp("127.0.0.1", 0), options);
-    pair.set_value(0, ways.unix_domain ? process : server.address().port());
-    pair.meet();
-    return server;
-}
-std::vector<Client> connect_all(Pair& pair, const Ways& ways, std::size_t count,
-                                std::uint32_t window) {
-    const connect::Address address = [&] {
-        if (!ways.unix_domain) return address_of_first(pair);
-        pair.meet();
-        return unix_address(pair.value(0));
-    }();
-    message::ClientOptions options;
-    options.transport = ways.transport;
-    options.requests = ways.requests;
-    options.answers = ways.answers;
-    options.window = window;
-    options.gathers_requests = window > 1;
-    std::vector<Client> clients;
-    for (std::size_t i = 0; i < count; ++i) {
-        clients.push_back(
-            Client::connect(address, options, base::Deadline::after(std::chrono::seconds{20})));
-    }
-    return clients;
-}
-/// Until all clients have left.
-template <class Handler>
-void serve_all(Server& server, Handler&& handler) {
-    const auto deadline = base::Deadline::after(longest);
-    while (server.stats().joined == 0 || server.stats().clients != 0) {
-        require(server.serve(handler, base::Deadline::after(std::chrono::milliseconds{20})) ==
-                        Status::timed_out &&
-                    !deadline.expired(),
-                "serving");
-    }
-}
 /// How much `part()` says that it did, a second: the median of so many calls, which forgives that
 /// the system took a core away for a moment.
 template <class Part>
@@ -98,9 +39,6 @@ double median_rate(Part&& part) {
     }
     return quantile(std::move(rates), 0.5);
 }
-/// Leaves without goodbye: closing hundreds one by one would be what is measured.
-void leave(std::vector<Client>& clients) { clients.clear(); }
-
 class Socket {
   public:
     explicit Socket(int number) : number_{number} { require(number >= 0, "a socket"); }
@@ -209,7 +147,39 @@ double scan_of_empty(message::ScanKernel kernel, std::size_t count) {
     });
 }
 
+double scan_of_empty_offsets(bool vectors, std::size_t count) {
+    using Offsets [[gnu::vector_size(16)]] = std::uint32_t;
+    constexpr std::size_t width = sizeof(Offsets) / sizeof(std::uint32_t);
+    constexpr std::uint32_t empty = ~std::uint32_t{0};
+    return run_alone([&] {
+        std::vector<std::uint32_t> offsets(count + width, empty);
+        const auto one_by_one = [&] {
+            std::size_t i = 0;
+            while (i != count && *static_cast<volatile std::uint32_t*>(&offsets[i]) == empty) ++i;
+            return i;
+        };
+        const auto several = [&] {
+            std::size_t i = 0;
+            for (; i + width <= count; i += width) {
+                Offsets here;
+                std::memcpy(&here, &offsets[i], sizeof here);
+                const auto equal = here == empty;
+                std::uint64_t halves[2];
+                std::memcpy(halves, &equal, sizeof halves);
+                if ((halves[0] & halves[1]) != ~std::uint64_t{0}) break;
+            }
+            while (i != count && offsets[i] == empty) ++i;
+            return i;
+        };
+        return median_step(Windows{20'000'000 / count + 1000}, [&](std::uint64_t) {
+            keep(offsets.data());
+            require((vectors ? several() : one_by_one()) == count, "nothing");
+        });
+    });
+}
+
 double call_of_one(const CallSetting& setting) {
+    const ModeOfRun mode{setting.mode};
     const std::size_t count = clients_allowed(setting.connected);
     return run_pair(
         {.deadline = longest},
@@ -260,6 +230,7 @@ double call_of_one(const CallSetting& setting) {
 }
 
 Load load_of_many(const LoadSetting& setting) {
+    const ModeOfRun mode{setting.mode};
     const std::size_t count = clients_allowed(setting.connected);
     const std::size_t active = std::min(setting.active, count);
     Load load;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "millrace/connect/transport.hpp"
 #include "millrace/message/mailbox_scan.hpp"
@@ -14,6 +15,9 @@ namespace millrace::bench {
 
 /// Nanoseconds that one scan of so many empty mailboxes takes.
 double scan_of_empty(message::ScanKernel kernel, std::size_t count);
+/// The same of offsets of 4 bytes, as listings A.5 to A.8 of work 001: one by one, or in vectors of
+/// 16 bytes, as far as the processor compares such.
+double scan_of_empty_offsets(bool vectors, std::size_t count);
 
 /// How requests and answers travel.
 struct Ways {
@@ -24,6 +28,10 @@ struct Ways {
     bool unix_domain = false;  ///< the two ends meet over a Unix socket, not over TCP
 };
 
+[[nodiscard]] constexpr bool is_by_socket(const Ways& ways) noexcept {
+    return ways.transport == connect::Transport::tcp;
+}
+
 struct CallSetting {
     message::Polling polling = message::Polling::flag;
     Ways ways{};
@@ -31,6 +39,7 @@ struct CallSetting {
     std::size_t bytes = 64;     ///< of a request and its answer
     bool zero_copy = true;      ///< at both ends
     std::uint64_t calls = 20'000;
+    std::string mode{};  ///< of the soft device; empty: as the environment says
 };
 /// Nanoseconds of a call, the median window.
 double call_of_one(const CallSetting& setting);
@@ -42,6 +51,7 @@ struct LoadSetting {
     std::size_t active = 16;   ///< of these, driven by one thread
     std::uint32_t window = 1;  ///< requests of each without an answer
     std::uint64_t requests = 400'000;
+    std::string mode{};  ///< as above
 };
 struct Load {
     double per_second = 0;

@@ -1,260 +1,229 @@
 #include "run_message.hpp"
 
-#include <fmt/format.h>
-
-#include <functional>
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "framework/report.hpp"
+#include <fmt/format.h>
+
 #include "limits/hand_over.hpp"
+#include "measure_clients.hpp"
 #include "measure_message.hpp"
 #include "millrace/base/placement.hpp"
+#include "millrace/soft/link_facts.hpp"
 
 namespace millrace::bench {
 namespace {
 
 using message::Polling;
+using message::Receives;
+using message::ScanKernel;
+using message::Transfer;
 
-struct Line {
-    std::string figure;  ///< of work 001; or the number of another work
-    std::string what;
-    std::string unit;
-    Summary measured;
-};
-/// What the work found, and whether it is so here.
-struct Finding {
-    std::string figure;
-    std::string found;
-    bool agrees;
-    std::string because;
-};
+/// 3 us to and fro, as in the work's network.
+constexpr const char* network = "shaped:40g,latency=1.5us";
 
-class Report {
-  public:
-    Report(const MessageOptions& options, bool prints) : options_{options}, prints_{prints} {}
-
-    /// Contenders alternate, round by round.
-    Results compare(const std::string& figure, const std::string& unit,
-                    std::vector<std::pair<std::string, std::function<double()>>> contenders) {
-        Rounds rounds{RoundOptions{.rounds = options_.rounds}};
-        for (auto& [name, run] : contenders) rounds.add({name, std::move(run), unit});
-        const Results results = rounds.run();
-        for (const Contender& contender : results.contenders()) {
-            const Summary measured = results.summary(contender.name);
-            lines.push_back({figure, contender.name, unit, measured});
-            if (!prints_) continue;
-            fmt::print("{:<6} {:<58} {:>8} {:<5} ({} to {})\n", figure, contender.name,
-                       humane(measured.median), unit, humane(measured.low), humane(measured.high));
-            std::fflush(stdout);
-        }
-        return results;
-    }
-    void find(Finding finding) {
-        if (prints_) {
-            fmt::print("       work 001: {}\n       {}: {}\n\n", finding.found,
-                       finding.agrees ? "agrees" : "differs, because", finding.because);
-            std::fflush(stdout);
-        }
-        findings.push_back(std::move(finding));
-    }
-
-    std::vector<Line> lines;
-    std::vector<Finding> findings;
-
-  private:
-    const MessageOptions& options_;
-    bool prints_;
-};
+[[nodiscard]] bool takes_time(const std::string& mode) { return soft::link_facts(mode).shaped; }
+[[nodiscard]] std::uint64_t calls_in(const std::string& mode) {
+    return takes_time(mode) ? 4'000 : 20'000;
+}
+[[nodiscard]] std::uint64_t requests_in(const std::string& mode) {
+    return takes_time(mode) ? 40'000 : 200'000;
+}
+const std::vector<std::string> fast_alone{"fast"};
 
 Ways over_socket(bool unix_domain) {
     return {.transport = connect::Transport::tcp, .unix_domain = unix_domain};
 }
 
-void latency_by_size(Report& report, bool quick) {
-    const std::uint64_t calls = quick ? 4'000 : 20'000;
-    for (const std::size_t bytes : {std::size_t{64}, std::size_t{1024}, std::size_t{8192}}) {
-        const Results results = report.compare(
-            "4.2", "ns",
-            {{fmt::format("call of {} B, one client, flag", bytes),
-              [=] { return call_of_one({.bytes = bytes, .calls = calls}); }},
-             {fmt::format("echo of {} B over a Unix socket", bytes),
-              [=] { return call_over_socket(true, bytes, calls); }},
-             {fmt::format("echo of {} B over TCP on the loopback", bytes),
-              [=] { return call_over_socket(false, bytes, calls); }},
-             {fmt::format("call of {} B, one client, over a Unix socket", bytes),
-              [=] {
-                  return call_of_one({.polling = Polling::automatic,
-                                      .ways = over_socket(true),
-                                      .bytes = bytes,
-                                      .calls = calls / 4});
-              }},
-             {fmt::format("call of {} B, one client, over TCP on the loopback", bytes),
-              [=] {
-                  return call_of_one({.polling = Polling::automatic,
-                                      .ways = over_socket(false),
-                                      .bytes = bytes,
-                                      .calls = calls / 4});
-              }},
-             {fmt::format("ideal hand-over of {} B", bytes),
-              [=] { return message_round_trip(bytes, calls); }}});
-        if (bytes != 64) continue;
-        const double to_unix =
-            results.ratio(results.contenders()[1].name, results.contenders()[0].name).median;
-        report.find(
-            {"4.2", "shared memory is 30 times as fast as Unix sockets", to_unix >= 20,
-             fmt::format(
-                 "{:.1f} times; the ideal hand-over takes {:.2f} of a call", to_unix,
-                 results.ratio(results.contenders().back().name, results.contenders()[0].name)
-                     .median)});
-    }
+// --- curves
+
+using Set = void (*)(CallSetting& call, std::size_t x);
+constexpr Set bytes_of = [](CallSetting& call, std::size_t x) { call.bytes = x; };
+constexpr Set clients_of = [](CallSetting& call, std::size_t x) { call.connected = x; };
+
+/// Microseconds of a call.
+StudySeries calls(std::string label, CallSetting chosen, Set set,
+                  std::vector<std::string> modes = {}) {
+    return {.label = std::move(label),
+            .measure =
+                [=](const std::string& mode, std::size_t x) {
+                    CallSetting at = chosen;
+                    set(at, x);
+                    at.mode = mode;
+                    at.calls = calls_in(mode);
+                    if (is_by_socket(at.ways)) at.calls /= 4;
+                    return call_of_one(at) / 1e3;
+                },
+            .modes = std::move(modes)};
 }
 
-void polling_by_clients(Report& report, bool quick) {
-    const std::uint64_t calls = quick ? 4'000 : 20'000;
-    for (const std::size_t clients : quick ? std::vector<std::size_t>{1, 64, 512}
-                                           : std::vector<std::size_t>{1, 16, 64, 256, 1024}) {
-        const Results results = report.compare(
-            "4.6", "ns",
-            {{fmt::format("call of one among {} clients, flag", clients),
-              [=] { return call_of_one({.connected = clients, .calls = calls}); }},
-             {fmt::format("call of one among {} clients, dense", clients), [=] {
-                  return call_of_one(
-                      {.polling = Polling::dense, .connected = clients, .calls = calls});
-              }}});
-        const double ratio =
-            results.ratio(results.contenders()[1].name, results.contenders()[0].name).median;
-        report.find({"4.6", "polling one byte of each client is some 5 % faster than offsets",
-                     ratio < 1,
-                     fmt::format("with {} clients bytes take {:.2f} times what flags take", clients,
-                                 ratio)});
-    }
-    std::vector<std::pair<std::string, std::function<double()>>> scans;
-    for (const message::ScanKernel kernel : message::every_scan_kernel) {
+using SetLoad = void (*)(LoadSetting& load, std::size_t x);
+constexpr SetLoad all_clients = [](LoadSetting& load, std::size_t x) {
+    load.connected = load.active = x;
+};
+constexpr SetLoad windows = [](LoadSetting& load, std::size_t x) {
+    load.window = static_cast<std::uint32_t>(x);
+};
+
+double load_at(LoadSetting at, SetLoad set, const std::string& mode, std::size_t x) {
+    set(at, x);
+    at.mode = mode;
+    at.requests = requests_in(mode);
+    if (is_by_socket(at.ways)) at.requests /= 4;
+    return load_of_many(at).per_second;
+}
+/// Requests a second.
+StudySeries loads(std::string label, LoadSetting chosen, SetLoad set,
+                  std::vector<std::string> modes = {}) {
+    return {.label = std::move(label),
+            .measure = [=](const std::string& mode,
+                           std::size_t x) { return load_at(chosen, set, mode, x); },
+            .modes = std::move(modes)};
+}
+/// Microseconds that each of them waits: each has one request at a time, so it is the number of
+/// clients by their requests a second.
+StudySeries waits(std::string label, LoadSetting chosen) {
+    return {.label = std::move(label),
+            .measure = [=](const std::string& mode, std::size_t x) {
+                return static_cast<double>(x) / load_at(chosen, all_clients, mode, x) * 1e6;
+            }};
+}
+StudySeries socket_loads(std::string label, SetLoad set) {
+    return {.label = std::move(label),
+            .measure =
+                [=](const std::string&, std::size_t x) {
+                    LoadSetting at;
+                    set(at, x);
+                    return load_over_sockets(at.connected, at.window, at.window == 1 ? 50'000
+                                                                                     : 200'000);
+                },
+            .modes = fast_alone};
+}
+StudySeries echoes_over(std::string label, bool unix_domain) {
+    return {.label = std::move(label),
+            .measure =
+                [=](const std::string& mode, std::size_t bytes) {
+                    return call_over_socket(unix_domain, bytes, calls_in(mode) / 4) / 1e3;
+                },
+            .modes = fast_alone};
+}
+
+// --- figures
+
+StudyFigure figure(std::string id, std::string title, std::string quantity, std::string unit,
+                   std::string over, std::vector<std::size_t> xs, std::vector<StudySeries> series,
+                   std::vector<std::string> modes = {},
+                   StudyShape shape = StudyShape::curves) {
+    return {.id = std::move(id),
+            .title = std::move(title),
+            .quantity = std::move(quantity),
+            .unit = std::move(unit),
+            .over = std::move(over),
+            .xs = std::move(xs),
+            .series = std::move(series),
+            .modes = std::move(modes),
+            .shape = shape};
+}
+
+StudyFigure figure_4_2() {
+    const CallSetting rings{};
+    return figure(
+        "4.2", "One client's call by message size", "round_trip_us", "us to and fro",
+        "message size in bytes", {64, 256, 1024, 4096, 16384},
+        {calls("flag", rings, bytes_of), calls("dense", {.polling = Polling::dense}, bytes_of),
+         {.label = "ideal hand-over",
+          .measure =
+              [](const std::string& mode, std::size_t bytes) {
+                  return message_round_trip(bytes, calls_in(mode)) / 1e3;
+              },
+          .modes = fast_alone},
+         echoes_over("Unix socket", true), echoes_over("TCP on the loopback", false),
+         calls("session over a Unix socket",
+               {.polling = Polling::automatic, .ways = over_socket(true)}, bytes_of, fast_alone),
+         calls("session over TCP", {.polling = Polling::automatic, .ways = over_socket(false)},
+               bytes_of, fast_alone)});
+}
+
+StudyFigure figure_4_3() {
+    return figure("4.3", "As many echoing servers as clients, each pair a channel and two threads",
+                  "echoes_per_second", "echoes a second", "pairs", {1, 2, 4, 8, 16},
+                  {{.label = "channels", .measure = [](const std::string& mode, std::size_t x) {
+                        return echoes_of_pairs(x, mode);
+                    }}});
+}
+
+StudyFigure figure_4_6() {
+    return figure("4.6", "A call of one among many clients, by polling", "round_trip_us",
+                  "us to and fro", "connected clients", {1, 16, 64, 256, 1024},
+                  {calls("flag", {}, clients_of),
+                   calls("dense", {.polling = Polling::dense}, clients_of)});
+}
+
+StudyFigure figure_4_6_scans() {
+    std::vector<StudySeries> series;
+    for (const ScanKernel kernel : message::every_scan_kernel) {
         if (!message::is_available(kernel)) continue;
-        scans.emplace_back(fmt::format("scan of 2,048 empty mailboxes, {}", name_of(kernel)),
-                           [kernel] { return scan_of_empty(kernel, 2048); });
+        series.push_back({.label = fmt::format("bytes, {}", name_of(kernel)),
+                          .measure = [kernel](const std::string&, std::size_t x) {
+                              return scan_of_empty(kernel, x);
+                          }});
     }
-    const Results results = report.compare("4.6", "ns", std::move(scans));
-    report.find({"4.6", "vectors give a small but consistent gain over scalar polling of bytes",
-                 true,
-                 fmt::format("for a whole scan the best kernel ({}) is {:.0f} times as fast; of a "
-                             "call with few clients that is little",
-                             name_of(message::best_scan_kernel()),
-                             results
-                                 .ratio("scan of 2,048 empty mailboxes, scalar",
-                                        fmt::format("scan of 2,048 empty mailboxes, {}",
-                                                    name_of(message::best_scan_kernel())))
-                                 .median)});
+    for (const bool vectors : {false, true}) {
+        series.push_back({.label = vectors ? "offsets, vectors of 16 B" : "offsets, scalar",
+                          .measure = [vectors](const std::string&, std::size_t x) {
+                              return scan_of_empty_offsets(vectors, x);
+                          }});
+    }
+    return figure("4.6, scans", "A scan in which nobody has written", "scan_ns", "ns", "clients",
+                  {16, 64, 256, 1024, 2048}, std::move(series), fast_alone);
 }
 
-void load_by_clients(Report& report, bool quick) {
-    const std::uint64_t requests = quick ? 60'000 : 400'000;
-    double best = 0;
-    std::size_t best_at = 0;
-    for (const std::size_t clients : {std::size_t{1}, std::size_t{2}, std::size_t{4},
-                                      std::size_t{8}, std::size_t{16}, std::size_t{64}}) {
-        const auto load = [=](Polling polling) {
-            return load_of_many({.polling = polling,
-                                 .connected = clients,
-                                 .active = clients,
-                                 .requests = requests})
-                .per_second;
-        };
-        const Results results = report.compare(
-            "4.8", "1/s",
-            {{fmt::format("{} clients, one request each, flag", clients),
-              [=] { return load(Polling::flag); }},
-             {fmt::format("{} clients, one request each, dense", clients),
-              [=] { return load(Polling::dense); }},
-             {fmt::format("{} clients, one request each, Unix sockets and epoll", clients),
-              [=] { return load_over_sockets(clients, 1, requests / 4); }},
-             {fmt::format("{} clients, one request each, messages over Unix sockets", clients),
-              [=] {
-                  return load_of_many({.polling = Polling::automatic,
-                                       .ways = over_socket(true),
-                                       .connected = clients,
-                                       .active = clients,
-                                       .requests = requests / 4})
-                      .per_second;
-              }}});
-        const double rate = results.summary(results.contenders()[0].name).median;
-        if (rate > best) {
-            best = rate;
-            best_at = clients;
-        }
-    }
-    report.find(
-        {"4.8",
-         "one thread answers up to 4 million requests in a second; saturated from 10 "
-         "clients on",
-         best >= 4e6,
-         fmt::format("{} at {} clients; this is memory of one host, and its clients are one "
-                     "thread",
-                     humane(best), best_at)});
+const std::vector<std::size_t> crowds{1, 2, 4, 8, 10, 14, 16, 32, 64};
+
+StudyFigure figure_4_8() {
+    return figure("4.8", "One server's thread, clients with one request each",
+                  "requests_per_second", "requests a second", "clients", crowds,
+                  {loads("flag", {}, all_clients),
+                   loads("dense", {.polling = Polling::dense}, all_clients),
+                   socket_loads("Unix sockets and epoll", all_clients),
+                   loads("session over Unix sockets",
+                         {.polling = Polling::automatic, .ways = over_socket(true)}, all_clients,
+                         fast_alone)});
+}
+StudyFigure figure_4_8_latency() {
+    return figure("4.8, latency", "The same: how long each waits, on average", "mean_us", "us",
+                  "clients", crowds,
+                  {waits("flag", {}), waits("dense", {.polling = Polling::dense})});
 }
 
-void load_by_window(Report& report, bool quick) {
-    const std::uint64_t requests = quick ? 60'000 : 400'000;
-    const Results results = report.compare(
-        "-", "1/s",
-        {{"16 clients, 16 requests each, flag",
-          [=] { return load_of_many({.window = 16, .requests = requests}).per_second; }},
-         {"16 clients, 16 requests each, dense",
-          [=] {
-              return load_of_many({.polling = Polling::dense, .window = 16, .requests = requests})
-                  .per_second;
-          }},
-         {"16 of 512 clients, 16 requests each, flag",
-          [=] {
-              return load_of_many({.connected = 512, .window = 16, .requests = requests})
-                  .per_second;
-          }},
-         {"16 of 512 clients, 16 requests each, dense",
-          [=] {
-              return load_of_many({.polling = Polling::dense,
-                                   .connected = 512,
-                                   .window = 16,
-                                   .requests = requests})
-                  .per_second;
-          }},
-         {"16 clients, 16 requests each, Unix sockets and epoll",
-          [=] { return load_over_sockets(16, 16, requests / 2); }},
-         {"16 clients, 16 requests each, messages over Unix sockets",
-          [=] {
-              return load_of_many({.polling = Polling::automatic,
-                                   .ways = over_socket(true),
-                                   .window = 16,
-                                   .requests = requests / 2})
-                  .per_second;
-          }},
-         {"16 clients, 16 requests each, messages over TCP on the loopback", [=] {
-              return load_of_many({.polling = Polling::automatic,
-                                   .ways = over_socket(false),
-                                   .window = 16,
-                                   .requests = requests / 2})
-                  .per_second;
-          }}});
-    report.find(
-        {"-", "one outstanding message for each client (section 4.2.3)", false,
-         fmt::format("windows are allowed here; to Unix sockets with the same: {:.1f} times",
-                     results
-                         .ratio("16 clients, 16 requests each, flag",
-                                "16 clients, 16 requests each, Unix sockets and epoll")
-                         .median)});
+StudyFigure figure_4_9() {
+    return figure("4.9", "A call in place, and copied at both ends", "round_trip_us",
+                  "us to and fro", "message size in bytes", {64, 512, 4096},
+                  {calls("in place", {}, bytes_of),
+                   calls("copied", {.zero_copy = false}, bytes_of)});
+}
+
+/// What the work's clients cannot do.
+StudyFigure windows_of_16() {
+    return figure("windows", "16 clients, several requests each", "requests_per_second",
+                  "requests a second", "requests of each without an answer", {1, 4, 16},
+                  {loads("flag", {}, windows), loads("dense", {.polling = Polling::dense}, windows),
+                   loads("flag, 16 of 512", {.connected = 512}, windows, fast_alone),
+                   loads("dense, 16 of 512", {.polling = Polling::dense, .connected = 512},
+                         windows, fast_alone),
+                   socket_loads("Unix sockets and epoll", windows)});
 }
 
 /// Work 004, figures 3 to 6: which verbs carry requests and answers; and work 002's transports.
-void ways_of_messages(Report& report, bool quick) {
-    using message::Receives;
-    using message::Transfer;
-    struct Named {
-        std::string name;
-        Polling polling;
-        Ways ways;
-    };
-    const std::vector<Named> every_way{
+struct Named {
+    const char* name;
+    Polling polling;
+    Ways ways;
+};
+const std::vector<Named>& every_way() {
+    static const std::vector<Named> all{
         {"write/write", Polling::flag, {}},
         {"write/send", Polling::flag, {Transfer::write, Transfer::send}},
         {"send/write", Polling::flag, {Transfer::send, Transfer::write}},
@@ -267,75 +236,126 @@ void ways_of_messages(Report& report, bool quick) {
          {Transfer::send, Transfer::send, Receives::shared}},
         {"by UC", Polling::automatic, {.transport = connect::Transport::uc}},
         {"by UD", Polling::automatic, {.transport = connect::Transport::ud}}};
-    std::vector<std::pair<std::string, std::function<double()>>> calls;
-    std::vector<std::pair<std::string, std::function<double()>>> loads;
-    for (const Named& way : every_way) {
-        calls.emplace_back(
-            fmt::format("call of 64 B, one client, {}", way.name),
-            [polling = way.polling, ways = way.ways, count = quick ? 4'000U : 20'000U] {
-                return call_of_one({.polling = polling, .ways = ways, .calls = count});
-            });
-        loads.emplace_back(
-            fmt::format("16 clients, 16 requests each, {}", way.name),
-            [polling = way.polling, ways = way.ways, count = quick ? 60'000U : 400'000U] {
-                return load_of_many(
-                           {.polling = polling, .ways = ways, .window = 16, .requests = count})
-                    .per_second;
-            });
+    return all;
+}
+StudyFigure calls_by_way() {
+    std::vector<StudySeries> series;
+    for (const Named& way : every_way()) {
+        series.push_back(calls(way.name, {.polling = way.polling, .ways = way.ways}, bytes_of));
     }
-    (void)report.compare("004", "ns", std::move(calls));
-    (void)report.compare("004", "1/s", std::move(loads));
+    return figure("ways", "One client's call by how it travels", "round_trip_us", "us to and fro",
+                  "message size in bytes", {64}, std::move(series), {}, StudyShape::table);
+}
+StudyFigure loads_by_way() {
+    std::vector<StudySeries> series;
+    for (const Named& way : every_way()) {
+        series.push_back(loads(way.name, {.polling = way.polling, .ways = way.ways}, windows));
+    }
+    return figure("ways, load", "16 clients, 16 requests each, by how they travel",
+                  "requests_per_second", "requests a second", "requests of each without an answer",
+                  {16}, std::move(series), {}, StudyShape::table);
 }
 
-void zero_copy(Report& report, bool quick) {
-    const std::uint64_t calls = quick ? 4'000 : 20'000;
-    for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}}) {
-        const Results results = report.compare(
-            "4.9", "ns",
-            {{fmt::format("call of {} B, copied", bytes),
-              [=] { return call_of_one({.bytes = bytes, .zero_copy = false, .calls = calls}); }},
-             {fmt::format("call of {} B, in place", bytes),
-              [=] { return call_of_one({.bytes = bytes, .calls = calls}); }}});
-        const double ratio =
-            results.ratio(results.contenders()[1].name, results.contenders()[0].name).median;
-        report.find({"4.9", "zero copy is some 5 % faster", ratio < 1,
-                     fmt::format("of {} B it takes {:.2f} of the time", bytes, ratio)});
-    }
+// --- findings
+
+constexpr double any = 1e300;
+using Judge = std::function<std::optional<StudyVerdict>(const StudyView&)>;
+
+/// Of a curve: its value at `above`, by that at `below`.
+Judge along(std::string id, std::string label, std::size_t above, std::size_t below, double low,
+            double high) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        const auto one = view.get(id, label, above);
+        const auto other = view.get(id, label, below);
+        if (!one || !other || *other == 0) return std::nullopt;
+        const double ratio = *one / *other;
+        return StudyVerdict{ratio >= low && ratio <= high, fmt::format("{:.3g}", ratio)};
+    };
+}
+/// The most of a curve.
+Judge most_of(std::string id, std::string label, double low) {
+    return [=](const StudyView& view) -> std::optional<StudyVerdict> {
+        double most = 0;
+        for (const std::size_t x : crowds) {
+            most = std::max(most, view.get(id, label, x).value_or(0));
+        }
+        if (most == 0) return std::nullopt;
+        return StudyVerdict{most >= low, fmt::format("{:.3g}", most)};
+    };
+}
+
+std::vector<StudyFinding> findings() {
+    const std::string one_host =
+        "this is memory of one host, where a message is a hand-over between two processors";
+    const std::string one_thread = "all clients are one thread here";
+    return {
+        {"4.1.5", "4.2", "Shared memory is 30 times as fast as Unix sockets",
+         "ratio of Unix socket to flag at 64 B at least 20",
+         ratio_between("4.2", "Unix socket", "flag", 20, any, 64, 64),
+         "two processors that look all the while need no wake-up"},
+        {"4.1.5", "4.2", "RDMA is 13 times as fast as TCP",
+         "ratio of TCP on the loopback to flag at 64 B between 8 and 20",
+         ratio_between("4.2", "TCP on the loopback", "flag", 8, 20, 64, 64), one_host},
+        {"4.1.5", "4.2", "Direct memory access scales linearly with message size",
+         "flag at 16 KiB to flag at 4 KiB between 2 and 5",
+         along("4.2", "flag", 16384, 4096, 2, 5), "", "the link's latency is most of it"},
+        {"4.1.5", "4.3",
+         "Throughput rises until connections have the processors filled, and drops beyond",
+         "echoes a second of 16 pairs to 1 pair below 1, where one pair fills two processors",
+         along("4.3", "channels", 16, 1, 0, 1),
+         "threads that wait offer their processor, and batches grow",
+         "waits are long enough for several pairs"},
+        {"4.2.3", "4.6", "Of calls, polling vectors of bytes is faster than looking at each client",
+         "median ratio of flag to dense from 256 clients on above 1",
+         ratio_between("4.6", "flag", "dense", 1, any, 256)},
+        {"4.2.3", "4.6, scans", "Polling bytes is some 5 % faster than polling offsets",
+         "median ratio of offsets to bytes, both scalar, between 1.02 and 1.5",
+         ratio_between("4.6, scans", "offsets, scalar", "bytes, scalar", 1.02, 1.5, 256),
+         "all that is looked at lies in the processor's cache, where a load is a load"},
+        {"4.2.3", "4.6, scans", "Vectors of 16 B make polling bytes faster",
+         "median ratio of scalar to sse2 above 1",
+         ratio_between("4.6, scans", "bytes, scalar", "bytes, sse2", 1, any, 256)},
+        {"4.2.3", "4.6, scans", "... and do nothing for offsets",
+         "median ratio of scalar to vectors between 0.9 and 1.1",
+         ratio_between("4.6, scans", "offsets, scalar", "offsets, vectors of 16 B", 0.9, 1.1, 256),
+         "the scan is all that is measured here; of a call with few clients it is little"},
+        {"4.2.4", "4.8", "One thread answers up to 4 million requests a second",
+         "the most of flag at least 4 million", most_of("4.8", "flag", 4e6), one_thread,
+         one_thread},
+        {"4.2.4", "4.8", "It is saturated with 10 clients",
+         "requests a second of 32 clients to 10 between 0.7 and 1.2",
+         along("4.8", "flag", 32, 10, 0.7, 1.2), "",
+         one_thread + ", whose requests the link delays"},
+        {"4.2.4", "4.8, latency", "With 14 clients latencies have more than doubled",
+         "mean of 14 clients to 1 at least 2", along("4.8, latency", "flag", 14, 1, 2, any), "",
+         "the link's latency is most of it"},
+        {"4.4", "4.9", "Zero copy is some 5 % faster",
+         "ratio of copied to in place at 64 B between 1 and 1.15",
+         ratio_between("4.9", "copied", "in place", 1, 1.15, 64, 64), "64 B are four registers",
+         "the link's latency is most of it"},
+    };
+}
+
+Study make_study() {
+    Study study{.name = "message",
+                .work = "work 001, chapter 4",
+                .modes = {"fast", network},
+                .seconds_per_point = 0.4,
+                .figures = {figure_4_2(), figure_4_3(), figure_4_6(), figure_4_6_scans(),
+                            figure_4_8(), figure_4_8_latency(), figure_4_9(), windows_of_16(),
+                            calls_by_way(), loads_by_way()},
+                .findings = findings(),
+                .setting = "messages of 64 B, unless they are the abscissa"};
+    return study;
 }
 
 }  // namespace
 
-int run_message(const MessageOptions& options) {
-    options.json.check();
-    const bool prints = !options.json.in_place_of_lines();
-    if (prints) fmt::print("{}\n\n", base::describe_placement());
-    Report report{options, prints};
-    latency_by_size(report, options.quick);
-    polling_by_clients(report, options.quick);
-    load_by_clients(report, options.quick);
-    load_by_window(report, options.quick);
-    ways_of_messages(report, options.quick);
-    zero_copy(report, options.quick);
-    if (options.json.wanted()) {
-        nlohmann::json lines = nlohmann::json::array();
-        for (const Line& line : report.lines) {
-            lines.push_back({{"figure", line.figure},
-                             {"what", line.what},
-                             {"unit", line.unit},
-                             {"measured", json_of(line.measured)}});
-        }
-        nlohmann::json findings = nlohmann::json::array();
-        for (const Finding& finding : report.findings) {
-            findings.push_back({{"figure", finding.figure},
-                                {"work_001", finding.found},
-                                {"agrees", finding.agrees},
-                                {"here", finding.because}});
-        }
-        const nlohmann::json document{
-            {"measurements", lines}, {"findings", findings}, {"machine", describe_machine()}};
-        options.json.write(document.dump(2));
-    }
-    return 0;
+const Study& message_study() {
+    static const Study study = make_study();
+    return study;
 }
+
+int run_message(const StudyOptions& options) { return run_study(message_study(), options); }
 
 }  // namespace millrace::bench

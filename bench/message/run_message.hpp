@@ -2,17 +2,15 @@
 // message`.
 #pragma once
 
-#include "json_output.hpp"
+#include "framework/study.hpp"
 
 namespace millrace::bench {
 
-struct MessageOptions {
-    bool quick = false;  ///< fewer clients and requests
-    int rounds = 5;      ///< of each comparison
-    tools::JsonOutput json{};
-};
+/// Its figures 4.2, 4.3, 4.6, 4.8 and 4.9 and what it says about them; what its limits left out;
+/// and the ways of works 002 and 004.
+[[nodiscard]] const Study& message_study();
 
-/// Measures and prints. Exit status 0. Throws base::Error.
-int run_message(const MessageOptions& options);
+/// As run_study.
+int run_message(const StudyOptions& options);
 
 }  // namespace millrace::bench

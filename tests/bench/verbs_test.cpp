@@ -13,6 +13,7 @@
 #include "framework/study.hpp"
 #include "kv/measure_crowd.hpp"
 #include "kv/run_kv.hpp"
+#include "message/run_message.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/histogram.hpp"
 #include "millrace/base/placement.hpp"
@@ -214,6 +215,9 @@ void expect_that_every_finding_is_judged(const Study& study) {
 }
 TEST(VerbsStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(verbs_study());
+}
+TEST(MessageStudy, JudgesEveryFigureByCurvesThatItHas) {
+    expect_that_every_finding_is_judged(message_study());
 }
 TEST(KvStudy, JudgesEveryFigureByCurvesThatItHas) {
     expect_that_every_finding_is_judged(kv_study(95));

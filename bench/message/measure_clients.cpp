@@ -1,0 +1,302 @@
+#include "measure_clients.hpp"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <random>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "framework/payload.hpp"
+#include "framework/statistics.hpp"
+#include "millrace/message/channel.hpp"
+#include "sides.hpp"
+
+namespace millrace::bench {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// From here on this thread, and those that it makes, run where they like of the two.
+void share_two_cores() {
+    const Cores cores = two_cores();
+    cpu_set_t both;
+    CPU_ZERO(&both);
+    CPU_SET(cores.first, &both);
+    CPU_SET(cores.second, &both);
+    require(sched_setaffinity(0, sizeof both, &both) == 0, "two cores");
+}
+
+const auto echo = [](message::Request& request) { (void)request.answer(request.payload()); };
+
+void call_once(Client& client, std::uint64_t number) {
+    std::array<std::byte, message_bytes> request;
+    stamp(request.data(), request.size(), number);
+    const message::Outcome outcome = client.call(
+        request.size(),
+        [&](std::span<std::byte> room) {
+            std::copy(request.begin(), request.end(), room.begin());
+        },
+        [&](std::span<const std::byte> answer) {
+            keep(read_all(answer.data(), answer.size()));
+            require_intact(stamped(answer.data(), answer.size(), number), "a call");
+        },
+        base::Deadline::after(20s));
+    require(outcome == message::Outcome::ok, "a call");
+}
+
+/// One thread that drives clients at a rate.
+class Driver {
+  public:
+    Driver(std::vector<Client>& clients, std::uint64_t requests)
+        : clients_{clients}, due_(requests), times_(requests) {}
+
+    /// Requests a second when `interval_ns` (on average) lie between two; 0: as fast as they are
+    /// answered.
+    double run(double interval_ns) {
+        std::mt19937_64 random{7};
+        std::exponential_distribution<double> gap{interval_ns == 0 ? 1 : 1 / interval_ns};
+        double at = 0;
+        for (double& due : due_) due = interval_ns == 0 ? 0 : at += gap(random);
+        std::vector<std::uint64_t> first(clients_.size());
+        for (std::size_t i = 0; i < clients_.size(); ++i) first[i] = clients_[i].stats().requests;
+        const auto start = base::Clock::now();
+        std::uint64_t sent = 0;
+        for (std::uint64_t answered = 0; answered < due_.size();) {
+            const double now = nanoseconds_since(start);
+            while (sent < due_.size() && due_[sent] <= now && submit(sent)) ++sent;
+            for (std::size_t i = 0; i < clients_.size(); ++i) {
+                while (clients_[i].poll([&](const message::Answer& answer) {
+                    keep(read_all(answer.payload.data(), answer.payload.size()));
+                    require_intact(
+                        stamped(answer.payload.data(), answer.payload.size(), answer.id),
+                        "an answer");
+                    const std::uint64_t number =
+                        (answer.id - first[i] - 1) * clients_.size() + i;
+                    times_[number] = nanoseconds_since(start) - due_[number];
+                }) == Status::ok) {
+                    ++answered;
+                }
+            }
+        }
+        return static_cast<double>(due_.size()) / nanoseconds_since(start) * 1e9;
+    }
+    /// Of the last run.
+    [[nodiscard]] double time_of(double share) const { return quantile(times_, share); }
+
+  private:
+    bool submit(std::uint64_t number) {
+        Client& client = clients_[number % clients_.size()];
+        std::array<std::byte, message_bytes> request;
+        stamp(request.data(), request.size(), client.stats().requests + 1);
+        std::uint64_t id = 0;
+        const Status status = client.submit(request, id);
+        if (status == Status::full) return false;
+        require(status, "a request");
+        return true;
+    }
+    std::vector<Client>& clients_;
+    std::vector<double> due_;    ///< of each request
+    std::vector<double> times_;  ///< of its answer, from then on
+};
+
+double processor_seconds() {
+    rusage usage{};
+    require(getrusage(RUSAGE_SELF, &usage) == 0, "the time that was used");
+    const auto seconds = [](const timeval& time) {
+        return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+    };
+    return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+double calls_of_threads(std::size_t threads) {
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            share_two_cores();
+            std::vector<Client> clients = connect_all(pair, {}, threads, 1);
+            constexpr auto warm_up = 50ms;
+            constexpr auto span = 300ms;
+            const auto begin = base::Clock::now() + warm_up;
+            const auto end = begin + span;
+            std::atomic<std::uint64_t> calls{0};
+            {
+                std::vector<std::jthread> callers;
+                for (Client& client : clients) {
+                    callers.emplace_back([&client, &calls, begin, end] {
+                        std::uint64_t counted = 0;
+                        for (std::uint64_t number = 1;; ++number) {
+                            call_once(client, number);
+                            const auto now = base::Clock::now();
+                            if (now >= end) break;
+                            if (now >= begin) ++counted;
+                        }
+                        calls += counted;
+                    });
+                }
+            }
+            leave(clients);
+            return static_cast<double>(calls) / std::chrono::duration<double>(span).count();
+        },
+        [&](Pair& pair) {
+            share_two_cores();
+            Server server = listen(pair, message::Polling::automatic, {}, threads);
+            serve_all(server, echo);
+        });
+}
+
+double echoes_of_pairs(std::size_t pairs, const std::string& mode) {
+    const ModeOfRun chosen{mode};
+    message::ChannelOptions options;
+    options.ring_bytes = std::size_t{16} << 10;
+    const auto patience = [] { return base::Deadline::after(20s); };
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            share_two_cores();
+            const connect::Address address = address_of_first(pair);
+            std::vector<message::Channel> channels;
+            for (std::size_t i = 0; i < pairs; ++i) {
+                channels.push_back(message::connect(address, options, patience()));
+            }
+            pair.meet();
+            std::atomic<std::uint64_t> echoes{0};
+            constexpr auto span = 300ms;
+            const auto begin = base::Clock::now() + 50ms;
+            {
+                std::vector<std::jthread> threads;
+                for (message::Channel& channel : channels) {
+                    threads.emplace_back([&, begin] {
+                        std::array<std::byte, message_bytes> sent;
+                        std::uint64_t counted = 0;
+                        for (std::uint64_t number = 1;; ++number) {
+                            stamp(sent.data(), sent.size(), number);
+                            require(channel.send(std::span<const std::byte>{sent}, patience()),
+                                    "a message");
+                            const auto take = [&](std::span<const std::byte> echo) {
+                                keep(read_all(echo.data(), echo.size()));
+                                require_intact(stamped(echo.data(), echo.size(), number),
+                                               "an echo");
+                            };
+                            require(channel.receive(take, patience()), "an echo");
+                            const auto now = base::Clock::now();
+                            if (now >= begin + span) break;
+                            if (now >= begin) ++counted;
+                        }
+                        echoes += counted;
+                    });
+                }
+            }
+            channels.clear();
+            return static_cast<double>(echoes) / std::chrono::duration<double>(span).count();
+        },
+        [&](Pair& pair) {
+            share_two_cores();
+            auto listener =
+                message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), options);
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            std::vector<message::Channel> channels;
+            for (std::size_t i = 0; i < pairs; ++i) channels.push_back(listener.accept(patience()));
+            std::vector<std::jthread> threads;
+            for (message::Channel& channel : channels) {
+                threads.emplace_back([&] {
+                    Status status = Status::ok;
+                    const auto echo_it = [&](std::span<const std::byte> message) {
+                        status = channel.send(message, patience());
+                    };
+                    while (channel.receive(echo_it, patience()) == Status::ok &&
+                           status == Status::ok) {
+                    }
+                });
+            }
+            pair.meet();
+        });
+}
+
+OpenLatency latency_at_rate(const OpenLoad& setting) {
+    OpenLatency measured;
+    (void)run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            std::vector<Client> clients = connect_all(pair, {}, setting.clients, 64);
+            Driver driver{clients, setting.requests};
+            (void)driver.run(0);
+            measured.capacity = driver.run(0);
+            (void)driver.run(1e9 / (measured.capacity * setting.share));
+            measured.median_ns = driver.time_of(0.5);
+            measured.longest_ns = driver.time_of(0.999);
+            leave(clients);
+            return 0.0;
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, setting.polling, {}, setting.clients);
+            serve_all(server, echo);
+        });
+    return measured;
+}
+
+double percent_of_idle_clients(std::size_t clients) {
+    const std::size_t count = clients_allowed(clients);
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            std::vector<Client> connected = connect_all(pair, {}, count, 1);
+            call_once(connected[count / 2], 1);
+            pair.meet();
+            pair.meet();
+            const auto percent = static_cast<double>(pair.value(2)) / 1000;
+            leave(connected);
+            return percent;
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, message::Polling::automatic, {}, count);
+            while (server.stats().requests == 0) {
+                require(server.serve(echo, base::Deadline::after(20ms)) == Status::timed_out,
+                        "serving");
+            }
+            pair.meet();
+            (void)server.serve(echo, base::Deadline::after(200ms));
+            const double before = processor_seconds();
+            constexpr auto span = 2s;
+            (void)server.serve(echo, base::Deadline::after(span));
+            const double share =
+                (processor_seconds() - before) / std::chrono::duration<double>(span).count();
+            pair.set_value(2, static_cast<std::uint64_t>(share * 100'000));
+            pair.meet();
+        });
+}
+
+double call_to_sleeping(std::size_t clients) {
+    const std::size_t count = clients_allowed(clients);
+    return run_pair(
+        {.deadline = longest},
+        [&](Pair& pair) {
+            std::vector<Client> connected = connect_all(pair, {}, count, 1);
+            std::vector<double> times;
+            for (std::uint64_t number = 1; number <= 50; ++number) {
+                // Each another client, which the server has seen asleep, too.
+                std::this_thread::sleep_for(5ms);
+                Client& client = connected[number * (count / 51)];
+                const auto start = base::Clock::now();
+                call_once(client, 1);
+                times.push_back(nanoseconds_since(start));
+            }
+            leave(connected);
+            return quantile(std::move(times), 0.5);
+        },
+        [&](Pair& pair) {
+            Server server = listen(pair, message::Polling::automatic, {}, count);
+            serve_all(server, echo);
+        });
+}
+
+}  // namespace millrace::bench
