@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Sessions, Broken, testing::Values("ends", "resumes", "s
                          [](const auto& each) { return std::string{each.param}; });
 
 TEST_P(Broken, ConnectionsLetEachCallBeExecutedOnceAtMost) {
-    constexpr std::uint64_t all = 400;
+    constexpr std::uint64_t all = 1'000'000;
     std::vector<std::atomic<int>> executed(all);
     Running running{{}, [&](Server& server) {
                         server.handle<Once>([&](const std::uint64_t& number) {
@@ -211,17 +211,29 @@ TEST_P(Broken, ConnectionsLetEachCallBeExecutedOnceAtMost) {
     std::atomic<int> breaks{0};
     std::atomic<std::uint64_t> answered{0};
     std::thread breaker{[&] {
-        // At any instant, but not before the last one has been got over.
+        // At any instant, but not before the last one has been got over: nobody resumes a session
+        // by a connection that breaks while that is done.
         std::minstd_rand random{7};
-        for (std::uint64_t seen = 0; !ends;) {
+        const auto connections = [&] {
+            const message::ServerStats stats = running.server.stats().messages;
+            return stats.joined + stats.resumed;
+        };
+        const auto pause = [&] {
             std::this_thread::sleep_for(std::chrono::microseconds{random() % 500});
-            if (answered < seen + 5) continue;
-            seen = answered;
+            return !ends;
+        };
+        for (std::uint64_t known = 0; !ends;) {
+            while (pause() && connections() == known) {
+            }
+            for (const std::uint64_t seen = answered; pause() && answered < seen + 3;) {
+            }
+            known = connections();
             breaks += break_connections(address);
         }
     }};
     std::uint64_t number = 0;
     for (const auto deadline = patience(); number < all && !deadline.expired(); ++number) {
+        if (breaks >= 10 && number >= 200) break;
         const Result<std::uint64_t> result = client.call<Once>(number, patience());
         if (result) {
             EXPECT_EQ(*result, number);
@@ -237,7 +249,7 @@ TEST_P(Broken, ConnectionsLetEachCallBeExecutedOnceAtMost) {
     breaker.join();
     for (std::uint64_t i = 0; i < number; ++i) EXPECT_LE(executed[i], 1) << i;
     EXPECT_GT(breaks, 3);
-    EXPECT_GT(answered, all / 2);
+    EXPECT_GT(answered, 30U);
     // It goes on where nobody breaks anything.
     EXPECT_TRUE(comes_true([&] { return client.call<Once>(0, patience()).ok(); }));
 }
