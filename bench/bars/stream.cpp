@@ -1,12 +1,13 @@
-// Bars of byte streams: a round trip of a few bytes, and large buffers that go straight into the
-// receiver's, beside the kernel's stream sockets and the ideal hand-over.
+// Bars of byte streams: a round trip of a byte, large buffers that go straight into the receiver's,
+// and mode dynamic in all situations; beside the kernel's stream sockets, the ideal hand-over, and
+// the other modes.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,22 +23,16 @@
 namespace millrace::bench {
 namespace {
 
-using Word = std::array<std::byte, 8>;
-
 void write(stream::Socket& socket, std::uint64_t number, const base::Deadline& deadline) {
-    Word out{};
-    stamp(out.data(), out.size(), number);
-    require(socket.write_all(out, deadline), "bytes that were written");
+    const std::array out{static_cast<std::byte>(number)};
+    require(socket.write_all(out, deadline), "a byte that was written");
 }
 
 void read(stream::Socket& socket, std::uint64_t number, const base::Deadline& deadline) {
-    Word in{};
-    for (std::size_t have = 0; have < in.size();) {
-        std::size_t size = 0;
-        require(socket.read_some(std::span{in}.subspan(have), size, deadline), "bytes to be read");
-        have += size;
-    }
-    require_intact(stamped(in.data(), in.size(), number), "bytes of a stream");
+    std::array<std::byte, 1> in{};
+    std::size_t size = 0;
+    require(socket.read_some(in, size, deadline), "a byte to be read");
+    require_intact(size == 1 && in[0] == static_cast<std::byte>(number), "a byte of a stream");
 }
 
 double stream_round_trip(std::uint64_t round_trips) {
@@ -68,11 +63,14 @@ double stream_round_trip(std::uint64_t round_trips) {
         });
 }
 
-constexpr std::size_t large = std::size_t{1} << 20;
-
-/// Four buffers of `bytes` are lent in turn, and each read whole.
+/// GB/s of sends that go straight into receives, each of which is read whole: four buffers at each
+/// end, in turn.
 double buffer_rate(std::size_t bytes, bool plain = false) {
-    const StreamCase chosen{.bytes = bytes, .wait_all = true, .plain = plain};
+    // Of plain memory the library decides which way is faster.
+    const StreamCase chosen{.mode = plain ? stream::Mode::dynamic : stream::Mode::direct,
+                            .bytes = bytes,
+                            .wait_all = true,
+                            .plain = plain};
     return measure_stream(chosen).bytes_per_second / 1e9;
 }
 
@@ -82,82 +80,179 @@ Contender one_copy(std::size_t bytes) {
             "GB/s"};
 }
 
-const Contender buffers{"stream", [] { return buffer_rate(large) * 1e9 / large; }, "items/s"};
-
 /// As many items as take some tenths of a second.
-constexpr std::uint64_t items_of(std::size_t bytes) { return (std::size_t{1} << 29) / bytes; }
+std::uint64_t items_of(std::size_t bytes) {
+    return std::clamp<std::uint64_t>((std::uint64_t{1} << 29) / bytes, 40, 300'000);
+}
 
-/// Half as many sends as receives, in mode dynamic, to the better of the kernel's.
-Bar to_better_socket(std::size_t bytes) {
+/// GB/s of sends of so many bytes each.
+double socket_rate(SocketKind kind, std::size_t bytes) {
+    return socket_item_rate(kind, bytes, items_of(bytes)) * static_cast<double>(bytes) / 1e9;
+}
+
+/// With the size of sends that is best here and now.
+Contender best_of_socket(SocketKind kind) {
+    return {std::string{name_of(kind)},
+            [=] {
+                double best = 0;
+                for (const std::size_t bytes : {16U << 10, 64U << 10, 256U << 10, 1U << 20}) {
+                    best = std::max(best, socket_rate(kind, bytes));
+                }
+                return best;
+            },
+            "GB/s"};
+}
+
+std::string text_of(std::size_t bytes) {
+    if (bytes >= 1U << 20) return fmt::format("{} MiB", bytes >> 20);
+    if (bytes >= 1U << 10) return fmt::format("{} KiB", bytes >> 10);
+    return fmt::format("{} B", bytes);
+}
+
+Contender buffers(std::size_t bytes) {
+    return {"stream", [=] { return buffer_rate(bytes); }, "GB/s"};
+}
+
+Bar buffers_to_socket(std::size_t bytes, SocketKind kind, double limit) {
+    return ratio_bar("stream",
+                     fmt::format("buffers of {} over a byte stream to {} with its best size",
+                                 text_of(bytes), name_of(kind)),
+                     limit, Sense::at_least, buffers(bytes), best_of_socket(kind));
+}
+
+Bar buffers_to_one_copy(std::size_t bytes) {
     return ratio_bar(
         "stream",
-        fmt::format("{} KiB over a byte stream to the better of TCP and Unix sockets", bytes >> 10),
-        1, Sense::at_least,
-        {"stream",
-         [=] {
-             const StreamCase chosen{.bytes = bytes, .sends = 4, .receives = 8};
-             return measure_stream(chosen).bytes_per_second / 1e9;
-         },
-         "GB/s"},
-        {"socket",
-         [=] {
-             const auto rate = [&](SocketKind kind) {
-                 return socket_item_rate(kind, bytes, items_of(bytes)) *
-                        static_cast<double>(bytes) / 1e9;
-             };
-             return std::max(rate(SocketKind::tcp_loopback), rate(SocketKind::unix_stream));
-         },
-         "GB/s"});
+        fmt::format("buffers of {} over a byte stream to the ideal one-copy hand-over",
+                    text_of(bytes)),
+        0.85, Sense::at_least, buffers(bytes), one_copy(bytes));
+}
+
+Contender of_stream(const std::string& name, const StreamCase& chosen) {
+    return {name, [=] { return measure_stream(chosen).bytes_per_second / 1e9; }, "GB/s"};
+}
+
+/// Of one case, as all three modes do it. Receives are filled in full, so that all modes go through
+/// as much memory.
+BarPoint modes_at(const std::string& name, StreamCase chosen) {
+    chosen.wait_all = true;
+    const auto in_mode = [&](stream::Mode mode) {
+        chosen.mode = mode;
+        return of_stream(fmt::format("{}, {}", name_of(mode), name), chosen);
+    };
+    return {.ours = {in_mode(stream::Mode::dynamic)},
+            .others = {in_mode(stream::Mode::direct), in_mode(stream::Mode::indirect)}};
+}
+
+/// Of the study's figures (run_stream.cpp), in mode fast.
+std::vector<BarPoint> modes_at_all_points() {
+    std::vector<BarPoint> points;
+    for (const std::size_t bytes :
+         {4U << 10, 16U << 10, 64U << 10, 256U << 10, 1U << 20, 4U << 20, 16U << 20}) {
+        points.push_back(modes_at(text_of(bytes), {.bytes = bytes, .sends = 4, .receives = 8}));
+    }
+    for (const std::size_t bytes : {16U << 10, 128U << 10, 1U << 20}) {
+        for (const std::uint32_t sends : {1U, 8U, 64U}) {
+            points.push_back(modes_at(fmt::format("{}, {} sends", text_of(bytes), sends),
+                                      {.bytes = bytes, .sends = sends, .receives = 32}));
+        }
+    }
+    for (const std::size_t offset : {1U, 64U, 1000U}) {
+        points.push_back(
+            modes_at(fmt::format("64 KiB, {} beside", offset),
+                     {.bytes = 64 << 10, .sends = 4, .receives = 8, .offset = offset}));
+    }
+    return points;
+}
+
+/// Sends of `bytes`, with a few sends and receives at a time, to the same sends over each kind of
+/// socket.
+BarPoint to_sockets_at(std::size_t bytes) {
+    const std::string name = text_of(bytes);
+    // Who receives from a socket takes up to 64 KiB with a call; so does this.
+    const std::size_t receive_bytes = std::max<std::size_t>(bytes, 64 << 10);
+    BarPoint point;
+    for (const auto [sends, receives] : {std::pair{4U, 8U}, {8U, 4U}, {1U, 1U}, {64U, 32U}}) {
+        // Some hundred megabytes are enough of a ratio.
+        if (bytes > 1U << 20 && sends > 8) continue;
+        point.ours.push_back(
+            of_stream(fmt::format("{}, {} sends, {} receives", name, sends, receives),
+                      {.bytes = bytes,
+                       .receive_bytes = receive_bytes,
+                       .sends = sends,
+                       .receives = receives}));
+    }
+    for (const SocketKind kind : {SocketKind::tcp_loopback, SocketKind::unix_stream}) {
+        point.others.push_back({fmt::format("{}, {}", name, name_of(kind)),
+                                [=] { return socket_rate(kind, bytes); }, "GB/s"});
+    }
+    return point;
+}
+
+std::vector<BarPoint> to_sockets_at_all_points() {
+    std::vector<BarPoint> points;
+    for (std::size_t bytes = 64; bytes <= 16U << 20; bytes *= 8) {
+        points.push_back(to_sockets_at(bytes));
+    }
+    points.push_back(to_sockets_at(64 << 10));
+    points.push_back(to_sockets_at(1 << 20));
+    return points;
 }
 
 /// Processor time of both ends for a GB.
-Bar processor_to_tcp(std::size_t bytes) {
-    return ratio_bar("stream",
-                     fmt::format("processor time for a GB of {} KiB each to TCP's", bytes >> 10),
-                     0.6, Sense::at_most,
-                     {"stream",
-                      [=] {
-                          const StreamCase chosen{.bytes = bytes, .sends = 4, .receives = 8};
-                          return measure_stream(chosen).cpu_seconds_per_gigabyte;
-                      },
-                      "s/GB"},
-                     {"tcp",
-                      [=] {
-                          return socket_flow(SocketKind::tcp_loopback, bytes, items_of(bytes))
-                              .cpu_seconds_per_gigabyte;
-                      },
-                      "s/GB"});
+std::vector<BarPoint> processor_to_tcp() {
+    std::vector<BarPoint> points;
+    for (std::size_t bytes = 16 << 10; bytes <= 16U << 20; bytes *= 4) {
+        const std::string name = text_of(bytes);
+        const StreamCase chosen{.bytes = bytes, .sends = 4, .receives = 8};
+        points.push_back(
+            {.ours = {{"stream, " + name,
+                       [=] { return measure_stream(chosen).cpu_seconds_per_gigabyte; }, "s/GB"}},
+             .others = {{"tcp, " + name,
+                         [=] {
+                             return socket_flow(SocketKind::tcp_loopback, bytes, items_of(bytes))
+                                 .cpu_seconds_per_gigabyte;
+                         },
+                         "s/GB"}}});
+    }
+    return points;
 }
 
 const BarRegistration round_trip{ratio_bar(
-    "stream", "spinning Unix stream socket's round trip of 8 B to a byte stream's", 5,
+    "stream", "spinning Unix stream socket's round trip of 1 B to a byte stream's", 5,
     Sense::at_least,
     {"socket",
-     [] { return socket_round_trip(SocketKind::unix_stream, SocketWait::spinning, 8, 4'000); },
+     [] { return socket_round_trip(SocketKind::unix_stream, SocketWait::spinning, 1, 4'000); },
      "ns"},
     {"stream", [] { return stream_round_trip(20'000); }, "ns"})};
-const BarRegistration to_tcp{ratio_bar(
-    "stream", "buffers of 1 MiB over a byte stream to TCP's", 3, Sense::at_least, buffers,
-    {"tcp", [] { return socket_item_rate(SocketKind::tcp_loopback, large, 1'000); }, "items/s"})};
-const BarRegistration to_unix{ratio_bar(
-    "stream", "buffers of 1 MiB over a byte stream to a Unix socket's", 2, Sense::at_least, buffers,
-    {"unix", [] { return socket_item_rate(SocketKind::unix_stream, large, 1'000); }, "items/s"})};
 
-const BarRegistration to_one_copy{ratio_bar(
-    "stream", "buffers of 1 MiB over a byte stream to the ideal one-copy hand-over", 0.85,
-    Sense::at_least, {"stream", [] { return buffer_rate(large); }, "GB/s"}, one_copy(large))};
-const BarRegistration to_one_copy_of_64_kib{ratio_bar(
-    "stream", "buffers of 64 KiB over a byte stream to the ideal one-copy hand-over", 0.85,
-    Sense::at_least, {"stream", [] { return buffer_rate(64 << 10); }, "GB/s"}, one_copy(64 << 10))};
-const BarRegistration plain_to_tcp{ratio_bar(
-    "stream", "plain memory of 1 MiB over a byte stream to TCP's", 1.5, Sense::at_least,
-    {"stream", [] { return buffer_rate(large, true) * 1e9 / large; }, "items/s"},
-    {"tcp", [] { return socket_item_rate(SocketKind::tcp_loopback, large, 1'000); }, "items/s"})};
-const BarRegistration to_better_of_4_kib{to_better_socket(4 << 10)};
-const BarRegistration to_better_of_64_kib{to_better_socket(64 << 10)};
-const BarRegistration to_better_of_1_mib{to_better_socket(large)};
-const BarRegistration processor_of_16_kib{processor_to_tcp(16 << 10)};
-const BarRegistration processor_of_1_mib{processor_to_tcp(large)};
+constexpr std::size_t middle = 64 << 10;
+constexpr std::size_t large = 1 << 20;
+
+const BarRegistration to_tcp{buffers_to_socket(large, SocketKind::tcp_loopback, 3)};
+const BarRegistration to_unix{buffers_to_socket(large, SocketKind::unix_stream, 2)};
+const BarRegistration middle_to_tcp{buffers_to_socket(middle, SocketKind::tcp_loopback, 3)};
+const BarRegistration middle_to_unix{buffers_to_socket(middle, SocketKind::unix_stream, 2)};
+const BarRegistration to_one_copy{buffers_to_one_copy(large)};
+const BarRegistration middle_to_one_copy{buffers_to_one_copy(middle)};
+
+const Contender plain{"stream", [] { return buffer_rate(large, true); }, "GB/s"};
+const BarRegistration plain_to_tcp{
+    ratio_bar("stream", "plain memory of 1 MiB over a byte stream to TCP with its best size", 1.5,
+              Sense::at_least, plain, best_of_socket(SocketKind::tcp_loopback))};
+const BarRegistration plain_to_one_copy{ratio_bar(
+    "stream", "plain memory of 1 MiB over a byte stream to the ideal one-copy hand-over", 0,
+    Sense::reported, plain, one_copy(large))};
+
+const BarRegistration dynamic_to_others{
+    worst_ratio_bar("stream", "dynamic to the better of direct and indirect, every point", 0.95,
+                    Sense::at_least, modes_at_all_points())};
+const BarRegistration dynamic_to_sockets{worst_ratio_bar(
+    "stream", "dynamic to the better of TCP and Unix sockets, any size and ratio", 1,
+    Sense::at_least, to_sockets_at_all_points())};
+const BarRegistration processor{worst_ratio_bar(
+    "stream", "processor time for a GB to TCP's, 16 KiB and more", 0.6, Sense::at_most,
+    processor_to_tcp())};
 
 }  // namespace
 }  // namespace millrace::bench

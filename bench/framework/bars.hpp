@@ -30,7 +30,8 @@
 
 namespace millrace::bench {
 
-enum class Sense { at_most, at_least };
+/// `reported`: a figure that nothing was promised of.
+enum class Sense { at_most, at_least, reported };
 
 struct Bar {
     std::string group;
@@ -44,6 +45,18 @@ struct Bar {
 /// What `above` takes divided by what `below` takes, round by round.
 [[nodiscard]] Bar ratio_bar(std::string group, std::string name, double limit, Sense sense,
                             Contender above, Contender below);
+
+/// One point of a bar that is promised at many.
+struct BarPoint {
+    std::vector<Contender> ours;  ///< each of them is held against each of the others
+    std::vector<Contender> others;
+};
+
+/// What ours take divided by what others take, round by round, and of all pairs at all points the
+/// one whose median is worst. Each point has rounds of its own; names of contenders say where they
+/// belong, as all are told together.
+[[nodiscard]] Bar worst_ratio_bar(std::string group, std::string name, double limit, Sense sense,
+                                  std::vector<BarPoint> points);
 
 /// True if the median keeps the promise.
 [[nodiscard]] bool holds(const Bar& bar, const Summary& measured) noexcept;
@@ -68,10 +81,11 @@ struct BarOptions {
 inline constexpr std::string_view bar_groups[] = {"foundation", "soft", "flow", "structures",
                                                   "messaging",  "rpc",  "kv",   "stream"};
 
-/// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short`.
+/// Measures the bars and prints one line each: name, measured, spread, limit, `ok` or `short` (or
+/// `reported`).
 /// Where standard error is a terminal, it shows what is being measured.
-/// Returns the exit status: 0 only if a bar was measured and all that were hold; 2 for an unknown
-/// group.
+/// Returns the exit status: 0 only if a bar was measured and all promises that were hold; 2 for an
+/// unknown group.
 int run_bars(const BarOptions& options);
 /// The same for the bars that are given.
 int run_bars(const BarOptions& options, const std::vector<Bar>& bars);

@@ -14,7 +14,7 @@
 namespace millrace::bench {
 
 /// Changes a message: its number in the first and, from 16 bytes on, in the last eight bytes. Of
-/// four to seven bytes, as much of the number as fits.
+/// fewer than eight bytes, as much of the number as fits.
 inline void stamp(std::byte* payload, std::size_t size, std::uint64_t number) noexcept {
     std::memcpy(payload, &number, std::min(size, sizeof(number)));
     if (size >= 2 * sizeof(number)) {

@@ -12,7 +12,7 @@ enum class SocketWait { blocking, spinning };  ///< spinning: MSG_DONTWAIT until
 
 [[nodiscard]] std::string_view name_of(SocketKind kind) noexcept;
 
-/// Nanoseconds for one round trip of messages of `size` bytes (at least 8).
+/// Nanoseconds for one round trip of messages of `size` bytes.
 [[nodiscard]] double socket_round_trip(SocketKind kind, SocketWait wait, std::size_t size,
                                        std::uint64_t round_trips);
 

@@ -20,7 +20,7 @@ namespace {
 using base::Status;
 
 /// Values that the sides leave for each other.
-enum Left : int { sender_cpu, sender_direct };
+enum Left : int { sender_cpu, sender_direct, sender_bytes };
 
 stream::SocketOptions options_of(const StreamCase& chosen) {
     stream::SocketOptions options;
@@ -35,13 +35,17 @@ stream::Socket accept(Pair& pair, const StreamCase& chosen) {
     });
 }
 
+[[nodiscard]] std::size_t receive_bytes_of(const StreamCase& chosen) {
+    return chosen.receive_bytes == 0 ? chosen.bytes : chosen.receive_bytes;
+}
+
 /// Buffers of one side, as many pages apart as they need, all at the case's offset.
 class Places {
   public:
-    Places(const StreamCase& chosen, std::uint32_t count)
-        : bytes_{chosen.bytes},
+    Places(const StreamCase& chosen, std::size_t bytes, std::uint32_t count)
+        : bytes_{bytes},
           offset_{chosen.offset},
-          step_{(chosen.bytes + chosen.offset + 4095) / 4096 * 4096},
+          step_{(bytes + chosen.offset + 4095) / 4096 * 4096},
           count_{count},
           is_plain_{chosen.plain},
           memory_{count * step_} {
@@ -75,36 +79,59 @@ class Places {
     std::vector<std::byte> plain_;
 };
 
-/// What stands in the stream from `position` on: sends take turns in `sends` buffers, which do not
-/// change, so that only the streams' work is measured.
+/// What stands in the stream: sends take turns in `sends` buffers, of which each has its number at
+/// both ends (payload.hpp), and between them what does not change, so that the streams' work is
+/// what takes the time.
 class Pattern {
   public:
-    explicit Pattern(const StreamCase& chosen) : period_{chosen.bytes * chosen.sends} {}
+    explicit Pattern(const StreamCase& chosen) : bytes_{chosen.bytes}, sends_{chosen.sends} {}
 
-    void fill(std::span<std::byte> bytes, std::uint64_t position) const {
-        for (std::size_t at = 0; at < bytes.size(); ++at) bytes[at] = byte_at(position + at);
+    /// Of the buffer of send `number` and all that take turns in it.
+    void fill(std::span<std::byte> bytes, std::uint64_t number) const {
+        for (std::size_t at = 0; at < bytes.size(); ++at) bytes[at] = between(number, at);
     }
-    /// Of what came, the ends are looked at.
     [[nodiscard]] bool holds(std::span<const std::byte> bytes, std::uint64_t position) const {
-        const std::size_t looked = std::min<std::size_t>(8, bytes.size());
-        for (std::size_t at = 0; at < looked; ++at) {
-            const std::size_t behind = bytes.size() - looked + at;
-            if (bytes[at] != byte_at(position + at)) return false;
-            if (bytes[behind] != byte_at(position + behind)) return false;
+        if (!is_right(bytes, position, 0) || !is_right(bytes, position, bytes.size())) return false;
+        std::uint64_t end = (position / bytes_ + 1) * bytes_ - position;
+        for (; end < bytes.size(); end += bytes_) {
+            if (!is_right(bytes, position, end)) return false;
         }
         return true;
     }
 
   private:
-    [[nodiscard]] std::byte byte_at(std::uint64_t position) const noexcept {
-        const std::uint64_t at = position % period_;
-        return static_cast<std::byte>((at >> 3) * 0x9e3779b97f4a7c15ULL >> 56 ^ at);
+    static constexpr std::size_t looked = sizeof(std::uint64_t);
+
+    /// Around `at` of what came, on both sides of it.
+    [[nodiscard]] bool is_right(std::span<const std::byte> bytes, std::uint64_t position,
+                                std::size_t at) const {
+        const std::size_t end = std::min(at + looked, bytes.size());
+        for (std::size_t look = at - std::min(at, looked); look < end; ++look) {
+            if (bytes[look] != byte_at(position + look)) return false;
+        }
+        return true;
     }
-    std::uint64_t period_;
+    [[nodiscard]] std::byte byte_at(std::uint64_t position) const noexcept {
+        const std::uint64_t number = position / bytes_;
+        const std::size_t at = position % bytes_;
+        const std::size_t to_end = bytes_ - at;
+        if (at < looked) return byte_of(number, at);
+        if (bytes_ >= 2 * looked && to_end <= looked) return byte_of(number, looked - to_end);
+        return between(number, at);
+    }
+    [[nodiscard]] static std::byte byte_of(std::uint64_t number, std::size_t index) noexcept {
+        return static_cast<std::byte>(number >> (8 * index));
+    }
+    [[nodiscard]] std::byte between(std::uint64_t number, std::size_t at) const noexcept {
+        return static_cast<std::byte>((at >> 3) * 0x9e3779b97f4a7c15ULL >> 56 ^ at ^
+                                      number % sends_);
+    }
+    std::size_t bytes_;
+    std::uint32_t sends_;
 };
 
-double receive_all(Pair& pair, const StreamCase& chosen) {
-    Places places{chosen, chosen.receives};
+StreamFlow receive_all(Pair& pair, const StreamCase& chosen) {
+    Places places{chosen, receive_bytes_of(chosen), chosen.receives};
     auto socket = accept(pair, chosen);
     const Pattern pattern{chosen};
     const auto flags =
@@ -115,6 +142,7 @@ double receive_all(Pair& pair, const StreamCase& chosen) {
         ++begun;
     }
     pair.meet();
+    const double cpu = tools::cpu_time().all();
     const auto deadline = patience();
     const auto counts_from =
         base::Clock::now() + std::chrono::nanoseconds{static_cast<long>(chosen.seconds / 5 * 1e9)};
@@ -140,17 +168,20 @@ double receive_all(Pair& pair, const StreamCase& chosen) {
         }
     }
     require(start.has_value() && end > *start, "a stream that lasts");
+    const double own_cpu = tools::cpu_time().all() - cpu;
     pair.meet();
-    return static_cast<double>(position - counted_from) * 1e9 /
-           static_cast<double>((end - *start).count());
+    const double both = own_cpu + std::bit_cast<double>(pair.value(sender_cpu));
+    require_intact(position == pair.value(sender_bytes), "the length of a stream");
+    return {.bytes_per_second = static_cast<double>(position - counted_from) * 1e9 /
+                                static_cast<double>((end - *start).count()),
+            .percent_direct = std::bit_cast<double>(pair.value(sender_direct)),
+            .cpu_seconds_per_gigabyte = both / (static_cast<double>(position) / 1e9)};
 }
 
 void send_all(Pair& pair, const StreamCase& chosen) {
-    Places places{chosen, chosen.sends};
+    Places places{chosen, chosen.bytes, chosen.sends};
     const Pattern pattern{chosen};
-    for (std::uint64_t at = 0; at < chosen.sends; ++at) {
-        pattern.fill(places.at(at), at * chosen.bytes);
-    }
+    for (std::uint64_t at = 0; at < chosen.sends; ++at) pattern.fill(places.at(at), at);
     auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
     pair.meet();
     const double cpu = tools::cpu_time().all();
@@ -162,6 +193,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     bool enough = false;
     while (!enough || begun != ended) {
         if (!enough && begun - ended < chosen.sends) {
+            stamp(places.at(begun).data(), chosen.bytes, begun);
             require(places.send(socket, begun), "a send");
             ++begun;
             enough = base::Clock::now() >= over;
@@ -174,6 +206,7 @@ void send_all(Pair& pair, const StreamCase& chosen) {
     }
     socket.shut_down();
     pair.set_value(sender_direct, std::bit_cast<std::uint64_t>(socket.stats().percent_direct()));
+    pair.set_value(sender_bytes, begun * chosen.bytes);
     pair.set_value(sender_cpu, std::bit_cast<std::uint64_t>(tools::cpu_time().all() - cpu));
     pair.meet();
 }
@@ -183,18 +216,11 @@ void send_all(Pair& pair, const StreamCase& chosen) {
 StreamFlow measure_stream(const StreamCase& chosen) {
     const EnvironmentScope mode{"MILLRACE_SOFT_MODE", chosen.device_mode};
     StreamFlow flow;
-    flow.bytes_per_second = run_pair(
+    (void)run_pair(
         {},
         [&](Pair& pair) {
-            const double cpu = tools::cpu_time().all();
-            const auto start = base::Clock::now();
-            const double rate = receive_all(pair, chosen);
-            const double seconds = nanoseconds_since(start) / 1e9;
-            const double all =
-                tools::cpu_time().all() - cpu + std::bit_cast<double>(pair.value(sender_cpu));
-            flow.percent_direct = std::bit_cast<double>(pair.value(sender_direct));
-            flow.cpu_seconds_per_gigabyte = all / seconds / (rate / 1e9);
-            return rate;
+            flow = receive_all(pair, chosen);
+            return flow.bytes_per_second;
         },
         [&](Pair& pair) { send_all(pair, chosen); });
     return flow;
@@ -227,8 +253,8 @@ double measure_stream_echo(const StreamCase& chosen, std::uint64_t echoes) {
     return run_pair(
         {},
         [&](Pair& pair) {
-            const Places in{chosen, 2};
-            const Places out{chosen, 2};
+            const Places in{chosen, chosen.bytes, 2};
+            const Places out{chosen, chosen.bytes, 2};
             auto socket = accept(pair, chosen);
             const auto deadline = patience();
             receive(socket, in, 1);
@@ -243,8 +269,8 @@ double measure_stream_echo(const StreamCase& chosen, std::uint64_t echoes) {
             return ns;
         },
         [&](Pair& pair) {
-            const Places in{chosen, 2};
-            const Places out{chosen, 2};
+            const Places in{chosen, chosen.bytes, 2};
+            const Places out{chosen, chosen.bytes, 2};
             auto socket = stream::connect(address_of_first(pair), options_of(chosen), patience());
             const auto deadline = patience();
             receive(socket, in, 1);

@@ -13,6 +13,7 @@ namespace millrace::bench {
 struct StreamCase {
     stream::Mode mode = stream::Mode::dynamic;
     std::size_t bytes = std::size_t{1} << 20;  ///< of each send and each receive, 8 or more
+    std::size_t receive_bytes = 0;             ///< ... of each receive, if it has others
     std::uint32_t sends = 4;                   ///< under way at a time
     std::uint32_t receives = 4;
     /// Receives wait until they are full (MSG_WAITALL): then each is the send of its number.
@@ -30,8 +31,10 @@ struct StreamFlow {
     double cpu_seconds_per_gigabyte = 0;  ///< of both processes
 };
 
-/// The receiver reads every byte, and compares the ends of what it gets with what belongs there.
-/// Throws Error.
+/// Every send has its number at both ends, written for it. The receiver reads every byte, and
+/// compares the ends of what it gets, and of every send that ends in it, with what belongs there.
+/// Processor time is counted from the first byte to the last, of as many bytes as were sent. Throws
+/// Error.
 [[nodiscard]] StreamFlow measure_stream(const StreamCase& chosen);
 
 /// Nanoseconds to and fro, of which each way is one send into one receive that waits for it.

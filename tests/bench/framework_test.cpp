@@ -235,6 +235,25 @@ TEST_F(RoundsOfPairs, PassOnWhatAContenderThrows) {
     EXPECT_THROW(static_cast<void>(rounds.run()), std::runtime_error);
 }
 
+Contender taking(std::string name, double value) {
+    return {std::move(name), [=] { return value; }};
+}
+
+TEST_F(RoundsOfPairs, OfManyPointsGiveTheWorstRatio) {
+    const std::vector<BarPoint> points{
+        {.ours = {taking("a", 8), taking("b", 6)}, .others = {taking("c", 4), taking("d", 2)}},
+        {.ours = {taking("e", 9)}, .others = {taking("f", 3)}}};
+    int told = 0;
+    const RoundOptions options{.rounds = 2, .finished = [&](const Results&) { ++told; }};
+    const auto least = worst_ratio_bar("test", "least", 1, Sense::at_least, points);
+    EXPECT_DOUBLE_EQ(least.measure(options).median, 1.5) << "b to c";
+    const auto most = worst_ratio_bar("test", "most", 1, Sense::at_most, points);
+    EXPECT_DOUBLE_EQ(most.measure(options).median, 4) << "a to d";
+    EXPECT_EQ(told, 4);
+    EXPECT_EQ(worst_ratio_bar("test", "none", 1, Sense::at_least, {}).measure(options).rounds, 0)
+        << "does not hold";
+}
+
 Bar bar_measuring(double value, double limit, Sense sense, std::string group = "test") {
     return {.group = std::move(group),
             .name = "a bar",
@@ -279,6 +298,18 @@ TEST(RunBars, BreaksALineThatIsWiderThanTheTerminal) {
     const auto text = testing::internal::GetCapturedStdout();
     EXPECT_THAT(text, testing::StartsWith("test        a bar\n            1.5 x "));
     EXPECT_THAT(text, HasSubstr("at most 2  ok\n"));
+}
+
+TEST(RunBars, TellsAFigureOfWhichNothingWasPromisedAsReported) {
+    testing::internal::CaptureStdout();
+    EXPECT_EQ(run_bars({}, {bar_measuring(0.1, 0, Sense::reported)}), 0);
+    EXPECT_EQ(run_bars({}, {bar_measuring(0.1, 0, Sense::reported),
+                            bar_measuring(3, 2, Sense::at_most)}),
+              1);
+    const auto text = testing::internal::GetCapturedStdout();
+    EXPECT_THAT(text, HasSubstr("discarded)  reported\n"));
+    EXPECT_THAT(text, HasSubstr("0 of 0 bars hold\n"));
+    EXPECT_THAT(text, HasSubstr("0 of 1 bars hold\n"));
 }
 
 TEST(RunBars, MeasuresOnlyTheGroupThatIsAskedFor) {
