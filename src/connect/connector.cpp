@@ -95,6 +95,8 @@ struct Connector::State {
     [[nodiscard]] pollfd awaited() const noexcept;
     /// Where there is a descriptor, it waits for the same as the next step().
     void watch() noexcept;
+    /// Within `epoll`.
+    void await(int descriptor, std::uint32_t events) noexcept;
 
     Address address;
     LinkOptions options;
@@ -109,6 +111,7 @@ struct Connector::State {
     Descriptor socket;
     std::optional<Handshake> handshake;
     int link_socket = -1;
+    int beside = -1;  ///< of await_beside
     Descriptor timer;
     Descriptor epoll;
 };
@@ -223,12 +226,19 @@ void Connector::State::watch() noexcept {
     set_timer(timer.get(), pauses ? again - base::Clock::now() : no_alarm);
     const pollfd entry = awaited();
     if (entry.fd < 0) return;
+    std::uint32_t events = 0;
+    if ((entry.events & POLLIN) != 0) events |= EPOLLIN;
+    if ((entry.events & POLLOUT) != 0) events |= EPOLLOUT;
+    await(entry.fd, events);
+    if (beside >= 0) await(beside, EPOLLIN);
+}
+
+void Connector::State::await(int descriptor, std::uint32_t events) noexcept {
     epoll_event event{};
-    if ((entry.events & POLLIN) != 0) event.events |= EPOLLIN;
-    if ((entry.events & POLLOUT) != 0) event.events |= EPOLLOUT;
+    event.events = events;
     // A socket that was closed has left by itself, and another one may have its number.
-    if (epoll_ctl(epoll.get(), EPOLL_CTL_MOD, entry.fd, &event) != 0) {
-        (void)epoll_ctl(epoll.get(), EPOLL_CTL_ADD, entry.fd, &event);
+    if (epoll_ctl(epoll.get(), EPOLL_CTL_MOD, descriptor, &event) != 0) {
+        (void)epoll_ctl(epoll.get(), EPOLL_CTL_ADD, descriptor, &event);
     }
 }
 
@@ -274,6 +284,15 @@ Link Connector::wait(const base::Deadline& deadline) {
         }
         state.rest(deadline);
     }
+}
+
+void Connector::await_beside(int other) noexcept {
+    State& state = *state_;
+    if (state.epoll.valid() && state.beside >= 0 && other != state.beside) {
+        (void)epoll_ctl(state.epoll.get(), EPOLL_CTL_DEL, state.beside, nullptr);
+    }
+    state.beside = other;
+    state.watch();
 }
 
 int Connector::descriptor() {

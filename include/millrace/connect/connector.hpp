@@ -34,6 +34,10 @@ class Connector {
     /// link, that its peer has said something. Level-triggered. Lives as long as the connector.
     /// Throws Error (resource_exhausted).
     [[nodiscard]] int descriptor();
+    /// Behind the link, for a floor above that awaits something else of it before it hands it on:
+    /// descriptor() is readable when this one is, too; -1: no longer. It lives until then. Never
+    /// blocks.
+    void await_beside(int other) noexcept;
 
     struct State;
 
