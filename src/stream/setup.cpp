@@ -127,6 +127,9 @@ connect::LinkOptions link_options(const SocketOptions& options) {
 
 constexpr const char* attempt = "set up a byte stream";
 
+/// How long a Connector that does not wait looks for a WRITE's end at a time.
+constexpr std::chrono::microseconds longest_look{50};
+
 [[nodiscard]] bool possible(const Facts& facts) noexcept {
     return facts.mode <= static_cast<std::uint32_t>(Mode::indirect) &&
            facts.type <= static_cast<std::uint32_t>(Type::seqpacket) &&
@@ -293,6 +296,13 @@ std::optional<Socket> Listener::try_accept() {
     });
 }
 
+/// A link, until it is known how long its way is.
+struct Connector::Measured {
+    explicit Measured(connect::Link connected) : link{std::move(connected)} {}
+    connect::Link link;
+    RoundTrip round_trip;
+};
+
 Connector::Connector(const connect::Address& address, SocketOptions options)
     : options_{completed(std::move(options))}, connector_{address, link_options(options_)} {}
 Connector::Connector(Connector&&) noexcept = default;
@@ -300,9 +310,10 @@ Connector& Connector::operator=(Connector&&) noexcept = default;
 Connector::~Connector() = default;
 
 /// This side's word is said with the link.
-void Connector::begin(connect::Link link, std::chrono::microseconds round_trip) {
-    const Way way = way_to(link, round_trip);
-    core_ = std::make_unique<Socket::Core>(std::move(link), options_, way);
+void Connector::begin() {
+    const std::unique_ptr<Measured> measured = std::move(way_);
+    const Way way = way_to(measured->link, measured->round_trip.result());
+    core_ = std::make_unique<Socket::Core>(std::move(measured->link), options_, way);
     core_->link.say(connect::bytes_of(core_->facts()));
 }
 
@@ -311,11 +322,32 @@ Socket Connector::finish(std::span<const std::byte> theirs) {
     return Socket{std::move(core_)};
 }
 
+/// Goes on with what measures the way. False: that is not over, and descriptor() tells when.
+bool Connector::has_measured() {
+    connect::Link& link = way_->link;
+    connect::LinkParker parker{link};
+    parker.retract();
+    const auto now = base::Clock::now();
+    // Most ways are shorter than what a program does until it looks again.
+    while (base::Clock::now() - now < longest_look) {
+        if (way_->round_trip.step(link)) return true;
+    }
+    parker.prepare();
+    if (way_->round_trip.step(link)) return true;
+    connector_.await_beside(link.channel().descriptor());
+    return false;
+}
+
 std::optional<Socket> Connector::try_connect() {
     if (core_ == nullptr) {
-        std::optional<connect::Link> link = connector_.try_connect();
-        if (!link.has_value()) return std::nullopt;
-        begin(std::move(*link), std::chrono::microseconds{0});
+        if (way_ == nullptr) {
+            std::optional<connect::Link> link = connector_.try_connect();
+            if (!link.has_value()) return std::nullopt;
+            way_ = std::make_unique<Measured>(std::move(*link));
+        }
+        if (wants_way(options_) && !has_measured()) return std::nullopt;
+        connector_.await_beside(-1);
+        begin();
     }
     const auto theirs = core_->link.heard();
     if (!theirs.has_value()) return std::nullopt;
@@ -324,10 +356,9 @@ std::optional<Socket> Connector::try_connect() {
 
 Socket Connector::wait(const base::Deadline& deadline) {
     if (core_ == nullptr) {
-        connect::Link link = connector_.wait(deadline);
-        std::chrono::microseconds round_trip{0};
-        if (wants_way(options_)) round_trip = measure_round_trip(link, deadline);
-        begin(std::move(link), round_trip);
+        if (way_ == nullptr) way_ = std::make_unique<Measured>(connector_.wait(deadline));
+        if (wants_way(options_)) measure_round_trip(way_->link, way_->round_trip, deadline);
+        begin();
     }
     return finish(core_->link.hear(deadline));
 }

@@ -54,24 +54,6 @@ std::uint64_t bandwidth_times_delay(const Way& way) noexcept {
     return static_cast<std::uint64_t>(std::min(bytes, static_cast<double>(largest_chosen_ring)));
 }
 
-/// False: it did not complete in time, or not well.
-bool probe(connect::Link& link, const base::Deadline& deadline) {
-    if (link.queue_pair().post(
-            verbs::Write{.from = {}, .to = {}, .flags = verbs::SendFlags::signaled}) != 0) {
-        return false;
-    }
-    connect::LinkParker parker{link};
-    std::array<verbs::Completion, 1> completion;
-    int count = 0;
-    const base::Status status = base::wait_until(
-        [&] {
-            count = link.send_queue().poll(completion);
-            return count != 0 || link.peer() != connect::PeerState::alive;
-        },
-        deadline, {}, parker);
-    return status == base::Status::ok && count == 1 && completion[0].ok();
-}
-
 }  // namespace
 
 std::uint64_t bits_per_second(const ibv_port_attr& port) noexcept {
@@ -80,18 +62,41 @@ std::uint64_t bits_per_second(const ibv_port_attr& port) noexcept {
     return speed * 100'000'000 * lanes_of(port.active_width);
 }
 
-std::chrono::microseconds measure_round_trip(connect::Link& link, const base::Deadline& deadline) {
-    const auto begin = base::Clock::now();
-    const base::Deadline until = deadline.no_later_than(begin + longest_measurement);
-    auto least = std::chrono::nanoseconds::max();
-    for (int probes = 0; probes < most_probes; ++probes) {
-        const auto posted = base::Clock::now();
-        if (probes >= fewest_probes && posted - begin > enough_time) break;
-        if (!probe(link, until)) return std::chrono::microseconds{0};
-        least = std::min<std::chrono::nanoseconds>(least, base::Clock::now() - posted);
+bool RoundTrip::step(connect::Link& link) noexcept {
+    for (;;) {
+        const auto now = base::Clock::now();
+        if (is_under_way_) {
+            std::array<verbs::Completion, 1> completion;
+            const int count = link.send_queue().poll(completion);
+            if (count == 0) {
+                return now - begin_ > longest_measurement ||
+                       link.peer() != connect::PeerState::alive;
+            }
+            if (count < 0 || !completion[0].ok()) return true;
+            is_under_way_ = false;
+            least_ = std::min<std::chrono::nanoseconds>(least_, now - posted_);
+            ++done_;
+        }
+        if (done_ == 0) begin_ = now;
+        if (done_ == most_probes || (done_ >= fewest_probes && now - begin_ > enough_time)) {
+            result_ = std::max(std::chrono::ceil<std::chrono::microseconds>(least_),
+                               std::chrono::microseconds{1});
+            return true;
+        }
+        posted_ = base::Clock::now();
+        if (link.queue_pair().post(
+                verbs::Write{.from = {}, .to = {}, .flags = verbs::SendFlags::signaled}) != 0) {
+            return true;
+        }
+        is_under_way_ = true;
     }
-    return std::max(std::chrono::ceil<std::chrono::microseconds>(least),
-                    std::chrono::microseconds{1});
+}
+
+void measure_round_trip(connect::Link& link, RoundTrip& measured, const base::Deadline& deadline) {
+    connect::LinkParker parker{link};
+    (void)base::wait_until([&] { return measured.step(link); },
+                           deadline.no_later_than(base::Clock::now() + longest_measurement), {},
+                           parker);
 }
 
 std::uint64_t chosen_ring(const Way& way) noexcept {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
 
@@ -15,7 +16,8 @@ namespace millrace::stream {
 
 /// Between the device and the program of the other end: until it looks, or is awake, and has given
 /// room back or offered its next receive. A sleeper takes about as long to be awake. More would
-/// gain something (docs/stream.md), and cost memory: a ring's pages are there from the beginning.
+/// gain something (docs/stream-measured.md), and cost memory: a ring's pages are there from the
+/// beginning.
 inline constexpr std::chrono::microseconds assumed_reaction{32};
 /// Of what is chosen here.
 inline constexpr std::uint64_t least_chosen_ring = std::uint64_t{256} << 10;
@@ -32,11 +34,29 @@ struct Way {
 /// Of a port, as its width and its speed say; 25 Gb/s where they say nothing that is known.
 [[nodiscard]] std::uint64_t bits_per_second(const ibv_port_attr& port) noexcept;
 
-/// What the devices take to and fro: the least of two to four WRITEs of no bytes, as whoever waits
-/// may lack a processor meanwhile. At least 1 us; 0 if the deadline came before, or the connection
-/// broke, which whoever uses it next is told. Requires that nothing has been posted.
-[[nodiscard]] std::chrono::microseconds measure_round_trip(connect::Link& link,
-                                                           const base::Deadline& deadline);
+/// Measures what the devices take to and fro: the least of two to four WRITEs of no bytes, as
+/// whoever looks may lack a processor meanwhile. Who looks seldom measures that, too. Requires that
+/// nothing has been posted by the link.
+class RoundTrip {
+  public:
+    /// Looks for the WRITE that is under way, and posts the next one. True: it is over. Never
+    /// blocks.
+    [[nodiscard]] bool step(connect::Link& link) noexcept;
+    /// At least 1 us; 0 if it is not over, took too long, or the connection broke, which whoever
+    /// uses it next is told.
+    [[nodiscard]] std::chrono::microseconds result() const noexcept { return result_; }
+
+  private:
+    base::Clock::time_point begin_{};
+    base::Clock::time_point posted_{};
+    std::chrono::nanoseconds least_ = std::chrono::nanoseconds::max();
+    std::chrono::microseconds result_{0};
+    int done_ = 0;
+    bool is_under_way_ = false;
+};
+
+/// The same, waiting until it is over, or the deadline comes.
+void measure_round_trip(connect::Link& link, RoundTrip& measured, const base::Deadline& deadline);
 
 /// As many bytes as are under way until the room of the first ones has come back: the next power of
 /// two, within the bounds above.

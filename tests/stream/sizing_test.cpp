@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <chrono>
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "pair.hpp"
+#include "support/setting_scope.hpp"
 
 namespace millrace::stream {
 namespace {
@@ -85,20 +87,74 @@ TEST(StreamSizing, WhatTheProgramSaysIsNotChosen) {
     EXPECT_THAT(text, Not(HasSubstr("sizes not asked for")));
 }
 
-TEST(StreamSizing, WhoDoesNotWaitHasNotMeasured) {
+/// Microseconds to and fro that `end` says to have measured.
+std::uint64_t measured_by(const Socket& end) {
+    const std::string text = end.explain();
+    const std::size_t at = text.find(" to and fro, measured");
+    if (at == std::string::npos) return 0;
+    return std::stoull(text.substr(text.rfind(' ', at - 1) + 1));
+}
+
+/// In one thread that sleeps until a descriptor is readable.
+void meet_in_a_loop(std::optional<Socket>& near, std::optional<Socket>& far) {
     const connect::Address address = unused_address();
     Listener listener = Listener::listen(address);
     Connector connector{address};
-    std::optional<Socket> near;
-    std::optional<Socket> far;
     const Deadline deadline = patience();
     while (!near || !far) {
         ASSERT_FALSE(deadline.expired());
         if (!far) far = connector.try_connect();
         if (!near) near = listener.try_accept();
+        if (far) continue;
+        pollfd entries[] = {{.fd = connector.descriptor(), .events = POLLIN, .revents = 0},
+                            {.fd = listener.descriptor(), .events = POLLIN, .revents = 0}};
+        ASSERT_GT(::poll(entries, near ? 1 : 2, 40'000), 0);
     }
-    EXPECT_THAT(near->explain(), HasSubstr("was not measured"));
-    EXPECT_THAT(far->explain(), HasSubstr("was not measured"));
+}
+
+TEST(StreamSizing, WhoDoesNotWaitMeasuresAsWell) {
+    std::optional<Socket> near;
+    std::optional<Socket> far;
+    ASSERT_NO_FATAL_FAILURE(meet_in_a_loop(near, far));
+    EXPECT_GE(measured_by(*far), 1U);
+    EXPECT_EQ(measured_by(*near), measured_by(*far)) << "who listens believes it";
+}
+
+TEST(StreamLongWay, IsAwaitedByTheDescriptorAndMeasured) {
+    const test::SettingScope distance{"MILLRACE_SOFT_MODE", "shaped:10g,latency=5ms"};
+    std::optional<Socket> near;
+    std::optional<Socket> far;
+    ASSERT_NO_FATAL_FAILURE(meet_in_a_loop(near, far));
+    EXPECT_GE(measured_by(*far), 10'000U);
+    EXPECT_EQ(measured_by(*near), measured_by(*far));
+    for (const Socket* const end : {&*near, &*far}) {
+        EXPECT_THAT(end->explain(),
+                    HasSubstr(std::to_string(largest_chosen_ring) + " bytes of ring"));
+    }
+}
+
+TEST(StreamLongWay, APeerThatGoesWhileItIsMeasuredIsNoticed) {
+    const test::SettingScope distance{"MILLRACE_SOFT_MODE", "shaped:10g,latency=1s"};
+    const connect::Address address = unused_address();
+    Connector connector{address};
+    {
+        connect::Listener listener = connect::Listener::listen(
+            address, {.service = "byte stream", .service_version = 3});
+        std::optional<connect::Link> link;
+        for (const Deadline deadline = patience(); !link;) {
+            ASSERT_FALSE(deadline.expired());
+            ASSERT_FALSE(connector.try_connect().has_value());
+            link = listener.try_accept();
+        }
+        ASSERT_FALSE(connector.try_connect().has_value());
+    }
+    const Deadline deadline = patience();
+    try {
+        while (!connector.try_connect().has_value()) ASSERT_FALSE(deadline.expired());
+        FAIL() << "it connected";
+    } catch (const base::Error& error) {
+        EXPECT_EQ(error.code(), base::ErrorCode::peer_lost) << error.what();
+    }
 }
 
 }  // namespace

@@ -50,9 +50,9 @@ struct SocketOptions {
     /// that says `direct` and one that says `indirect` refuse each other.
     Mode mode = Mode::dynamic;
     /// Bytes of the ring that this side receives into: a power of two from 64 B to 1 GiB. None is
-    /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream.md).
-    /// connect() measures the delay, a Connector that does not wait cannot, and a listener believes
-    /// who connects: what its clients can make it take is for Admission's budget.
+    /// made in mode `direct`. 0: bandwidth times delay, 256 KiB to 64 MiB (docs/stream-socket.md).
+    /// Who connects measures the delay (and with a Connector that it seldom looks at, its own), and
+    /// a listener believes that: what its clients can make it take is for Admission's budget.
     std::size_t ring_bytes = 0;
     /// Advertisements of this side that may be unanswered: 1 to 65,536. 0: as many receives of
     /// `least_advertised` bytes as would take the place of such a ring, 64 to 4,096.
@@ -337,11 +337,14 @@ class Connector {
     [[nodiscard]] int descriptor() { return connector_.descriptor(); }
 
   private:
-    void begin(connect::Link link, std::chrono::microseconds round_trip);
+    struct Measured;
+    [[nodiscard]] bool has_measured();
+    void begin();
     [[nodiscard]] Socket finish(std::span<const std::byte> theirs);
     SocketOptions options_;
     connect::Connector connector_;
-    std::unique_ptr<Socket::Core> core_;  ///< once there is a link
+    std::unique_ptr<Measured> way_;       ///< once there is a link, which is measured
+    std::unique_ptr<Socket::Core> core_;  ///< behind that
 };
 
 /// Connects to a Listener. Throws Error as connect::connect.
