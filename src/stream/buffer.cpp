@@ -7,15 +7,34 @@
 
 namespace millrace::stream {
 
-Buffer::Buffer(std::size_t size, std::shared_ptr<connect::Endpoint> endpoint)
-    : endpoint_{endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared()},
-      memory_{endpoint_->protection_domain().allocate(size, verbs::Access::remote_write)},
-      bytes_{memory_.data(), memory_.size()} {}
+Buffer::Buffer(std::size_t size, std::shared_ptr<connect::Endpoint> endpoint) {
+    auto made = std::make_shared<Slice::Registration>();
+    made->endpoint = endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared();
+    made->memory = made->endpoint->protection_domain().allocate(size, verbs::Access::remote_write);
+    bytes_ = {made->memory.data(), made->memory.size()};
+    share_out(std::move(made));
+}
 
 Buffer::Buffer(std::span<std::byte> memory, std::shared_ptr<connect::Endpoint> endpoint)
-    : endpoint_{endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared()},
-      region_{endpoint_->protection_domain().register_memory(memory, verbs::Access::remote_write)},
-      bytes_{memory} {}
+    : bytes_{memory} {
+    auto made = std::make_shared<Slice::Registration>();
+    made->endpoint = endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared();
+    made->program_memory =
+        made->endpoint->protection_domain().register_memory(memory, verbs::Access::remote_write);
+    share_out(std::move(made));
+}
+
+void Buffer::share_out(std::shared_ptr<Slice::Registration> made) noexcept {
+    Slice::Registration& registration = *made;
+    const verbs::MemoryRegion& region = registration.memory.size() != 0
+                                            ? registration.memory.region()
+                                            : registration.program_memory;
+    registration.lkey = region.lkey();
+    registration.rkey = region.rkey();
+    registration.domain = region.raw()->pd;
+    registration_.reset(&registration);
+    registration.share = {std::move(made), &region};
+}
 
 void Buffer::refuse(std::size_t offset, std::size_t length) const {
     throw base::Error{base::ErrorCode::invalid_argument, "take a slice of a buffer",

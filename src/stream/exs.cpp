@@ -425,6 +425,15 @@ int exs_setmode(exs_shandle_t sock, int mode) {
     }
 }
 
+int exs_setregisteredonly(exs_shandle_t sock, int on) {
+    if (sock == nullptr) return failed(EINVAL, "a handle is null");
+    if (sock->socket || sock->listener || sock->connect) {
+        return failed(EISCONN, "the socket is in use");
+    }
+    sock->options.registered_only = on != 0;
+    return 0;
+}
+
 int exs_bind(exs_shandle_t sock, const char* address) {
     if (sock == nullptr || address == nullptr) return failed(EINVAL, "a handle is null");
     return guarded([&] {

@@ -157,20 +157,19 @@ std::string Socket::failure() const {
 
 Status Socket::send(Slice from, std::uint64_t id, SendFlags flags) {
     const Call call{*core_};
-    return core_->send(from.bytes(), core_->is_registered_here(from) ? from.lkey() : 0, id, flags);
+    return core_->send(from.bytes(), core_->if_registered_here(from), id, flags);
 }
 Status Socket::send(std::span<const std::byte> from, std::uint64_t id, SendFlags flags) {
     const Call call{*core_};
-    return core_->send(from, 0, id, flags);
+    return core_->send(from, nullptr, id, flags);
 }
 Status Socket::receive(Slice into, std::uint64_t id, ReceiveFlags flags) {
     const Call call{*core_};
-    return core_->receive(into.bytes(), core_->is_registered_here(into) ? into.rkey() : 0, id,
-                          flags);
+    return core_->receive(into.bytes(), core_->if_registered_here(into), id, flags);
 }
 Status Socket::receive(std::span<std::byte> into, std::uint64_t id, ReceiveFlags flags) {
     const Call call{*core_};
-    return core_->receive(into, 0, id, flags);
+    return core_->receive(into, nullptr, id, flags);
 }
 Status Socket::cancel(std::uint64_t id) {
     const Call call{*core_};

@@ -135,7 +135,7 @@ struct Socket::Core {
         bool is_bare = false;
         std::uint64_t staged_to = 0;
         base::Status status = base::Status::ok;
-        RegistrationCache::Held region;  ///< of plain memory
+        RegistrationCache::Held region;  ///< of plain memory, or the Buffer's
     };
     struct Receive {
         std::uint64_t id = 0;
@@ -161,15 +161,17 @@ struct Socket::Core {
     void meet(const Facts& peer);
 
     [[nodiscard]] ControlPage& page() const noexcept { return *own_page; }
-    [[nodiscard]] bool is_registered_here(const Slice& slice) noexcept {
-        return slice.domain() == link.protection_domain().raw();
+    /// Null: of another endpoint.
+    [[nodiscard]] const Slice* if_registered_here(const Slice& slice) noexcept {
+        return slice.domain() == link.protection_domain().raw() ? &slice : nullptr;
     }
 
     // --- the program
 
-    [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint32_t lkey,
+    /// `slice`: of which `from` are the bytes; null: they are plain memory.
+    [[nodiscard]] base::Status send(std::span<const std::byte> from, const Slice* slice,
                                     std::uint64_t id, SendFlags flags);
-    [[nodiscard]] base::Status receive(std::span<std::byte> into, std::uint32_t rkey,
+    [[nodiscard]] base::Status receive(std::span<std::byte> into, const Slice* slice,
                                        std::uint64_t id, ReceiveFlags flags);
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept;
     void shut_down() noexcept;
@@ -272,6 +274,7 @@ struct Socket::Core {
     void note_stall(bool could_post) noexcept;
     [[nodiscard]] bool ends_hold() noexcept;
 
+    [[noreturn]] void refuse_plain(const char* attempted) const;
     [[nodiscard]] RegistrationCache::Held registered(std::span<std::byte> plain,
                                                      verbs::Access access, bool by_cache);
     /// Registrations of plain memory that is received into.
@@ -292,7 +295,9 @@ struct Socket::Core {
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
         return sends[number % sends.size()];
     }
+    /// `region`: of `into`, with `rkey`, which a receive that may not be advertised lacks.
     [[nodiscard]] base::Status start_receive(std::span<std::byte> into, std::uint32_t rkey,
+                                             const RegistrationCache::Held& region,
                                              std::uint64_t id, bool advertised, bool wait_all,
                                              bool is_internal);
 

@@ -62,6 +62,15 @@ RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, ver
     return region;
 }
 
+void Socket::Core::refuse_plain(const char* attempted) const {
+    throw base::Error{
+        base::ErrorCode::invalid_argument, fmt::format("{} by a byte stream", attempted),
+        fmt::format("peer {}", link.peer_name()),
+        "the memory is not registered with the socket's endpoint, and SocketOptions::"
+        "registered_only asks for that",
+        "take a Slice of a stream::Buffer of that endpoint, or leave the option out"};
+}
+
 std::byte* Socket::Core::stage(std::size_t length) {
     if (staging_memory.size() == 0) {
         staging_memory = link.protection_domain().allocate(staging_bytes, verbs::Access::none);

@@ -10,7 +10,7 @@ namespace millrace::stream {
 
 using base::Status;
 
-Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std::uint64_t id,
+Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std::uint64_t id,
                              ReceiveFlags flags) {
     if (into.empty()) return Status::empty;
     if (into.size() > longest_operation) return Status::too_large;
@@ -23,12 +23,22 @@ Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std:
         tell_loop();
         return Status::ok;
     }
-    const bool is_made_anew = rkey == 0 && !keeps_receives();
-    const std::size_t least =
-        is_made_anew ? options.least_advertised_plain : options.least_advertised;
+    std::size_t least = options.least_advertised;
+    if (slice == nullptr) [[unlikely]] {
+        if (options.registered_only) refuse_plain("receive");
+        if (!keeps_receives()) least = options.least_advertised_plain;
+    }
     const bool advertised = mode == Mode::direct || (mode == Mode::dynamic && into.size() >= least);
-    const Status status =
-        start_receive(into, rkey, id, advertised, flags == ReceiveFlags::wait_all, false);
+    const bool wait_all = flags == ReceiveFlags::wait_all;
+    Status status = Status::ok;
+    if (slice != nullptr) [[likely]] {
+        status = start_receive(into, slice->rkey(), slice->hold(), id, advertised, wait_all, false);
+    } else if (advertised && !connection->is_broken()) {
+        const auto region = registered(into, verbs::Access::remote_write, keeps_receives());
+        status = start_receive(into, region->rkey(), region, id, advertised, wait_all, false);
+    } else {
+        status = start_receive(into, 0, nullptr, id, advertised, wait_all, false);
+    }
     if (status != Status::ok) return status;
     ++open_receives;
     step();
@@ -36,14 +46,10 @@ Status Socket::Core::receive(std::span<std::byte> into, std::uint32_t rkey, std:
     return Status::ok;
 }
 
-Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey, std::uint64_t id,
+Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,
+                                   const RegistrationCache::Held& region, std::uint64_t id,
                                    bool advertised, bool wait_all, bool is_internal) {
     if (connection->is_broken()) return ended;
-    RegistrationCache::Held region;
-    if (advertised && rkey == 0) {
-        region = registered(into, verbs::Access::remote_write, keeps_receives());
-        rkey = region->rkey();
-    }
     // One more than the program may have: read_some's.
     const std::uint32_t index = free_receives.back();
     Receive& receive = receives[index];
@@ -60,7 +66,7 @@ Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey
     receive.data = into.data();
     receive.is_used = true;
     receive.is_internal = is_internal;
-    receive.region = std::move(region);
+    receive.region = region;
     if (is_internal) reading = index;
     return Status::ok;
 }
@@ -87,11 +93,11 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
             landing = link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write);
         }
         landed = landing.data();
-        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), 0, true,
-                               false, true);
+        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), nullptr,
+                               0, true, false, true);
     } else {
         landed = nullptr;
-        status = start_receive(into, 0, 0, false, false, true);
+        status = start_receive(into, 0, nullptr, 0, false, false, true);
     }
     is_reading = status == Status::ok;
     read_result.reset();

@@ -10,15 +10,16 @@ namespace millrace::stream {
 
 using base::Status;
 
-Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, std::uint64_t id,
+Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, std::uint64_t id,
                           SendFlags flags) {
     if (from.empty() && !keeps_messages()) return Status::empty;
     if (from.size() > longest_operation) return Status::too_large;
+    const bool is_plain = slice == nullptr && !from.empty();
+    if (is_plain && options.registered_only) refuse_plain("send");
     step();
     if (ended != Status::ok) return ended;
     if (connection->sender().is_shut_down()) return Status::closed;
     if (open_sends == options.sends) return Status::full;
-    const bool is_plain = lkey == 0 && !from.empty();
     // Behind one that is staged when it is posted, none is staged before: see Staging.
     const bool patient = is_plain && flags == SendFlags::more && bare_sends == 0 &&
                          from.size() <= options.coalesced_bytes && !keeps_messages();
@@ -26,8 +27,11 @@ Status Socket::Core::send(std::span<const std::byte> from, std::uint32_t lkey, s
     prepared.id = id;
     prepared.data = from.data();
     prepared.length = from.size();
-    prepared.lkey = lkey;
     bool at_once = false;
+    if (slice != nullptr) {
+        prepared.lkey = slice->lkey();
+        prepared.region = slice->hold();
+    }
     if (is_plain) {
         at_once = goes_at_once(from.size(), patient);
         // What is stored in the ring needs nothing but its bytes.

@@ -195,6 +195,38 @@ TEST_P(Exs, AConnectIsCancelledOrTooLate) {
     EXPECT_EQ(next().error, ECANCELED);
 }
 
+TEST_P(Exs, TakesRegisteredMemoryAloneWhereThatIsAskedFor) {
+    const auto [type, mode] = GetParam();
+    exs_shandle_t strict = exs_socket(type);
+    ASSERT_EQ(exs_setmode(strict, mode), 0);
+    ASSERT_EQ(exs_setregisteredonly(strict, 1), 0);
+    ASSERT_EQ(exs_accept(listener, nullptr, queue), 0);
+    ASSERT_EQ(exs_connect(strict, exs_address(listener), patience, nullptr, queue), 0);
+    exs_shandle_t other = nullptr;
+    for (int i = 0; i < 2; ++i) {
+        const exs_event_t event = next();
+        ASSERT_EQ(event.error, 0) << exs_last_error();
+        if (event.type == EXS_EVT_ACCEPT) other = event.accepted;
+    }
+    EXPECT_EQ(exs_setregisteredonly(strict, 0), -1);
+    EXPECT_EQ(errno, EISCONN);
+    std::vector<char> memory(100, 'x');
+    EXPECT_EQ(exs_send(strict, memory.data(), 100, 0, nullptr, nullptr, queue), -1);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_THAT(exs_last_error(), HasSubstr("registered_only"));
+    EXPECT_EQ(exs_recv(strict, memory.data(), 100, 0, nullptr, nullptr, queue), -1);
+    EXPECT_EQ(errno, EINVAL);
+    exs_mhandle_t registered = exs_mregister(memory.data(), memory.size());
+    std::vector<char> into(100);
+    ASSERT_EQ(exs_recv(other, into.data(), 100, MSG_WAITALL, nullptr, nullptr, queue), 0);
+    ASSERT_EQ(exs_send(strict, memory.data(), 100, 0, registered, nullptr, queue), 0);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(next().error, 0);
+    EXPECT_EQ(into, memory);
+    EXPECT_EQ(exs_mderegister(registered), 0);
+    (void)exs_close(strict, 0);
+    (void)exs_close(other, 0);
+}
+
 TEST(ExsErrors, AreNumbersAndSentences) {
     EXPECT_EQ(exs_init(EXS_VERSION + 1), -1);
     EXPECT_EQ(errno, EINVAL);

@@ -68,6 +68,9 @@ int exs_qdequeue(exs_qhandle_t queue, exs_event_t* events, int count, int millis
 exs_shandle_t exs_socket(int type);
 /* Before it is connected or listens; both ends need agree. */
 int exs_setmode(exs_shandle_t sock, int mode);
+/* Strict use, for sockets that it accepts as well: exs_send and exs_recv of plain memory (a null
+ * exs_mhandle_t) fail with EINVAL, unless `on` is 0. Before it is connected or listens. */
+int exs_setregisteredonly(exs_shandle_t sock, int on);
 /* Where it listens: "HOST:PORT", "unix:PATH", "unix:@NAME". */
 int exs_bind(exs_shandle_t sock, const char* address);
 int exs_listen(exs_shandle_t sock);

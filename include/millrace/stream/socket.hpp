@@ -75,6 +75,10 @@ struct SocketOptions {
     /// Where registrations of plain memory are kept for later operations on it, which the program
     /// then owes a word before it gives that memory back; null: each is made for one operation.
     std::shared_ptr<RegistrationCache> registrations{};
+    /// Strict use: send() and receive() of memory that is not registered with the socket's endpoint
+    /// throw Error (invalid_argument), where one would otherwise copy or register it. What copies
+    /// by its nature (read_some, write_some …) does so still.
+    bool registered_only = false;
     /// How waits escalate.
     base::WaitPolicy wait{};
     std::shared_ptr<connect::Endpoint> endpoint{};  ///< null: Endpoint::shared()
@@ -187,12 +191,14 @@ class Socket {
 
     /// Sends the bytes; their memory stays as it is until the completion. `id` comes back in it;
     /// sends may have equal ones. Never blocks. A Slice of another endpoint counts as plain memory.
+    /// A Buffer that goes meanwhile stays registered, and its memory with it, until the completion.
     [[nodiscard]] base::Status send(Slice from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// The same from plain memory. What can be stored in the peer's ring stays where it is. Of what
     /// is posted, few bytes are copied, and more are registered, until the completion or by
     /// SocketOptions::registrations: throws Error (resource_exhausted) if they cannot be. (Where an
     /// advertisement comes later for what was to be stored, the stream ends then, with peer_lost.)
+    /// Throws Error (invalid_argument) with SocketOptions::registered_only.
     [[nodiscard]] base::Status send(std::span<const std::byte> from, std::uint64_t id,
                                     SendFlags flags = SendFlags::none);
     /// Receives between one byte and all that fit; the memory is the peer's until the completion.
