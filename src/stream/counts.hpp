@@ -18,7 +18,9 @@ struct SenderCounts {
 
 struct ReceiverCounts {
     std::uint64_t direct_bytes = 0;
+    std::uint64_t direct_transfers = 0;
     std::uint64_t indirect_bytes = 0;
+    std::uint64_t indirect_transfers = 0;
     std::uint64_t adverts = 0;
     std::uint64_t copies = 0;
     std::uint64_t lent_bytes = 0;  ///< taken by the program where they lay in the ring

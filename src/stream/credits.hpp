@@ -87,6 +87,8 @@ class Credits {
         return peer_slots_ - (sent_ - returned_);
     }
     [[nodiscard]] std::uint64_t owed() const noexcept { return taken_ - told_; }
+    /// Messages of this end that the peer has said to have taken.
+    [[nodiscard]] std::uint64_t returned() const noexcept { return returned_; }
 
   private:
     std::uint32_t own_slots_;

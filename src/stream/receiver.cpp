@@ -146,6 +146,7 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
     }
     buffered_ += places;
     counts_.indirect_bytes += message.length;
+    ++counts_.indirect_transfers;
     if (terms_.keeps_messages()) {
         is_message_open_ = !message.ends_message();
         if (!is_message_open_) marks_.push(taken_ + buffered_ - terms_.mark_bytes);
@@ -269,6 +270,7 @@ void Receiver::take(std::uint64_t length) noexcept {
 /// MSG_WAITALL, else one byte or a mark (see complete_front).
 void Receiver::take_direct(std::uint64_t length) noexcept {
     counts_.direct_bytes += length;
+    ++counts_.direct_transfers;
     take(length);
     if (!receives_.front().request.wait_all) estimate_ += length;
 }

@@ -45,7 +45,9 @@ SocketStats Socket::Core::stats() const noexcept {
     stats.indirect_bytes_sent = sent.indirect_bytes;
     stats.indirect_transfers = sent.indirect_transfers;
     stats.direct_bytes_received = received.direct_bytes;
+    stats.direct_transfers_received = received.direct_transfers;
     stats.indirect_bytes_received = received.indirect_bytes;
+    stats.indirect_transfers_received = received.indirect_transfers;
     stats.copies = received.copies;
     stats.lent_bytes = received.lent_bytes;
     stats.adverts_sent = received.adverts;
@@ -55,6 +57,7 @@ SocketStats Socket::Core::stats() const noexcept {
     stats.phase_changes = sent.phase_changes;
     stats.messages_sent = messages_sent;
     stats.messages_received = slots.taken();
+    stats.credits = connection->credits().returned();
     stats.sleeps = sleeper->sleeps();
     stats.events_sent = bell.rung();
     stats.events_received = sleeper->woken();
@@ -68,8 +71,11 @@ void Socket::Core::show() noexcept {
                                     now.direct_transfers,
                                     now.indirect_bytes_sent,
                                     now.indirect_transfers,
+                                    static_cast<std::uint64_t>(now.percent_direct()),
                                     now.direct_bytes_received,
+                                    now.direct_transfers_received,
                                     now.indirect_bytes_received,
+                                    now.indirect_transfers_received,
                                     now.copies,
                                     now.lent_bytes,
                                     now.adverts_sent,
@@ -79,6 +85,7 @@ void Socket::Core::show() noexcept {
                                     now.phase_changes,
                                     now.messages_sent,
                                     now.messages_received,
+                                    now.credits,
                                     now.requests,
                                     now.stalls_advert,
                                     now.stalls_room,

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
 #include "pair.hpp"
 #include "support/extent.hpp"
@@ -698,8 +699,88 @@ TEST(StreamSocket, CountsWhatItDid) {
     EXPECT_EQ(sent.percent_direct(), 100.0);
     const SocketStats received = pair.far->stats();
     EXPECT_EQ(received.direct_bytes_received, 5000U);
+    EXPECT_EQ(received.direct_transfers_received, 1U);
+    EXPECT_EQ(received.indirect_transfers_received, 0U);
     EXPECT_EQ(received.adverts_sent, 1U);
     EXPECT_EQ(received.copies, 0U);
+}
+
+TEST(StreamSocket, CountsWhatCameThroughTheRingAndWhatCameBackOfCredits) {
+    Pair pair{in_mode(Mode::indirect)};
+    const Bytes words = pattern(100, 2);
+    Bytes into(100);
+    std::size_t size = 0;
+    ASSERT_EQ(pair.near->write_all(words, patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_some(into, size, patience()), Status::ok);
+    EXPECT_EQ(pair.near->stats().credits, 0U);
+    // The answer takes the credit of the question along.
+    ASSERT_EQ(pair.far->write_all(words, patience()), Status::ok);
+    ASSERT_EQ(pair.near->read_some(into, size, patience()), Status::ok);
+    EXPECT_GE(pair.near->stats().credits, 1U);
+    EXPECT_LE(pair.near->stats().credits, pair.near->stats().messages_sent);
+    const SocketStats received = pair.far->stats();
+    EXPECT_EQ(received.indirect_transfers_received, 1U);
+    EXPECT_EQ(received.indirect_bytes_received, 100U);
+    EXPECT_EQ(received.direct_transfers_received, 0U);
+}
+
+TEST(StreamSocket, ShowsTheSharesOfItsTransfersToOtherProcesses) {
+    Pair pair{in_mode(Mode::direct)};
+    Buffer memory{8192};
+    ASSERT_EQ(pair.far->receive(memory.slice(4096, 4096), 0), Status::ok);
+    ASSERT_EQ(pair.near->send(memory.slice(0, 4096), 0), Status::ok);
+    EXPECT_EQ(next(*pair.near, 0).status, Status::ok);
+    EXPECT_EQ(next(*pair.far, 0).status, Status::ok);
+    (void)pair.near->stats();
+    (void)pair.far->stats();
+    bool is_sender_shown = false;
+    bool is_receiver_shown = false;
+    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
+        const std::map<std::string, std::uint64_t> counters{page.counters.begin(),
+                                                            page.counters.end()};
+        if (page.title != "byte stream") continue;
+        is_sender_shown = is_sender_shown || counters.at("percent sent directly") == 100;
+        is_receiver_shown = is_receiver_shown || counters.at("direct transfers received") == 1;
+        EXPECT_EQ(counters.at("indirect transfers received"), 0U);
+        EXPECT_LE(counters.at("credits"), counters.at("messages sent"));
+    }
+    EXPECT_TRUE(is_sender_shown);
+    EXPECT_TRUE(is_receiver_shown);
+}
+
+TEST(StreamSocket, RefusesPlainMemoryInStrictUse) {
+    SocketOptions options;
+    options.registered_only = true;
+    Pair pair{options};
+    Bytes plain(100'000);
+    Buffer foreign{100, connect::Endpoint::open()};
+    const auto refusal = [&](auto&& operation) -> std::string {
+        try {
+            (void)operation();
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::invalid_argument);
+            return error.what();
+        }
+        return "";
+    };
+    EXPECT_THAT(refusal([&] { return pair.near->send(std::span<const std::byte>{plain}, 1); }),
+                testing::HasSubstr("registered_only"));
+    EXPECT_THAT(refusal([&] { return pair.near->receive(std::span{plain}, 1); }),
+                testing::HasSubstr("registered_only"));
+    EXPECT_THAT(refusal([&] { return pair.near->send(foreign.slice(), 1); }),
+                testing::HasSubstr("endpoint"));
+    EXPECT_THAT(refusal([&] { return pair.near->receive(foreign.slice(), 1); }),
+                testing::HasSubstr("endpoint"));
+    EXPECT_EQ(pair.near->outstanding(), 0U);
+    // Buffers, and what copies by its nature, are welcome.
+    Buffer memory{200};
+    fill(memory.bytes().first(100), 0, 5);
+    ASSERT_EQ(pair.far->receive(memory.slice(100, 100), 3, ReceiveFlags::wait_all), Status::ok);
+    ASSERT_EQ(pair.near->send(memory.slice(0, 50), 2), Status::ok);
+    ASSERT_EQ(pair.near->write_all(memory.bytes().subspan(50, 50), patience()), Status::ok);
+    EXPECT_EQ(next(*pair.far, 3).bytes, 100U);
+    EXPECT_TRUE(is_right(memory.bytes().subspan(100, 100), 0, 5));
+    EXPECT_EQ(pair.near->stats().registrations + pair.far->stats().registrations, 0U);
 }
 
 TEST(StreamSocket, SaysWhatWasChosen) {

@@ -134,7 +134,9 @@ struct SocketStats {
     std::uint64_t indirect_bytes_sent = 0;
     std::uint64_t indirect_transfers = 0;  ///< sent
     std::uint64_t direct_bytes_received = 0;
+    std::uint64_t direct_transfers_received = 0;
     std::uint64_t indirect_bytes_received = 0;
+    std::uint64_t indirect_transfers_received = 0;
     std::uint64_t copies = 0;         ///< out of this side's ring
     std::uint64_t lent_bytes = 0;     ///< ... taken by read_zero_copy, without one
     std::uint64_t adverts_sent = 0;   ///< by this side
@@ -144,6 +146,7 @@ struct SocketStats {
     std::uint64_t phase_changes = 0;  ///< as a sender
     std::uint64_t messages_sent = 0;  ///< of the protocol
     std::uint64_t messages_received = 0;
+    std::uint64_t credits = 0;  ///< that came back: messages of this side that the peer took
     std::uint64_t requests = 0;            ///< posted, for bytes and messages
     std::uint64_t stalls_advert = 0;       ///< bytes had to wait: for an advertisement
     std::uint64_t stalls_room = 0;         ///< ... for room in the peer's ring
