@@ -365,7 +365,8 @@ std::string Socket::explain() const {
     }
     const std::string carried =
         core.stores ? "messages and bytes for the ring are stored where the peer reads them; what "
-                      "goes straight into a receive is one WRITE, and one for its message"
+                      "goes straight into a receive is one WRITE, and one for its message unless "
+                      "the device has carried that out at once"
         : core.in_order
             ? "one WRITE for bytes and one for a message"
             : "one WRITE for bytes and two for a message, as the device does not promise that the "

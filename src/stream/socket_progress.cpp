@@ -121,7 +121,14 @@ void Socket::Core::perform(const Write& write) noexcept {
                       .to = transfer.direct ? verbs::RemoteAddress{transfer.address, transfer.key}
                                             : peer_ring_address + transfer.address,
                       .flags = is_small ? verbs::SendFlags::inlined : verbs::SendFlags::none},
-         ring::Signal::when_due);
+         stores ? ring::Signal::now : ring::Signal::when_due);
+    if (stores) {
+        // A device that carries requests out at once has done so: its message needs no request.
+        in_flight.push({window.posted(), transfer.places, base::ticks()});
+        settle_writes();
+        put(write.notification, !in_flight.empty(), ring::Signal::now);
+        return;
+    }
     put(write.notification, true, ring::Signal::now);
     in_flight.push({window.posted(), transfer.places, base::ticks()});
 }
