@@ -20,11 +20,13 @@
  * advertises (0: the receiver does not, as in mode indirect).
  * again (0: not what is void, which is filled from the ring before: as work 003 has it).
  * lends (1: where no receive is outstanding, the program may look at bytes in the ring, and take some of them).
+ * forgoes (1: the sender may leave the advertisements that it has, if it has not used the first, and give what
+ * is next to the ring).
  * holds (1: the sender gives no more to the ring than fits into it when it is empty, and waits for that).
  */
 #include "common.pml"
 
-local byte total, ring, window, size, cancels, wait_all, checked, holds, messages, lends, advertises, again;
+local byte total, ring, window, size, cancels, wait_all, checked, holds, messages, lends, advertises, again, forgoes;
 hidden byte buffer_is_outstanding, match_is_right, bytes_are_in_order, fits, advert_is_possible,
     fresh_is_kept, message_is_whole, lent_stays;
 
@@ -49,6 +51,7 @@ proctype Sender() {
     byte last;      /* phase of the last ADVERT */
     byte queued;    /* advertisements in q_A: of the receives head, head + 1, … */
     byte head, remaining; /* remaining: of the head */
+    bool used;      /* ... some of it has been used */
     byte promised;
     byte least, least_anew; /* places that the next ADVERT has at least; if it begins a phase */
     byte written, taken; /* of the ring */
@@ -61,6 +64,12 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
     do
     :: atomic { !ended && sent < total - given_up &&
                 (queued > 0 || (written - taken < ring && (!holds || written == taken))) ->
+        if
+        :: forgoes && queued > 0 && !used && written - taken < ring && (!holds || written == taken) ->
+            phase = (is_direct(phase) || wrong(forgone_unraised) -> phase : last + 1);
+            queued = 0; head = 0; remaining = 0; promised = 0
+        :: skip
+        fi;
         most = total - given_up - sent;
         if
         :: messages && left == 0 ->
@@ -105,11 +114,12 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
             data!DIRECT, sent, n, head + r;
             promised = promised - (waits(head) -> remaining : 1);
             remaining = remaining - (r == MARK -> n - 1 : n);
+            used = true;
             if
             :: messages && r != MARK -> promised = promised + 1
             :: waits(head) && remaining > 0 && !wrong(wait_all_given_up) ->
                 promised = promised + remaining
-            :: else -> queued--; head++; remaining = size
+            :: else -> queued--; head++; remaining = size; used = false
             fi;
             if
             :: queued == 0 -> head = 0; remaining = 0
@@ -132,7 +142,7 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
         answers = false
        }
     :: atomic { !ended && !answers && sent == total - given_up -> data!FIN, sent, 0, 0; ended = true;
-        queued = 0; head = 0; remaining = 0; promised = 0 }
+        queued = 0; head = 0; remaining = 0; promised = 0; used = false }
     :: atomic { control?kind, s, p, r, n ->
         if
         :: kind == ACK ->
@@ -142,7 +152,7 @@ end: /* where it waits for ever, the receiver does, too, or has everything */
         :: kind == CANCEL && !ended ->
             if
             :: wrong(cancel_keeps_adverts)
-            :: else -> queued = 0; head = 0; remaining = 0; promised = 0
+            :: else -> queued = 0; head = 0; remaining = 0; promised = 0; used = false
             fi;
             answers = true
         :: kind == ADVERT && !ended ->
@@ -405,6 +415,7 @@ init {
             now.advertises = setting("MODEL_advertises", 1);
             now.again = setting("MODEL_again", 1);
             now.messages = setting("MODEL_messages", 0);
+            now.forgoes = setting("MODEL_forgoes", 0);
         };
         run Sender(); run Receiver()
     }

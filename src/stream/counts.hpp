@@ -13,6 +13,7 @@ struct SenderCounts {
     std::uint64_t adverts_used = 0;       ///< first matched
     std::uint64_t adverts_stale = 0;      ///< thrown away because they came late
     std::uint64_t adverts_withdrawn = 0;  ///< taken back by the receiver's CANCEL
+    std::uint64_t adverts_forgone = 0;    ///< left, as short sends went to the ring
     std::uint64_t phase_changes = 0;
 };
 

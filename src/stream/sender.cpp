@@ -30,6 +30,8 @@ Sender::Sender(const DirectionTerms& terms, const Terms& own)
       ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       coalesced_bytes_{own.coalesced_bytes},
       awaited_bytes_{terms.mode == Mode::dynamic ? own.awaited_bytes : 0},
+      short_bytes_{terms.mode == Mode::dynamic ? own.short_bytes : 0},
+      short_sends_{own.short_sends},
       sends_{own.sends},
       adverts_{terms.mode == Mode::indirect ? 1 : terms.adverts} {}
 
@@ -154,12 +156,18 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
     is_awaiting_ = false;
     if (sequence_ == queued_) return false;
     message.sequence = sequence_;
+    bool leaves = false;
     if (!adverts_.empty()) {
-        fill_direct(transfer, message);
-        return true;
+        leaves = leaves_adverts();
+        if (!leaves) {
+            fill_direct(transfer, message);
+            return true;
+        }
+        forgo_adverts();
     }
     if (terms_.mode == Mode::direct) return false;
-    if (run_left_ == 0) {
+    // What leaves them goes at once: they count as having come behind that transfer.
+    if (!leaves && run_left_ == 0) {
         if (coalesces()) return false;
         if (awaits_advert()) {
             is_awaiting_ = true;
@@ -175,6 +183,25 @@ bool Sender::next_transfer(Transfer& transfer, TransferMessage& message) noexcep
     if (room() == 0 || (terms_.keeps_messages() && lacks_room_for_mark())) return false;
     fill_indirect(transfer, message);
     return true;
+}
+
+/// Of the next transfer, for which there is an advertisement.
+bool Sender::leaves_adverts() noexcept {
+    const Send& next = sends_[current_];
+    const std::uint64_t length = next.end - next.begin - terms_.mark_bytes;
+    if (next.begin == sequence_) {
+        shorts_in_a_row_ =
+            length < short_bytes_ ? std::min(shorts_in_a_row_ + 1, short_sends_) : 0;
+    }
+    return forgoes(length);
+}
+
+/// As if they had come behind the transfer to the ring that follows at once. Requires forgoes().
+void Sender::forgo_adverts() noexcept {
+    if (is_indirect(phase_)) change_phase(next_phase(last_phase_));
+    counts_.adverts_forgone += adverts_.size();
+    adverts_.clear();
+    promised_ = 0;
 }
 
 void Sender::fill_direct(Transfer& transfer, TransferMessage& message) noexcept {

@@ -34,6 +34,13 @@
 // new ones have travelled. So a long send waits then, in the same way. If it was in vain, that is
 // not tried again at the next one or three turns to the ring.
 //
+// Short sends, one behind the other, would each take an advertisement, which may be of a long
+// receive, and a request of the device. So from the eighth in a row on that found one they leave
+// advertisements that have not been used (forgoes), and go to the ring, of which the receiver takes
+// many at a time. To everybody that is as if those advertisements had come behind that transfer: in
+// a direct phase it turns, and they are old; in an indirect one they are stale, and raise the
+// phase.
+//
 // Where messages are kept (SOCK_SEQPACKET), a mark lies behind the bytes of each send:
 //
 //   | bytes of a message | mark | … | mark |         the second one is empty
@@ -169,6 +176,12 @@ class Sender {
                !sends_[current_].at_once &&
                sends_[current_].end - sends_[current_].begin >= awaited_bytes_;
     }
+    /// A send of `length` bytes, if it is next, leaves the advertisements that there are, and goes
+    /// to the ring whole.
+    [[nodiscard]] bool forgoes(std::uint64_t length) const noexcept {
+        return length < short_bytes_ && shorts_in_a_row_ >= short_sends_ && !adverts_.empty() &&
+               !adverts_.front().used && length + terms_.mark_bytes <= room_in_one_piece();
+    }
     /// Of what awaits_advert(), so many bytes would have to be copied if it went to the ring now:
     /// all of them, until the receiver has caught up with the turn to the ring; behind an empty
     /// ring as many as it takes, as it is known when the next advertisement can come.
@@ -207,6 +220,8 @@ class Sender {
     }
     [[nodiscard]] bool phase_possible(Phase phase) const noexcept;
     void change_phase(Phase phase) noexcept;
+    [[nodiscard]] bool leaves_adverts() noexcept;
+    void forgo_adverts() noexcept;
     void fill_direct(Transfer& transfer, TransferMessage& message) noexcept;
     void fill_indirect(Transfer& transfer, TransferMessage& message) noexcept;
     [[nodiscard]] std::uint64_t room_in_one_piece() const noexcept {
@@ -223,6 +238,8 @@ class Sender {
     std::uint64_t ring_piece_;  ///< of a transfer to the ring
     std::uint32_t coalesced_bytes_;
     std::uint64_t awaited_bytes_;
+    std::uint64_t short_bytes_;
+    std::uint32_t short_sends_;
     BoundedQueue<Send> sends_;
     BoundedQueue<Advert> adverts_;
     std::size_t current_ = 0;      ///< the first of sends_ with bytes that have not been given away
@@ -248,6 +265,8 @@ class Sender {
     bool has_awaited_ = false;           ///< since the last transfer
     std::uint32_t awaited_in_vain_ = 0;  ///< times, one behind the other
     std::uint32_t turns_left_ = 0;       ///< to the ring, until an advertisement is awaited again
+    /// Of the transfers that found an advertisement, the last ones, that began with a short send.
+    std::uint32_t shorts_in_a_row_ = 0;
     bool cancelled_due_ = false;
     bool shut_down_ = false;
     bool ended_ = false;  ///< FIN has been sent

@@ -186,6 +186,7 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
                   "adverts used",
                   "adverts stale",
                   "adverts withdrawn",
+                  "adverts forgone",
                   "phase changes",
                   "messages sent",
                   "messages received",
@@ -258,8 +259,6 @@ void Socket::Core::meet(const Facts& peer) {
     terms.incoming.mode = mode;
     terms.outgoing = {mode, peer.ring_bytes, peer.adverts, terms.incoming.mark_bytes};
     terms.peer_slots = peer.slots;
-    connection.emplace(terms);
-
     peer_ring_address = {peer.memory_address, peer.rkey};
     peer_slot_address = peer_ring_address + peer.ring_bytes;
     peer_ring_bytes = peer.ring_bytes;
@@ -268,6 +267,9 @@ void Socket::Core::meet(const Facts& peer) {
     peer_memory = carrier.map(peer_ring_address, peer.ring_bytes + peer.slots * sizeof(Slot));
     stores = peer_memory != nullptr;
     peer_ring = peer_memory.get();
+    // Where the ring is posted to, that takes as many requests as a direct transfer.
+    if (stores) terms.short_bytes = short_bytes;
+    connection.emplace(terms);
     if (options.least_advertised_plain == 0) {
         // Who may store there may be stored to: memory is addressable both ways.
         options.least_advertised_plain = stores ? none_is_advertised : least_posted_plain;

@@ -92,6 +92,9 @@ struct Socket::Core {
     /// stores the next. A message that write_some takes is no longer, and so goes with two of them
     /// at most.
     static constexpr std::uint32_t ring_piece_bytes = 64 << 10;
+    /// Terms::short_bytes, where bytes for the ring are stored: two copies of so many take about as
+    /// long as what the device does for a WRITE.
+    static constexpr std::size_t short_bytes = 16 << 10;
     /// Of mode direct.
     static constexpr std::size_t landing_bytes = 256 << 10;
     /// Of the device: a transfer, its message, and what an end posts beside them.

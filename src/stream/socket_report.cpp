@@ -54,6 +54,7 @@ SocketStats Socket::Core::stats() const noexcept {
     stats.adverts_used = sent.adverts_used;
     stats.adverts_stale = sent.adverts_stale;
     stats.adverts_withdrawn = sent.adverts_withdrawn;
+    stats.adverts_forgone = sent.adverts_forgone;
     stats.phase_changes = sent.phase_changes;
     stats.messages_sent = messages_sent;
     stats.messages_received = slots.taken();
@@ -82,6 +83,7 @@ void Socket::Core::show() noexcept {
                                     now.adverts_used,
                                     now.adverts_stale,
                                     now.adverts_withdrawn,
+                                    now.adverts_forgone,
                                     now.phase_changes,
                                     now.messages_sent,
                                     now.messages_received,

@@ -35,8 +35,10 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
     if (is_plain) {
         at_once = goes_at_once(from.size(), patient);
         // What is stored in the ring needs nothing but its bytes.
-        prepared.is_bare = stores && !patient && mode != Mode::direct &&
-                           (connection->sender().adverts() == 0 || bare_sends != 0);
+        const Sender& sender = connection->sender();
+        prepared.is_bare =
+            stores && !patient && mode != Mode::direct &&
+            (sender.adverts() == 0 || bare_sends != 0 || sender.forgoes(from.size()));
         if (!at_once && !prepared.is_bare) make_postable(prepared, patient);
     }
     if (prepared.is_bare) ++bare_sends;
@@ -102,7 +104,8 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     }
     if (!can_go) return Status::full;
     std::byte* copy = nullptr;
-    if ((!stores || sender.adverts() != 0) && length != 0) {
+    const bool is_posted = !stores || (sender.adverts() != 0 && !sender.forgoes(length));
+    if (is_posted && length != 0) {
         length = std::min(length, most_written);
         copy = stage(length);
         if (copy == nullptr) return Status::full;

@@ -47,6 +47,11 @@ struct Terms {
     /// Sends of so many bytes wait for an empty ring, if they do not fit into it (Sender::
     /// holds_back); 0: none do.
     std::uint64_t awaited_bytes = 0;
+    /// Sends of fewer bytes go to the ring, from the `short_sends`th in a row on that found an
+    /// advertisement: that would be a receive, a WRITE and a message for few bytes (Sender::
+    /// forgoes); 0: advertisements are always used.
+    std::uint64_t short_bytes = 0;
+    std::uint32_t short_sends = 8;
     /// Behind an empty ring receives are advertised again whose advertisements the sender has
     /// turned away from. False: as work 003 has it, they are filled from the ring before anything
     /// is advertised.

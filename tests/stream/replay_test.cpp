@@ -339,6 +339,58 @@ TEST_F(StreamReplay, NothingIsAdvertisedBehindWhatIsLent) {
     EXPECT_EQ(ends.sender(0).counts().direct_bytes, 2U);
 }
 
+// no_hold_off, as the model ends it: the receive that was advertised behind the ring's bytes is
+// filled with them, and its buffer is the program's when the direct transfer lands there. (The model
+// copies when it likes; the code copies before it advertises, unless the bytes are lent.)
+TEST_F(StreamReplay, NothingLandsInAReceiveThatTheRingHasFilled) {
+    send(3);
+    data_arrives();
+    ASSERT_TRUE(ends.lend(1));
+    receive();
+    adverts_arrive();
+    send(1);  // on its way
+    ends.give_back(1, 1);
+    ends.act_all(1);
+    ASSERT_TRUE(ends.done(1, 0).has_value()) << "with what was left in the ring";
+    EXPECT_EQ(ends.done(1, 0)->length, 2U);
+    data_arrives();
+    EXPECT_EQ(ends.failure(), "");
+    EXPECT_EQ(ends.sender(0).counts().direct_bytes, 0U);
+    receive();
+    ASSERT_TRUE(ends.done(1, 1).has_value());
+    EXPECT_EQ(ends.received(1), 4U);
+}
+
+// forgone_unraised
+TEST_F(StreamReplay, WhatIsForgoneMakesStaleWhatIsBehindIt) {
+    Terms with = with_slots();
+    with.short_bytes = 2;
+    ends = TwoEnds{with};
+    for (int i = 0; i < 7; ++i) {
+        receive();
+        adverts_arrive();
+        send(1);
+        data_arrives();
+    }
+    send(1);  // to the ring
+    data_arrives();
+    receive();
+    adverts_arrive();  // an ACK
+    receive();
+    receive();  // of phase 2, places 8 and 9
+    ASSERT_TRUE(ends.arrive(1));
+    EXPECT_EQ(ends.sender(0).adverts(), 1U);
+    send(1);
+    EXPECT_EQ(ends.sender(0).counts().adverts_forgone, 1U);
+    EXPECT_EQ(ends.sender(0).phase(), 3U);
+    adverts_arrive();
+    EXPECT_EQ(ends.sender(0).counts().adverts_stale, 1U) << "its place is the next";
+    send(3);  // not short
+    data_arrives();
+    EXPECT_EQ(ends.failure(), "");
+    EXPECT_EQ(ends.sender(0).counts().direct_transfers, 7U);
+}
+
 class StreamReplayOfMessages : public StreamReplay {
   protected:
     StreamReplayOfMessages() : StreamReplay{with_marks()} {}

@@ -56,6 +56,8 @@ Terms random_terms(Random& random) {
     if (terms.coalesced_bytes % 3 == 0) terms.ring_piece_bytes = 1 + terms.coalesced_bytes / 3;
     terms.awaited_bytes = random.chance(2) ? 0 : 1 + random.below(20);
     terms.advertises_again = !random.chance(4);
+    terms.short_bytes = random.chance(2) ? 0 : 1 + random.below(20);
+    terms.short_sends = 1 + random.below(3);
     return terms;
 }
 
@@ -151,6 +153,7 @@ struct Happened {
     std::uint64_t used = 0;
     std::uint64_t stale = 0;
     std::uint64_t withdrawn = 0;
+    std::uint64_t forgone = 0;
     std::uint64_t resumed = 0;
     std::uint64_t copies = 0;
     std::uint64_t messages = 0;
@@ -164,6 +167,7 @@ struct Happened {
         used += sender.adverts_used;
         stale += sender.adverts_stale;
         withdrawn += sender.adverts_withdrawn;
+        forgone += sender.adverts_forgone;
         resumed += sender.phase_changes > 1 ? 1 : 0;
         copies += receiver.copies;
     }
@@ -218,6 +222,7 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
         EXPECT_GT(often, rounds / 4);
     }
     EXPECT_GT(happened.withdrawn, rounds / 10);
+    EXPECT_GT(happened.forgone, rounds / 100);
     EXPECT_GT(happened.awaited_in_vain, rounds / 20);
 }
 

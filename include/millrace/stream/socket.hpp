@@ -143,6 +143,7 @@ struct SocketStats {
     std::uint64_t adverts_used = 0;   ///< of the peer's
     std::uint64_t adverts_stale = 0;  ///< ... that came late
     std::uint64_t adverts_withdrawn = 0;
+    std::uint64_t adverts_forgone = 0;  ///< ... that short sends left for the ring
     std::uint64_t phase_changes = 0;  ///< as a sender
     std::uint64_t messages_sent = 0;  ///< of the protocol
     std::uint64_t messages_received = 0;
