@@ -173,11 +173,12 @@ struct Happened {
     }
 };
 
-std::string play(std::uint64_t seed, Happened& happened) {
+/// Of a tenth of `most` steps to eleven of them, until the programs only receive what is left.
+std::string play(std::uint64_t seed, Happened& happened, std::uint32_t most) {
     Random random{seed};
     TwoEnds ends{random_terms(random)};
     const Habits habits{random};
-    const std::uint32_t steps = 20 + random.below(200);
+    const std::uint32_t steps = most / 10 + random.below(most);
     const std::uint32_t quiet = random.chance(2) ? steps : random.below(steps);
     const std::uint32_t last_of_0 = random.chance(4) ? random.below(steps) : steps;
     for (std::uint32_t i = 0; i < steps && ends.failure().empty(); ++i) {
@@ -214,7 +215,7 @@ std::string play(std::uint64_t seed, Happened& happened) {
 TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
     Happened happened;
     const std::uint64_t rounds = test::play_schedules(
-        120'000, 5'000'000, [&](std::uint64_t seed) { return play(seed, happened); });
+        120'000, 5'000'000, [&](std::uint64_t seed) { return play(seed, happened, 200); });
     if (rounds < 10'000) return;
     for (const std::uint64_t often :
          {happened.direct, happened.indirect, happened.used, happened.stale, happened.resumed,
@@ -224,6 +225,21 @@ TEST(StreamSchedule, BytesComeInOrderAndOnceAndNobodyStandsStill) {
     EXPECT_GT(happened.withdrawn, rounds / 10);
     EXPECT_GT(happened.forgone, rounds / 100);
     EXPECT_GT(happened.awaited_in_vain, rounds / 20);
+}
+
+// Most mistakes show themselves within a few steps, of which there are more orders than of many.
+TEST(StreamSchedule, MillionsOfShortOnesEndWell) {
+    Happened happened;
+    const std::uint64_t rounds =
+        test::play_schedules(1'000'000, 10'000'000, [&](std::uint64_t seed) {
+            // Others than those of the long ones.
+            return play(~seed, happened, 20);
+        });
+    if (rounds < 10'000) return;
+    EXPECT_GT(happened.direct, rounds / 10);
+    EXPECT_GT(happened.indirect, rounds / 10);
+    EXPECT_GT(happened.stale, rounds / 1'000);
+    EXPECT_GT(happened.withdrawn, rounds / 1'000);
 }
 
 }  // namespace
