@@ -4,7 +4,7 @@
 // Nothing in user space learns of a mapping's end in time without hooks in the program's allocator
 // or a thread that the kernel's events wait for (userfaultfd), so the program says it: forget(). A
 // device with pinned pages would otherwise send what the memory was, and receive into what nobody
-// sees. docs/stream.md says what holds at munmap, mremap and fork.
+// sees. docs/stream-socket.md says what holds at munmap, mremap and fork.
 #pragma once
 
 #include <cstddef>
