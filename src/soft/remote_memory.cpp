@@ -50,6 +50,6 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
     }
 }
 
-bool maps_remote(ibv_context* context) noexcept { return context_of(context)->link == nullptr; }
+bool maps_remote(ibv_context* context) noexcept { return context_of(context)->cable == nullptr; }
 
 }  // namespace millrace::soft
