@@ -1,28 +1,23 @@
 // Bars of one thread with many connections: what an idle channel takes of the process that accepted
 // it, how fast many join, what a hub of idle ones costs, and a message among them.
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <span>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "framework/bars.hpp"
 #include "framework/meeting.hpp"
+#include "framework/one_figure.hpp"
 #include "framework/payload.hpp"
 #include "framework/windows.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/message/channel.hpp"
+#include "use_of_ends.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -33,32 +28,6 @@ message::ChannelOptions channel_options() {
     message::ChannelOptions chosen;
     chosen.ring_bytes = ring;
     return chosen;
-}
-
-/// As many of `wanted` clients as the limit on open files allows, which is raised.
-std::size_t allowed(std::size_t wanted) {
-    rlimit files{};
-    require(getrlimit(RLIMIT_NOFILE, &files) == 0, "the limit on open files");
-    files.rlim_cur = files.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &files);
-    return std::min<std::size_t>(wanted, (files.rlim_cur - 100) / 10);
-}
-
-struct Use {
-    double descriptors = 0;
-    double kibibytes = 0;
-};
-Use use_of_this_process() {
-    Use use;
-    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
-        (void)entry;
-        ++use.descriptors;
-    }
-    std::ifstream statm{"/proc/self/statm"};
-    double pages = 0, resident = 0;
-    statm >> pages >> resident;
-    use.kibibytes = resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1024;
-    return use;
 }
 
 /// Listens, tells the other side where, and accepts so many.
@@ -84,7 +53,7 @@ std::vector<message::Channel> connect_all(const connect::Address& address, std::
 /// What `channels` cost the hub that they are in: an echo.
 void serve(connect::Hub& hub, std::vector<message::Channel>& channels) {
     for (message::Channel& channel : channels) {
-        hub.add(channel.descriptor(), [&hub, &channel] {
+        hub.add_end(channel.descriptor(), [&hub, &channel] {
             std::array<std::byte, 64> bytes;
             std::size_t size = 0;
             base::Status status;
@@ -97,29 +66,17 @@ void serve(connect::Hub& hub, std::vector<message::Channel>& channels) {
     }
 }
 
-/// What one more idle channel takes of the process that has accepted it.
-double use_of_one(double Use::*what) {
-    const std::size_t count = allowed(500);
-    return run_pair(
-        {},
-        [&](Pair& pair) {
-            std::vector<message::Channel> some = accept_all(pair, 1);
-            pair.meet();
-            (void)some.front().descriptor();
-            const Use before = use_of_this_process();
-            auto channels = accept_all(pair, count);
-            for (message::Channel& channel : channels) (void)channel.descriptor();
-            const Use after = use_of_this_process();
-            pair.meet();
-            return (after.*what - before.*what) / static_cast<double>(count);
-        },
-        [&](Pair& pair) {
-            const auto one = connect_all(address_of_first(pair), 1);
-            pair.meet();
-            const auto channels = connect_all(address_of_first(pair), count);
-            pair.meet();
-        });
-}
+struct Channels {
+    using Accepted = message::Channel;
+    using Connected = message::Channel;
+    static message::Listener listen(const connect::Address& address) {
+        return message::Listener::listen(address, channel_options());
+    }
+    static Accepted accept(message::Listener& listener) { return listener.accept(patience()); }
+    static Connected connect(const connect::Address& address) {
+        return message::connect(address, channel_options(), patience());
+    }
+};
 
 double seconds_of_joins() {
     const std::size_t count = allowed(2048);
@@ -214,24 +171,118 @@ double echo_round_trip(std::size_t wanted, bool hub_serves) {
         });
 }
 
-Bar one_figure(std::string name, double limit, std::string unit, std::function<double()> run) {
-    return {.group = "foundation",
-            .name = std::move(name),
-            .limit = limit,
-            .sense = Sense::at_most,
-            .unit = std::move(unit),
-            .measure = [run](const RoundOptions& options) {
-                Rounds rounds{options};
-                rounds.add({"ours", run});
-                return rounds.run().summary("ours");
-            }};
+/// Nanoseconds of an echo that one of so many clients asks of a hub that is asleep.
+double wake_up_of_hub(std::size_t wanted) {
+    const std::size_t count = allowed(wanted);
+    return run_pair(
+        {.deadline = std::chrono::seconds{60}},
+        [&](Pair& pair) {
+            auto channels = connect_all(address_of_first(pair), count);
+            pair.meet();
+            std::vector<double> times;
+            for (std::uint64_t number = 0; number != 300; ++number) {
+                // Longer than it spins and yields. Any of them, as any may come.
+                std::this_thread::sleep_for(std::chrono::milliseconds{2});
+                message::Channel& channel = channels[number * 997 % count];
+                std::array<std::byte, 64> bytes{};
+                std::size_t size = 0;
+                stamp(bytes.data(), bytes.size(), number);
+                const auto start = base::Clock::now();
+                require(channel.try_send(std::span<const std::byte>{bytes}), "a message");
+                require(channel.receive(std::span<std::byte>{bytes}, size, patience()),
+                        "an answer");
+                times.push_back(nanoseconds_since(start));
+                require(stamped(bytes.data(), bytes.size(), number), "an answer that is right");
+            }
+            for (message::Channel& each : channels) (void)each.close(patience());
+            pair.meet();
+            return quantile(std::move(times), 0.5);
+        },
+        [&](Pair& pair) {
+            auto channels = accept_all(pair, count);
+            connect::Hub hub;
+            serve(hub, channels);
+            pair.meet();
+            (void)hub.run(patience());
+            pair.meet();
+        });
 }
 
-const BarRegistration descriptors{one_figure("descriptors of one more idle channel in a loop", 3,
-                                             "", [] { return use_of_one(&Use::descriptors); })};
+/// The 99th percentile, in ns, of echoes that a client asks of a hub, one each 100 us, counted from
+/// when each was due. With `joins`, others join the same hub meanwhile, one each ms (2,048 in 2 s),
+/// and leave in hundreds.
+double p99_of_echoes(bool joins) {
+    constexpr std::uint64_t echoes = 8'000;
+    constexpr auto period = std::chrono::microseconds{100};
+    return run_pair(
+        {.deadline = std::chrono::seconds{60}},
+        [&](Pair& pair) {
+            auto channels = connect_all(address_of_first(pair), 1);
+            message::Channel& channel = channels.front();
+            pair.meet();
+            std::vector<double> times;
+            auto due = base::Clock::now();
+            for (std::uint64_t number = 0; number != echoes; ++number) {
+                due += period;
+                while (base::Clock::now() < due) base::pause();
+                std::array<std::byte, 64> bytes{};
+                std::size_t size = 0;
+                stamp(bytes.data(), bytes.size(), number);
+                require(channel.try_send(std::span<const std::byte>{bytes}), "a message");
+                require(channel.receive(std::span<std::byte>{bytes}, size, patience()),
+                        "an answer");
+                require(stamped(bytes.data(), bytes.size(), number), "an answer that is right");
+                times.push_back(nanoseconds_since(due));
+            }
+            pair.set_value(1, 1);
+            pair.meet();
+            return quantile(std::move(times), 0.99);
+        },
+        [&](Pair& pair) {
+            auto listener =
+                message::Listener::listen(connect::Address::tcp("127.0.0.1", 0), channel_options());
+            pair.set_value(0, listener.address().port());
+            pair.meet();
+            std::vector<message::Channel> channels;
+            channels.push_back(listener.accept(patience()));
+            connect::Hub hub;
+            serve(hub, channels);
+            std::vector<message::Channel> joined;
+            hub.add(listener.descriptor(), [&] {
+                while (auto channel = listener.try_accept()) {
+                    (void)channel->descriptor();
+                    joined.push_back(std::move(*channel));
+                    if (joined.size() == 100) joined.clear();
+                }
+            });
+            std::atomic<bool> all_have_joined{!joins};
+            std::jthread others;
+            if (joins) {
+                others = std::jthread{[&] {
+                    std::vector<message::Channel> theirs;
+                    while (pair.value(1) == 0) {
+                        theirs.push_back(
+                            message::connect(listener.address(), channel_options(), patience()));
+                        if (theirs.size() == 100) theirs.clear();
+                        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+                    }
+                    all_have_joined = true;
+                }};
+            }
+            pair.meet();
+            while (pair.value(1) == 0 || !all_have_joined) {
+                if (hub.turn(64) == 0) (void)hub.rest(base::Deadline::after(period));
+            }
+            pair.meet();
+        });
+}
+
+const BarRegistration descriptors{
+    one_figure("descriptors of one more idle channel in a loop", 3, "",
+               [] { return use_of_one<Channels>(&Use::descriptors); })};
 const BarRegistration memory_of_many{
     one_figure("memory of one more idle channel, its ring of 4 KiB included", 20, "KiB",
-               [] { return use_of_one(&Use::kibibytes); })};
+               [] { return use_of_one<Channels>(&Use::kibibytes); })};
 const BarRegistration joins{
     one_figure("2,048 channels joining one after the other", 5, "s", seconds_of_joins)};
 const BarRegistration idle{one_figure("processor's share for 2,048 idle channels in a hub", 1, "%",
@@ -247,6 +298,31 @@ const BarRegistration echo{
          rounds.add({"among", [] { return echo_round_trip(1000, true); }, "ns"});
          rounds.add({"alone", [] { return echo_round_trip(1, false); }, "ns"});
          return rounds.run().ratio("among", "alone");
+     }}};
+
+const BarRegistration wake_up{
+    {.group = "foundation",
+     .name = "wake a hub of 2,048 channels by any of them, to a hub of one",
+     .limit = 2,
+     .sense = Sense::at_most,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"of many", [] { return wake_up_of_hub(2048); }, "ns"});
+         rounds.add({"of one", [] { return wake_up_of_hub(1); }, "ns"});
+         return rounds.run().ratio("of many", "of one");
+     }}};
+const BarRegistration echoes_during_joins{
+    {.group = "foundation",
+     .name = "99th percentile of a channel's echoes while others join its hub, to alone",
+     .limit = 2,
+     .sense = Sense::at_most,
+     .unit = "x",
+     .measure = [](const RoundOptions& options) {
+         Rounds rounds{options};
+         rounds.add({"joining", [] { return p99_of_echoes(true); }, "ns"});
+         rounds.add({"alone", [] { return p99_of_echoes(false); }, "ns"});
+         return rounds.run().ratio("joining", "alone");
      }}};
 
 }  // namespace

@@ -1,0 +1,83 @@
+// What a process holds, and what one more idle connection adds to it. Included by the bars of many
+// connections.
+#pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <vector>
+
+#include "framework/meeting.hpp"
+#include "framework/pair.hpp"
+
+namespace millrace::bench {
+
+/// As many of `wanted` clients as the limit on open files allows, which is raised.
+[[nodiscard]] inline std::size_t allowed(std::size_t wanted) {
+    rlimit files{};
+    require(getrlimit(RLIMIT_NOFILE, &files) == 0, "the limit on open files");
+    files.rlim_cur = files.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+    return std::min<std::size_t>(wanted, (files.rlim_cur - 100) / 10);
+}
+
+struct Use {
+    double descriptors = 0;
+    double kibibytes = 0;
+};
+[[nodiscard]] inline Use use_of_this_process() {
+    Use use;
+    const std::filesystem::directory_iterator all{"/proc/self/fd"};
+    use.descriptors = static_cast<double>(std::distance(begin(all), end(all)));
+    std::ifstream statm{"/proc/self/statm"};
+    double pages = 0, resident = 0;
+    statm >> pages >> resident;
+    use.kibibytes = resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / 1024;
+    return use;
+}
+
+/// What one more idle end, in a loop, takes of the process that has accepted it. `Kind`:
+/// listen(address), connect(address), and both give ends whose descriptor() may be asked for.
+template <class Kind>
+[[nodiscard]] double use_of_one(double Use::*what) {
+    const std::size_t count = allowed(500);
+    const auto accept = [](Pair& pair, std::size_t so_many) {
+        auto listener = Kind::listen(connect::Address::tcp("127.0.0.1", 0));
+        pair.set_value(0, listener.address().port());
+        pair.meet();
+        std::vector<typename Kind::Accepted> ends;
+        while (ends.size() != so_many) ends.push_back(Kind::accept(listener));
+        for (auto& end : ends) (void)end.descriptor();
+        return ends;
+    };
+    const auto connect = [](Pair& pair, std::size_t so_many) {
+        const connect::Address address = address_of_first(pair);
+        std::vector<typename Kind::Connected> ends;
+        while (ends.size() != so_many) ends.push_back(Kind::connect(address));
+        return ends;
+    };
+    return run_pair(
+        {},
+        [&](Pair& pair) {
+            const auto some = accept(pair, 1);  // what the process has once
+            pair.meet();
+            const Use before = use_of_this_process();
+            const auto ends = accept(pair, count);
+            const Use after = use_of_this_process();
+            pair.meet();
+            return (after.*what - before.*what) / static_cast<double>(count);
+        },
+        [&](Pair& pair) {
+            const auto some = connect(pair, 1);
+            pair.meet();
+            const auto ends = connect(pair, count);
+            pair.meet();
+        });
+}
+
+}  // namespace millrace::bench
