@@ -702,6 +702,9 @@ TEST_P(KvServerBy, RefusesAClientOfAnotherVersionAndTellsIt) {
 ServerOptions taking(std::string_view transport) {
     ServerOptions options;
     options.messages.transports = connect::parse_transport(transport).value();
+    if (options.messages.transports.has(connect::Transport::ud)) {
+        options.messages.protection = message::Protection::trusted;
+    }
     return options;
 }
 message::ClientOptions coming_by(std::string_view transport) {
