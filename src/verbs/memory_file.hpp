@@ -1,6 +1,6 @@
 // Files in memory (memfd) that buffers are pieces of: one file for one large buffer, or a slab, of
 // which many small ones are taken, so that an idle connection does not cost a descriptor for each
-// of its rings. Called by Buffer and ProtectionDomain. docs/decisions/0014-slabs.md
+// of its rings. Called by Buffer and ProtectionDomain. docs/decisions/0015-slabs.md
 //
 //   offset  0                                     next_            size
 //           |  never used yet, no pages            | piece | given back | piece |
