@@ -20,7 +20,7 @@ struct FlowQueue {
     using Connected = flow::Producer<std::uint64_t>;
     static flow::Options options() {
         flow::Options chosen;
-        chosen.capacity = idle_ring / sizeof(std::uint64_t);
+        chosen.ring.capacity = idle_ring / sizeof(std::uint64_t);
         return chosen;
     }
     static flow::Listener listen(const connect::Address& address) {

@@ -172,7 +172,7 @@ BarPoint to_sockets_at(std::size_t bytes) {
     // Who receives from a socket takes up to 64 KiB with a call; so does this.
     const std::size_t receive_bytes = std::max<std::size_t>(bytes, 64 << 10);
     BarPoint point;
-    for (const auto [sends, receives] : {std::pair{4U, 8U}, {8U, 4U}, {1U, 1U}, {64U, 32U}}) {
+    for (const auto& [sends, receives] : {std::pair{4U, 8U}, {8U, 4U}, {1U, 1U}, {64U, 32U}}) {
         // Some hundred megabytes are enough of a ratio.
         if (bytes > 1U << 20 && sends > 8) continue;
         point.ours.push_back(

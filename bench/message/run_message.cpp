@@ -11,7 +11,7 @@
 #include "measure_clients.hpp"
 #include "measure_message.hpp"
 #include "millrace/base/placement.hpp"
-#include "millrace/soft/link_facts.hpp"
+#include "millrace/soft/cable_facts.hpp"
 
 namespace millrace::bench {
 namespace {
@@ -24,7 +24,7 @@ using message::Transfer;
 /// 3 us to and fro, as in the work's network.
 constexpr const char* network = "shaped:40g,latency=1.5us";
 
-[[nodiscard]] bool takes_time(const std::string& mode) { return soft::link_facts(mode).shaped; }
+[[nodiscard]] bool takes_time(const std::string& mode) { return soft::cable_facts(mode).shaped; }
 [[nodiscard]] std::uint64_t calls_in(const std::string& mode) {
     return takes_time(mode) ? 4'000 : 20'000;
 }
