@@ -31,7 +31,7 @@ TEST_P(EveryDesignOfItems, SleepsAndWakes) { sleeps_and_wakes<Numbered>(GetParam
 // It sleeps for as long as nothing comes, and does not look now and then.
 TEST_P(EveryDesignOfItems, LooksNoMoreWhileAnIdleConsumerSleeps) {
     AnyEnds<Numbered> ends{GetParam(),
-                           Options{.capacity = 16, .wait = base::WaitPolicy::blocking()}};
+                           Options{.ring = {.capacity = 16}, .wait = base::WaitPolicy::blocking()}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     ASSERT_EQ(ends.producer->enqueue(Kind<Numbered>::make(0), Deadline::after(40s)), Status::ok);
     ASSERT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);

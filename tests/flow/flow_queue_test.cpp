@@ -496,7 +496,7 @@ TEST(FlowQueueItems, KeepTheirAlignment) { pass_items_of<Wide>(); }
 
 TEST(FlowQueue, NamesTheMistakeOfASecondThreadInAnEnd) {
     if (millrace::test::sees_races) GTEST_SKIP() << "two threads race in it";
-    Ends<Item, ring::design_2> ends{Options{.capacity = 4}};
+    Ends<Item, ring::design_2> ends{Options{.ring = {.capacity = 4}}};
     const auto is_named = [](const std::optional<base::Error>& told) {
         return told.has_value() && std::string{told->what()}.find(
                                        "a call of another thread is under way in it") !=
