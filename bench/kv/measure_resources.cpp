@@ -90,6 +90,9 @@ ResourcesOfBoth measure_resources(const ResourceCase& chosen) {
             pair.meet();
             kv::ServerOptions options;
             options.messages.transports = chosen.transport;
+            if (chosen.transport == connect::Transport::ud) {
+                options.messages.protection = message::Protection::trusted;
+            }
             options.permitted.exit = true;
             auto server = kv::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
             pair.set_value(0, server.address().port());

@@ -34,12 +34,12 @@ TEST_P(EveryDesignOfItems, LooksNoMoreWhileAnIdleConsumerSleeps) {
                            Options{.ring = {.capacity = 16}, .wait = base::WaitPolicy::blocking()}};
     ASSERT_TRUE(ends.producer && ends.consumer);
     ASSERT_EQ(ends.producer->enqueue(Kind<Numbered>::make(0), Deadline::after(40s)), Status::ok);
-    ASSERT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);
     ASSERT_EQ(ends.take(), 0U);
     std::thread producer{[&] {
         std::this_thread::sleep_for(1s);
         EXPECT_EQ(ends.producer->enqueue(Kind<Numbered>::make(1), Deadline::after(40s)),
                   Status::ok);
+        // Of pulled data this waits for the consumer.
         EXPECT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);
     }};
     const std::uint64_t before = millrace::test::sleeps_of_this_thread();

@@ -346,6 +346,9 @@ TEST_P(HistoryOfProcesses, OfOneKeyIsLinearizable) {
     const Way way = GetParam();
     ServerOptions options;
     options.messages.transports = way.transport;
+    if (way.transport == connect::Transport::ud) {
+        options.messages.protection = message::Protection::trusted;
+    }
     Server server = Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     std::jthread serving{[&] {
         server.adopt();

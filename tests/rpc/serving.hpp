@@ -156,6 +156,9 @@ inline ServerOptions server_options_of(const Way& way) {
     options.messages.carrier = way.carrier;
     options.messages.transports = way.transport;
     options.messages.receives = way.receives;
+    if (way.receives == message::Receives::shared || way.transport == connect::Transport::ud) {
+        options.messages.protection = message::Protection::trusted;  // all clients share them
+    }
     options.threads.count = way.threads;
     return options;
 }
