@@ -415,6 +415,8 @@ Status Server::close(const base::Deadline& deadline) {
             server.unwatch(*peer);
             std::string why;
             (void)peer->line->close(deadline, why);
+            // Not before: a byte that is written meanwhile would cost the client its goodbye.
+            server.mailboxes.withdraw(peer->id.place);
             peer->line.reset();
         }
         if (peer->phase != State::Phase::vacant) server.part(*peer, true);

@@ -150,6 +150,7 @@ Server::State::~State() {
     for (const auto& peer : peers) {
         if (!peer->line.has_value()) continue;
         unwatch(*peer);
+        mailboxes.withdraw(peer->id.place);
         peer->line.reset();
     }
 }
@@ -307,7 +308,6 @@ void Server::State::watch(Peer& peer) {
 
 void Server::State::unwatch(Peer& peer) noexcept {
     mailboxes.leave_out(peer.id.place);
-    mailboxes.withdraw(peer.id.place);
     if (peer.line->is_wire()) {
         --by_wire;
         peer.line->wire().server_place = Wire::no_place;
@@ -419,6 +419,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
     if (peer.line.has_value()) {
         peer.line->answer_goodbye();
         unwatch(peer);
+        mailboxes.withdraw(peer.id.place);
         peer.line.reset();
     }
     peer.is_paused = false;
