@@ -254,7 +254,9 @@ void tell_events_only(ibv_comp_channel* public_channel) noexcept {
     const auto held = channel.owner->process->hold_events();
     // The number stays: it becomes another one of the bell. Where it cannot be, all stays as it is:
     // then alarms come by a timer.
-    if (dup3(channel.bell, channel.fd, O_CLOEXEC) != channel.fd) return;
+    if (base::above_standard_streams(dup3(channel.bell, channel.fd, O_CLOEXEC)) != channel.fd) {
+        return;
+    }
     close(std::exchange(channel.bell, channel.fd));
 }
 

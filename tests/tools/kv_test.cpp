@@ -197,7 +197,7 @@ TEST_F(Kv, DrainsWhenItIsTerminated) {
 
 TEST_F(Kv, DrainsWhenItIsTerminatedUnderLoad) {
     for (const std::string transport : {"rc", "uc", "ud", "tcp"}) {
-        serve({"--transport", transport});
+        serve({"--transport", transport, "--trust-clients"});
         ASSERT_TRUE(ask({"set", "k", "v", "--transport", transport}).exit.success());
         ChildProcess load = ChildProcess::start_program(
             {"/bin/sh", "-c",

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "millrace/base/cancellation.hpp"
+#include "millrace/base/error.hpp"
 #include "millrace/base/executor.hpp"
 
 namespace millrace::base {

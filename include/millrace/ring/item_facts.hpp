@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring {
 
 /// What an end tells the other of its items.

@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::rpc {
 
 /// W3C Trace Context, level 1: what the header `traceparent` carries, beside its version.

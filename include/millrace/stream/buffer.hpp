@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "millrace/base/error.hpp"
 #include "millrace/connect/link.hpp"

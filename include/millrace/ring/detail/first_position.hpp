@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring::detail {
 
 inline std::atomic<std::uint64_t> first_position_of_rings{0};

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring::detail {
 
 struct Front {
