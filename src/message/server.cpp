@@ -414,8 +414,10 @@ Status Server::close(const base::Deadline& deadline) {
         if (peer->line.has_value()) {
             server.unwatch(*peer);
             std::string why;
+            // Where the client's byte is registered. It stays until the goodbye is said: a byte that
+            // is written meanwhile would cost the client its connection.
+            const auto endpoint = peer->line->link().shared_endpoint();
             (void)peer->line->close(deadline, why);
-            // Not before: a byte that is written meanwhile would cost the client its goodbye.
             server.mailboxes.withdraw(peer->id.place);
             peer->line.reset();
         }
