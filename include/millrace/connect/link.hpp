@@ -207,10 +207,6 @@ class Link {
     [[nodiscard]] PeerState peer() noexcept;
     /// Looks now (one system call).
     [[nodiscard]] PeerState peer_now() noexcept;
-    /// What the last look said. No system call.
-    [[nodiscard]] PeerState peer_so_far() const noexcept;
-    /// How many send requests the peer's queue pair takes. 0 for transport tcp.
-    [[nodiscard]] std::uint32_t peer_send_requests() const noexcept;
     /// Readable when the peer said something or died: for poll and epoll.
     [[nodiscard]] int socket() const noexcept;
     /// What wakes who sleeps on the link: the channel's descriptor and the socket. Only where there
@@ -304,11 +300,6 @@ class LinkParker : public base::StandingParker {
     void woken(Rest from) override;
     /// Takes the events that came.
     void retract() override;
-
-  protected:
-    /// Patience of those whose condition changes by completions of this link's queues, by words
-    /// and the end of the peer, and by nothing else: without limit, as long as the peer lives.
-    [[nodiscard]] std::chrono::nanoseconds patience_for_events() const noexcept;
 
   private:
     void sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation);

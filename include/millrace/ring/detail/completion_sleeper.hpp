@@ -5,7 +5,6 @@
 // behind the arming raises an event, so no flag needs to travel and the other end posts no events.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "millrace/connect/link.hpp"
@@ -29,11 +28,6 @@ class CompletionSleeper : public connect::LinkParker {
 
     /// Nothing needs to be asked for: whatever comes raises an event.
     [[nodiscard]] bool waits_for_bell() const noexcept { return true; }
-
-    [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
-        return patience_for_events();
-    }
-
     /// Sleeps that really happened, and those that a completion ended.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
