@@ -781,17 +781,18 @@ TEST_P(KvServerBy, OutlivesClientsThatAreKilledAndKeepsNothingOfThem) {
     const std::size_t mappings = test::shared_mappings();
     ASSERT_NO_FATAL_FAILURE(kill_clients(5));
     const base::Deadline patience = soon();
-    // A timer or a bell that is made when it is first needed stays; what each client left does not.
-    constexpr std::size_t made_once = 2;
+    // One run of nine, beside other load, had one descriptor more for good, and why is not known. What
+    // each client left would be five.
+    constexpr std::size_t unexplained = 2;
     const auto has_let_go = [&] {
-        return test::open_descriptors() <= descriptors + made_once &&
+        return test::open_descriptors() <= descriptors + unexplained &&
                test::shared_mappings() <= mappings;
     };
     while (!has_let_go() && !patience.expired()) {
         std::this_thread::sleep_for(1ms);
         ASSERT_TRUE(client.ping(soon()).ok());
     }
-    EXPECT_LE(test::open_descriptors(), descriptors + made_once);
+    EXPECT_LE(test::open_descriptors(), descriptors + unexplained);
     EXPECT_LE(test::shared_mappings(), mappings);
     EXPECT_TRUE(client.exists(bytes("k"), soon()).ok()) << "no lock is held, and no item is lost";
     EXPECT_TRUE(client.set(bytes("k"), bytes("v"), soon()).ok());
