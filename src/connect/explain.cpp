@@ -71,7 +71,7 @@ std::string Link::explain() const {
         "  retries      {} times after {:.0f} ms, receiver not ready {}\n"
         "  in order     {} (here {}, there {})\n"
         "  capabilities {}; the peer: {}\n"
-        "  liveness     {}; looked at by the clock every 50 ms while nothing arrives\n",
+        "  liveness     {}; wakes who sleeps, and who polls and finds nothing looks every 50 ms\n",
         link.peer_name, link.own.service, link.own.service_version,
         link.transport == Transport::rc ? "RC" : "UC", link.endpoint->describe(),
         link.endpoint->port(), addressing(link.own, link.path.gid_index), link.other.device,

@@ -132,6 +132,9 @@ PeerState Link::peer_now() noexcept {
     return state_->peer;
 }
 
+PeerState Link::peer_so_far() const noexcept { return state_->peer; }
+std::uint32_t Link::peer_send_requests() const noexcept { return state_->other.max_send_requests; }
+
 namespace {
 
 [[noreturn]] void cannot_exchange(const Link::State& link, base::ErrorCode code, std::string cause,
@@ -286,6 +289,7 @@ void Link::say_goodbye(std::span<const std::byte> words) noexcept {
 }
 
 void LinkParker::prepare() {
+    drained_ = link_->channel().drained();
     // An arming that fails belongs to a broken queue, which the caller's poll reports.
     (void)link_->send_queue().arm();
     if (link_->has_own_receive_queue()) (void)link_->receive_queue().arm();
@@ -314,6 +318,14 @@ void LinkParker::sleep_for(std::chrono::nanoseconds limit,
     // The socket of a peer that is gone is readable for ever.
     (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit,
                    cancellation);
+}
+
+// The socket of a peer that is gone is not watched any more, and a receive queue that others share
+// is armed by them.
+std::chrono::nanoseconds LinkParker::patience_for_events() const noexcept {
+    return link_->peer_so_far() == PeerState::alive && link_->has_own_receive_queue()
+               ? std::chrono::nanoseconds::max()
+               : slice;
 }
 
 void LinkParker::retract() { (void)link_->channel().drain(); }

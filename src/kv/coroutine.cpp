@@ -238,7 +238,9 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         constexpr std::chrono::milliseconds cancellation_slice{50};
         constexpr std::chrono::milliseconds room_slice{1};
         auto due = earliest_;
-        if (looks_for_cancellations_ && cancellable_ != 0) due = std::min(due, base::Clock::now() + cancellation_slice);
+        if (looks_for_cancellations_ && cancellable_ != 0) {
+            due = std::min(due, base::Clock::now() + cancellation_slice);
+        }
         // Nobody tells of room in the server's ring.
         if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
         if (due == base::Clock::time_point::max() || (alarm_.has_value() && alarm_at_ <= due)) {

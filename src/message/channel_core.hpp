@@ -155,6 +155,8 @@ struct Channel::Core {
 
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
+        /// Each message that the peer has read is progress (Core::released).
+        [[nodiscard]] bool is_rung_for_all() const noexcept override { return false; }
         bool take_told() noexcept override {
             const std::uint64_t before = core_->arrivals() + woken_so_far();
             core_->poll_receives();

@@ -88,6 +88,10 @@ class SocketWire final : public Wire {
         Rest settle() override { return Rest::sleep; }
         void woken(Rest /*from*/) override {}
         void retract() override {}
+        /// The socket tells of everything.
+        [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
+            return std::chrono::nanoseconds::max();
+        }
 
       private:
         SocketWire* wire_;

@@ -16,7 +16,7 @@ namespace millrace::ring {
 SendWindow::SendWindow(verbs::QueuePair& queue_pair, verbs::CompletionQueue& completions) noexcept
     : queue_pair_{&queue_pair}, completions_{&completions} {
     slots_ = std::max<std::uint32_t>(queue_pair.capacity().max_send_wr, 1);
-    ordinary_ = slots_ < 8 ? slots_ : slots_ - reserve;
+    ordinary_ = slots_ < fewest_with_reserve ? slots_ : slots_ - reserve;
     // A quarter: completions come in small numbers, and long before the queue is full.
     interval_ = std::max<std::uint32_t>(ordinary_ / 4, 1);
     signal_at_ = interval_;

@@ -205,13 +205,15 @@ template <Design D>
     requires(check_design<D>())
 template <class Ready>
 void Sender<D>::rest(Ready&& ready) noexcept {
-    // A consumer that publishes its progress without a fence may be missed: so now and then it is
-    // asked again, as between the slices of a wait.
-    constexpr std::chrono::nanoseconds slice = std::chrono::milliseconds{50};
     const bool joined = join_ == nullptr;
+    // A consumer that publishes its progress without a fence may be missed: so now and then it is
+    // asked again, as between the slices of a wait. It is not missed where its fences are made here.
+    const std::chrono::nanoseconds limit = joined && terms_.far_fences && moved_ == nullptr
+                                               ? connect::Readiness::until_woken
+                                               : base::Parker::slice;
     // A join changes the parker: then there is news in any case.
     readiness_->rest(
-        parker(), [&] { return ready() || joined != (join_ == nullptr); }, slice);
+        parker(), [&] { return ready() || joined != (join_ == nullptr); }, limit);
 }
 
 template <Design D>

@@ -36,6 +36,7 @@ class TransmitterBase<D>::SpaceSleeper final : public Sleeper {
         if (news == News::impossible) (void)sender_->disbelieve();
         return news != News::none;
     }
+    bool is_rung_for_all() const noexcept override { return false; }
 
   private:
     TransmitterBase* sender_;

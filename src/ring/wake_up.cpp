@@ -2,6 +2,7 @@
 #include "millrace/ring/wake_up.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -137,9 +138,19 @@ Sleeper::Rest Sleeper::settle() {
     }
     // The READ found no slot.
     if (!confirmed_ && fenced_ && !progress_.pending()) return Rest::nap;
+    if (events_were_taken()) return Rest::look;
     // Not confirmed: sleeps until the WRITE of the flag or the READ completes, and parks again.
     ++sleeps_;
     return Rest::sleep;
+}
+
+// An event that finds no slot is owed until the peer's next call, which may never come. Likewise
+// this end's own: what it owes the peer is offered again when something of it completes.
+std::chrono::nanoseconds Sleeper::patience() const noexcept {
+    const bool is_told = standing_ && confirmed_ && !broken_ && (far_fences_ || is_rung_for_all());
+    const bool find_slots = link_->peer_send_requests() >= SendWindow::fewest_with_reserve &&
+                            window_->free() >= SendWindow::reserve;
+    return is_told && find_slots ? patience_for_events() : slice;
 }
 
 void Sleeper::woken(Rest from) {

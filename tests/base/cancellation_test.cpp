@@ -63,12 +63,12 @@ TEST(Cancellation, NeverLosesARequestThatMeetsTheMakingOfItsDescriptor) {
 TEST(Cancellation, IsReadableExactlyIfItIsRequestedBehindRequestsAndResetsThatMet) {
     Cancellation cancellation;
     const int descriptor = cancellation.descriptor();
-    constexpr int rounds = 5000;
+    constexpr int rounds = 2000;
     std::atomic<int> asked{0};
     std::atomic<int> done{0};
     std::thread other{[&] {
         for (int round = 1; round <= rounds; ++round) {
-            while (asked.load() != round) pause();
+            while (asked.load() != round) std::this_thread::yield();
             cancellation.request();
             done.store(round);
         }
@@ -79,7 +79,7 @@ TEST(Cancellation, IsReadableExactlyIfItIsRequestedBehindRequestsAndResetsThatMe
         asked.store(round);
         for (int i = 0; i < round % 200; ++i) pause();
         cancellation.reset();
-        while (done.load() != round) pause();
+        while (done.load() != round) std::this_thread::yield();
         cancellation.settle();  // as each wait does
         if (cancellation.requested() && !is_readable(descriptor)) ++lost;
         cancellation.reset();
@@ -187,6 +187,30 @@ TEST(WaitUntil, HandsItsCancellationToTheParkerAndSleepsForItAlone) {
               Status::cancelled);
     EXPECT_EQ(parker.limits, std::vector{std::chrono::nanoseconds::max()});
     EXPECT_EQ(parker.given, &cancellation);
+}
+
+// A wake-up that is for one sleeper alone must not go with the end of its time.
+TEST(WaitUntil, LooksOnceMoreWhenItIsCancelledBetweenItsAnnouncementAndItsSleep) {
+    class Rung final : public Parker {
+      public:
+        explicit Rung(Cancellation& cancellation) : cancellation_{&cancellation} {}
+        void prepare() override {}
+        void park(std::chrono::nanoseconds, const Cancellation*) override {}
+        void retract() override { has_come = true; }
+        bool look() {
+            cancellation_->request();
+            return has_come;
+        }
+        bool has_come = false;
+
+      private:
+        Cancellation* cancellation_;
+    };
+    Cancellation cancellation;
+    Rung parker{cancellation};
+    const auto until = Deadline::never().cancelled_by(cancellation);
+    EXPECT_EQ(wait_until([&] { return parker.look(); }, until, WaitPolicy::blocking(), parker),
+              Status::ok);
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // The conformance suite of all designs, over items.
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "flow/conformance.hpp"
 #include "millrace/verbs/memory.hpp"
+#include "support/sleeps.hpp"
 
 namespace millrace::flow {
 namespace {
@@ -25,6 +28,28 @@ TEST_P(EveryDesignOfItems, KeepsOrderWhereItsCountersWrap) {
     keeps_order_where_counters_wrap<Numbered>(GetParam());
 }
 TEST_P(EveryDesignOfItems, SleepsAndWakes) { sleeps_and_wakes<Numbered>(GetParam()); }
+// It sleeps for as long as nothing comes, and does not look now and then.
+TEST_P(EveryDesignOfItems, LooksNoMoreWhileAnIdleConsumerSleeps) {
+    AnyEnds<Numbered> ends{GetParam(),
+                           Options{.ring = {.capacity = 16}, .wait = base::WaitPolicy::blocking()}};
+    ASSERT_TRUE(ends.producer && ends.consumer);
+    ASSERT_EQ(ends.producer->enqueue(Kind<Numbered>::make(0), Deadline::after(40s)), Status::ok);
+    ASSERT_EQ(ends.take(), 0U);
+    std::thread producer{[&] {
+        std::this_thread::sleep_for(1s);
+        EXPECT_EQ(ends.producer->enqueue(Kind<Numbered>::make(1), Deadline::after(40s)),
+                  Status::ok);
+        // Of pulled data this waits for the consumer.
+        EXPECT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);
+    }};
+    const std::uint64_t before = millrace::test::sleeps_of_this_thread();
+    Numbered item;
+    EXPECT_EQ(ends.consumer->dequeue(item, Deadline::never()), Status::ok);
+    // Looks every 50 ms would be 20. Some naps while its announcement is on its way are none.
+    EXPECT_LT(millrace::test::sleeps_of_this_thread() - before, 10U);
+    EXPECT_EQ(Kind<Numbered>::number_of(item), 1U);
+    producer.join();
+}
 TEST_P(EveryDesignOfItems, TakesItemsInPlaceAndInBatches) {
     takes_items_in_place_and_in_batches<Numbered>(GetParam());
 }

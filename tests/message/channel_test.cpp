@@ -20,6 +20,7 @@
 #include "millrace/message/channel.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 #include "support/child_process.hpp"
+#include "support/sleeps.hpp"
 #include "support/two_threads.hpp"
 
 namespace millrace::message {
@@ -986,6 +987,27 @@ TEST(ChannelInOneProcess, NamesTheMistakeOfASecondThreadInIt) {
     Bytes message;
     EXPECT_EQ(channel.receive(message, patience()), Status::ok);
     EXPECT_EQ(channel.close(patience()), Status::ok);
+}
+
+// It sleeps for as long as nothing comes, and does not look now and then.
+TEST(ChannelInOneProcess, LooksNoMoreWhileItSleepsForAMessage) {
+    ChannelOptions options = with_ring(1024);
+    options.wait = base::WaitPolicy::blocking();
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
+    std::optional<Channel> accepted;
+    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
+    Channel channel = connect(listener.address(), options, patience());
+    accepting.join();
+    std::thread sender{[&] {
+        std::this_thread::sleep_for(1s);
+        EXPECT_EQ(accepted->send(pattern(64, 1), patience()), Status::ok);
+    }};
+    const std::uint64_t before = test::sleeps_of_this_thread();
+    Bytes message;
+    EXPECT_EQ(channel.receive(message, patience()), Status::ok);
+    // Looks every 50 ms would be 20.
+    EXPECT_LT(test::sleeps_of_this_thread() - before, 10U);
+    sender.join();
 }
 
 }  // namespace

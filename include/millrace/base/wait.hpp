@@ -107,9 +107,9 @@ class NapParker final : public Parker {
 
 /// Waits until `ready()` is true. Returns `Status::ok`, `timed_out` or `cancelled`. `ready` is
 /// called at least once, even when the deadline has passed. No allocation; throws nothing that
-/// `ready` or the parker does not throw. After each sleep, and where the parker's patience() is over
-/// (50 ms, if something may come that ends no sleep), `ready` is asked again, so `ready` is also the
-/// place to look after the peer's life.
+/// `ready` or the parker does not throw. After each sleep, and where the parker's patience() is
+/// over (50 ms, if something may come that ends no sleep), `ready` is asked again, so `ready` is
+/// also the place to look after the peer's life.
 template <class Ready>
 Status wait_until(Ready&& ready, const Deadline& deadline, const WaitPolicy& policy,
                   Parker& parker) {

@@ -207,6 +207,10 @@ class Link {
     [[nodiscard]] PeerState peer() noexcept;
     /// Looks now (one system call).
     [[nodiscard]] PeerState peer_now() noexcept;
+    /// What the last look said. No system call.
+    [[nodiscard]] PeerState peer_so_far() const noexcept;
+    /// How many send requests the peer's queue pair takes. 0 for transport tcp.
+    [[nodiscard]] std::uint32_t peer_send_requests() const noexcept;
     /// Readable when the peer said something or died: for poll and epoll.
     [[nodiscard]] int socket() const noexcept;
     /// What wakes who sleeps on the link: the channel's descriptor and the socket. Only where there
@@ -291,7 +295,7 @@ class LinkParker : public base::StandingParker {
     /// Arms the completion queues.
     void prepare() override;
     void park(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) final;
-    Rest settle() override { return Rest::sleep; }
+    Rest settle() override { return events_were_taken() ? Rest::look : Rest::sleep; }
     /// Until the device has to act for the link.
     [[nodiscard]] std::chrono::nanoseconds longest_sleep() const noexcept override {
         return link_->channel().next_alarm();
@@ -301,9 +305,21 @@ class LinkParker : public base::StandingParker {
     /// Takes the events that came.
     void retract() override;
 
+  protected:
+    /// Patience of those whose condition changes by completions of this link's queues, by words
+    /// and the end of the peer, and by nothing else: without limit, as long as the peer lives.
+    [[nodiscard]] std::chrono::nanoseconds patience_for_events() const noexcept;
+    /// True: since prepare() somebody has read events from the link's channel (a send window by
+    /// events reads those of all its queues). What they told of raises none again, so settle()
+    /// asks for another look.
+    [[nodiscard]] bool events_were_taken() const noexcept {
+        return link_->channel().drained() != drained_;
+    }
+
   private:
     void sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation);
     Link* link_;
+    std::uint64_t drained_ = 0;  ///< when it was prepared
 };
 
 }  // namespace millrace::connect

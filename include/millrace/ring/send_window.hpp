@@ -48,8 +48,9 @@ enum class Completions : std::uint8_t {
 /// One thread at a time. Nothing blocks, throws or allocates after construction.
 class SendWindow {
   public:
-    /// Slots that only `Slot::reserved` may take (none in queues of fewer than 8).
+    /// Slots that only `Slot::reserved` may take, in queues of at least so many.
     static constexpr std::uint32_t reserve = 2;
+    static constexpr std::uint32_t fewest_with_reserve = 8;
 
     /// The window over all send slots of `link`'s queue pair; nobody else may post sends to it or
     /// poll its send queue. The link's state must outlive the window (the Link may move).

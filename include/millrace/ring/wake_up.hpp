@@ -134,6 +134,10 @@ class Sleeper : public connect::LinkParker {
     void prepare() override;
     Rest settle() override;
     void woken(Rest from) override;
+    /// Without limit, once the peer knows that it must ring, and is sure to find a slot for that.
+    [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override;
+    /// The fences of the peer are made here: whatever it publishes, it rings for.
+    [[nodiscard]] bool makes_fences() const noexcept { return far_fences_; }
 
     /// True: the peer has been told, had no news then, and has not rung yet as far as was looked.
     /// Events are taken in prepare() and park() alone, so this says little outside of a wait.
@@ -156,6 +160,9 @@ class Sleeper : public connect::LinkParker {
     /// True if `progress`, just READ from the peer, means that there is something to do which this
     /// end has not done or seen yet. It may take note of the value, if it knows that it is whole.
     [[nodiscard]] virtual bool is_news(std::uint64_t progress) noexcept = 0;
+    /// False: the peer also publishes without a fence of its own (not by Bell::publish) what is
+    /// slept for here, so that it may miss the flag where no far fence is made.
+    [[nodiscard]] virtual bool is_rung_for_all() const noexcept { return true; }
 
   private:
     bool post_receive() noexcept;

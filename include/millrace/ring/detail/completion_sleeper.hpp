@@ -5,6 +5,7 @@
 // behind the arming raises an event, so no flag needs to travel and the other end posts no events.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 #include "millrace/connect/link.hpp"
@@ -18,6 +19,7 @@ class CompletionSleeper : public connect::LinkParker {
 
     Rest settle() override {
         if (is_late()) return Rest::nap;
+        if (events_were_taken()) return Rest::look;
         ++sleeps_;
         return Rest::sleep;
     }
@@ -28,6 +30,11 @@ class CompletionSleeper : public connect::LinkParker {
 
     /// Nothing needs to be asked for: whatever comes raises an event.
     [[nodiscard]] bool waits_for_bell() const noexcept { return true; }
+
+    [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
+        return patience_for_events();
+    }
+
     /// Sleeps that really happened, and those that a completion ended.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
     [[nodiscard]] std::uint64_t woken() const noexcept { return woken_; }
