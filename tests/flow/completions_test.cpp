@@ -69,7 +69,7 @@ class CompletionEvents : public testing::TestWithParam<ring::Design> {
 
 TEST_P(CompletionEvents, BringEveryItemInOrder) {
     join_ends(GetParam(), {.ring = {.capacity = 8, .completions = ring::Completions::events}});
-    exchange(3000);
+    exchange(1000);
 }
 
 TEST_P(CompletionEvents, DoNotLeaveASleeperAsleep) {

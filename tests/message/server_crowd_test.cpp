@@ -44,7 +44,7 @@ using namespace std::chrono_literals;
 [[nodiscard]] std::uint64_t rounds() {
     const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
     if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
-    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : repetitions(400);
+    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : repetitions(120);
 }
 
 /// What this process holds of what clients cost.
