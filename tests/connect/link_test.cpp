@@ -307,6 +307,20 @@ TEST(LinkParker, WakesForACompletion) {
     EXPECT_EQ(completion.id(), 9U);
 }
 
+// A send window by events reads the events of all queues: what they told of raises none again.
+TEST(LinkParker, LooksAgainWhenSomebodyHasTakenTheEventThatItWasToSleepFor) {
+    Pair pair;
+    LinkParker parker{*pair.b};
+    ASSERT_EQ(pair.b->queue_pair().post(verbs::Receive{}), 0);
+    parker.prepare();
+    EXPECT_EQ(parker.settle(), LinkParker::Rest::sleep);
+    ASSERT_EQ(pair.a->queue_pair().post(verbs::Send{.from = {}}), 0);
+    ASSERT_TRUE(eventually([&] { return pair.b->channel().drain() == 1; }));
+    EXPECT_EQ(parker.settle(), LinkParker::Rest::look);
+    parker.prepare();
+    EXPECT_EQ(parker.settle(), LinkParker::Rest::sleep) << "once is enough";
+}
+
 // By its descriptor alone, as a program's loop: nobody rings when time is over.
 TEST(LinkParker, InALoopIsWokenForARequestThatRanOutOfTime) {
     Pair pair;

@@ -72,6 +72,15 @@ struct ChannelPair {
     }
 };
 
+/// A channel whose other end is `accepted`, in this process.
+Channel connect_within(const ChannelOptions& options, std::optional<Channel>& accepted) {
+    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
+    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
+    Channel channel = connect(listener.address(), options, patience());
+    accepting.join();
+    return channel;
+}
+
 /// For children: listens, says where, and accepts one channel.
 Channel accept_one(const std::vector<std::string>& arguments) {
     Listener listener =
@@ -410,11 +419,8 @@ MILLRACE_CHILD(listen_and_go) {
 TEST(Channel, ASleeperHearsOfAnEndWithoutACloseWhenItIsWoken) {
     ChannelOptions options = with_ring(1 << 16);
     options.wait = base::WaitPolicy::blocking();
-    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
     std::optional<Channel> gone;
-    std::thread accepting{[&] { gone.emplace(listener.accept(patience())); }};
-    Channel channel = connect(listener.address(), options, patience());
-    accepting.join();
+    Channel channel = connect_within(options, gone);
     gone.reset();
     Bytes message;
     EXPECT_EQ(channel.receive(message, patience()), Status::peer_lost);
@@ -969,11 +975,8 @@ RC_GTEST_PROP(ChannelInOneProcess, AnyInterleavingDeliversWhatTwoQueuesWould, ()
 TEST(ChannelInOneProcess, NamesTheMistakeOfASecondThreadInIt) {
     if (test::sees_races) GTEST_SKIP() << "two threads race in it";
     const ChannelOptions options = with_ring(1024);
-    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
     std::optional<Channel> accepted;
-    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
-    Channel channel = connect(listener.address(), options, patience());
-    accepting.join();
+    Channel channel = connect_within(options, accepted);
     const auto told = test::told_to_two_threads([&](const Deadline& deadline) {
         Bytes message;
         (void)channel.receive(message, deadline);
@@ -993,11 +996,8 @@ TEST(ChannelInOneProcess, NamesTheMistakeOfASecondThreadInIt) {
 TEST(ChannelInOneProcess, LooksNoMoreWhileItSleepsForAMessage) {
     ChannelOptions options = with_ring(1024);
     options.wait = base::WaitPolicy::blocking();
-    Listener listener = Listener::listen(connect::Address::parse("127.0.0.1:0"), options);
     std::optional<Channel> accepted;
-    std::thread accepting{[&] { accepted.emplace(listener.accept(patience())); }};
-    Channel channel = connect(listener.address(), options, patience());
-    accepting.join();
+    Channel channel = connect_within(options, accepted);
     std::thread sender{[&] {
         std::this_thread::sleep_for(1s);
         EXPECT_EQ(accepted->send(pattern(64, 1), patience()), Status::ok);
