@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Command{"ib_send_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
                     Command{"ib_read_lat", "-d", "soft0", "-s", "8"},
                     Command{"ib_read_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
-                    Command{"ib_read_lat", "-d", "soft0", "-s", "65536", "-n", "50", "-C"}),
+                    Command{"ib_read_lat", "-d", "soft0", "-a", "-n", "5", "-C"}),
     name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -201,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(
     Uc, Perftest,
     testing::Values(Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
                     Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-s", "65536", "-n", "1000"},
-                    Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-s", "1048576", "-n", "50"},
+                    Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-a", "-n", "50"},
                     Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-s", "4096", "-n", "1000"}),
     name_of_parameter);
