@@ -45,6 +45,15 @@ base::Status wait_for(Channel::Core& core, base::Status again, const base::Deadl
     return wait_alone_for(core, again, deadline, attempt);
 }
 
+/// Waits for a message, behind a look that was vain: by looks at the place of the next frame alone,
+/// as long as these are enough.
+template <class Attempt>
+base::Status wait_in_quiet(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
+    const base::SoleCall call{core.use, "wait in a channel", core.link.peer_name()};
+    return wait_alone_for(core, base::Status::empty, deadline,
+                          [&] { return core.stays_quiet() ? base::Status::empty : attempt(); });
+}
+
 template <class Attempt>
 base::Status wait_for_room(Channel::Core& core, const base::Deadline& deadline, Attempt&& attempt) {
     core.waiting_for_room = true;
@@ -176,12 +185,15 @@ base::Status Channel::close(const base::Deadline& deadline) {
 
 base::Status Channel::look(Piece& piece) noexcept {
     const base::Status status = core_->look(piece);
-    core_->current = piece;
+    core_->current_bytes = piece.payload.size();
+    core_->current_is_last = piece.last;
     return status;
 }
 
 base::Status Channel::look(Piece& piece, const base::Deadline& deadline) {
-    return wait_for(*core_, base::Status::empty, deadline, [&] { return look(piece); });
+    const base::Status at_once = look(piece);
+    if (at_once != base::Status::empty) return at_once;
+    return wait_in_quiet(*core_, deadline, [&] { return look(piece); });
 }
 
 base::Status Channel::look_whole(Piece& piece) {
@@ -242,7 +254,7 @@ void Channel::release() noexcept {
         core_->assembled.clear();
         return;
     }
-    core_->release(core_->current.payload.size(), core_->current.last);
+    core_->release(core_->current_bytes, core_->current_is_last);
 }
 
 base::Status Channel::receive(std::vector<std::byte>& into, const base::Deadline& deadline) {
@@ -288,11 +300,19 @@ base::Status Channel::receive_otherwise(std::span<std::byte> into, std::size_t& 
 
 base::Status Channel::receive(std::span<std::byte> into, std::size_t& size,
                               const base::Deadline& deadline) {
-    const base::Status at_once = try_receive(into, size);
-    if (at_once != base::Status::empty) return at_once;
-    Piece piece;
-    const base::Status status = look_whole(piece, deadline);
-    return status == base::Status::ok ? copy_out(piece, into, size) : status;
+    base::Status status = try_receive(into, size);
+    while (status == base::Status::empty) {
+        // Each piece that comes begins the wait anew: who receives a large message is not idle.
+        const std::uint64_t begin = core_->reader.position();
+        bool is_piece = false;
+        status = wait_in_quiet(*core_, deadline, [&] {
+            const base::Status found = try_receive(into, size);
+            is_piece = found == base::Status::empty && core_->reader.position() != begin;
+            return is_piece ? base::Status::ok : found;
+        });
+        if (is_piece && status == base::Status::ok) status = base::Status::empty;
+    }
+    return status;
 }
 
 // --- facts

@@ -506,7 +506,8 @@ struct Channel::Core {
     std::uint64_t credited = 0;  ///< the position that `credit` told last
     std::uint64_t empty_looks = 0;
     std::uint64_t quiet_looks = looks_between;  ///< between two that do more than that
-    Piece current;                              ///< what look() found last
+    std::uint64_t current_bytes = 0;            ///< of the payload of what look() found last
+    bool current_is_last = true;                ///< … it is the last piece of its message
     std::uint64_t published = 0;  ///< position that a sleeping peer was certainly told of
     base::Status ended_receiving = base::Status::ok;
     base::SoleUse use;  ///< by a wait or close that is under way
