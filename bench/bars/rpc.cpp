@@ -259,6 +259,11 @@ const BarRegistration to_raw{ratio_bar("rpc", "typed call of 64 B to the call of
 const BarRegistration to_ideal{ratio_bar(
     "rpc", "typed call of 64 B to the ideal hand-over", 1.6, Sense::at_most,
     {"typed", typed_call, "ns"}, {"ideal", [] { return message_round_trip(64, 20'000); }, "ns"})};
+const BarRegistration to_rings{
+    ratio_bar("rpc", "typed call of 64 B to the ideal hand-over through rings as large", 1.6,
+              Sense::at_most, {"typed", typed_call, "ns"},
+              {"ideal through rings",
+               [] { return message_round_trip(64, 20'000, std::size_t{16} << 10); }, "ns"})};
 const BarRegistration dispatcher{ratio_bar(
     "rpc",
     "typed calls a second of 8 threads on one core, 16 each, by a dispatcher to own connections",

@@ -1,8 +1,10 @@
-// One slot per direction: the payload, and right behind it the number of the message, which is
-// written last. Up to 56 bytes the two share a cache line, so that a message is one transfer; up to
-// 120 bytes the receiver asks for both lines while it polls, so that they travel together.
+// One slot per direction, or several in turn: the payload, and right behind it the number of the
+// message, which is written last. Up to 56 bytes the two share a cache line, so that a message is
+// one transfer; up to 120 bytes the receiver asks for both lines while it polls, so that they
+// travel together.
 #include "hand_over.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -19,19 +21,24 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) noexcept {
     return (bytes + unit - 1) / unit * unit;
 }
 
-/// A slot in shared memory, seen from one side.
-class Slot {
+/// The slots of one direction in shared memory, seen from one side.
+class Slots {
   public:
-    Slot(std::byte* memory, std::size_t size) noexcept
-        : payload_{memory}, size_{size}, mark_offset_{round_up(size, 8)} {}
+    Slots(std::byte* memory, std::size_t size, std::size_t ring_bytes) noexcept
+        : begin_{memory},
+          end_{memory + bytes(size, ring_bytes)},
+          payload_{memory},
+          size_{size},
+          mark_offset_{round_up(size, 8)} {}
 
-    static constexpr std::size_t bytes(std::size_t size) noexcept {
-        return round_up(round_up(size, 8) + 8, 2 * line);
+    static constexpr std::size_t bytes(std::size_t size, std::size_t ring_bytes) noexcept {
+        return std::max<std::size_t>(ring_bytes / slot_bytes(size), 1) * slot_bytes(size);
     }
 
     void send(const std::byte* from, std::uint64_t number) noexcept {
         std::memcpy(payload_, from, size_);
         mark().store(number, std::memory_order_release);
+        go_on();
     }
     void receive(Pair& pair, std::byte* to, std::uint64_t number) {
         const bool two_lines = mark_offset_ >= line && mark_offset_ < 2 * line;
@@ -41,27 +48,37 @@ class Slot {
         });
         std::memcpy(to, payload_, size_);
         require_intact(stamped(to, size_, number), "a message");
+        go_on();
     }
 
   private:
+    static constexpr std::size_t slot_bytes(std::size_t size) noexcept {
+        return round_up(round_up(size, 8) + 8, 2 * line);
+    }
     [[nodiscard]] std::atomic_ref<std::uint64_t> mark() const noexcept {
         return std::atomic_ref{*reinterpret_cast<std::uint64_t*>(payload_ + mark_offset_)};
     }
-    std::byte* payload_;
+    void go_on() noexcept {
+        payload_ += slot_bytes(size_);
+        if (payload_ == end_) payload_ = begin_;
+    }
+    std::byte* begin_;
+    std::byte* end_;
+    std::byte* payload_;  ///< of the next message
     std::size_t size_;
     std::size_t mark_offset_;
 };
 
 }  // namespace
 
-double message_round_trip(std::size_t size, std::uint64_t round_trips) {
+double message_round_trip(std::size_t size, std::uint64_t round_trips, std::size_t ring_bytes) {
     const Windows windows{round_trips};
-    const std::size_t slot_bytes = Slot::bytes(size);
+    const std::size_t bytes = Slots::bytes(size, ring_bytes);
     return run_pair(
-        {.shared_bytes = 2 * slot_bytes},
+        {.shared_bytes = 2 * bytes},
         [&](Pair& pair) {
-            Slot there{pair.shared(), size};
-            Slot back{pair.shared() + slot_bytes, size};
+            Slots there{pair.shared(), size, ring_bytes};
+            Slots back{pair.shared() + bytes, size, ring_bytes};
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();
@@ -72,8 +89,8 @@ double message_round_trip(std::size_t size, std::uint64_t round_trips) {
             });
         },
         [&](Pair& pair) {
-            Slot there{pair.shared(), size};
-            Slot back{pair.shared() + slot_bytes, size};
+            Slots there{pair.shared(), size, ring_bytes};
+            Slots back{pair.shared() + bytes, size, ring_bytes};
             std::vector<std::byte> out(size);
             std::vector<std::byte> in(size);
             pair.meet();

@@ -40,6 +40,9 @@ std::vector<Contender> all_limits(bool brief) {
         const auto trips = count_for(32U << 20, size, 20'000) / part;
         add(fmt::format("message round trip, two copies each way, {} B", size), "ns",
             [=] { return message_round_trip(size, trips); });
+        if (size > 4096) continue;
+        add(fmt::format("message round trip through rings of 256 KiB, {} B", size), "ns",
+            [=] { return message_round_trip(size, trips, std::size_t{256} << 10); });
     }
     for (const auto size : ideal_ring_sizes) {
         if (size > 4096) continue;  // too few of them fit the limits' ring

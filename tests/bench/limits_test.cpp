@@ -33,6 +33,7 @@ TEST_F(Limits, PassCacheLinesBackAndForth) {
 TEST_F(Limits, HandOverMessagesOfAnySize) {
     for (const std::size_t size : {8, 9, 15, 48, 56, 57, 64, 100, 120, 121, 4096, 65'536}) {
         EXPECT_GT(message_round_trip(size, 40), 0) << size;
+        EXPECT_GT(message_round_trip(size, 40, 4096), 0) << size;
     }
 }
 
