@@ -174,7 +174,7 @@ void Channel::Core::wake_peer() noexcept {
 base::Status Channel::Core::tell_peer() noexcept {
     if (incoming.has_value()) pass_slot();
     if (reader.position() - credited >= credit_due) return_credit();
-    if (bell.peer_sleeps()) wake_peer();
+    if (peer_sleeps()) wake_peer();
     return base::Status::ok;
 }
 
@@ -263,7 +263,7 @@ void Channel::Core::rest() noexcept {
         },
         // The peer publishes small progress without a fence: so it is asked now and then, where its
         // fences are not made here.
-        wants_room && !sleeper->makes_fences() ? slice : connect::Readiness::until_woken);
+        wants_room && !sleeper->makes_fences() && !fences_here ? slice : connect::Readiness::until_woken);
     waiting_for_room = waits;
 }
 

@@ -18,6 +18,7 @@
 
 #include "incoming.hpp"
 #include "millrace/base/clock.hpp"
+#include "millrace/base/full_fence.hpp"
 #include "millrace/base/sole_use.hpp"
 #include "millrace/base/statistics.hpp"
 #include "millrace/base/status.hpp"
@@ -91,7 +92,7 @@ struct Facts {
     std::uint64_t max_peer_ring_bytes = 0;
     /// Of the frames that this end sends.
     std::uint64_t secret = 0;
-    /// This end makes far fences (ring/far_fence.hpp): if both do, who sleeps makes them.
+    /// This end would leave fences to who sleeps (ring/far_fence.hpp): if both would, they do.
     std::uint64_t far_fences = 0;
     /// Transfer of what this end sends, and of what it receives. Who accepts says what it was asked
     /// for, or refuses.
@@ -156,7 +157,7 @@ struct Channel::Core {
       private:
         bool is_news(std::uint64_t progress) noexcept override { return core_->is_news(progress); }
         /// Each message that the peer has read is progress (Core::released).
-        [[nodiscard]] bool is_rung_for_all() const noexcept override { return false; }
+        [[nodiscard]] bool is_rung_for_all() const noexcept override { return core_->fences_here; }
         bool take_told() noexcept override {
             const std::uint64_t before = core_->arrivals() + woken_so_far();
             core_->poll_receives();
@@ -173,6 +174,8 @@ struct Channel::Core {
     ~Core();
 
     [[nodiscard]] Facts facts();
+    /// Whoever sleeps is to make the fences of both ends.
+    [[nodiscard]] bool leaves_fences() noexcept;
     /// Takes what the peer told. Throws Error (protocol, refused, resource_exhausted).
     void meet(const Facts& peer);
 
@@ -384,8 +387,7 @@ struct Channel::Core {
         if (released(bytes)) [[unlikely]]
             (void)tell_peer();
     }
-    /// True: tell_peer() is due. No fence before the look at the peer: a sleeper that this misses
-    /// is found by look_around or return_credit.
+    /// True: tell_peer() is due.
     [[nodiscard, gnu::always_inline]] bool released(std::size_t bytes) noexcept {
         ++counts.pieces_received;
         counts.bytes_received += bytes;
@@ -393,7 +395,14 @@ struct Channel::Core {
         ControlPage& own = *own_page;
         own.consumed.store(ring::PositionWord::pack(position));
         own.wake_up.progress.store(sent_half | Progress::units(position));
-        return position - credited >= credit_step || bell.peer_sleeps();
+        return position - credited >= credit_step || peer_sleeps();
+    }
+    /// Behind progress that was stored. Over a network there is no fence between the two: a sleeper
+    /// that this misses is found by look_around or return_credit.
+    [[nodiscard, gnu::always_inline]] bool peer_sleeps() const noexcept {
+        if (fences_here) [[unlikely]]
+            base::full_fence();
+        return bell.peer_sleeps();
     }
     /// `ok`, as the last thing that a receiving call does.
     [[gnu::noinline]] base::Status tell_peer() noexcept;
@@ -482,6 +491,7 @@ struct Channel::Core {
     std::uint64_t secret = 0;             ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
+    bool fences_here = false;  ///< over the soft device: the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     bool waiting_for_room = false;
     bool wants_room =

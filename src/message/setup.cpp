@@ -1,6 +1,7 @@
 // How a channel comes to be: memory, the exchange of its addresses, listening and connecting.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <new>
@@ -199,6 +200,15 @@ Channel::Core::~Core() {
     }
 }
 
+// A far fence interrupts every other processor, one caller at a time: some 10 us, where a fence of
+// one's own is 20 ns. So it is for ends that rarely sleep.
+bool Channel::Core::leaves_fences() noexcept {
+    constexpr std::chrono::microseconds at_once{5};
+    const bool sleeps_at_once =
+        options.wait.sleep && options.wait.spin < at_once && options.wait.yield < at_once;
+    return !sleeps_at_once && ring::can_make_far_fences(link);
+}
+
 Facts Channel::Core::facts() {
     const verbs::RemoteAddress ring = memory.remote();
     const verbs::RemoteAddress page_address = memory.remote(receive_bytes);
@@ -210,7 +220,7 @@ Facts Channel::Core::facts() {
             .first_position = first_position,
             .max_peer_ring_bytes = options.max_peer_ring_bytes,
             .secret = secret,
-            .far_fences = ring::can_make_far_fences(link) ? 1U : 0U,
+            .far_fences = leaves_fences() ? 1U : 0U,
             .sends_by = static_cast<std::uint32_t>(ways.sends),
             .receives_by = static_cast<std::uint32_t>(ways.receives),
             .slot_bytes = incoming.has_value() ? incoming->slot_bytes() : 0};
@@ -273,7 +283,8 @@ void Channel::Core::meet(const Facts& peer) {
     if (incoming.has_value()) place_next();
 
     const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
-    const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
+    const bool far_fences = peer.far_fences != 0 && leaves_fences();
+    fences_here = !far_fences && link.endpoint().context().is_soft();
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
     page().wake_up.progress.store(Progress::pack(writer.position(), reader.position()));

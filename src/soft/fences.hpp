@@ -4,19 +4,11 @@
 
 #include <atomic>
 
+#include "millrace/base/full_fence.hpp"
+
 namespace millrace::soft {
 
-/// Everything before it is globally visible before anything after it.
-inline void full_fence() noexcept {
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan"  // the sanitizer does not model it: it may only miss races
-#endif
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);  // the builtin: a warning about it is then here
-#if defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
-}
+using base::full_fence;
 
 /// On the frequent side, between its store and its load. `asymmetric`: PeerNode::asymmetric_fences.
 inline void light_fence(bool asymmetric) noexcept {
