@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -157,6 +158,44 @@ TEST(FlowStore, MayBeWrittenWhenTheConsumerIsGone) {
         status = ends.producer().enqueue(Kind<Numbered>::make(i), Deadline::after(40s));
     }
     EXPECT_EQ(status, Status::peer_lost);
+}
+
+/// A producer that was given up goes on storing to memory that was given back.
+TEST(FlowStore, ALateStoreHitsNobody) {
+    constexpr std::uint64_t capacity = 8;
+    constexpr std::uint64_t lie = 1000;
+    const Options options{.ring = {.capacity = capacity}};
+    using Queue = Ends<Numbered, ring::design_1>;
+    Queue late{options};
+    if (late.rings() != 1) GTEST_SKIP() << "not on this device";
+    Numbered* place = nullptr;
+    ASSERT_EQ(late.producer().claim(place), Status::ok);
+    late.drop_consumer();
+    // Rings of the same size, for which a pool would take that memory.
+    std::vector<std::unique_ptr<Queue>> others;
+    for (int i = 0; i < 4; ++i) {
+        others.push_back(std::make_unique<Queue>(options));
+        for (std::uint64_t number = 0; number < capacity; ++number) {
+            ASSERT_EQ(others.back()->producer().try_enqueue(Kind<Numbered>::make(number)),
+                      Status::ok);
+        }
+    }
+    *place = Kind<Numbered>::make(lie);
+    std::uint64_t stored = 1;
+    Status status = late.producer().commit();
+    while (status == Status::ok && stored < capacity) {
+        status = late.producer().try_enqueue(Kind<Numbered>::make(lie + stored));
+        if (status == Status::ok) ++stored;
+    }
+    EXPECT_GT(stored, 1U) << "nothing was stored late";
+    for (const auto& ends : others) {
+        Numbered item;
+        for (std::uint64_t number = 0; number < capacity; ++number) {
+            ASSERT_EQ(ends->consumer().try_dequeue(item), Status::ok);
+            EXPECT_EQ(Kind<Numbered>::number_of(item), number);
+        }
+        EXPECT_EQ(ends->consumer().try_dequeue(item), Status::empty);
+    }
 }
 
 TEST(FlowStore, GathersByCopies) {
