@@ -48,8 +48,8 @@ void Desk::attach(message::Server& messages) {
 
 [[gnu::always_inline]] inline void Desk::call(message::Request& request, ProcedureState& procedure,
                                               ClientState& client, const Head& head,
-                                              std::span<const std::byte> payload) {
-    const std::uint64_t began = base::ticks();
+                                              std::span<const std::byte> payload,
+                                              std::uint64_t began) {
     detail::count(procedure.calls);
     base::Deadline deadline = request.deadline();
     if (head.sent_at.has_value()) {
@@ -91,7 +91,7 @@ void Desk::operator()(message::Request& request) {
     ClientState& client = client_of(request.client());
     if (index >= procedures.size() || !client.knows_table) [[unlikely]]
         return take_otherwise(request);
-    call(request, *procedures[index], client, no_head, request.payload());
+    call(request, *procedures[index], client, no_head, request.payload(), base::ticks());
 }
 
 void Desk::take_otherwise(message::Request& request) {
@@ -121,7 +121,12 @@ void Desk::take(message::Request& request, std::uint16_t number, const Head& hea
         detail::count(counts.unknown);
         return fail(request, Code::unknown_procedure, "there is no procedure of this number");
     }
-    call(request, *procedures[index], client, head, payload);
+    std::uint64_t began = request.put_off_at();
+    if (began == 0) {
+        if (head.priority == Priority::low && request.put_off() == Status::ok) return;
+        began = base::ticks();
+    }
+    call(request, *procedures[index], client, head, payload, began);
 }
 
 /// Within a handler of it.

@@ -142,7 +142,7 @@ class Desk {
   private:
     [[gnu::always_inline]] void call(message::Request& request, detail::ProcedureState& procedure,
                                      detail::ClientState& client, const Head& head,
-                                     std::span<const std::byte> payload);
+                                     std::span<const std::byte> payload, std::uint64_t began);
     void pull(message::Request& request, detail::ClientState& client,
               std::span<const std::byte> payload);
     void answer_own(message::Request& request, detail::ClientState& client, const Head& head,

@@ -351,6 +351,133 @@ TEST(Repeating, OfWhatMayHaveBeenDoneIsForIdempotentProcedures) {
     EXPECT_EQ(client.stats().repeated, 1U);
 }
 
+/// A server that the test serves by itself, so that it knows what waits there together.
+class InOrder {
+  public:
+    explicit InOrder(const message::ServerOptions& options = {})
+        : server{Server::listen(unique_address(), {.messages = options})} {
+        server.handle<Add>([this](const Pair& pair) {
+            order.push_back(pair.one);
+            return sum_of(pair);
+        });
+    }
+    [[nodiscard]] Client connect() {
+        std::optional<Client> client;
+        std::thread connecting{[&] {
+            client = Client::connect<Add>(server.address(), {}, patience());
+            server.stop();
+        }};
+        EXPECT_EQ(server.serve(patience()), Status::closed);
+        connecting.join();
+        client->adopt();
+        return std::move(*client);
+    }
+    /// Calls that are told apart by their numbers, and that all have their answers in the end.
+    void submit(Client& client, std::uint64_t first, int count, Priority priority) {
+        for (int i = 0; i < count; ++i) {
+            ASSERT_EQ(client.submit<Add>({first++, 0},
+                                         [this](const Result<Sum>& sum) {
+                                             EXPECT_TRUE(sum) << name_of(sum.code());
+                                             ++answered;
+                                         },
+                                         patience(), {.priority = priority}),
+                      Status::ok);
+        }
+    }
+    void turn_until_answered(std::initializer_list<Client*> clients, int count) {
+        for (const auto deadline = patience(); answered != count && !deadline.expired();) {
+            (void)server.turn();
+            for (Client* const client : clients) (void)client->poll();
+        }
+        EXPECT_EQ(answered, count);
+    }
+
+    std::vector<std::uint64_t> order;
+    int answered = 0;
+    Server server;
+};
+
+TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
+    InOrder served;
+    Client one = served.connect();
+    Client other = served.connect();
+    served.submit(one, 100, 3, Priority::low);
+    served.submit(one, 0, 20, Priority::normal);
+    served.submit(other, 200, 3, Priority::low);
+    served.submit(other, 20, 20, Priority::normal);
+    served.turn_until_answered({&one, &other}, 46);
+    ASSERT_EQ(served.order.size(), 46U);
+    std::vector<std::uint64_t> low;
+    for (std::size_t i = 0; i < served.order.size(); ++i) {
+        if (served.order[i] < 100) continue;
+        low.push_back(served.order[i]);
+        // One behind each 16 others, and the rest behind all.
+        const std::size_t before = message::Request::others_before;
+        const std::size_t place =
+            low.size() <= 2 ? low.size() * before + low.size() - 1 : 40 + low.size() - 1;
+        EXPECT_EQ(i, place) << served.order[i];
+    }
+    EXPECT_EQ(low, (std::vector<std::uint64_t>{100, 200, 101, 201, 102, 202})) << "as they came";
+    EXPECT_EQ(served.server.stats().messages.put_off, 6U);
+    EXPECT_EQ(served.server.stats().messages.pending, 0U);
+    EXPECT_EQ(served.server.procedures().at(0).answered, 46U);
+}
+
+TEST(Priorities, MeanNothingWhereWhatIsPutOffFindsNoRoom) {
+    InOrder served{{.max_put_off_bytes = 0}};
+    Client client = served.connect();
+    served.submit(client, 0, 1, Priority::low);
+    served.submit(client, 1, 1, Priority::normal);
+    served.turn_until_answered({&client}, 2);
+    EXPECT_EQ(served.order, (std::vector<std::uint64_t>{0, 1}));
+}
+
+TEST(Priorities, LetWhatIsPutOffBeTakenBackOrLateOrDrained) {
+    InOrder served;
+    // As the clocks are compared by the shortest way of a request, which may have been long.
+    const auto start = base::Clock::now();
+    Client client = served.connect();
+    const auto longest_way = base::Clock::now() - start;
+    std::vector<Code> codes;
+    const auto note = [&](const Result<Sum>& sum) { codes.push_back(sum.code()); };
+    const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
+    const CallOptions low{.priority = Priority::low};
+    const auto turn_until = [&](auto&& condition) {
+        const auto deadline = patience();
+        while (!condition() && !deadline.expired()) (void)served.server.turn();
+        EXPECT_TRUE(condition());
+    };
+    const auto counts = [&] { return served.server.stats().messages; };
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit<Add>({1, 0}, never, patience(), low, &id), Status::ok);
+    turn_until([&] { return counts().put_off == 1; });
+    EXPECT_TRUE(client.cancel(id));
+    turn_until([&] { return counts().pending == 0; });
+    // Its deadline goes on while it waits.
+    const auto soon = Deadline::after(20ms);
+    ASSERT_EQ(client.submit<Add>({2, 0}, note, soon, low), Status::ok);
+    turn_until([&] { return counts().put_off == 2; });
+    while (base::Clock::now() < soon.point() + longest_way + 1ms) std::this_thread::yield();
+    turn_until([&] { return counts().pending == 0; });
+    EXPECT_EQ(served.server.stats().late, 1U);
+    // Those of a client that has gone are nobody's.
+    {
+        Client gone = served.connect();
+        ASSERT_EQ(gone.submit<Add>({3, 0}, never, patience(), low), Status::ok);
+        turn_until([&] { return counts().put_off == 3; });
+    }
+    turn_until([&] { return counts().clients == 1 && counts().pending == 0; });
+    // And a server that is about to stop has done nothing for them.
+    ASSERT_EQ(client.submit<Add>({4, 0}, note, patience(), low), Status::ok);
+    turn_until([&] { return counts().put_off == 4; });
+    EXPECT_EQ(served.server.drain(patience()), Status::ok);
+    while (codes.size() < 2) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(codes.front() == Code::late || codes.front() == Code::timed_out, true);
+    EXPECT_EQ(codes.back(), Code::draining);
+    // The server may have heard of the one that has gone only behind its call.
+    EXPECT_TRUE(served.order.empty() || served.order == std::vector<std::uint64_t>{3});
+}
+
 /// Another server at the address of the one before, with other numbers.
 void add_in_another_order(Server& server) {
     server.handle<Echo>([](std::span<const std::byte> bytes) { return bytes; });
