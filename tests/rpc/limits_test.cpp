@@ -524,6 +524,61 @@ TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {
     EXPECT_EQ(second.server.procedures().at(0).calls, 0U) << "no number of the first server";
 }
 
+TEST_P(Reconnecting, IsDoneForWhatWasSubmittedAndMayBeMadeAgain) {
+    Aside aside;
+    const connect::Address address = unique_address();
+    const auto waits_for_ever = [&aside](Server& server) {
+        server.handle<Add>([&aside](const Pair&, Call<Add>& call) { aside.put(call.defer()); });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, waits_for_ever, address);
+    ClientOptions chosen = options();
+    chosen.retry = {.attempts = 5, .largest_budget = 100};
+    Client client = first->connect<Add>(chosen);
+    std::vector<Result<Sum>> sums;
+    const auto keep = [&](Result<Sum> sum) { sums.push_back(std::move(sum)); };
+    ASSERT_EQ(client.submit<Add>({1, 2}, keep, patience(), {.again = true}), Status::ok);
+    std::optional<Code> once;
+    ASSERT_EQ(client.submit<Add>(
+                  {5, 6}, [&](const Result<Sum>& sum) { once = sum.code(); }, patience()),
+              Status::ok);
+    ASSERT_TRUE(comes_true([&] { return aside.count() == 2; }));
+    first.reset();
+    std::optional<Running> second;
+    second.emplace(ServerOptions{}, add_in_another_order, address);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_EQ(sums.size(), 1U);
+    ASSERT_TRUE(sums[0]) << name_of(sums[0].code());
+    EXPECT_EQ(sums[0]->sum, 3U);
+    EXPECT_TRUE(once == Code::peer_lost || once == Code::session_lost)
+        << "nobody asked for that to be made again";
+    // What finds the connection ended waits for another one, and goes by its deadline otherwise.
+    second->stop();
+    second.reset();
+    std::uint64_t id = 0;
+    ASSERT_TRUE(comes_true([&] {
+        const auto has_ended = [](Status status) {
+            return status == Status::closed || status == Status::peer_lost;
+        };
+        if (std::string{GetParam()} != "shared") return has_ended(client.poll());
+        const auto nobody = [](const Result<Sum>&) {};
+        const Status status = client.submit<Add>({0, 0}, nobody, patience(), {}, &id);
+        if (status == Status::ok) (void)client.cancel(id);
+        (void)client.poll();
+        return has_ended(status);
+    }));
+    ASSERT_EQ(client.submit<Add>({7, 8}, keep, Deadline::after(50ms), {.again = true}), Status::ok);
+    ASSERT_EQ(client.submit<Add>({3, 4}, keep, patience(), {.again = true}), Status::ok);
+    const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
+    ASSERT_EQ(client.submit<Add>({3, 4}, never, patience(), {.again = true}, &id), Status::ok);
+    EXPECT_TRUE(client.cancel(id));
+    while (client.outstanding() != 1) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(sums.back().code(), Code::timed_out);
+    Running third{{}, add_in_another_order, address};
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_TRUE(sums.back()) << name_of(sums.back().code());
+    EXPECT_EQ(sums.back()->sum, 7U);
+}
+
 TEST_P(Reconnecting, ToAServerThatLacksAProcedureIsAnError) {
     const connect::Address address = unique_address();
     auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
