@@ -82,16 +82,20 @@ void Desk::attach(message::Server& messages) {
     }
     if (core.end() == CallCore::End::deferred) return;
     detail::count(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
-    procedure.latency.record(detail::ticks_since(began));
+    if (began != 0) procedure.latency.record(detail::ticks_since(began));
 }
 
 void Desk::operator()(message::Request& request) {
     // One that has a head lies beyond all procedures.
     const std::size_t index = std::size_t{request.procedure()} - first_number;
-    ClientState& client = client_of(request.client());
-    if (index >= procedures.size() || !client.knows_table) [[unlikely]]
+    const std::size_t place = request.client().place;
+    if (index >= procedures.size() || place >= clients_.size()) [[unlikely]]
         return take_otherwise(request);
-    call(request, *procedures[index], client, no_head, request.payload(), base::ticks());
+    ClientState& client = clients_[place];
+    if (client.generation != request.client().generation || !client.knows_table) [[unlikely]]
+        return take_otherwise(request);
+    ProcedureState& procedure = *procedures[index];
+    call(request, procedure, client, no_head, request.payload(), detail::begin_of(procedure.calls));
 }
 
 void Desk::take_otherwise(message::Request& request) {
@@ -124,7 +128,7 @@ void Desk::take(message::Request& request, std::uint16_t number, const Head& hea
     std::uint64_t began = request.put_off_at();
     if (began == 0) {
         if (head.priority == Priority::low && request.put_off() == Status::ok) return;
-        began = base::ticks();
+        began = detail::begin_of(procedures[index]->calls);
     }
     call(request, *procedures[index], client, head, payload, began);
 }
