@@ -27,6 +27,7 @@
 #include "millrace/flow/producer.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/message/client.hpp"
+#include "millrace/message/dispatcher.hpp"
 #include "millrace/message/server.hpp"
 #include "millrace/rpc/client.hpp"
 #include "millrace/rpc/server.hpp"
@@ -126,6 +127,15 @@ struct TakeItem {
         require(client.poll(TakeItem{&item}), "an answer");
         keep(item);
     }
+}
+/// Until it has given a server so many requests since it was made, or its ports so many answers.
+[[gnu::noinline]] void counted_dispatched_requests(message::Dispatcher& dispatcher,
+                                                   std::uint64_t all) {
+    while (dispatcher.stats().requests != all) (void)dispatcher.turn();
+}
+[[gnu::noinline]] void counted_dispatched_answers(message::Dispatcher& dispatcher,
+                                                  std::uint64_t all) {
+    while (dispatcher.stats().answers != all) (void)dispatcher.turn();
 }
 struct EchoItem {
     static constexpr std::string_view name = "echo";
@@ -285,7 +295,53 @@ void message_server(message::Polling polling, ring::Carrier carrier, int connect
     }
 }
 
-/// The same as calls of a procedure.
+/// Requests of so many bytes of eight ports, which one connection brings to a server.
+void dispatched(ring::Carrier carrier, std::size_t bytes) {
+    constexpr std::uint32_t count = 8;
+    constexpr std::uint32_t share = operations / count;
+    message::ServerOptions options;
+    options.polling = message::Polling::flag;
+    options.carrier = carrier;
+    options.ring_bytes = std::size_t{8} << 20;
+    options.max_window = message::largest_window;
+    auto server = message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
+    message::DispatcherOptions chosen;
+    chosen.client.carrier = carrier;
+    chosen.client.ring_bytes = std::size_t{1} << 20;
+    chosen.client.window = message::largest_window;
+    std::optional<message::Dispatcher> dispatcher;
+    std::thread joining{[&] {
+        dispatcher = message::Dispatcher::connect(std::array{server.address()}, chosen, patience());
+        server.stop();
+    }};
+    const auto acknowledge = [](message::Request& request) { (void)request.answer({}); };
+    require(server.serve(acknowledge, patience()) == Status::closed, "a dispatcher");
+    joining.join();
+    dispatcher->adopt();
+    std::vector<message::Port> ports;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        ports.push_back(dispatcher->port({.window = share, .request_bytes = bytes}));
+    }
+    const std::vector<std::byte> request(bytes);
+    for (std::uint64_t round = 1; round <= rounds; ++round) {
+        const std::uint64_t all = round * share * count;
+        for (std::uint32_t i = 0; i < share; ++i) {
+            std::uint64_t id = 0;
+            for (message::Port& port : ports) require(port.submit(request, id), "a request");
+        }
+        counted_dispatched_requests(*dispatcher, all);
+        for (std::size_t answered = 0; answered < share * count;) {
+            answered += server.turn(acknowledge);
+        }
+        counted_dispatched_answers(*dispatcher, all);
+        for (message::Port& port : ports) {
+            while (port.poll([](const message::Answer&) {}) == Status::ok) {
+            }
+        }
+    }
+}
+
+/// Requests as calls of a procedure.
 void typed_server() {
     constexpr int clients_of_it = 16;
     rpc::ServerOptions options;
@@ -387,6 +443,12 @@ int run(std::string_view operation) {
         message_server(message::Polling::dense, Carrier::post, 16);
     } else if (operation == "server-typed") {
         typed_server();
+    } else if (operation == "dispatched-store") {
+        dispatched(Carrier::store, sizeof(Item));
+    } else if (operation == "dispatched-post") {
+        dispatched(Carrier::post, sizeof(Item));
+    } else if (operation == "dispatched-post-4k") {
+        dispatched(Carrier::post, 4096);
     } else if (operation == "server-tcp") {
         message_server(message::Polling::automatic, Carrier::automatic, 16,
                        connect::Transport::tcp);
@@ -402,13 +464,15 @@ int run(std::string_view operation) {
         std::printf("%d\n", operations);
         return 0;
     } else if (!count_streams(operation)) {
-        std::fprintf(stderr,
-                     "usage: millrace-instructions "
-                     "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
-                     "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
-                     "message-post|server-flag|server-dense|server-dense-post|server-tcp|"
-                     "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
-                     "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES\n");
+        std::fprintf(
+            stderr,
+            "usage: millrace-instructions "
+            "flow-design-1-store|flow-design-1-post|flow-design-2-store|"
+            "flow-design-2-post|flow-batches-store|flow-batches-post|message-store|"
+            "message-post|server-flag|server-dense|server-dense-post|server-typed|server-tcp|"
+            "dispatched-store|dispatched-post|dispatched-post-4k|"
+            "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
+            "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

@@ -40,6 +40,7 @@ struct detail::RequestAccess {
     [[nodiscard]] static bool is_answered(const Request& request) noexcept {
         return request.is_answered_;
     }
+    static void mark_as_put_off(Request& request) noexcept { request.was_put_off_ = true; }
 };
 
 Status Request::answer(std::span<const std::byte> payload) {
@@ -120,6 +121,19 @@ Reply Request::defer() {
     return Reply{server.replies, client_, header_.id};
 }
 
+Status Request::put_off() {
+    if (is_answered_) return Status::closed;
+    if (was_put_off_ || !state_of(server_).put_off(peer_of(peer_), header_, payload_)) {
+        return Status::full;
+    }
+    is_answered_ = true;
+    return Status::ok;
+}
+
+std::uint64_t Request::put_off_at() const noexcept {
+    return was_put_off_ ? state_of(server_).handed_put_off_at : 0;
+}
+
 // --- serving
 
 [[gnu::always_inline]] inline void Server::State::serve(Peer& peer, const SessionHeader& header,
@@ -161,6 +175,74 @@ Reply Request::defer() {
     return 1;
 }
 
+bool Server::State::put_off(Peer& peer, const SessionHeader& header,
+                            std::span<const std::byte> payload) {
+    // What waits by itself leaves place for others.
+    if (payload.size() > options.max_put_off_bytes - waiting_bytes ||
+        counts.pending >= options.max_pending / 2) {
+        return false;
+    }
+    waiting.push_back({.client = peer.id,
+                       .header = header,
+                       .payload = {payload.begin(), payload.end()},
+                       .at = base::ticks()});
+    waiting_bytes += payload.size();
+    ++put_off_now;
+    ++counts.put_off;
+    // As one that was deferred, which its client may take back.
+    std::uint64_t& place = peer.deferred[header.id & peer.mask];
+    if (place == 0) {
+        ++peer.pending;
+        ++counts.pending;
+    }
+    place = header.id;
+    return true;
+}
+
+std::size_t Server::State::serve_put_off(const detail::HandlerRef& handler, std::size_t requests) {
+    others_served += requests - put_off_now;
+    put_off_now = 0;
+    std::size_t due = requests == 0 ? 1 : others_served / Request::others_before;
+    others_served = requests == 0 ? 0 : others_served % Request::others_before;
+    std::size_t served = 0;
+    for (; due != 0 && serve_next_put_off(handler); --due) ++served;
+    if (waiting.empty()) others_served = 0;
+    return served;
+}
+
+bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
+    while (!waiting.empty()) {
+        const PutOff one = std::move(waiting.front());
+        waiting.pop_front();
+        waiting_bytes -= one.payload.size();
+        Peer* const peer = find(one.client);
+        if (peer == nullptr || peer->deferred.empty()) continue;
+        const std::uint64_t id = one.header.id;
+        std::uint64_t& place = peer->deferred[id & peer->mask];
+        if (place != id) continue;  // it was taken back
+        place = 0;
+        --peer->pending;
+        --counts.pending;
+        if (is_draining) {
+            decline(*peer, id);
+        } else {
+            if (options.gather_turns > 1 && peer->line.has_value() && !peer->line->is_wire()) {
+                gather(*peer);
+            }
+            handed_put_off_at = one.at;
+            Request request = detail::RequestAccess::make(*this, *peer, one.header, one.payload);
+            detail::RequestAccess::mark_as_put_off(request);
+            handler.call(handler.handler, request);
+            if (!detail::RequestAccess::is_answered(request)) {
+                (void)answer(*peer, id, Outcome::dropped, {});
+            }
+        }
+        if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
+        return true;
+    }
+    return false;
+}
+
 std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t budget) {
     // Whoever serves by itself polls; when to yield is for rest() to say.
     const base::WaitsByPolicy here;
@@ -171,9 +253,10 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     if (shared != nullptr || !by_send.empty()) look_for_sends();
     if (by_wire != 0 && wires_are_due()) [[unlikely]]
         look_for_wires();
-    const std::size_t requests = options.group_clients == 0
-                                     ? lap(handler, budget, 0, ~std::size_t{0})
-                                     : lap_of_groups(handler, budget);
+    std::size_t requests = options.group_clients == 0 ? lap(handler, budget, 0, ~std::size_t{0})
+                                                      : lap_of_groups(handler, budget);
+    if (!waiting.empty()) [[unlikely]]
+        requests += serve_put_off(handler, requests);
     if (!clogged.empty()) [[unlikely]]
         flush_clogged();
     if ((!gathering.empty() || (by_wire != 0 && options.gather_turns > 1)) &&
@@ -414,8 +497,8 @@ Status Server::close(const base::Deadline& deadline) {
         if (peer->line.has_value()) {
             server.unwatch(*peer);
             std::string why;
-            // Where the client's byte is registered. It stays until the goodbye is said: a byte that
-            // is written meanwhile would cost the client its connection.
+            // Where the client's byte is registered. It stays until the goodbye is said: a byte
+            // that is written meanwhile would cost the client its connection.
             const auto endpoint = peer->line->link().shared_endpoint();
             (void)peer->line->close(deadline, why);
             server.mailboxes.withdraw(peer->id.place);

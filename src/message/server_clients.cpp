@@ -128,7 +128,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       statistics{"message server",
                  {"clients", "away", "joined", "left", "resumed", "refused", "misbehaved",
                   "requests", "answers", "deferred", "pending", "failed", "overloaded", "repeated",
-                  "kept back", "vain looks", "sleeps"}} {
+                  "kept back", "vain looks", "sleeps", "put off"}} {
     hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {
         hub.add(shared->channel().descriptor(), [this] {
@@ -381,8 +381,7 @@ bool Server::State::grant(Peer& peer, Peer& newcomer) {
         return true;
     }
     try {
-        peer.box =
-            mailboxes.grant(peer.id.place, newcomer.line->core().link.protection_domain());
+        peer.box = mailboxes.grant(peer.id.place, newcomer.line->core().link.protection_domain());
         return true;
     } catch (const base::Error& error) {
         refuse(newcomer, error.what());

@@ -161,7 +161,8 @@ Status Server::State::rest(const base::Deadline& deadline) {
             look_aside();
         }
         mailboxes.ask_for_second_lines(in_use);
-        return stopping.load(std::memory_order_seq_cst) || replies->has_some() || has_message();
+        return stopping.load(std::memory_order_seq_cst) || replies->has_some() ||
+               !waiting.empty() || has_message();
     };
     const Status status = base::wait_until(has_work, deadline, options.wait, sleeper);
     if (status == Status::ok && stopping.load(std::memory_order_acquire)) [[unlikely]] {
@@ -194,7 +195,7 @@ constexpr std::uint64_t ServerStats::*const shown_counts[] = {
     &ServerStats::misbehaved, &ServerStats::requests, &ServerStats::answers,
     &ServerStats::deferred,   &ServerStats::pending,  &ServerStats::failed,
     &ServerStats::overloaded, &ServerStats::repeated, &ServerStats::kept_back,
-    &ServerStats::vain_looks, &ServerStats::sleeps};
+    &ServerStats::vain_looks, &ServerStats::sleeps,   &ServerStats::put_off};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 

@@ -25,6 +25,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -79,6 +80,14 @@ struct Server::State {
         std::uint64_t id = 0;
         Outcome outcome = Outcome::ok;
         std::vector<std::byte> payload;
+    };
+
+    /// A request that others are served before.
+    struct PutOff {
+        ClientId client;
+        SessionHeader header;
+        std::vector<std::byte> payload;
+        std::uint64_t at = 0;  ///< ticks
     };
 
     struct Peer {
@@ -145,6 +154,13 @@ struct Server::State {
                const detail::HandlerRef& handler);
     /// Answers in place of the handler: the server is draining, or too much is pending.
     [[gnu::noinline]] void decline(Peer& peer, std::uint64_t id);
+    /// Keeps a request for later. False: there is no room.
+    bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload);
+    /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.
+    [[gnu::noinline]] std::size_t serve_put_off(const detail::HandlerRef& handler,
+                                                std::size_t requests);
+    /// The first one that is wanted still. False: there is none.
+    bool serve_next_put_off(const detail::HandlerRef& handler);
     void repeat(Peer& peer, std::uint64_t id);
     void cancel(Peer& peer, std::uint64_t id);
     base::Status answer(Peer& peer, std::uint64_t id, Outcome outcome,
@@ -252,6 +268,11 @@ struct Server::State {
     std::shared_ptr<detail::ReplyQueue> replies;
     std::vector<detail::ReplyQueue::Given> given;  ///< memory of take_replies
     std::vector<std::byte> scratch;                ///< of an answer that is not laid in place
+    std::deque<PutOff> waiting;                    ///< requests that were put off, in their order
+    std::size_t waiting_bytes = 0;                 ///< … of their payload
+    std::size_t put_off_now = 0;                   ///< … of this turn
+    std::size_t others_served = 0;                 ///< while some waited
+    std::uint64_t handed_put_off_at = 0;           ///< of the one that the handler has
     std::function<void(ClientId, std::uint64_t)> unwanted;  ///< whom on_unwanted() named
 
     std::vector<std::unique_ptr<Peer>> peers;  ///< by place

@@ -38,6 +38,11 @@ ClientCore::~ClientCore() {
 }
 
 void ClientCore::refuse_thread() const {
+    if (is_away_) {
+        throw base::Error{base::ErrorCode::invalid_argument, "use the rpc client of an AsyncClient",
+                          "", "its connection is being made anew, in a thread of its own",
+                          "await a call, or call AsyncClient::reconnect() first"};
+    }
     throw base::Error{base::ErrorCode::invalid_argument, "use an rpc client", "",
                       "it belongs to another thread", "call adopt() in the thread that uses it"};
 }
@@ -92,12 +97,16 @@ std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadl
         refuse(base::ErrorCode::protocol, "its answer is no table",
                "is it an rpc server, of the same build?");
     }
-    ++counts_.tables;
     return std::move(*table);
 }
 
 void ClientCore::read_table(const base::Deadline& deadline) {
     table_ = ask(false, deadline);
+    resolve_all();
+}
+
+void ClientCore::resolve_all() {
+    ++counts_.tables;
     needs_table_ = false;
     for (const Used& used : used_) resolve(used);
 }
@@ -262,7 +271,7 @@ bool ClientCore::reconnects(const base::Deadline& deadline) {
 
 std::optional<base::Clock::time_point> ClientCore::again_at(Code code, Attempt& attempt,
                                                             const base::Deadline& deadline) {
-    if (has_ended(code) || !may_repeat(code, attempt)) return std::nullopt;
+    if (!may_repeat(code, attempt) || (has_ended(code) && !may_reconnect())) return std::nullopt;
     const auto at = base::Clock::now() + pause_before(attempt);
     if (at >= deadline.point() || deadline.cancelled() || !pays(attempt)) return std::nullopt;
     ++attempt.made;
@@ -282,13 +291,28 @@ Status ClientCore::submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& 
         (void)take(its);
         throw;
     }
-    if (status != Status::ok) {
+    if (status == Status::ok) {
+        its.first_id = its.id;
+    } else if ((status == Status::closed || status == Status::peer_lost) &&
+               waits_for_connection(its)) {
+        its.first_id = unsent_++;
+        put_off(its, its.due);
+    } else {
         (void)take(its);
         return status;
     }
     earn();
-    id = its.first_id = its.id;
-    return status;
+    id = its.first_id;
+    return Status::ok;
+}
+
+/// It could not be sent, as the connection has ended. False: it is over.
+bool ClientCore::waits_for_connection(AgainCall& call) {
+    const auto at = again_at(Code::not_sent, call.attempt, call.deadline);
+    if (!at.has_value()) return false;
+    call.due = *at;
+    lose();
+    return true;
 }
 
 void ClientCore::put_off(AgainCall& call, base::Clock::time_point due) noexcept {
@@ -303,6 +327,7 @@ bool ClientCore::puts_off(AgainCall& call, Code code) {
     const auto at = again_at(code, call.attempt, call.deadline);
     if (!at.has_value()) return false;
     call.code = code;
+    if (has_ended(code)) lose();
     put_off(call, *at);
     return true;
 }
@@ -322,7 +347,9 @@ std::unique_ptr<AgainCall> ClientCore::take(AgainCall& call) noexcept {
 
 AgainCall* ClientCore::due_again(base::Clock::time_point now) noexcept {
     for (const auto& one : again_) {
-        if (one->is_put_off && (one->due <= now || one->deadline.cancelled())) return one.get();
+        if (!one->is_put_off) continue;
+        const bool is_due = !is_lost_ && one->due <= now;
+        if (is_due || one->deadline.point() <= now || one->deadline.cancelled()) return one.get();
     }
     return nullptr;
 }
@@ -338,6 +365,7 @@ std::size_t ClientCore::send_again() {
         if (call == nullptr) break;
         Code code = call->code;
         Status status = Status::closed;
+        bool was_tried = false;
         if (call->deadline.cancelled()) {
             code = Code::cancelled;
         } else if (call->deadline.expired()) {
@@ -345,6 +373,11 @@ std::size_t ClientCore::send_again() {
             code = Code::timed_out;
         } else if (knows(call->attempt)) {
             status = call->send(*this);
+            was_tried = true;
+        }
+        if (was_tried && (status == Status::closed || status == Status::peer_lost) &&
+            waits_for_connection(*call)) {
+            continue;
         }
         if (status == Status::full) {
             call->due = now + room;
@@ -364,8 +397,16 @@ std::size_t ClientCore::send_again() {
 
 // --- several at a time
 
+void ClientCore::cancel_message(std::uint64_t id) {
+    if (is_away_) {
+        taken_back_.push_back(id);
+    } else {
+        (void)messages_.cancel(id);
+    }
+}
+
 void ClientCore::end(Record& record, Code code) {
-    (void)messages_.cancel(record.id);
+    cancel_message(record.id);
     record.type->end(record, code);
     finish(record);
 }
@@ -374,7 +415,8 @@ void ClientCore::end_all(Code code) {
     for (std::size_t i = 0; i <= mask_ && outstanding_ != 0; ++i) {
         if (records_[i].type != nullptr) end(records_[i], code);
     }
-    while (put_off_ != 0) {
+    // What is made again waits for another connection.
+    while (put_off_ != 0 && !is_lost_) {
         const auto one = std::find_if(again_.begin(), again_.end(),
                                       [](const auto& each) { return each->is_put_off; });
         take(**one)->end(code);
@@ -401,9 +443,9 @@ std::size_t ClientCore::expire() {
     if (put_off_ != 0) ended += send_again();
     earliest_ = latest;
     for (const auto& one : again_) {
-        if (one->is_put_off) {
-            earliest_ = std::min({earliest_, one->due, one->deadline.point()});
-        }
+        if (!one->is_put_off) continue;
+        earliest_ = std::min(earliest_, one->deadline.point());
+        if (!is_lost_) earliest_ = std::min(earliest_, one->due);
     }
     for (std::size_t i = 0; i <= mask_; ++i) {
         if (records_[i].type != nullptr) {
@@ -428,6 +470,7 @@ Status ClientCore::look(Ask&& ask) {
         if (done != nullptr) finish(*done);
     } else if ((status == Status::closed || status == Status::peer_lost) &&
                (!options_.messages.resumes || is_closed_)) {
+        lose();
         end_all(status == Status::closed ? Code::closed : Code::peer_lost);
     }
     return status;
@@ -436,7 +479,7 @@ Status ClientCore::look(Ask&& ask) {
 Status ClientCore::poll() {
     check_thread();
     const Status status = look([&](auto&& take) { return messages_.poll(take); });
-    const bool looks_at_clock = status == Status::empty || (++polls_ & 63) == 0;
+    const bool looks_at_clock = status != Status::ok || (++polls_ & 63) == 0;
     if (looks_at_clock && outstanding() != 0 && expire() != 0) return Status::ok;
     return status;
 }
@@ -456,12 +499,22 @@ Status ClientCore::wait(const base::Deadline& deadline) {
         }
         Status status = Status::timed_out;
         if (outstanding_ != 0) {
+            const std::size_t before = outstanding();
             status = look([&](auto&& taken) { return messages_.wait(taken, limit); });
+            // What is made again waits for another connection; the others have been told.
+            if (is_lost_ && put_off_ != 0 && status != Status::ok) {
+                if (outstanding() < before) return Status::ok;
+                if (status != Status::cancelled) status = Status::timed_out;
+            }
+        } else if (is_lost_ && base::Clock::now() >= retry_at_) {
+            status = connect_anew(limit);
         } else {  // until what is put off is due
             base::NapParker nap;
-            status = base::wait_until([] { return false; }, limit, options_.messages.wait, nap);
+            status = base::wait_until([] { return false; },
+                                      is_lost_ ? limit.no_later_than(retry_at_) : limit,
+                                      options_.messages.wait, nap);
         }
-        if (needs_table_) read_table(deadline);
+        if (needs_table_ && !is_lost_) read_table(deadline);
         // What was cancelled may be the calls, and not the wait.
         if (status == Status::cancelled && !deadline.cancelled()) status = Status::timed_out;
         if (status != Status::timed_out) return status;
@@ -472,6 +525,10 @@ Status ClientCore::wait(const base::Deadline& deadline) {
 
 bool ClientCore::cancel(std::uint64_t id) {
     check_thread();
+    return take_back(id);
+}
+
+bool ClientCore::take_back(std::uint64_t id) {
     const auto again = std::find_if(again_.begin(), again_.end(),
                                     [id](const auto& one) { return one->first_id == id; });
     if (again != again_.end()) {
@@ -481,7 +538,7 @@ bool ClientCore::cancel(std::uint64_t id) {
     }
     Record* const record = find(id);
     if (record == nullptr) return false;
-    (void)messages_.cancel(id);
+    cancel_message(id);
     release(*record);
     record->type->drop(*record);
     return true;
@@ -493,13 +550,80 @@ Status ClientCore::reconnect(const base::Deadline& deadline) {
     if (status != Status::ok) return status;
     ++counts_.reconnected;
     needs_table_ = true;
+    is_lost_ = false;
+    vain_attempts_ = 0;
+    if (put_off_ != 0) earliest_ = base::Clock::time_point::min();  // some may be due
     read_table(deadline);
     return status;
+}
+
+/// For those that are put off. `timed_out`: something of that may be over.
+Status ClientCore::connect_anew(const base::Deadline& deadline) {
+    try {
+        const Status status = reconnect(deadline);
+        if (status == Status::cancelled) return status;
+        if (status == Status::ok || status == Status::timed_out) return Status::timed_out;
+    } catch (const base::Error& error) {
+        if (error.code() == base::ErrorCode::cancelled) return Status::cancelled;
+        // Nobody listened for so long, and that is no answer.
+        if (deadline.expired()) return Status::timed_out;
+    }
+    return note_vain_attempt() != 0 ? Status::ok : Status::timed_out;
+}
+
+std::size_t ClientCore::note_vain_attempt() {
+    const std::uint32_t attempts = ++vain_attempts_;
+    retry_at_ = base::Clock::now() + pause_before({.made = attempts});
+    std::size_t ended = 0;
+    // Whoever is told that a call is over may do anything to the others.
+    while (true) {
+        const auto found = std::find_if(again_.begin(), again_.end(), [&](const auto& one) {
+            return one->is_put_off && one->vain_attempts != attempts;
+        });
+        if (found == again_.end()) return ended;
+        AgainCall& call = **found;
+        call.vain_attempts = attempts;
+        if (again_at(Code::not_sent, call.attempt, call.deadline).has_value()) continue;
+        const std::unique_ptr<AgainCall> over = take(call);
+        over->end(over->code);
+        ++ended;
+    }
+}
+
+void ClientCore::go_away() noexcept {
+    stats_away_ = messages_.stats();
+    owner_ = nullptr;
+    is_away_ = true;
+}
+
+bool ClientCore::connect_away(const base::Deadline& deadline) noexcept {
+    try {
+        if (messages_.reconnect(deadline) != Status::ok) return false;
+        table_away_ = ask(false, deadline);
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+void ClientCore::come_back(bool is_connected) {
+    adopt();
+    is_away_ = false;
+    for (const std::uint64_t id : std::exchange(taken_back_, {})) (void)messages_.cancel(id);
+    if (!is_connected) return;
+    ++counts_.reconnected;
+    is_lost_ = false;
+    vain_attempts_ = 0;
+    if (put_off_ != 0) earliest_ = base::Clock::time_point::min();
+    table_ = std::move(*table_away_);
+    table_away_.reset();
+    resolve_all();
 }
 
 Status ClientCore::close(const base::Deadline& deadline) {
     check_thread();
     is_closed_ = true;
+    is_lost_ = false;
     const Status status = messages_.close(deadline);
     end_all(Code::closed);
     return status;
@@ -507,18 +631,21 @@ Status ClientCore::close(const base::Deadline& deadline) {
 
 ClientStats ClientCore::stats() const noexcept {
     ClientStats stats = counts_;
-    stats.messages = messages_.stats();
+    stats.messages = is_away_ ? stats_away_ : messages_.stats();
     return stats;
 }
 
+std::string ClientCore::failure() const { return is_away_ ? "" : messages_.failure(); }
+
 std::string ClientCore::explain() const {
+    if (is_away_) return "rpc client: its connection has ended, and is being made anew";
     std::string text = fmt::format("{}\ndesign {}, {}", messages_.explain(),
                                    to_string(choice_.design), choice_.why);
     text += fmt::format(
         "\nrpc client: a call is made at most {} times, where nothing was done or the procedure "
         "is idempotent, within a budget of {:.1f} (+{} for each call); {}",
         options_.retry.attempts, budget_, options_.retry.budget_per_call,
-        options_.reconnects ? "a call connects anew if that is needed"
+        options_.reconnects ? "what is made again connects anew if that is needed"
                             : "who wants to connect anew calls reconnect()");
     if (options_.messages.transport == connect::Transport::rc) {
         const Posts posts = posts_of(choice_.design, true, false);
@@ -582,6 +709,6 @@ std::vector<ProcedureReport> Client::procedures(const base::Deadline& deadline) 
 
 ClientStats Client::stats() const noexcept { return core_->stats(); }
 std::string Client::explain() const { return core_->explain(); }
-std::string Client::failure() const { return core_->messages().failure(); }
+std::string Client::failure() const { return core_->failure(); }
 
 }  // namespace millrace::rpc

@@ -1,12 +1,24 @@
-// Suspended calls: who waits for an answer, for a place in the window, for a time.
+// Suspended calls: who waits for an answer, for a place in the window, for a time, for another
+// connection.
+//
+// That is made in a thread of its own (Connecting), as it waits for the server. Meanwhile the
+// client is its (ClientCore::go_away), calls are queued, and those in a session that resumes may be
+// over by their deadlines.
 #include "millrace/rpc/coroutine.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <new>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "millrace/base/cancellation.hpp"
 
 namespace millrace::rpc {
 
@@ -26,6 +38,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 
     /// Takes everything back that would call this.
     void leave() noexcept {
+        stop_connecting();
         take_back(watching_);
         take_back(alarm_);
         while (first_ != nullptr) {
@@ -50,21 +63,32 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 
     [[nodiscard]] bool begin(SuspendedCall& call) {
         core().earn();
-        if (first_ != nullptr || !submit(call)) {
+        if (core().is_lost()) {
+            (void)core().number_of(call.attempt_.place);  // one that was not asked for is refused
+            if (!core().may_wait_for_connection()) {
+                call.end(Code::not_sent);
+                call.state_ = SuspendedCall::State::over;
+                return false;
+            }
+        }
+        if (core().is_lost() || first_ != nullptr || !submit(call)) {
             if (call.state_ == SuspendedCall::State::over) return false;
-            link(call);
+            if (call.state_ != SuspendedCall::State::put_off) link(call);
         }
         if (call.state_ == SuspendedCall::State::over) return false;
         watch(call.cancellation_, call.deadline_);
         set_alarm();
         return true;
     }
-    /// It has an answer, which is an error. False: that is its last word.
-    [[nodiscard]] bool puts_off(SuspendedCall& call) {
-        const Code code = call.code();
+    /// It has ended so. False: that is its last word.
+    [[nodiscard]] bool puts_off(SuspendedCall& call, Code code) {
         if (code == Code::ok || has_left_) return false;
         const auto at = core().again_at(code, call.attempt_, call.deadline_);
         if (!at.has_value()) return false;
+        if (code == Code::not_sent || code == Code::peer_lost || code == Code::closed) {
+            core().lose();
+        }
+        call.ended_ = code;
         call.due_ = *at;
         call.state_ = SuspendedCall::State::put_off;
         put_off_.push_back(&call);
@@ -89,24 +113,31 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     void cancel(SuspendedCall& call) {
         if (call.state_ == SuspendedCall::State::put_off) std::erase(put_off_, &call);
         if (call.state_ == SuspendedCall::State::queued) unlink(call);
-        if (call.state_ == SuspendedCall::State::submitted) (void)core().cancel(call.id_);
+        if (call.state_ == SuspendedCall::State::submitted) (void)core().take_back(call.id_);
     }
     Status poll() {
+        if (connecting_ != nullptr) return Status::empty;
         const auto alive = shared_from_this();
         const Status status = core().poll();
+        if (status == Status::closed || status == Status::peer_lost) core().lose();
         if (first_ != nullptr) submit_queued();
         return status;
     }
     Status reconnect(const base::Deadline& deadline) {
+        const auto alive = shared_from_this();
+        stop_connecting();
+        take_back(watching_);
         const Status status = core().reconnect(deadline);
         if (status == Status::ok) {
-            take_back(watching_);
             watch();
+            end_what_is_over();
+            readable();
         }
         return status;
     }
     Status close(const base::Deadline& deadline) {
         const auto alive = shared_from_this();
+        stop_connecting();
         take_back(watching_);
         const Status status = core().close(deadline);
         while (!put_off_.empty()) {
@@ -116,12 +147,107 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             call.state_ = SuspendedCall::State::over;
             call.run_->resume(call.frame_);
         }
-        submit_queued();
+        while (first_ != nullptr) {
+            SuspendedCall& call = *first_;
+            unlink(call);
+            call.end(call.attempt_.made > 1 ? Code::closed : Code::not_sent);
+            call.state_ = SuspendedCall::State::over;
+            call.run_->resume(call.frame_);
+        }
         look_at_parts();  // those that found no room to ask for theirs
         return status;
     }
 
   private:
+    /// Who makes another connection.
+    struct Connecting {
+        base::Cancellation stop;
+        bool is_connected = false;  ///< behind its end
+        std::thread thread;
+    };
+
+    /// There is who waits for one.
+    [[nodiscard]] bool wants_connection() const noexcept {
+        return first_ != nullptr || !put_off_.empty() || client_.core_->outstanding() != 0;
+    }
+    [[nodiscard]] bool may_connect() const noexcept {
+        return client_.core_->is_lost() && connecting_ == nullptr && wants_connection();
+    }
+    void connect_if_due() {
+        if (connecting_ != nullptr && !wants_connection()) connecting_->stop.request();
+        if (!may_connect() || core().awaits_ends() || base::Clock::now() < core().retry_at())
+            return;
+        take_back(watching_);
+        connecting_ = std::make_unique<Connecting>();
+        core().go_away();
+        try {
+            connecting_->thread = std::thread{
+                [its = connecting_.get(), &of = core(), in = executor_, self = weak_from_this()] {
+                    its->is_connected =
+                        of.connect_away(base::Deadline::never().cancelled_by(its->stop));
+                    in->post([self] {
+                        if (const auto alive = self.lock()) alive->end_connecting();
+                    });
+                }};
+        } catch (const std::system_error&) {  // there are no more threads
+            connecting_.reset();
+            core().come_back(false);
+            note_vain_attempt();
+        }
+    }
+    /// It has come to an end.
+    void end_connecting() {
+        if (connecting_ == nullptr) return;  // it was stopped, and that has been seen to
+        const bool was_stopped = connecting_->stop.requested();
+        const bool is_connected = end_thread();
+        try {
+            core().come_back(is_connected);
+            if (is_connected) watch();
+        } catch (const base::Error&) {
+            // The server means something else by a name, or there is no descriptor.
+            core().lose();
+        }
+        if (core().is_lost() && !was_stopped) note_vain_attempt();
+        end_what_is_over();
+        readable();  // what a session that was not resumed has to say lies there already
+    }
+    [[nodiscard]] bool end_thread() {
+        const std::unique_ptr<Connecting> its = std::move(connecting_);
+        its->thread.join();
+        return its->is_connected;
+    }
+    /// The connection is this thread's from here on, as far as it came.
+    void stop_connecting() noexcept {
+        if (connecting_ == nullptr) return;
+        connecting_->stop.request();
+        const bool is_connected = end_thread();
+        try {
+            core().come_back(is_connected);
+        } catch (const base::Error&) {
+            core().lose();  // the server means something else by a name
+        }
+    }
+    /// It has what it ended with the last time, if it was sent.
+    static void give_up(SuspendedCall& call) noexcept {
+        if (call.ended_ == Code::not_sent) call.end(Code::not_sent);
+    }
+    /// Calls that are queued for a connection pay for it as for an attempt of their own.
+    void note_vain_attempt() {
+        (void)core().note_vain_attempt();
+        const std::uint32_t vain = ++vain_attempts_;
+        for (SuspendedCall* call = first_; call != nullptr;) {
+            SuspendedCall& one = *call;
+            call = one.behind_;
+            if (std::exchange(one.vain_attempts_, vain) == vain) continue;
+            if (core().again_at(Code::not_sent, one.attempt_, one.deadline_).has_value()) continue;
+            unlink(one);
+            give_up(one);
+            one.state_ = SuspendedCall::State::over;
+            one.run_->resume(one.frame_);
+            call = first_;  // whatever that has done
+        }
+    }
+
     using Registration = std::optional<base::Executor::Id>;
 
     void watch() {
@@ -159,15 +285,24 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             case Status::full: return false;
             case Status::timed_out: call.end(Code::late); break;
             case Status::too_large: call.end(Code::too_large); break;
-            default: call.end(Code::not_sent); break;
+            default:
+                if (puts_off(call, Code::not_sent)) return false;
+                call.end(Code::not_sent);
+                break;
         }
         call.state_ = SuspendedCall::State::over;
         return false;
     }
     void submit_queued() {
-        while (first_ != nullptr) {
+        while (first_ != nullptr && !core().is_lost()) {
             SuspendedCall& call = *first_;
-            const bool is_sent = submit(call);
+            bool is_sent = false;
+            if (core().has(call.attempt_)) {
+                is_sent = submit(call);
+            } else {  // another server, which does not have it
+                call.end(Code::unknown_procedure);
+                call.state_ = SuspendedCall::State::over;
+            }
             if (is_sent && call.state_ != SuspendedCall::State::over) {
                 unlink(call);
                 call.state_ = SuspendedCall::State::submitted;
@@ -175,6 +310,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
                 unlink(call);
                 call.run_->resume(call.frame_);
             } else {
+                if (call.state_ == SuspendedCall::State::put_off) unlink(call);
                 return;
             }
         }
@@ -184,7 +320,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         for (SuspendedCall* call = first_; call != nullptr;) {
             const bool is_cancelled = call->deadline_.cancelled();
             if (is_cancelled || call->deadline_.expired()) {
-                call->end(is_cancelled ? Code::cancelled : Code::late);
+                const bool was_sent = call->attempt_.made > 1;
+                call->end(is_cancelled ? Code::cancelled : was_sent ? Code::timed_out : Code::late);
                 call->state_ = SuspendedCall::State::over;
                 unlink(*call);
                 call->run_->resume(call->frame_);
@@ -192,6 +329,10 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             } else {
                 call = call->behind_;
             }
+        }
+        queued_until_ = base::Clock::time_point::max();
+        for (const SuspendedCall* call = first_; call != nullptr; call = call->behind_) {
+            queued_until_ = std::min(queued_until_, call->deadline_.point());
         }
     }
 
@@ -208,9 +349,11 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             put_off_.erase(put_off_.begin() + static_cast<std::ptrdiff_t>(i));
             if (is_over) {
                 call.end(call.deadline_.cancelled() ? Code::cancelled : Code::timed_out);
-            } else if (core().knows(call.attempt_)) {
+            } else if (core().is_lost() || core().knows(call.attempt_)) {
                 link(call);
                 continue;
+            } else {
+                give_up(call);
             }
             call.state_ = SuspendedCall::State::over;
             call.run_->resume(call.frame_);
@@ -242,8 +385,20 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         if (looks_for_cancellations_ && core().has_cancellable()) {
             due = std::min(due, base::Clock::now() + cancellation_slice);
         }
+        // Nor that a dispatcher has told of the last call that has ended with its connection.
+        if (may_connect()) {
+            due = std::min(
+                due, core().awaits_ends() ? base::Clock::now() + room_slice : core().retry_at());
+        }
         // Nobody tells of room in the server's ring.
-        if (first_ != nullptr) due = std::min(due, base::Clock::now() + room_slice);
+        if (first_ != nullptr && !core().is_lost()) {
+            due = std::min(due, base::Clock::now() + room_slice);
+        } else if (first_ != nullptr) {
+            due = std::min(due, queued_until_);
+            if (looks_for_cancellations_) {
+                due = std::min(due, base::Clock::now() + cancellation_slice);
+            }
+        }
         for (const SuspendedCall* const call : put_off_) {
             due = std::min(due, call->due_);
             if (looks_for_cancellations_ && call->deadline_.cancellation() != nullptr) {
@@ -277,11 +432,13 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         expire_put_off();
         submit_queued();
         look_at_parts();
+        connect_if_due();
         set_alarm();
     }
 
     void link(SuspendedCall& call) noexcept {
         call.state_ = SuspendedCall::State::queued;
+        queued_until_ = std::min(queued_until_, call.deadline_.point());
         call.before_ = last_;
         call.behind_ = nullptr;
         (last_ != nullptr ? last_->behind_ : first_) = &call;
@@ -299,8 +456,12 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     base::Clock::time_point alarm_at_{};
     SuspendedCall* first_ = nullptr;
     SuspendedCall* last_ = nullptr;
+    /// None of these is over before, by its deadline.
+    base::Clock::time_point queued_until_ = base::Clock::time_point::max();
     std::vector<SuspendedCall*> put_off_;
     std::vector<SuspendedPart*> parts_;  ///< that wait
+    std::unique_ptr<Connecting> connecting_;
+    std::uint32_t vain_attempts_ = 0;
     bool has_left_ = false;
     bool looks_for_cancellations_ = false;  ///< by the clock: there was no descriptor for one
 };
@@ -321,7 +482,7 @@ const Record::Type SuspendedCall::type{
                 call.core_ = nullptr;
                 return;
             }
-            if (call.core_->puts_off(call)) return;
+            if (call.core_->puts_off(call, call.code())) return;
             call.state_ = State::over;
             call.run_->resume(call.frame_);
         },

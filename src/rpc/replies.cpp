@@ -98,7 +98,7 @@ void settle(std::shared_ptr<Pending> pending, bool answered) noexcept {
     pending->client->erase(pending->id);
     Deferred& counts = *pending->procedure;
     (answered ? counts.answered : counts.failed).fetch_add(1, std::memory_order_relaxed);
-    counts.record(ticks_since(pending->began));
+    if (pending->began != 0) counts.record(ticks_since(pending->began));
     counts.pending.fetch_sub(1, std::memory_order_relaxed);
 }
 

@@ -48,8 +48,8 @@ void Desk::attach(message::Server& messages) {
 
 [[gnu::always_inline]] inline void Desk::call(message::Request& request, ProcedureState& procedure,
                                               ClientState& client, const Head& head,
-                                              std::span<const std::byte> payload) {
-    const std::uint64_t began = base::ticks();
+                                              std::span<const std::byte> payload,
+                                              std::uint64_t began) {
     detail::count(procedure.calls);
     base::Deadline deadline = request.deadline();
     if (head.sent_at.has_value()) {
@@ -82,16 +82,20 @@ void Desk::attach(message::Server& messages) {
     }
     if (core.end() == CallCore::End::deferred) return;
     detail::count(core.end() == CallCore::End::answered ? procedure.answered : procedure.failed);
-    procedure.latency.record(detail::ticks_since(began));
+    if (began != 0) procedure.latency.record(detail::ticks_since(began));
 }
 
 void Desk::operator()(message::Request& request) {
     // One that has a head lies beyond all procedures.
     const std::size_t index = std::size_t{request.procedure()} - first_number;
-    ClientState& client = client_of(request.client());
-    if (index >= procedures.size() || !client.knows_table) [[unlikely]]
+    const std::size_t place = request.client().place;
+    if (index >= procedures.size() || place >= clients_.size()) [[unlikely]]
         return take_otherwise(request);
-    call(request, *procedures[index], client, no_head, request.payload());
+    ClientState& client = clients_[place];
+    if (client.generation != request.client().generation || !client.knows_table) [[unlikely]]
+        return take_otherwise(request);
+    ProcedureState& procedure = *procedures[index];
+    call(request, procedure, client, no_head, request.payload(), detail::begin_of(procedure.calls));
 }
 
 void Desk::take_otherwise(message::Request& request) {
@@ -121,7 +125,12 @@ void Desk::take(message::Request& request, std::uint16_t number, const Head& hea
         detail::count(counts.unknown);
         return fail(request, Code::unknown_procedure, "there is no procedure of this number");
     }
-    call(request, *procedures[index], client, head, payload);
+    std::uint64_t began = request.put_off_at();
+    if (began == 0) {
+        if (head.priority == Priority::low && request.put_off() == Status::ok) return;
+        began = detail::begin_of(procedures[index]->calls);
+    }
+    call(request, *procedures[index], client, head, payload, began);
 }
 
 /// Within a handler of it.

@@ -193,6 +193,7 @@ struct ReaderCore::State {
     base::Deadline deadline;
     std::uint32_t ahead;
     std::uint64_t number = next_number();  ///< of the stream
+    std::uint64_t session = 0;             ///< that it was opened in
     bool is_over = false;
     PartWaiter* waiter = nullptr;   ///< for the first of pulls
     std::deque<Pull> pulls{};       ///< in the order of their parts
@@ -204,6 +205,9 @@ struct ReaderCore::State {
     }
     /// `until`: how long it waits for room; null: not at all.
     Status send(std::uint64_t word, std::uint64_t& id, const base::Deadline* until) {
+        // To another server the number means nothing, or the end of a stream.
+        if (client.session() != session) return Status::peer_lost;
+        if (client.is_away()) return Status::full;
         const std::array<std::uint64_t, 2> asks{number, word};
         const auto fill = [&](std::span<std::byte> room) {
             std::memcpy(room.data(), asks.data(), sizeof asks);
@@ -244,11 +248,12 @@ ReaderCore::~ReaderCore() {
         (void)state.send(1, id, nullptr);
     }
     for (Pull& pull : state.pulls) {
-        if (!pull.is_over) (void)state.client.cancel(pull.id);
+        if (!pull.is_over) (void)state.client.take_back(pull.id);
     }
 }
 
 void ReaderCore::opened(std::uint64_t id) {
+    state_->session = state_->client.session();
     state_->wait_for(id);
     (void)state_->ask();
 }

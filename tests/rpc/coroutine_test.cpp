@@ -1,6 +1,7 @@
 // Calls awaited by tasks: many at once, over by deadline, cancellation and death, destroyed while
 // they wait; and what a call allocates, of each kind.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "millrace/rpc/coroutine.hpp"
 #include "rpc/allocations.hpp"
 #include "rpc/serving.hpp"
+#include "support/child_process.hpp"
 
 namespace millrace::rpc {
 namespace {
@@ -27,6 +29,7 @@ using namespace std::chrono_literals;
 using base::Deadline;
 using base::Status;
 using base::Task;
+using test::ChildProcess;
 
 Task<> add_many(AsyncClient& client, std::uint64_t whose, int count, int& running,
                 connect::Hub& hub) {
@@ -472,6 +475,189 @@ TEST(AwaitedCalls, EndWhenTheServerOrTheClientCloses) {
             in.stop();
         }(client, hub));
         EXPECT_EQ(hub.run(patience()), Status::closed);
+    }
+}
+
+// --- another connection
+
+/// Adds one to what it has done for a number. Nobody says that it may do so twice.
+struct Note {
+    static constexpr std::string_view name = "note";
+    using Request = std::uint64_t;
+    using Response = std::uint64_t;
+};
+
+class AwaitedAnew : public testing::TestWithParam<const char*> {
+  protected:
+    [[nodiscard]] ClientOptions options() {
+        ClientOptions options;
+        const std::string name = GetParam();
+        options.messages.resumes = name == "resumes";
+        options.retry = {.attempts = 100, .largest_budget = 1'000'000};
+        if (name == "shared") {
+            dispatching_.emplace();
+            options.design = Design{.connection = Connection::dispatcher};
+            options.dispatcher = dispatching_->dispatcher;
+        }
+        return options;
+    }
+
+  private:
+    std::optional<Dispatching> dispatching_;
+};
+INSTANTIATE_TEST_SUITE_P(Sessions, AwaitedAnew, testing::Values("ends", "resumes", "shared"),
+                         [](const auto& each) { return std::string{each.param}; });
+
+TEST_P(AwaitedAnew, CallsGoOnThroughServersThatComeAndGoAndNoneIsExecutedTwice) {
+    constexpr std::uint64_t most = 1'000'000;
+    constexpr std::uint64_t tasks = 6;
+    constexpr int most_servers = 6;
+    std::vector<std::atomic<int>> executed(most);
+    const connect::Address address = unique_address();
+    const auto prepare = [&](Server& server) {
+        server.handle<Add>(sum_of);
+        server.handle<Note>([&](const std::uint64_t& number) {
+            ++executed.at(number);
+            return number;
+        });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, prepare, address);
+    connect::Hub hub;
+    AsyncClient client{hub, first->connect<Add, Note>(options())};
+    std::atomic<std::uint64_t> answered{0};
+    std::atomic<int> servers{1};
+    std::uint64_t next = 0;
+    std::atomic<std::uint64_t> running{tasks};
+    const auto call = [&]() -> Task<> {
+        while (next < most) {
+            const std::uint64_t number = next++;
+            const bool is_last = servers == most_servers;
+            const Result<std::uint64_t> noted = co_await client.call<Note>(number, patience());
+            if (noted) {
+                EXPECT_EQ(executed[number], 1) << number;
+            } else if (is_safe_to_repeat(noted.code())) {
+                EXPECT_EQ(executed[number], 0) << number << ": " << name_of(noted.code());
+            } else {
+                EXPECT_LE(executed[number], 1) << number << ": " << name_of(noted.code());
+                EXPECT_TRUE(noted.code() == Code::peer_lost || noted.code() == Code::session_lost ||
+                            noted.code() == Code::closed)
+                    << name_of(noted.code());
+            }
+            // What may be done twice has its answer, whoever gives it.
+            const Result<Sum> sum = co_await client.call<Add>({number, 1}, patience());
+            EXPECT_TRUE(sum) << name_of(sum.code());
+            if (!sum) break;
+            EXPECT_EQ(sum->sum, number + 1);
+            ++answered;
+            if (is_last) break;
+        }
+        if (--running == 0) hub.stop();
+    };
+    std::thread restarting{[&] {
+        std::unique_ptr<Running> server;
+        first->stop();
+        server = std::move(first);
+        for (int i = 1; i < most_servers; ++i) {
+            server.reset();
+            // While nobody is there, too.
+            std::this_thread::sleep_for(std::chrono::milliseconds{i});
+            server = std::make_unique<Running>(ServerOptions{}, prepare, address);
+            const std::uint64_t seen = answered;
+            const bool goes_on = comes_true([&] { return answered > seen + 3 * tasks; });
+            EXPECT_TRUE(goes_on);
+            ++servers;
+        }
+        EXPECT_TRUE(comes_true([&] { return running == 0; }));
+    }};
+    for (std::uint64_t i = 0; i < tasks; ++i) base::spawn(hub, call());
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    restarting.join();
+    EXPECT_EQ(running, 0U);
+    for (std::uint64_t i = 0; i < next; ++i) EXPECT_LE(executed[i], 1) << i;
+    EXPECT_GE(client.client().stats().reconnected, static_cast<std::uint64_t>(most_servers) - 1);
+}
+
+TEST_P(AwaitedAnew, CallsWaitForTheNextServerWhileTheLoopGoesOn) {
+    const connect::Address address = unique_address();
+    ChildProcess child = ChildProcess::start("rpc_server", {address.to_string()});
+    ASSERT_EQ(child.read_line(), "serving");
+    connect::Hub hub;
+    AsyncClient client{hub, Client::connect<Add>(address, options(), patience())};
+    const auto turn_until = [&](auto&& condition) {
+        const auto deadline = patience();
+        while (!condition() && !deadline.expired()) {
+            (void)hub.rest(Deadline::after(1ms));
+            (void)hub.turn();
+        }
+        EXPECT_TRUE(condition());
+    };
+    std::vector<Code> codes;
+    const auto call = [&](Pair pair, Deadline deadline) -> Task<> {
+        codes.push_back((co_await client.call<Add>(pair, deadline)).code());
+    };
+    // The first server defers it, and dies.
+    base::Cancellation cancellation;
+    base::spawn(hub, call({0, 1}, Deadline::never().cancelled_by(cancellation)));
+    turn_until([&] { return client.client().outstanding() == 1; });
+    ASSERT_EQ(child.read_line(), "deferred");
+    child.kill_and_wait();
+    // Nobody is there: one is over by its deadline, one is destroyed, and others wait.
+    base::spawn(hub, call({1, 1}, Deadline::after(30ms)));
+    const auto destroyed = base::spawn(hub, call({1, 1}, Deadline::never()));
+    base::spawn(hub, call({1, 1}, patience()));
+    turn_until([&] { return codes.size() == 1; });
+    ASSERT_FALSE(codes.empty());
+    EXPECT_TRUE(codes.front() == Code::late || codes.front() == Code::timed_out)
+        << name_of(codes.front());
+    EXPECT_TRUE(hub.remove(destroyed));
+    ChildProcess next = ChildProcess::start("rpc_server", {address.to_string()});
+    ASSERT_EQ(next.read_line(), "serving");
+    turn_until([&] { return codes.size() == 2; });
+    EXPECT_EQ(codes.back(), Code::ok);
+    // The first call was made again, and the second server has deferred it, too.
+    std::optional<std::string> line;
+    std::atomic<bool> has_read{false};
+    std::thread reading{[&] {
+        line = next.read_line();
+        has_read = true;
+    }};
+    turn_until([&] { return has_read.load(); });
+    reading.join();
+    EXPECT_EQ(line, "deferred");
+    cancellation.request();
+    turn_until([&] { return codes.size() == 3; });
+    EXPECT_EQ(codes.back(), Code::cancelled);
+}
+
+TEST_P(AwaitedAnew, ClientsMayGoOrCloseWhileNobodyIsThere) {
+    for (const bool closes : {false, true}) {
+        const connect::Address address = unique_address();
+        auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
+        connect::Hub hub;
+        auto client = std::make_unique<AsyncClient>(hub, first->connect<Add>(options()));
+        first.reset();
+        std::vector<Code> codes;
+        const auto call = [&]() -> Task<> {
+            codes.push_back((co_await client->call<Add>({1, 1}, Deadline::never())).code());
+        };
+        for (int i = 0; i < 3; ++i) base::spawn(hub, call());
+        // Long enough for a thread to connect in vain.
+        const auto while_away = Deadline::after(20ms);
+        while (!while_away.expired()) {
+            (void)hub.rest(Deadline::after(1ms));
+            (void)hub.turn();
+        }
+        EXPECT_TRUE(codes.empty());
+        if (closes) {
+            (void)client->close(patience());
+            EXPECT_EQ(codes.size(), 3U);
+            for (const Code code : codes) {
+                EXPECT_TRUE(code == Code::closed || code == Code::not_sent) << name_of(code);
+            }
+        } else {
+            client.reset();  // they stay suspended
+        }
+        for (int i = 0; i < 10; ++i) (void)hub.turn();
     }
 }
 

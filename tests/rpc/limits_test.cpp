@@ -351,6 +351,133 @@ TEST(Repeating, OfWhatMayHaveBeenDoneIsForIdempotentProcedures) {
     EXPECT_EQ(client.stats().repeated, 1U);
 }
 
+/// A server that the test serves by itself, so that it knows what waits there together.
+class InOrder {
+  public:
+    explicit InOrder(const message::ServerOptions& options = {})
+        : server{Server::listen(unique_address(), {.messages = options})} {
+        server.handle<Add>([this](const Pair& pair) {
+            order.push_back(pair.one);
+            return sum_of(pair);
+        });
+    }
+    [[nodiscard]] Client connect() {
+        std::optional<Client> client;
+        std::thread connecting{[&] {
+            client = Client::connect<Add>(server.address(), {}, patience());
+            server.stop();
+        }};
+        EXPECT_EQ(server.serve(patience()), Status::closed);
+        connecting.join();
+        client->adopt();
+        return std::move(*client);
+    }
+    /// Calls that are told apart by their numbers, and that all have their answers in the end.
+    void submit(Client& client, std::uint64_t first, int count, Priority priority) {
+        for (int i = 0; i < count; ++i) {
+            ASSERT_EQ(client.submit<Add>({first++, 0},
+                                         [this](const Result<Sum>& sum) {
+                                             EXPECT_TRUE(sum) << name_of(sum.code());
+                                             ++answered;
+                                         },
+                                         patience(), {.priority = priority}),
+                      Status::ok);
+        }
+    }
+    void turn_until_answered(std::initializer_list<Client*> clients, int count) {
+        for (const auto deadline = patience(); answered != count && !deadline.expired();) {
+            (void)server.turn();
+            for (Client* const client : clients) (void)client->poll();
+        }
+        EXPECT_EQ(answered, count);
+    }
+
+    std::vector<std::uint64_t> order;
+    int answered = 0;
+    Server server;
+};
+
+TEST(Priorities, SayWhoIsServedFirstOfWhatWaitsAndStarveNobody) {
+    InOrder served;
+    Client one = served.connect();
+    Client other = served.connect();
+    served.submit(one, 100, 3, Priority::low);
+    served.submit(one, 0, 20, Priority::normal);
+    served.submit(other, 200, 3, Priority::low);
+    served.submit(other, 20, 20, Priority::normal);
+    served.turn_until_answered({&one, &other}, 46);
+    ASSERT_EQ(served.order.size(), 46U);
+    std::vector<std::uint64_t> low;
+    for (std::size_t i = 0; i < served.order.size(); ++i) {
+        if (served.order[i] < 100) continue;
+        low.push_back(served.order[i]);
+        // One behind each 16 others, and the rest behind all.
+        const std::size_t before = message::Request::others_before;
+        const std::size_t place =
+            low.size() <= 2 ? low.size() * before + low.size() - 1 : 40 + low.size() - 1;
+        EXPECT_EQ(i, place) << served.order[i];
+    }
+    EXPECT_EQ(low, (std::vector<std::uint64_t>{100, 200, 101, 201, 102, 202})) << "as they came";
+    EXPECT_EQ(served.server.stats().messages.put_off, 6U);
+    EXPECT_EQ(served.server.stats().messages.pending, 0U);
+    EXPECT_EQ(served.server.procedures().at(0).answered, 46U);
+}
+
+TEST(Priorities, MeanNothingWhereWhatIsPutOffFindsNoRoom) {
+    InOrder served{{.max_put_off_bytes = 0}};
+    Client client = served.connect();
+    served.submit(client, 0, 1, Priority::low);
+    served.submit(client, 1, 1, Priority::normal);
+    served.turn_until_answered({&client}, 2);
+    EXPECT_EQ(served.order, (std::vector<std::uint64_t>{0, 1}));
+}
+
+TEST(Priorities, LetWhatIsPutOffBeTakenBackOrLateOrDrained) {
+    InOrder served;
+    // As the clocks are compared by the shortest way of a request, which may have been long.
+    const auto start = base::Clock::now();
+    Client client = served.connect();
+    const auto longest_way = base::Clock::now() - start;
+    std::vector<Code> codes;
+    const auto note = [&](const Result<Sum>& sum) { codes.push_back(sum.code()); };
+    const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
+    const CallOptions low{.priority = Priority::low};
+    const auto turn_until = [&](auto&& condition) {
+        const auto deadline = patience();
+        while (!condition() && !deadline.expired()) (void)served.server.turn();
+        EXPECT_TRUE(condition());
+    };
+    const auto counts = [&] { return served.server.stats().messages; };
+    std::uint64_t id = 0;
+    ASSERT_EQ(client.submit<Add>({1, 0}, never, patience(), low, &id), Status::ok);
+    turn_until([&] { return counts().put_off == 1; });
+    EXPECT_TRUE(client.cancel(id));
+    turn_until([&] { return counts().pending == 0; });
+    // Its deadline goes on while it waits.
+    const auto soon = Deadline::after(20ms);
+    ASSERT_EQ(client.submit<Add>({2, 0}, note, soon, low), Status::ok);
+    turn_until([&] { return counts().put_off == 2; });
+    while (base::Clock::now() < soon.point() + longest_way + 1ms) std::this_thread::yield();
+    turn_until([&] { return counts().pending == 0; });
+    EXPECT_EQ(served.server.stats().late, 1U);
+    // Those of a client that has gone are nobody's.
+    {
+        Client gone = served.connect();
+        ASSERT_EQ(gone.submit<Add>({3, 0}, never, patience(), low), Status::ok);
+        turn_until([&] { return counts().put_off == 3; });
+    }
+    turn_until([&] { return counts().clients == 1 && counts().pending == 0; });
+    // And a server that is about to stop has done nothing for them.
+    ASSERT_EQ(client.submit<Add>({4, 0}, note, patience(), low), Status::ok);
+    turn_until([&] { return counts().put_off == 4; });
+    EXPECT_EQ(served.server.drain(patience()), Status::ok);
+    while (codes.size() < 2) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(codes.front() == Code::late || codes.front() == Code::timed_out, true);
+    EXPECT_EQ(codes.back(), Code::draining);
+    // The server may have heard of the one that has gone only behind its call.
+    EXPECT_TRUE(served.order.empty() || served.order == std::vector<std::uint64_t>{3});
+}
+
 /// Another server at the address of the one before, with other numbers.
 void add_in_another_order(Server& server) {
     server.handle<Echo>([](std::span<const std::byte> bytes) { return bytes; });
@@ -395,6 +522,61 @@ TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {
     EXPECT_EQ(second.server.procedures().at(2).answered, 1U);
     EXPECT_EQ(second.server.procedures().at(1).answered, 1U);
     EXPECT_EQ(second.server.procedures().at(0).calls, 0U) << "no number of the first server";
+}
+
+TEST_P(Reconnecting, IsDoneForWhatWasSubmittedAndMayBeMadeAgain) {
+    Aside aside;
+    const connect::Address address = unique_address();
+    const auto waits_for_ever = [&aside](Server& server) {
+        server.handle<Add>([&aside](const Pair&, Call<Add>& call) { aside.put(call.defer()); });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, waits_for_ever, address);
+    ClientOptions chosen = options();
+    chosen.retry = {.attempts = 5, .largest_budget = 100};
+    Client client = first->connect<Add>(chosen);
+    std::vector<Result<Sum>> sums;
+    const auto keep = [&](Result<Sum> sum) { sums.push_back(std::move(sum)); };
+    ASSERT_EQ(client.submit<Add>({1, 2}, keep, patience(), {.again = true}), Status::ok);
+    std::optional<Code> once;
+    ASSERT_EQ(client.submit<Add>(
+                  {5, 6}, [&](const Result<Sum>& sum) { once = sum.code(); }, patience()),
+              Status::ok);
+    ASSERT_TRUE(comes_true([&] { return aside.count() == 2; }));
+    first.reset();
+    std::optional<Running> second;
+    second.emplace(ServerOptions{}, add_in_another_order, address);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_EQ(sums.size(), 1U);
+    ASSERT_TRUE(sums[0]) << name_of(sums[0].code());
+    EXPECT_EQ(sums[0]->sum, 3U);
+    EXPECT_TRUE(once == Code::peer_lost || once == Code::session_lost)
+        << "nobody asked for that to be made again";
+    // What finds the connection ended waits for another one, and goes by its deadline otherwise.
+    second->stop();
+    second.reset();
+    std::uint64_t id = 0;
+    ASSERT_TRUE(comes_true([&] {
+        const auto has_ended = [](Status status) {
+            return status == Status::closed || status == Status::peer_lost;
+        };
+        if (std::string{GetParam()} != "shared") return has_ended(client.poll());
+        const auto nobody = [](const Result<Sum>&) {};
+        const Status status = client.submit<Add>({0, 0}, nobody, patience(), {}, &id);
+        if (status == Status::ok) (void)client.cancel(id);
+        (void)client.poll();
+        return has_ended(status);
+    }));
+    ASSERT_EQ(client.submit<Add>({7, 8}, keep, Deadline::after(50ms), {.again = true}), Status::ok);
+    ASSERT_EQ(client.submit<Add>({3, 4}, keep, patience(), {.again = true}), Status::ok);
+    const auto never = [](const Result<Sum>&) { ADD_FAILURE() << "it was taken back"; };
+    ASSERT_EQ(client.submit<Add>({3, 4}, never, patience(), {.again = true}, &id), Status::ok);
+    EXPECT_TRUE(client.cancel(id));
+    while (client.outstanding() != 1) ASSERT_EQ(client.wait(patience()), Status::ok);
+    EXPECT_EQ(sums.back().code(), Code::timed_out);
+    Running third{{}, add_in_another_order, address};
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    ASSERT_TRUE(sums.back()) << name_of(sums.back().code());
+    EXPECT_EQ(sums.back()->sum, 7U);
 }
 
 TEST_P(Reconnecting, ToAServerThatLacksAProcedureIsAnError) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -164,6 +165,40 @@ TEST(StreamEnds, ByTheReaderReachTheWriter) {
     EXPECT_FALSE(sink.is_wanted());
     EXPECT_EQ(client.outstanding(), 0U);
     EXPECT_TRUE(client.call<Add>({1, 1}, patience()).ok());
+}
+
+TEST(StreamEnds, WithTheirSessionAreErrorsAndNoEnds) {
+    const connect::Address address = unique_address();
+    std::mutex mutex;
+    std::optional<Sink<Pair>> sink;
+    const auto keeps_sinks = [&](Server& server) {
+        server.handle<Count>([&](const Range&, Sink<Pair> given) {
+            const std::lock_guard guard{mutex};
+            sink.emplace(std::move(given));
+            for (std::uint64_t i = 0; i < 2; ++i) EXPECT_EQ(sink->write({1, i}), Status::ok);
+        });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, keeps_sinks, address);
+    Client client = first->connect<Count>();
+    auto reader = client.open<Count>({}, patience(), 2);
+    // What was asked for is here, and nobody has read it.
+    int parts = 0;
+    ASSERT_TRUE(comes_true([&] {
+        parts += client.poll() == Status::ok ? 1 : 0;
+        return parts == 2;
+    }));
+    first.reset();
+    ASSERT_TRUE(comes_true([&] { return client.poll() == Status::peer_lost; }));
+    const Running second{{}, keeps_sinks, address};
+    ASSERT_EQ(client.reconnect(patience()), Status::ok);
+    Pair part;
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        ASSERT_EQ(reader.next(part, patience()), Status::ok);
+        EXPECT_EQ(part.other, i);
+    }
+    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost)
+        << "the second server knows nothing of it";
+    EXPECT_NE(reader.error().code, Code::ok);
 }
 
 TEST(StreamEnds, ByDeadlineLeaveTheStreamOrEndIt) {

@@ -87,6 +87,9 @@ struct ServerOptions {
     /// Requests of all clients whose answers were deferred. While there are so many, further
     /// requests do not reach the handler: Outcome::overloaded.
     std::uint32_t max_pending = 65'536;
+    /// Bytes of requests of all clients that are put off (Request::put_off). One that finds no room
+    /// is to be answered in its turn.
+    std::size_t max_put_off_bytes = std::size_t{1} << 20;
     /// Bytes of answers that wait because one client does not read. From then on nothing is taken
     /// from it, until it has read; if it reads nothing for `patience`, it is dropped.
     std::size_t max_waiting_bytes = std::size_t{1} << 20;
@@ -143,6 +146,7 @@ struct ServerStats {
     std::uint64_t kept_back = 0;   ///< answers that did not find room at once
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
+    std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
@@ -240,6 +244,15 @@ class Request {
     /// The answer comes later, from any thread. The payload is the handler's only until it returns.
     /// A Reply that is not due, if the request is answered, or deferred, already.
     [[nodiscard]] Reply defer();
+    /// Others first: the handler gets this request once more as soon as a turn has found no other
+    /// one, and at the latest behind others_before others for each that was put off before it.
+    /// Until then it is as one that was deferred, and a copy of it is kept. `ok`; `full`: there is
+    /// no room for that (ServerOptions::max_put_off_bytes), or it was put off before: it is to be
+    /// answered now; `closed`: it is answered, or deferred, already.
+    base::Status put_off();
+    static constexpr std::uint32_t others_before = 16;
+    /// base::ticks() when it was put off; 0: it was not.
+    [[nodiscard]] std::uint64_t put_off_at() const noexcept;
 
   private:
     friend struct detail::RequestAccess;
@@ -256,6 +269,7 @@ class Request {
     std::span<const std::byte> payload_;
     bool is_answered_ = false;  ///< or deferred
     bool is_kept_ = false;      ///< what was claimed lies in memory of the server
+    bool was_put_off_ = false;
 };
 
 namespace detail {
@@ -297,10 +311,11 @@ class Server {
     /// Calls `handler(Request&)` for at most `budget` requests, at most one of each client, and
     /// sends what was deferred and is there. Begins behind the client that was served last, so that
     /// nobody is served twice while another one (of its group) waits. Never sleeps; how many
-    /// requests it took. What the handler throws goes to the client (Outcome::failed), and no
-    /// further. The handler must not use the server. With ServerOptions::gather_turns some answers
-    /// may not be posted yet: they go by a later turn(), at the latest by one that finds nothing,
-    /// or by rest(). Throws Error as said above.
+    /// requests it took, or handed to the handler once more (Request::put_off). What the handler
+    /// throws goes to the client (Outcome::failed), and no further. The handler must not use the
+    /// server. With ServerOptions::gather_turns some answers may not be posted yet: they go by a
+    /// later turn(), at the latest by one that finds nothing, or by rest(). Throws Error as said
+    /// above.
     template <class Handler>
     std::size_t turn(Handler&& handler, std::size_t budget = 1024) {
         return turn_by(erase(handler), budget);

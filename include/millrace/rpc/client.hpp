@@ -52,8 +52,8 @@ namespace millrace::rpc {
 /// that is_idempotent, where nobody knows whether something was. Within the deadline, and within a
 /// budget of the client: whatever fails, repeating adds no more than a part to the load.
 /// Client::call and AsyncClient::call do so, and Client::submit where CallOptions::again asks for
-/// it. Only call() connects anew for that: of the others, those that a connection's end has ended
-/// stay so.
+/// it. All of them connect anew for that (ClientOptions::reconnects): call() at once, wait() for
+/// what was submitted so, and an AsyncClient in a thread of its own.
 struct RetryPolicy {
     std::uint32_t attempts = 3;    ///< of a call, the first one included; 1: never again
     double budget_per_call = 0.1;  ///< what each call adds to the budget; a repetition takes 1
@@ -74,7 +74,7 @@ struct ClientOptions {
     /// For Automatic; null: Profile::built_in().
     std::shared_ptr<const Profile> profile{};
     RetryPolicy retry{};
-    /// call() connects anew where the connection has ended before it.
+    /// Where the connection has ended, what may be made again (RetryPolicy) connects anew.
     bool reconnects = true;
 };
 
@@ -235,9 +235,14 @@ class ClientCore {
     /// is counted as made.
     [[nodiscard]] std::optional<base::Clock::time_point> again_at(Code code, Attempt& attempt,
                                                                   const base::Deadline& deadline);
+    [[nodiscard]] std::chrono::nanoseconds pause_before(const Attempt& attempt) const noexcept;
     /// Whether what was put off can be sent now: the server's numbers are known.
     [[nodiscard]] bool knows(const Attempt& attempt) const noexcept {
-        return !needs_table_ && numbers_[attempt.place] != 0;
+        return !needs_table_ && has(attempt);
+    }
+    /// The server of this connection has it.
+    [[nodiscard]] bool has(const Attempt& attempt) const noexcept {
+        return attempt.place < numbers_.size() && numbers_[attempt.place] != 0;
     }
     void earn() noexcept {
         if (budget_ < options_.retry.largest_budget) budget_ += options_.retry.budget_per_call;
@@ -272,6 +277,8 @@ class ClientCore {
     base::Status poll();
     base::Status wait(const base::Deadline& deadline);
     bool cancel(std::uint64_t id);
+    /// The same in whichever thread may use this, and while another one connects anew.
+    bool take_back(std::uint64_t id);
     [[nodiscard]] std::size_t outstanding() const noexcept { return outstanding_ + put_off_; }
     /// Those that are made again: sent, and kept until they are over.
     base::Status submit_again(std::unique_ptr<AgainCall> call, std::uint64_t& id);
@@ -288,10 +295,44 @@ class ClientCore {
     base::Status reconnect(const base::Deadline& deadline);
     base::Status close(const base::Deadline& deadline);
 
+    // --- a connection that has ended, and another one in its place
+
+    [[nodiscard]] bool may_reconnect() const noexcept { return options_.reconnects && !is_closed_; }
+    /// It has ended, and what may be made again waits for another one.
+    [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
+    /// Another one, once another session may be there: streams of the former one have ended.
+    [[nodiscard]] std::uint64_t session() const noexcept {
+        return options_.messages.resumes ? 0 : counts_.reconnected;
+    }
+    void lose() noexcept { is_lost_ = is_lost_ || may_reconnect(); }
+    /// A call that finds it so may wait for that.
+    [[nodiscard]] bool may_wait_for_connection() const noexcept {
+        return may_reconnect() && options_.retry.attempts > 1;
+    }
+    /// Calls by a dispatcher that have not been told of its end yet.
+    [[nodiscard]] bool awaits_ends() const noexcept {
+        return messages_.is_shared() && outstanding_ != 0;
+    }
+    /// It could not be made: counts as an attempt of each call that is put off here. How many are
+    /// over by that.
+    std::size_t note_vain_attempt();
+    /// Before that it is not tried again.
+    [[nodiscard]] base::Clock::time_point retry_at() const noexcept { return retry_at_; }
+
+    // From go_away() to come_back() another thread connects anew by connect_away(), and nothing
+    // else uses the path: calls of the program are refused, and what is taken back is told later.
+    void go_away() noexcept;
+    [[nodiscard]] bool is_away() const noexcept { return is_away_; }
+    /// In that thread. False: in vain, or cancelled.
+    [[nodiscard]] bool connect_away(const base::Deadline& deadline) noexcept;
+    /// In the one that went away. `is_connected`: what that answered. Throws Error as use().
+    void come_back(bool is_connected);
+
     [[nodiscard]] Path& messages() noexcept { return messages_; }
     [[nodiscard]] const Path& messages() const noexcept { return messages_; }
     [[nodiscard]] ClientStats stats() const noexcept;
     [[nodiscard]] std::string explain() const;
+    [[nodiscard]] std::string failure() const;
 
   private:
     struct Used {
@@ -309,7 +350,6 @@ class ClientCore {
     [[nodiscard]] bool reconnects(const base::Deadline& deadline);
     [[nodiscard]] bool may_repeat(Code code, const Attempt& attempt) const noexcept;
     [[nodiscard]] bool pays(const Attempt& attempt);
-    [[nodiscard]] std::chrono::nanoseconds pause_before(const Attempt& attempt) const noexcept;
     void note_cancellable(const base::Deadline& deadline) noexcept {
         if (cancellable_++ == 0) {
             cancellation_ = deadline.cancellation();
@@ -330,8 +370,12 @@ class ClientCore {
         release(record);
         record.type->finish(record);
     }
+    void cancel_message(std::uint64_t id);
     void end(Record& record, Code code);
     void end_all(Code code);
+    [[nodiscard]] bool waits_for_connection(AgainCall& call);
+    base::Status connect_anew(const base::Deadline& deadline);
+    void resolve_all();
     template <class Ask>
     base::Status look(Ask&& ask);
 
@@ -356,6 +400,15 @@ class ClientCore {
     bool clocks_parted_ = false;
     bool needs_table_ = false;
     bool is_closed_ = false;
+    bool is_lost_ = false;
+    bool is_away_ = false;
+    base::Clock::time_point retry_at_ = base::Clock::time_point::min();
+    std::uint32_t vain_attempts_ = 0;      ///< to connect anew, since that was done last
+    std::uint64_t unsent_ = first_unsent;  ///< numbers of calls that were put off unsent
+    static constexpr std::uint64_t first_unsent = std::uint64_t{1} << 63;
+    std::vector<std::uint64_t> taken_back_;  ///< while away
+    std::optional<std::vector<ProcedureReport>> table_away_;
+    message::ClientStats stats_away_;
     ClientStats counts_;
 };
 
@@ -441,8 +494,9 @@ struct AgainCall {
     base::Deadline deadline;
     std::uint64_t first_id = 0;  ///< by which the caller knows it
     std::uint64_t id = 0;
-    Code code = Code::ok;  ///< of the last time
+    Code code = Code::not_sent;  ///< of the last time
     bool is_put_off = false;
+    std::uint32_t vain_attempts = 0;  ///< to connect anew, that were counted
     base::Clock::time_point due{};
 };
 
@@ -584,7 +638,8 @@ class Client {
     /// close(), which may make further calls. `ok`; `full`: as many as the window allows have no
     /// answer, or the server's ring has no room; `timed_out`: the deadline has passed; `too_large`,
     /// `closed`, `peer_lost`: it was not sent, and `callback` is not called. Never blocks. Made
-    /// again only where CallOptions::again says so: else the callback gets the code. Callback and
+    /// again only where CallOptions::again says so: else the callback gets the code. Such a call
+    /// is taken (`ok`) where the connection has ended, too, and waits for another one. Callback and
     /// Result<Response> together take at most 176 bytes, or they are allocated. Throws as call().
     template <UnaryProcedure P, class Callback>
     base::Status submit(const typename P::Request& request, Callback callback,
@@ -603,11 +658,12 @@ class Client {
     }
     /// Calls the callback of one answer, or of what is over by its deadline (Code::timed_out,
     /// Code::cancelled). `ok`; `empty`; `closed`, `peer_lost`: nothing more comes, and what had no
-    /// answer was told so, unless the session resumes. Never blocks. Throws what a callback throws.
+    /// answer was told so, unless the session resumes, or it is made again: that waits for wait()
+    /// or reconnect(). Never blocks. Throws what a callback throws.
     base::Status poll();
-    /// The same, waiting for one. `timed_out`, `cancelled`. With nothing outstanding, `empty` at
-    /// once. Throws Error, too, where a session that resumes has come to a server that lacks a
-    /// procedure.
+    /// The same, waiting for one, and connecting anew for what is made again. `timed_out`,
+    /// `cancelled`. With nothing outstanding, `empty` at once. Throws Error, too, where a session
+    /// that resumes has come to a server that lacks a procedure.
     base::Status wait(const base::Deadline& deadline);
     /// The call is not wanted any more: its callback is destroyed and never called, and the server
     /// is told (Reply::is_wanted). False: there is no such call without an answer.

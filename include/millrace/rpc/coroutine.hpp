@@ -86,7 +86,9 @@ class SuspendedCall {
     std::coroutine_handle<> frame_;
     State state_ = State::idle;
     ClientCore::Attempt attempt_;
+    Code ended_ = Code::not_sent;      ///< the last time
     base::Clock::time_point due_{};    ///< of one that is put off
+    std::uint32_t vain_attempts_ = 0;  ///< to connect anew, while it was queued
     SuspendedCall* before_ = nullptr;  ///< of those that are queued
     SuspendedCall* behind_ = nullptr;
 };
@@ -271,6 +273,11 @@ class OpenAwaiter final : SuspendedCall {
 
 /// A client whose calls are awaited. Move-only; belongs to the executor's thread. Destroyed, what
 /// waits for an answer stays suspended until its task is destroyed.
+///
+/// Where the connection has ended, and calls wait that may be made again (RetryPolicy), or that
+/// were not sent yet, another one is made in a thread of its own, which lasts as long as that
+/// (ClientOptions::reconnects). The executor goes on meanwhile; streams that were open have ended,
+/// unless the session resumes.
 class AsyncClient {
   public:
     /// Takes the client's descriptor into the executor, which must outlive this. Throws Error as
@@ -282,7 +289,8 @@ class AsyncClient {
 
     /// co_await: Result<Response>. While the window is full, the call waits for its turn. It is
     /// over by its deadline (Code::timed_out, or Code::late: it was not sent) or cancellation, and
-    /// made again until then as RetryPolicy says. What a request is a view of must stay so long.
+    /// made again until then as RetryPolicy says, by another connection if need be. What a request
+    /// is a view of must stay so long.
     template <UnaryProcedure P>
     [[nodiscard]] detail::CallAwaiter<P> call(typename P::Request request,
                                               const base::Deadline& deadline,
@@ -302,13 +310,14 @@ class AsyncClient {
     }
 
     /// Resumes the task of one answer that is there, for a program that looks by itself. `ok`;
-    /// `empty`; `closed`, `peer_lost`: nothing more comes.
+    /// `empty`; `closed`, `peer_lost`: nothing more comes by this connection.
     base::Status poll();
-    /// Connects anew, waiting: as Client::reconnect. By itself it does not.
+    /// Connects anew at once, waiting: as Client::reconnect.
     base::Status reconnect(const base::Deadline& deadline);
     /// As Client::close: tasks that wait are resumed.
     base::Status close(const base::Deadline& deadline);
-    /// Beneath: to use further procedures, for its stats and explanation.
+    /// Beneath: to use further procedures, for its stats and explanation. While another connection
+    /// is made it does nothing else: other calls throw Error (invalid_argument).
     [[nodiscard]] Client& client() noexcept;
 
   private:

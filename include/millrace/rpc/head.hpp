@@ -33,9 +33,11 @@
 
 namespace millrace::rpc {
 
-/// Under overload, low ones are refused first: when half of what the server allows is under way.
-/// It decides who is refused, and not who is served first: requests of a client are handed to
-/// handlers in the order in which they were sent, and clients take turns.
+/// The server serves what waits in this order, of all its clients: one of low priority is put off,
+/// and handed to its handler once no other one is there, and at the latest behind 16 others
+/// (message::Request::put_off). Requests of one priority are handed to handlers in the order in
+/// which they were sent, and clients take turns. Under overload, low ones are refused first: when
+/// half of what the server allows is under way.
 enum class Priority : std::uint8_t { normal = 0, low = 1 };
 
 struct Head {
