@@ -13,6 +13,7 @@
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "port.hpp"
+#include "process.hpp"
 
 namespace millrace::soft {
 namespace {

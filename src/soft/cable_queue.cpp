@@ -235,7 +235,7 @@ void CableQueue::check_source(std::uint32_t position) noexcept {
     if (!done.watched) return;
     const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
     if (!now || *now == done.checksum) return;
-    tell_changed_buffer(qp_, qp_.sent[done.slot & qp_.send_mask], done.bytes);
+    tell_changed_buffer(qp_.qp_num, qp_.sent[done.slot & qp_.send_mask], done.bytes);
 }
 
 std::uint32_t CableQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
@@ -283,6 +283,8 @@ bool CableQueue::waits_for(std::int64_t now) const noexcept {
     if (head == tail) return false;
     return qp_.block.pending_due(head) <= now;
 }
+
+void CableQueue::serve() noexcept { qp_.service(); }
 
 void publish_mode(ModeLine& line, const Mode& mode) noexcept {
     line.kind = static_cast<std::uint32_t>(mode.kind);

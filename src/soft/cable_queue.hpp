@@ -56,6 +56,7 @@ class CableQueue final : public CableMember {
     // --- without ---
 
     [[nodiscard]] bool waits_for(std::int64_t now) const noexcept override;
+    void serve() noexcept override;
 
   private:
     struct Request {

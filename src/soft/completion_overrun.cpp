@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "asynchronous_events.hpp"
-#include "completion_queue.hpp"
 #include "millrace/base/log.hpp"
+#include "polling.hpp"
 #include "queue_pair.hpp"
+#include "raised_events.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -38,13 +38,7 @@ namespace {
 
 }  // namespace
 
-void CompletionQueue::look_whether_limited() noexcept {
-    std::uint64_t slots = 0;
-    for (const CompletionSource* source : turns.all()) slots += std::uint64_t{source->mask} + 1;
-    limited = overrun || (!overrun_ignored && slots > static_cast<std::uint64_t>(cqe));
-}
-
-int CompletionQueue::take_limited(int count, ibv_wc* wc) noexcept {
+int PolledQueue::take_limited(int count, ibv_wc* wc) noexcept {
     // On a shaped link completions are written when somebody looks: all that are due have waited.
     if (shaped && !overrun) {
         for (const CompletionSource* source : turns.all()) source->qp->catch_up();
@@ -69,7 +63,7 @@ int CompletionQueue::take_limited(int count, ibv_wc* wc) noexcept {
     return taken;
 }
 
-void CompletionQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
+void PolledQueue::fail_by_overrun(std::uint64_t waiting) noexcept {
     overrun = true;
     limited = true;
     attention.store(true, std::memory_order_relaxed);

@@ -145,6 +145,8 @@ void DatagramFlights::release(std::int64_t now) noexcept {
     }
 }
 
+void DatagramFlights::serve() noexcept { qp_.service(); }
+
 void DatagramFlights::move(std::int64_t now) noexcept {
     do {
         release(now);

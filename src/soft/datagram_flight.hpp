@@ -58,6 +58,7 @@ class DatagramFlights final : public CableMember {
         return first_arrival_.load(std::memory_order_relaxed) <= now;
     }
     [[nodiscard]] bool completed_has_landed() const noexcept override { return head_ == released_; }
+    void serve() noexcept override;
 
   private:
     struct InAir {

@@ -6,10 +6,14 @@
 
 #include "address_handle.hpp"
 #include "completion_channel.hpp"
+#include "context.hpp"
+#include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
+#include "node.hpp"
 #include "opcode.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {

@@ -13,6 +13,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
+#include "node.hpp"
 #include "region_facts.hpp"
 
 namespace millrace::soft {

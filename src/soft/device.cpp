@@ -11,20 +11,23 @@
 #include <new>
 #include <optional>
 
+#include "asynchronous_events.hpp"
 #include "block_layout.hpp"
-#include "completion_queue.hpp"
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "device_file.hpp"
 #include "device_memory.hpp"
-#include "domains.hpp"
-#include "memory_window.hpp"
+#include "extended_completion_queue.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
-#include "moderation.hpp"
+#include "opened_device.hpp"
+#include "polling.hpp"
 #include "port.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 #include "shared_receive_queue.hpp"
+#include "tracing.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -135,7 +138,11 @@ namespace {
     context->yields = context->opened->yields;
     context->process = context->opened->process;
     context->cable = context->opened->cable;
-    context->events = std::make_unique<AsynchronousEvents>();
+    // It leaves the process's list with the context.
+    context->events = {new AsynchronousEvents, [process = context->process](auto* events) {
+                           process->remove(*events);
+                           delete events;
+                       }};
     context->process->add(*context->events);
     ibv_context& plain = context->context;
     plain.device = &devices().soft0;

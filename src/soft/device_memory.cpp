@@ -16,6 +16,7 @@
 #include "layout.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "opened_device.hpp"
 
 namespace millrace::soft {
 namespace {

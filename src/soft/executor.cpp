@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cable_time.hpp"
+#include "node.hpp"
 #include "path.hpp"
 #include "receive_pool.hpp"
 #include "strict_plan.hpp"

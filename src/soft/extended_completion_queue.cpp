@@ -6,9 +6,10 @@
 #include <cstdint>
 #include <new>
 
-#include "completion_queue.hpp"
 #include "context.hpp"
+#include "domains.hpp"
 #include "millrace/soft/device.hpp"
+#include "polling.hpp"
 #include "tracing.hpp"
 
 namespace millrace::soft {
@@ -28,12 +29,12 @@ constexpr std::uint64_t supported_fields =
 
 [[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept { return reinterpret_cast<ibv_cq*>(cq); }
 [[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
-    return *static_cast<CompletionQueue*>(plain(cq))->extended_poll;
+    return *static_cast<PolledQueue*>(plain(cq))->extended_poll;
 }
 
 int next_poll(ibv_cq_ex* cq) noexcept {
     ExtendedPoll& poll = poll_of(cq);
-    auto& queue = *static_cast<CompletionQueue*>(plain(cq));
+    auto& queue = *static_cast<PolledQueue*>(plain(cq));
     int count = 0;
     if (queue.stamps) {
         count = poll_with_stamp(queue, poll.current, poll.clock);
@@ -113,7 +114,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
         create_cq(context, static_cast<int>(attributes->cqe), attributes->cq_context,
                   attributes->channel, static_cast<int>(attributes->comp_vector));
     if (made == nullptr) return nullptr;
-    auto& cq = *static_cast<CompletionQueue*>(made);
+    auto& cq = *static_cast<PolledQueue*>(made);
     cq.extended_poll.reset(new (std::nothrow) ExtendedPoll{});
     if (cq.extended_poll == nullptr) {
         destroy_cq(made);

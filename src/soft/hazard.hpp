@@ -25,8 +25,6 @@
 
 namespace millrace::soft {
 
-class Node;
-
 inline constexpr std::size_t named_pairs = 3;
 inline constexpr std::uint64_t names_any = ~std::uint64_t{0};
 inline constexpr std::uint64_t names_none = 0;  ///< no key is looked at, or not yet
@@ -88,23 +86,6 @@ class RegionNames {
     Keys senders_;
     Keys receivers_;
     bool too_many_ = false;
-};
-
-/// A key of this process that was taken back, for who asks whether a hazard is about it.
-class FencedKey {
-  public:
-    FencedKey(const Node& node, std::uint32_t key) noexcept;
-    /// May what runs under the hazard, if it is odd, touch the region? `mine`: the halves of its
-    /// names that are keys of this process (NamedBy).
-    [[nodiscard]] bool may_be_in(const Hazard& hazard, unsigned mine) const noexcept;
-
-  private:
-    [[nodiscard]] bool is(std::uint32_t named) const noexcept;
-    [[nodiscard]] bool in_pair(std::uint64_t pair, unsigned mine) const noexcept;
-
-    const Node& node_;
-    std::uint32_t index_;
-    bool window_;
 };
 
 /// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.

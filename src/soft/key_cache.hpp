@@ -12,6 +12,7 @@
 
 #include "connection_end.hpp"
 #include "fabric.hpp"
+#include "node.hpp"
 #include "reasons.hpp"
 
 namespace millrace::soft {

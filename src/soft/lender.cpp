@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "device_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "node.hpp"
 #include "peer_node.hpp"
+#include "registration.hpp"
 
 namespace millrace::soft {
 

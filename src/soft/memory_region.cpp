@@ -8,11 +8,16 @@
 
 #include "context.hpp"
 #include "control_calls.hpp"
+#include "copy_service.hpp"
 #include "device_memory.hpp"
 #include "domains.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "node.hpp"
+#include "opened_device.hpp"
+#include "process.hpp"
+#include "queue_pairs.hpp"
 #include "remapped_memory.hpp"
 
 namespace millrace::soft {
@@ -335,7 +340,7 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
         return EBUSY;
     }
     if (!again && owner.mode.kind == ModeKind::strict)
-        process.tell_of_requests_with(registration.key);
+        process.queue_pairs().tell_of_requests_with(registration.key);
     owner.opened->forget(registration.key, registration);
     bool free = false;
     try {

@@ -8,12 +8,14 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
 #include "local_operation.hpp"
 
 namespace millrace::soft {
 
-struct QueuePair;
+struct Context;
+
+/// In ibv_send_wr::send_flags, by ibv_bind_mw: the window may be of type 1.
+inline constexpr unsigned from_bind_mw = 1U << 31;
 
 /// What is not const is guarded by the mutex of the process's `Windows`.
 struct MemoryWindow : ibv_mw {
@@ -21,7 +23,8 @@ struct MemoryWindow : ibv_mw {
     std::uint32_t index = 0;               ///< of all its keys; the program chooses the low 8 bits
     const Registration* region = nullptr;  ///< what it was bound to last
     std::uint32_t bound_key = 0;           ///< 0: never bound, or unbound by us
-    QueuePair* qp = nullptr;               ///< type 2: whose block has its slot
+    /// Type 2: those of the block of the queue pair that it is bound through, and which one is its.
+    std::atomic<std::uint64_t>* words = nullptr;
     int slot = -1;
     std::uint64_t registration = 0;
     std::atomic<int> waiting{0};  ///< requests in send queues that name it
@@ -30,10 +33,14 @@ struct MemoryWindow : ibv_mw {
     [[nodiscard]] bool bound() const noexcept;
 };
 
-ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
-/// EBUSY while a request that binds it waits in a send queue, or a stopped process may be using it.
-int dealloc_mw(ibv_mw* window) noexcept;
-int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) noexcept;
+inline constexpr std::uint32_t window_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                               IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+/// What a region's flags may be, but a window has no such right to give: no mistake, and nothing.
+inline constexpr std::uint32_t regions_own_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
+[[nodiscard]] inline bool understood(std::uint32_t access) noexcept {
+    return (access & ~(window_access | regions_own_access)) == 0;
+}
 
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;

@@ -55,12 +55,12 @@ std::uint64_t mapping_unit(int descriptor) noexcept {
     return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-class ProcessNode final : public RemoteNode {
+class RemoteNode final : public PeerNode {
   public:
-    ProcessNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
+    RemoteNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
         : number_{number}, pid_{pid}, liveness_{std::move(liveness)} {}
 
-    ~ProcessNode() override { liveness_->forget(life_); }
+    ~RemoteNode() override { liveness_->forget(life_); }
 
     const NodeIdentity& identity() const noexcept override { return header().identity; }
     std::uint32_t number() const noexcept override { return number_; }
@@ -257,14 +257,14 @@ class ProcessNode final : public RemoteNode {
     Bells bells_;
 };
 
-bool ProcessNode::adopt(std::string_view fabric) {
+bool RemoteNode::adopt(std::string_view fabric) {
     life_.process = open_process(pid_);
     if (!life_.process || !find_memory(fabric)) return false;
     if (!may_copy(pid_)) note_copies_refused();
     return life_.ask();
 }
 
-bool ProcessNode::find_memory(std::string_view fabric) {
+bool RemoteNode::find_memory(std::string_view fabric) {
     const std::string object = describe_node(fabric, number_);
     const std::string wanted = link_to_tables(fabric, number_);
     const std::string directory_path = folder_of_descriptors(pid_);
@@ -292,7 +292,7 @@ bool ProcessNode::find_memory(std::string_view fabric) {
     return false;
 }
 
-bool ProcessNode::try_memory(int descriptor, const std::string& object) {
+bool RemoteNode::try_memory(int descriptor, const std::string& object) {
     const Descriptor file{::open(descriptor_path(pid_, descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
     if (!file || sealed_size(file.get()) < tables_size) return false;
     Mapping tables{file.get(), 0, tables_size, PROT_READ};
@@ -320,7 +320,7 @@ bool ProcessNode::try_memory(int descriptor, const std::string& object) {
     return true;
 }
 
-bool ProcessNode::open_blocks(const NodeHeader& facts) {
+bool RemoteNode::open_blocks(const NodeHeader& facts) {
     blocks_ = open_file_of(pid_, load_once(facts.blocks_descriptor), load_once(facts.blocks_device),
                            load_once(facts.blocks_inode), O_RDWR);
     if (!blocks_) return false;
@@ -328,7 +328,7 @@ bool ProcessNode::open_blocks(const NodeHeader& facts) {
     return size_ > blocks_offset;
 }
 
-bool ProcessNode::open_lifeline(const NodeHeader& facts) {
+bool RemoteNode::open_lifeline(const NodeHeader& facts) {
     const std::string path = descriptor_path(pid_, load_once(facts.lifeline_descriptor));
     const std::uint64_t inode = load_once(facts.lifeline_inode);
     const Descriptor look{::open(path.c_str(), O_PATH | O_CLOEXEC)};
@@ -387,8 +387,8 @@ void find_members(const GroupEntry* table, std::uint32_t node,
     }
 }
 
-std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32_t number,
-                                            std::shared_ptr<Liveness> liveness) {
+std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric, std::uint32_t number,
+                                          std::shared_ptr<Liveness> liveness) {
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
@@ -418,7 +418,7 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
         }
         return nullptr;
     }
-    auto node = std::make_shared<ProcessNode>(number, pid, std::move(liveness));
+    auto node = std::make_shared<RemoteNode>(number, pid, std::move(liveness));
     if (!node->adopt(fabric)) return nullptr;
     node->watch();
     return node;

@@ -6,10 +6,15 @@
 #include <cstdint>
 
 #include "completion_channel.hpp"
+#include "context.hpp"
+#include "copy_service.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
+#include "node.hpp"
+#include "process.hpp"
+#include "raised_events.hpp"
 #include "rnr_timer.hpp"
 
 namespace millrace::soft {
@@ -121,7 +126,7 @@ void QueuePair::check_timers() noexcept {
                 reason = own.way();
                 if (reason.kind == ReasonKind::none) reason.kind = ReasonKind::no_answer;
             }
-            tell_failure(*this, status, reason);
+            tell_oldest_fails(status, reason);
         }
         begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
@@ -215,11 +220,14 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
 void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
     const FaultLine& fault = *block.fault;
     if (fault.send.load(std::memory_order_relaxed) != 0) {
-        tell_failure(*this, send,
-                     Reason::of(fault.send_reason.load(std::memory_order_relaxed),
-                                fault.send_amount.load(std::memory_order_relaxed)));
+        tell_oldest_fails(send, Reason::of(fault.send_reason.load(std::memory_order_relaxed),
+                                           fault.send_amount.load(std::memory_order_relaxed)));
     }
-    if (fault.receive.load(std::memory_order_relaxed) != 0) tell_refusal(*this, receive);
+    if (fault.receive.load(std::memory_order_relaxed) != 0) {
+        tell_refusal(qp_num, attributes.dest_qp_num, receive,
+                     Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
+                                fault.receive_amount.load(std::memory_order_relaxed)));
+    }
 }
 
 void QueuePair::finish_draining() noexcept {

@@ -23,22 +23,20 @@
 #include "datagram.hpp"
 #include "datagram_flight.hpp"
 #include "datagram_send.hpp"
+#include "domains.hpp"
 #include "errand_lock.hpp"
 #include "executor.hpp"
+#include "extendable.hpp"
+#include "fenced_key.hpp"
 #include "local_operation.hpp"
 #include "millrace/base/clock.hpp"
 #include "receive_pool.hpp"
+#include "request.hpp"
 #include "spin_lock.hpp"
 #include "thread_lock.hpp"
 #include "work_requests.hpp"
 
 namespace millrace::soft {
-
-/// What the owner remembers of a posted send.
-struct SentSlot {
-    std::uint64_t wr_id;
-    ibv_wc_opcode opcode;
-};
 
 /// The hazard words of a moment: who executes on a queue pair, and for it.
 struct SeenHazards {
@@ -315,6 +313,10 @@ struct QueuePair : ExtendableQueuePair {
     /// What was posted may be executed. With send_lock.
     void show_pending() noexcept;
 
+    /// In mode `strict`, before the region with `key` is deregistered: says if a request that may
+    /// still be executed names it. Takes send_lock.
+    void tell_if_in_flight(std::uint32_t key) noexcept;
+
     /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
     /// peer may know to have arrived. False: somebody else is busy with it.
     [[nodiscard]] bool take_landed() noexcept;
@@ -329,6 +331,7 @@ struct QueuePair : ExtendableQueuePair {
     }
     void grant_wishes(bool process_held) noexcept;
     /// In mode `strict`.
+    void tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept;
     void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;

@@ -3,10 +3,13 @@
 #include <chrono>
 #include <cstdint>
 
+#include "context.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
+#include "raised_events.hpp"
 
 namespace millrace::soft {
 

@@ -1,7 +1,10 @@
 // What a queue pair has posted and could not run at once, its own and its peer's: run when it is
 // due, by whichever process looks first.
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 
 #include "failure_lines.hpp"
 #include "fences.hpp"
@@ -125,7 +128,7 @@ void QueuePair::run_own_pending() noexcept {
     }
     Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
-        if (strict()) tell_failure(*this, own.failure(), own.reason());
+        if (strict()) tell_oldest_fails(own.failure(), own.reason());
         begin_send_error(own.failure());
         return;
     }
@@ -218,6 +221,31 @@ bool QueuePair::peer_is_due() noexcept {
     if (head != tail) due = peer_view.pending_due(head);
     cable->peer_due.store(due, std::memory_order_relaxed);
     return due != cable_never && due <= cable_now();
+}
+
+void QueuePair::tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept {
+    const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending_count();
+    tell_failure(qp_num, attributes.dest_qp_num, sent[slot & send_mask], status, reason);
+}
+
+void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
+    const std::lock_guard guard{send_lock};
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
+    const std::uint32_t waiting = pending_count();
+    if (waiting - 1 > send_mask) return;
+    for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
+        const PendingEntry& entry = *as_posted.pending_entry(position);
+        if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
+        const auto* const words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
+        for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
+            const auto sge = std::bit_cast<ibv_sge>(
+                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
+            if (sge.lkey != key) continue;
+            const SentSlot& posted = sent[load_once(entry.slot) & send_mask];
+            tell_memory_gone(qp_num, posted, key);
+            return;
+        }
+    }
 }
 
 }  // namespace millrace::soft

@@ -9,13 +9,16 @@
 #include <utility>
 
 #include "address_handle.hpp"
+#include "context.hpp"
 #include "control_calls.hpp"
+#include "domains.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "path.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -261,7 +264,7 @@ int to_reset(QueuePair& qp) noexcept {
     }
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
-    qp.owner->process->windows().leave(qp);
+    qp.owner->process->windows().leave(qp.block.windows);
     const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
     auto* first = static_cast<CompletionQueue*>(qp.send_cq);
     auto* second = static_cast<CompletionQueue*>(qp.recv_cq);

@@ -68,4 +68,10 @@ inline void load_sges(const std::uint64_t* words, std::uint32_t count, ibv_sge* 
     }
 }
 
+/// What the owner remembers of a posted send.
+struct SentSlot {
+    std::uint64_t wr_id;
+    ibv_wc_opcode opcode;
+};
+
 }  // namespace millrace::soft

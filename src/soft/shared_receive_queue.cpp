@@ -8,6 +8,8 @@
 #include "domains.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "process.hpp"
+#include "raised_events.hpp"
 
 namespace millrace::soft {
 

@@ -10,6 +10,7 @@
 #include "asynchronous_events.hpp"
 #include "events.hpp"
 #include "mode_scope.hpp"
+#include "raised_events.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {

@@ -23,6 +23,7 @@
 #include "fabric_name.hpp"
 #include "fabric_names.hpp"
 #include "millrace/base/error.hpp"
+#include "node.hpp"
 #include "process_identity.hpp"
 #include "support/child_process.hpp"
 

@@ -16,6 +16,7 @@
 
 #include "fabric.hpp"
 #include "fabric_name.hpp"
+#include "node.hpp"
 #include "millrace/base/own_mappings.hpp"
 #include "support/child_process.hpp"
 

@@ -12,6 +12,7 @@
 #include "events.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "mode_scope.hpp"
+#include "raised_events.hpp"
 #include "remote_endpoint.hpp"
 #include "station.hpp"
 

@@ -16,6 +16,7 @@
 #include "fabric.hpp"
 #include "fabric_name.hpp"
 #include "fabric_names.hpp"
+#include "node.hpp"
 #include "shown_tables.hpp"
 #include "support/child_process.hpp"
 

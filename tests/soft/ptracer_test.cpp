@@ -17,6 +17,7 @@
 
 #include "copy_rights.hpp"
 #include "fabric.hpp"
+#include "node.hpp"
 #include "millrace/base/error.hpp"
 #include "support/child_process.hpp"
 
