@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <new>
@@ -87,18 +86,6 @@ void AsynchronousEvents::hide() noexcept {
     [[maybe_unused]] const int got = eventfd_read(queued_.get(), &count);
 }
 
-bool AsynchronousEvents::drain() noexcept {
-    const base::Uncancelled held;
-    std::array<char, 512> bytes;
-    bool found = false;
-    for (;;) {
-        base::count_system_call();
-        const ssize_t got = read(bell_.get(), bytes.data(), bytes.size());
-        found |= got > 0;
-        if (got != static_cast<ssize_t>(bytes.size())) return found;
-    }
-}
-
 bool AsynchronousEvents::take(ibv_async_event& event) noexcept {
     const std::lock_guard guard{mutex_};
     if (events_.empty()) return false;
@@ -134,7 +121,5 @@ void AsynchronousEvents::close() noexcept {
     events_.clear();
     epoll_.close();
 }
-
-// --- raising and ending
 
 }  // namespace millrace::soft

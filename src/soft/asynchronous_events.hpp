@@ -35,8 +35,6 @@ class AsynchronousEvents {
     void raise(const ibv_async_event& event) noexcept;
     /// Takes one, and counts it for `end`. False: there is none.
     [[nodiscard]] bool take(ibv_async_event& event) noexcept;
-    /// Empties the bell pipe; true if there was something in it. Look for news after that.
-    bool drain() noexcept;
     /// Drops the queued events of `element`; returns how many of it have been taken so far.
     [[nodiscard]] unsigned end(const void* element) noexcept;
     /// The program has closed the context: closes the descriptor; `raise` does nothing from now on.

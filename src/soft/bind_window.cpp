@@ -20,19 +20,13 @@ namespace millrace::soft {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
     const base::Uncancelled held;
-    if (!usable(pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) {
-        errno = EINVAL;
-        return nullptr;
-    }
+    if (!usable(pd) || (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2)) return refused(EINVAL);
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
     try {
         auto window = std::make_unique<MemoryWindow>();
-        window->rkey = process.node().add_window();
-        if (window->rkey == 0) {
-            errno = ENOMEM;
-            return nullptr;
-        }
+        window->rkey = process.node().regions().add_window();
+        if (window->rkey == 0) return refused(ENOMEM);
         window->context = pd->context;
         window->pd = pd;
         window->handle = window->index = index_of_key(window->rkey);
@@ -43,8 +37,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept {
         owner->users.fetch_add(1);
         return window.release();
     } catch (const std::exception&) {
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
 }
 
@@ -61,7 +54,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
         if (key != 0 && window->words != nullptr) window->words[window->slot].store(0);
     }
     if (key != 0) {
-        process.node().invalidate_region(key);
+        process.node().regions().invalidate(key);
         bool free = false;
         try {
             free = process.queue_pairs().fence_region(key, window->registration);
@@ -71,7 +64,7 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
         if (!free) return EBUSY;  // a stopped executor may be in it: to be asked again
     }
     process.windows().remove(*window);
-    process.node().release_window(window->rkey);
+    process.node().regions().release_window(window->rkey);
     leave(window->pd);
     delete window;
     release(owner);
@@ -98,7 +91,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
         old = std::exchange(window->bound_key, 0U);
     }
     if (old != 0) {
-        process.node().invalidate_region(old);
+        process.node().regions().invalidate(old);
         bool free = false;
         try {
             free = process.queue_pairs().fence_region(old, window->registration);

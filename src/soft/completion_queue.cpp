@@ -1,4 +1,3 @@
-// Implementation of completion_queue.hpp.
 #include "completion_queue.hpp"
 
 #include <cstdint>

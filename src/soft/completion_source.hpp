@@ -32,8 +32,7 @@ struct CompletionSource {
     std::atomic<bool> flushing{false};
     std::atomic<std::uint32_t> limit{0};
     std::size_t index = not_current;  ///< among those that the poller looks at
-    std::uint32_t quiet_since =
-        0;  ///< position when the poller last asked itself whether it has to
+    std::uint32_t quiet_since = 0;    ///< position when the poller last asked whether it has to
     NewsPlace place;
     std::atomic<std::uint64_t> polled{0};  ///< completions taken, for the statistics page
     std::atomic<std::uint64_t> errors{0};  ///< of which flushed or failed

@@ -6,10 +6,17 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
 namespace millrace::soft {
+
+/// What a call answers that was to make something and does not: null, with errno.
+[[nodiscard]] inline std::nullptr_t refused(int error) noexcept {
+    errno = error;
+    return nullptr;
+}
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
 int end_queue_pair(ibv_qp* qp) noexcept;
@@ -28,6 +35,13 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
 /// EBUSY while a request that binds it waits in a send queue, or a stopped process may be using it.
 int dealloc_mw(ibv_mw* window) noexcept;
 int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) noexcept;
+
+/// As ibv_create_cq_ex.
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept;
+/// As ibv_query_rt_values_ex: the clock in `raw_clock.tv_nsec` alone, so that it compares with the
+/// time stamps as it stands: nanoseconds (CLOCK_MONOTONIC).
+int query_rt_values(ibv_context* context, ibv_values_ex* values) noexcept;
+inline constexpr std::uint64_t device_clock_kilohertz = 1'000'000;
 
 /// As ibv_create_qp_ex and ibv_qp_to_qp_ex (device.hpp declares the latter).
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;

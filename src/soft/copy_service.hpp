@@ -15,7 +15,6 @@
 
 #include "copy_box_layout.hpp"
 #include "fabric.hpp"
-#include "fenced_key.hpp"
 #include "hazard.hpp"
 #include "node.hpp"
 

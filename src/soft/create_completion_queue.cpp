@@ -11,12 +11,12 @@
 
 #include "completion_channel.hpp"
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "polling.hpp"
 #include "process.hpp"
-#include "raised_events.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -34,17 +34,12 @@ constexpr int max_entries = 4 << 20;
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel,
                   int vector) noexcept {
     const base::Uncancelled held;
-    if (entries < 1 || entries > max_entries || vector < 0 || vector >= context->num_comp_vectors) {
-        errno = EINVAL;
-        return nullptr;
-    }
+    if (entries < 1 || entries > max_entries || vector < 0 || vector >= context->num_comp_vectors)
+        return refused(EINVAL);
     auto place = context_of(context)->process->completion_queues().take();
     if (place == nullptr) return nullptr;  // errno says why
     auto* cq = new (std::nothrow) PolledQueue{context_of(context)->yields};
-    if (cq == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (cq == nullptr) return refused(ENOMEM);
     cq->context = context;
     cq->place = std::move(place);
     cq->channel = channel;

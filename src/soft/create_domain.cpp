@@ -22,10 +22,7 @@ namespace {
 [[nodiscard]] ProtectionDomain* make_handle(ibv_context* context,
                                             std::shared_ptr<Domain> domain) noexcept {
     auto* const pd = new (std::nothrow) ProtectionDomain{};
-    if (pd == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (pd == nullptr) return refused(ENOMEM);
     pd->context = context;
     pd->domain = std::move(domain);
     pd->number = pd->domain->number;
@@ -45,8 +42,7 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
         if (pd == nullptr) opened.forget(*domain);
         return pd;
     } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
 }
 
@@ -86,15 +82,9 @@ void unimport_pd(ibv_pd* public_pd) noexcept {
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
     const base::Uncancelled held;
-    if (attributes->comp_mask != 0) {
-        errno = EOPNOTSUPP;
-        return nullptr;
-    }
+    if (attributes->comp_mask != 0) return refused(EOPNOTSUPP);
     auto* domain = new (std::nothrow) ThreadDomain{};
-    if (domain == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (domain == nullptr) return refused(ENOMEM);
     domain->context = context;
     context_of(context)->users.fetch_add(1);
     return domain;
@@ -112,21 +102,15 @@ int dealloc_td(ibv_td* public_domain) noexcept {
 ibv_pd* alloc_parent_domain(ibv_context* context,
                             ibv_parent_domain_init_attr* attributes) noexcept {
     // The context is the allocators' argument: alone it says nothing.
-    if ((attributes->comp_mask & ~std::uint32_t{IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT}) != 0) {
-        errno = EOPNOTSUPP;
-        return nullptr;
-    }
+    if ((attributes->comp_mask & ~std::uint32_t{IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT}) != 0)
+        return refused(EOPNOTSUPP);
     auto* const pd = static_cast<ProtectionDomain*>(attributes->pd);
     auto* const thread = static_cast<ThreadDomain*>(attributes->td);
     if (pd == nullptr || !opened_together(pd->context, context) || pd->parent_of != nullptr ||
         (thread != nullptr && thread->context != context)) {
-        errno = EINVAL;
-        return nullptr;
+        return refused(EINVAL);
     }
-    if (!usable(pd)) {
-        errno = EINVAL;
-        return nullptr;
-    }
+    if (!usable(pd)) return refused(EINVAL);
     ProtectionDomain* parent = nullptr;
     try {
         auto domain = std::make_shared<Domain>();

@@ -178,10 +178,6 @@ void fill(ibv_qp_ex& qp, ibv_qp_type type, std::uint64_t operations) noexcept {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept {
-    const auto refused = [](int error) -> ibv_qp* {
-        errno = error;
-        return nullptr;
-    };
     constexpr std::uint32_t known =
         IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const std::uint32_t mask = attributes->comp_mask;
@@ -226,8 +222,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noex
 ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) noexcept {
     auto& ours = static_cast<QueuePair&>(*qp);
     if (ours.work_requests != nullptr) return ours.extended();
-    errno = EOPNOTSUPP;
-    return nullptr;
+    return refused(EOPNOTSUPP);
 }
 
 }  // namespace millrace::soft

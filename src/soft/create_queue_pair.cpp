@@ -23,7 +23,6 @@
 #include "process.hpp"
 #include "queue_pair.hpp"
 #include "queue_pairs.hpp"
-#include "raised_events.hpp"
 #include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
@@ -203,11 +202,7 @@ void publish_identity(QueuePair& qp) noexcept {
     control.bell_receive.store(queue_of(qp.recv_cq).bell(), std::memory_order_relaxed);
     control.bell_async.store(qp.owner->events->bell(), std::memory_order_relaxed);
     publish_mode(*qp.block.mode, qp.owner->mode);
-    qp.block.send->completions.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->head.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
-    qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
-    qp.block.receive->tail.store(qp.first_receive_tail(), std::memory_order_relaxed);
+    qp.rewind_block();
     qp.set_state(IBV_QPS_RESET);
 }
 
@@ -240,10 +235,7 @@ void withdraw(QueuePair& qp) noexcept {
 }  // namespace
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
-    if (const int error = objection(pd, *attributes); error != 0) {
-        errno = error;
-        return nullptr;
-    }
+    if (const int error = objection(pd, *attributes); error != 0) return refused(error);
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
     const Geometry geometry = geometry_of(*owner, *attributes);
@@ -269,8 +261,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             process.node().free_block(*memory, false);
         }
         if (qp != nullptr && qp->own_pool != nullptr) qp->own_pool->give_back();
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
     attributes->cap.max_send_wr = qp->send_capacity;
     attributes->cap.max_recv_wr = qp->receive_capacity;

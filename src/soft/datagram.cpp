@@ -1,4 +1,3 @@
-// Implementation of datagram.hpp.
 #include "datagram.hpp"
 
 #include <bit>

@@ -12,8 +12,8 @@
 
 #include "block_layout.hpp"
 #include "fabric.hpp"
-#include "fenced_key.hpp"
 #include "layout.hpp"
+#include "node.hpp"
 #include "receive_pool_layout.hpp"
 
 namespace millrace::soft {

@@ -17,7 +17,6 @@
 #include "control_calls.hpp"
 #include "device_file.hpp"
 #include "device_memory.hpp"
-#include "extended_completion_queue.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
@@ -211,10 +210,7 @@ ibv_context* open_or_throw(ibv_device*) {
 
 ibv_context* open_device(ibv_device* device) noexcept {
     const base::Uncancelled held;
-    if (!owns(device)) {
-        errno = ENODEV;
-        return nullptr;
-    }
+    if (!owns(device)) return refused(ENODEV);
     return made_or_errno([device] { return open_or_throw(device); });
 }
 
@@ -229,10 +225,7 @@ ibv_context* import_device(int command_descriptor) noexcept {
     return made_or_errno([command_descriptor]() -> ibv_context* {
         auto opened = OpenedDevice::behind(command_descriptor);
         if (opened == nullptr) opened = OpenedDevice::borrow(command_descriptor);
-        if (opened == nullptr) {
-            errno = EINVAL;
-            return nullptr;
-        }
+        if (opened == nullptr) return refused(EINVAL);
         Descriptor command{command_descriptor};
         try {
             return make_context(std::move(opened), command);

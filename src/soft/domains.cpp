@@ -1,4 +1,3 @@
-// Implementation of domains.hpp.
 #include "domains.hpp"
 
 #include "context.hpp"

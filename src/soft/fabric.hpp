@@ -87,13 +87,15 @@ struct AskedCopy {
 /// Thread-safe. Kept alive by shared_ptr; mappings go with the last reference.
 class PeerNode {
   public:
+    PeerNode(std::uint32_t number, pid_t pid, bool self) noexcept
+        : number_{number}, pid_{pid}, self_{self} {}
     virtual ~PeerNode() = default;
-    [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
-    [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
-    [[nodiscard]] virtual pid_t pid() const noexcept = 0;
-    [[nodiscard]] virtual bool is_self() const noexcept = 0;
+    [[nodiscard]] const NodeIdentity& identity() const noexcept { return identity_; }
+    [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+    [[nodiscard]] bool is_self() const noexcept { return self_; }
     /// Both sides can rely on membarrier for asymmetric fences (see fences.hpp).
-    [[nodiscard]] virtual bool asymmetric_fences() const noexcept = 0;
+    [[nodiscard]] bool asymmetric_fences() const noexcept { return asymmetric_fences_; }
 
     /// False once the process is gone, has exec'd, or closed the device. Costs a load: the truth
     /// is refreshed by `Node::check_liveness`.
@@ -177,7 +179,14 @@ class PeerNode {
     /// Raises its membership epoch, if it can be reached.
     virtual void announce_membership() noexcept = 0;
 
+  protected:
+    NodeIdentity identity_{};
+    bool asymmetric_fences_ = false;
+
   private:
+    const std::uint32_t number_;
+    const pid_t pid_;
+    const bool self_;
     std::mutex news_mutex_;
     std::map<std::uint64_t, std::weak_ptr<NewsPage>> news_;  ///< by generation and index
 };

@@ -6,7 +6,6 @@
 #include <exception>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "complaints.hpp"
 #include "request.hpp"
@@ -38,7 +37,7 @@ namespace {
 }
 
 [[nodiscard]] std::string names_of_attributes(int mask) {
-    constexpr std::pair<int, std::string_view> names[] = {
+    constexpr NamedFlag names[] = {
         {IBV_QP_CUR_STATE, "IBV_QP_CUR_STATE"},
         {IBV_QP_EN_SQD_ASYNC_NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"},
         {IBV_QP_ACCESS_FLAGS, "IBV_QP_ACCESS_FLAGS"},
@@ -60,15 +59,7 @@ namespace {
         {IBV_QP_CAP, "IBV_QP_CAP"},
         {IBV_QP_DEST_QPN, "IBV_QP_DEST_QPN"},
     };
-    std::string text;
-    for (const auto& [bit, name] : names) {
-        if ((mask & bit) == 0) continue;
-        if (!text.empty()) text += " | ";
-        text += name;
-        mask &= ~bit;
-    }
-    if (mask != 0) text += fmt::format("{}{:#x}", text.empty() ? "" : " | ", mask);
-    return text;
+    return text_of_flags(static_cast<unsigned>(mask), names);
 }
 
 /// Makes the text only if it may be said; a message less where there is no memory for it.

@@ -1,4 +1,3 @@
-// Implementation of hazard.hpp.
 #include "hazard.hpp"
 
 #include <algorithm>

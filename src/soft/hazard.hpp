@@ -50,7 +50,10 @@ struct Hazard {
         light_fence(asymmetric);
         return odd;
     }
-    void end(std::uint64_t odd) noexcept { word.store(odd + 1, std::memory_order_release); }
+    /// `step`: by which even words count on.
+    void end(std::uint64_t odd, std::uint64_t step = 2) noexcept {
+        word.store(odd - 1 + step, std::memory_order_release);
+    }
     /// The most frequent case: at most one region at either end.
     void name(std::uint32_t sender, std::uint32_t receiver) noexcept {
         named[0].store(name_pair(sender, receiver), std::memory_order_release);
@@ -92,10 +95,11 @@ class RegionNames {
 /// `names`: the regions, where they are known at once.
 class HazardScope {
   public:
-    HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any) noexcept
-        : hazard_{hazard}, odd_{hazard.begin(asymmetric, names)} {}
+    HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any,
+                std::uint64_t step = 2) noexcept
+        : hazard_{hazard}, odd_{hazard.begin(asymmetric, names)}, step_{step} {}
     ~HazardScope() {
-        if (odd_ != kept) hazard_.end(odd_);
+        if (odd_ != kept) hazard_.end(odd_, step_);
     }
     /// The hazard outlives this, and there is none after it.
     void keep() noexcept { odd_ = kept; }
@@ -107,6 +111,7 @@ class HazardScope {
 
     Hazard& hazard_;
     std::uint64_t odd_;
+    const std::uint64_t step_;
 };
 
 }  // namespace millrace::soft

@@ -1,4 +1,3 @@
-// Implementation of lender.hpp.
 #include "lender.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,3 @@
-// Implementation of memory_window.hpp.
 #include "memory_window.hpp"
 
 #include <cstdint>

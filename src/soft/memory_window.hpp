@@ -8,11 +8,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "local_operation.hpp"
-
 namespace millrace::soft {
 
 struct Context;
+struct Registration;
 
 /// In ibv_send_wr::send_flags, by ibv_bind_mw: the window may be of type 1.
 inline constexpr unsigned from_bind_mw = 1U << 31;
@@ -41,6 +40,25 @@ inline constexpr std::uint32_t regions_own_access =
 [[nodiscard]] inline bool understood(std::uint32_t access) noexcept {
     return (access & ~(window_access | regions_own_access)) == 0;
 }
+
+/// A work request on a window, which the sender's own process does without its peer. Kept in
+/// private memory while it is pending: it holds pointers, and the pending ring is the peer's to
+/// write.
+struct LocalOperation {
+    ibv_wr_opcode opcode = IBV_WR_LOCAL_INV;  ///< or IBV_WR_BIND_MW
+    std::uint32_t flags = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t key = 0;  ///< to be invalidated, or the window's new one
+    MemoryWindow* window = nullptr;
+    Registration* region = nullptr;  ///< null: the window is to show nothing
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t position = 0;  ///< in the pending ring
+
+    /// It no longer waits.
+    void window_done() const noexcept;
+};
 
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;

@@ -1,4 +1,3 @@
-// Implementation of multicast.hpp.
 #include "multicast.hpp"
 
 #include <cerrno>

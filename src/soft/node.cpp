@@ -1,4 +1,3 @@
-// Implementation of node.hpp.
 #include "node.hpp"
 
 #include <pthread.h>
@@ -12,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "control_calls.hpp"
 #include "copy_rights.hpp"
 #include "fabric_names.hpp"
 #include "fences.hpp"
@@ -27,6 +27,11 @@ namespace {
 constexpr std::string_view join_attempt = "join the soft device's fabric";
 /// Connections that nobody has served yet; the kernel caps it at net.core.somaxconn.
 constexpr int backlog = 4096;
+
+/// Of what a peer may have written there, too.
+[[nodiscard]] std::uint32_t index_of_named(std::uint32_t key) noexcept {
+    return index_of_key(key) % regions_per_node;
+}
 
 /// The nodes of this process, for `join` and for fork. Never destroyed: fork may come after main.
 struct Nodes {
@@ -86,8 +91,8 @@ Node::Node(std::string_view fabric, bool membarrier)
     : fabric_{fabric},
       name_{take_number(fabric)},
       memory_{std::make_shared<NodeMemory>(fabric, name_.number, membarrier)},
-      regions_{std::make_shared<RegionTable>(memory_->regions())},
       usable_{std::make_shared<std::atomic<bool>>(true)},
+      regions_{std::make_shared<RegionTable>(memory_->regions(), usable_)},
       liveness_{std::make_shared<Liveness>()},
       self_{own_node_as_peer(name_.number, memory_, regions_, usable_)} {
     // From here on peers find us, and everything is there.
@@ -113,10 +118,7 @@ std::optional<Block> Node::allocate_block(std::size_t size, BlockUse use) {
 
 std::shared_ptr<PeerNode> Node::peer(std::uint32_t number) {
     const base::Uncancelled held;
-    if (!usable()) {
-        errno = ENODEV;
-        return nullptr;
-    }
+    if (!usable()) return refused(ENODEV);
     if (number == name_.number) return self_;
     if (number == 0 || number > max_node_number) return nullptr;
     drop_connections();
@@ -185,6 +187,33 @@ std::shared_ptr<Node> Node::join(std::string_view fabric) {
     auto node = std::make_shared<Node>(fabric, register_for_membarrier());
     known = node;
     return node;
+}
+
+FencedKey::FencedKey(const Node& node, std::uint32_t key) noexcept
+    : node_{node}, index_{index_of_named(key)}, window_{node.regions().is_window(key)} {}
+
+bool FencedKey::is(std::uint32_t named) const noexcept {
+    if (named == 0) return false;
+    if (index_of_named(named) == index_) return true;
+    // A window's key says nothing of the region that it shows.
+    return !window_ && node_.regions().is_window(named);
+}
+
+bool FencedKey::in_pair(std::uint64_t pair, unsigned mine) const noexcept {
+    const auto sender = static_cast<std::uint32_t>((pair & ~names_more) >> 32);
+    const auto receiver = static_cast<std::uint32_t>(pair);
+    return ((mine & named_by_sender) != 0 && is(sender)) ||
+           ((mine & named_by_receiver) != 0 && is(receiver));
+}
+
+bool FencedKey::may_be_in(const Hazard& hazard, unsigned mine) const noexcept {
+    const std::uint64_t first = hazard.named[0].load(std::memory_order_acquire);
+    if (first == names_any || in_pair(first, mine)) return true;
+    if ((first & names_more) == 0) return false;
+    for (std::size_t i = 1; i < named_pairs; ++i) {
+        if (in_pair(hazard.named[i].load(std::memory_order_acquire), mine)) return true;
+    }
+    return false;
 }
 
 }  // namespace millrace::soft

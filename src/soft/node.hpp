@@ -16,6 +16,7 @@
 
 #include "descriptor.hpp"
 #include "fabric.hpp"
+#include "hazard.hpp"
 #include "layout.hpp"
 #include "node_memory.hpp"
 #include "region_table.hpp"
@@ -38,8 +39,8 @@ class Node {
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    /// False in a child made by fork: allocate_block, add_region and peer then fail with ENODEV,
-    /// the rest does nothing. The child may `join` anew.
+    /// False in a child made by fork: allocate_block, RegionTable::add and peer then fail with
+    /// ENODEV, the rest does nothing. The child may `join` anew.
     [[nodiscard]] bool usable() const noexcept { return usable_->load(std::memory_order_acquire); }
     [[nodiscard]] std::uint32_t number() const noexcept { return name_.number; }
     [[nodiscard]] const NodeIdentity& identity() const noexcept { return memory_->identity(); }
@@ -59,44 +60,9 @@ class Node {
     }
     [[nodiscard]] CopyBell& copy_bell() noexcept { return memory_->membership().copy_bell; }
 
-    /// Registers [address, address+length). 0 and `region`, or an errno value (EFAULT when the
-    /// range is not mapped or not writable though the access asks for it, EINVAL for illegal
-    /// access flags, ENOMEM when the table is full).
-    [[nodiscard]] int add_region(void* address, std::size_t length, std::uint64_t iova,
-                                 std::uint32_t access, std::uint32_t pd, LocalRegion& region) {
-        return usable() ? regions_->add(address, length, iova, access, pd, region) : ENODEV;
-    }
-    /// Registers what has no memory behind it: every address is good.
-    [[nodiscard]] int add_nothing(std::uint32_t pd, LocalRegion& region) {
-        return usable() ? regions_->add_nothing(pd, region) : ENODEV;
-    }
-    /// A key for a memory window, not valid before it is bound; 0: none is left.
-    [[nodiscard]] std::uint32_t add_window() { return usable() ? regions_->add_window() : 0; }
-    /// Makes `key`, which has the index of the window's, valid for a part of the region `parent`.
-    void bind_window(std::uint32_t key, const RegionEntry& parent,
-                     const WindowFacts& facts) noexcept {
-        if (usable()) regions_->bind_window(key, parent, facts);
-    }
-    void release_window(std::uint32_t key) noexcept {
-        if (usable()) regions_->release_window(key);
-    }
-    /// Clears the key word; the caller then waits out the executors and calls `release_region`,
-    /// which lets the index be used again (not with `quarantine`).
-    void invalidate_region(std::uint32_t key) noexcept {
-        if (usable()) regions_->invalidate(key);
-    }
-    void release_region(std::uint32_t key, bool quarantine) noexcept {
-        if (usable()) regions_->release(key, quarantine);
-    }
-    /// Local look-up by key for the executor's own side: one load and compare. nullptr: not valid.
-    [[nodiscard]] const RegionEntry* local_region(std::uint32_t key) const noexcept {
-        return regions_->valid(key);
-    }
-    /// Is, or was last, the entry of that key's index a memory window's? Whether it is valid or
-    /// not.
-    [[nodiscard]] bool is_window(std::uint32_t key) const noexcept {
-        return regions_->is_window(key);
-    }
+    /// Of this process: what is registered.
+    [[nodiscard]] RegionTable& regions() noexcept { return *regions_; }
+    [[nodiscard]] const RegionTable& regions() const noexcept { return *regions_; }
 
     /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
     /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
@@ -134,13 +100,30 @@ class Node {
     const std::string fabric_;
     Name name_;
     const std::shared_ptr<NodeMemory> memory_;
-    const std::shared_ptr<RegionTable> regions_;
     const std::shared_ptr<std::atomic<bool>> usable_;
+    const std::shared_ptr<RegionTable> regions_;
     const std::shared_ptr<Liveness> liveness_;
     const std::shared_ptr<PeerNode> self_;
 
     std::mutex peers_mutex_;
     std::unordered_map<std::uint32_t, std::weak_ptr<PeerNode>> peers_;
+};
+
+/// A key of this process that was taken back, for who asks whether a hazard is about it.
+class FencedKey {
+  public:
+    FencedKey(const Node& node, std::uint32_t key) noexcept;
+    /// May what runs under the hazard, if it is odd, touch the region? `mine`: the halves of its
+    /// names that are keys of this process (NamedBy).
+    [[nodiscard]] bool may_be_in(const Hazard& hazard, unsigned mine) const noexcept;
+
+  private:
+    [[nodiscard]] bool is(std::uint32_t named) const noexcept;
+    [[nodiscard]] bool in_pair(std::uint64_t pair, unsigned mine) const noexcept;
+
+    const Node& node_;
+    std::uint32_t index_;
+    bool window_;
 };
 
 }  // namespace millrace::soft

@@ -1,4 +1,3 @@
-// Implementation of opened_device.hpp.
 #include "opened_device.hpp"
 
 #include <fcntl.h>
@@ -138,8 +137,7 @@ OpenedDevice::~OpenedDevice() {
 
 Descriptor OpenedDevice::descriptor() const { return duplicate(file()); }
 
-// --- handles
-// --------------------------------------------------------------------------------------
+// --- handles ------------------------------------------------------------------------------------
 
 template <class Object>
 void OpenedDevice::Table<Object>::add(const std::shared_ptr<Object>& object) {
@@ -270,10 +268,10 @@ void OpenedDevice::forget(std::uint32_t key, const Registration& registration) n
 }
 
 bool end_registration(Process& process, Registration& registration) {
-    process.node().invalidate_region(registration.key);
+    process.node().regions().invalidate(registration.key);
     registration.invalid = true;
     if (!process.queue_pairs().fence_region(registration.key, registration.number)) return false;
-    process.node().release_region(registration.key, false);
+    process.node().regions().release(registration.key, false);
     registration.domain->users.leave();
     if (registration.device_memory != nullptr) registration.device_memory->users.leave();
     registration.ended = true;

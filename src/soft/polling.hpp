@@ -29,8 +29,7 @@ struct ExtendedPoll {
 
 /// Fewer events of a completion queue (ibv_modify_cq): one is put off until so many completions are
 /// there, or so much time has passed since it was first found to be due. Its owner does that, when
-/// an event is asked for; who completes rings the bell as ever. docs/soft-device.md, "Completion
-/// queues".
+/// an event is asked for; who completes rings the bell as ever.
 struct Moderation {
     std::uint32_t count = 0;      ///< completions per event; below 2: no moderation
     std::int64_t period = 0;      ///< ns that an event may be put off; 0: no moderation

@@ -23,28 +23,8 @@ void Process::look_now(std::uint64_t now) noexcept {
     // Whoever found it serves the queue pairs of one completion queue; the others' owners may wait
     // for an event only.
     const std::lock_guard guard{events_mutex_};
-    for (AsynchronousEvents* events : events_) events->ring();
-    for (CompletionChannel* channel : channels_) channel->ring();
-}
-
-void Process::add(AsynchronousEvents& events) {
-    const std::lock_guard guard{events_mutex_};
-    events_.push_back(&events);
-}
-
-void Process::remove(AsynchronousEvents& events) noexcept {
-    const std::lock_guard guard{events_mutex_};
-    std::erase(events_, &events);
-}
-
-void Process::add(CompletionChannel& channel) {
-    const std::lock_guard guard{events_mutex_};
-    channels_.push_back(&channel);
-}
-
-void Process::remove(CompletionChannel& channel) noexcept {
-    const std::lock_guard guard{events_mutex_};
-    std::erase(channels_, &channel);
+    for (auto* events : std::get<0>(rung_)) events->ring();
+    for (auto* channel : std::get<1>(rung_)) channel->ring();
 }
 
 }  // namespace millrace::soft

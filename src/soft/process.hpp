@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "counters.hpp"
@@ -64,10 +65,16 @@ class Process {
 
     /// The contexts' events and the completion channels: all are rung when a peer has died,
     /// because only one of them hears of it from the kernel.
-    void add(AsynchronousEvents& events);
-    void remove(AsynchronousEvents& events) noexcept;
-    void add(CompletionChannel& channel);
-    void remove(CompletionChannel& channel) noexcept;
+    template <class Rung>
+    void add(Rung& rung) {
+        const std::lock_guard guard{events_mutex_};
+        std::get<std::vector<Rung*>>(rung_).push_back(&rung);
+    }
+    template <class Rung>
+    void remove(Rung& rung) noexcept {
+        const std::lock_guard guard{events_mutex_};
+        std::erase(std::get<std::vector<Rung*>>(rung_), &rung);
+    }
     /// While it is held, nobody rings them for a death.
     [[nodiscard]] std::unique_lock<std::mutex> hold_events() {
         return std::unique_lock{events_mutex_};
@@ -92,10 +99,10 @@ class Process {
     std::shared_ptr<Node> node_;
     const std::string fabric_;
     std::mutex mutex_;
-    DatagramTargets datagram_targets_;
+    Counters counters_;
+    DatagramTargets datagram_targets_{counters_};
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
-    std::vector<AsynchronousEvents*> events_;
-    std::vector<CompletionChannel*> channels_;
+    std::tuple<std::vector<AsynchronousEvents*>, std::vector<CompletionChannel*>> rung_;
     Windows windows_{*node_};
     ObjectLimit completion_queues_{max_completion_queues};
     ObjectLimit shared_receive_queues_{max_shared_receive_queues};
@@ -105,7 +112,6 @@ class Process {
     std::atomic<std::uint64_t> deaths_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
-    Counters counters_;
     std::shared_ptr<CopyService> copies_;
     std::shared_ptr<QueuePairs> queue_pairs_;  ///< the last: it uses the others until its end
 };

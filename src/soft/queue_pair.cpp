@@ -14,7 +14,6 @@
 #include "millrace/base/wait.hpp"
 #include "node.hpp"
 #include "process.hpp"
-#include "raised_events.hpp"
 #include "rnr_timer.hpp"
 
 namespace millrace::soft {
@@ -26,6 +25,14 @@ void QueuePair::set_state(ibv_qp_state next) noexcept {
     const std::uint64_t word = make_state_word(memory.generation, memory.index, connection, next);
     state_word.store(word, std::memory_order_release);
     block.control->state_word.store(word, std::memory_order_release);
+}
+
+void QueuePair::rewind_block() noexcept {
+    block.send->completions.store(first_position, std::memory_order_relaxed);
+    block.pending->head.store(first_position, std::memory_order_relaxed);
+    block.pending->tail.store(first_position, std::memory_order_relaxed);
+    block.consumed->position.store(first_position, std::memory_order_relaxed);
+    block.receive->tail.store(first_receive_tail(), std::memory_order_relaxed);
 }
 
 std::uint32_t QueuePair::pending_count() const noexcept {
@@ -40,8 +47,6 @@ void QueuePair::show_pending() noexcept {
     pending_shown = pending_tail;
     block.pending->tail.store(pending_tail, std::memory_order_release);
 }
-
-// --- the connection -----------------------------------------------------------------------------
 
 void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     std::uint64_t* const seen = hazards.words;
@@ -88,10 +93,10 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
 }
 
 void QueuePair::check_timers() noexcept {
-    if (stall == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+    if (stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     std::chrono::nanoseconds limit{};
     ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
-    if (stall == Progress::no_receive) {
+    if (stall.why() == Progress::no_receive) {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
             peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
@@ -102,15 +107,13 @@ void QueuePair::check_timers() noexcept {
         limit = (attributes.retry_cnt + 1) *
                 std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
     }
-    const auto elapsed = base::Clock::now() - stalled_since;
+    const auto elapsed = stall.age();
     if (elapsed < limit) {
         auto* channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
         if (channel == nullptr) return;
-        const std::uint32_t alarms = channel->alarms.load(std::memory_order_relaxed);
-        if (alarm_set && alarm == alarms) return;
-        alarm_set = true;
-        alarm = alarms;
-        channel->wake_in(limit - elapsed);
+        if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
+            channel->wake_in(limit - elapsed);
+        }
         return;
     }
     // The peer may be running it at this moment: then it is not too late yet.
@@ -241,9 +244,9 @@ void QueuePair::finish_draining() noexcept {
 bool QueuePair::serve() noexcept {
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
     if (flights != nullptr) flights->move(cable_now());
-    if (erring) {
+    if (ending.leaving()) {
         settle();
-    } else if ((!settled || send_only) && state != IBV_QPS_RESET) {
+    } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
         const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
         const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
         if (corrupt.load(std::memory_order_relaxed)) {
@@ -264,7 +267,8 @@ bool QueuePair::serve() noexcept {
                             ? IBV_EVENT_QP_ACCESS_ERR
                             : IBV_EVENT_QP_REQ_ERR;
             }
-            if (strict() && !settled) tell_faults(status(send_fault), status(receive_fault));
+            if (strict() && !ending.flushing())
+                tell_faults(status(send_fault), status(receive_fault));
             if (receive_fault == 0) {
                 begin_send_error(status(send_fault));
             } else {
@@ -291,8 +295,5 @@ bool QueuePair::serve() noexcept {
     }
     return false;
 }
-
-// --- creation and end
-// -----------------------------------------------------------------------------
 
 }  // namespace millrace::soft

@@ -187,6 +187,4 @@ bool QueuePair::forget_regions() noexcept {
     return true;
 }
 
-// --- executors and errors -----------------------------------------------------------------------
-
 }  // namespace millrace::soft

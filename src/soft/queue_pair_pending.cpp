@@ -1,20 +1,16 @@
 // What a queue pair has posted and could not run at once, its own and its peer's: run when it is
 // due, by whichever process looks first.
-#include <array>
-#include <bit>
-#include <chrono>
 #include <cstdint>
 #include <mutex>
 
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "pieces.hpp"
 #include "queue_pair.hpp"
 #include "rnr_timer.hpp"
 
 namespace millrace::soft {
-
-using namespace std::chrono_literals;
 
 bool QueuePair::believe_head(std::uint32_t head) noexcept {
     if (head - pending_seen > pending_tail - pending_seen) {
@@ -120,10 +116,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
 void QueuePair::run_own_pending() noexcept {
     if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
     if (!own.connected()) {
-        if (stall != Progress::no_peer) {
-            stall = Progress::no_peer;
-            stalled_since = base::Clock::now();
-        }
+        stall.begin_without_peer();
         return;
     }
     Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
@@ -135,7 +128,7 @@ void QueuePair::run_own_pending() noexcept {
     const std::uint32_t waiting = pending_count();
     if (executable_count() == 0) {
         execute_at_once(cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
-        stall = Progress::done;
+        stall.end();
         return;
     }
     // One more than the ring holds is possible: the peer has completed an entry, we have polled
@@ -147,31 +140,21 @@ void QueuePair::run_own_pending() noexcept {
     if (progress == Progress::no_peer) tell_of_way(false);
     const std::uint32_t head = pending_tail - waiting;
     if (progress == Progress::not_due) {
-        stall = Progress::done;
+        stall.end();
         return;
     }
-    // Both sides look when something is due, so they meet often, and one of them does it. Who holds
-    // it for long may be stopped: then it is as if it were not there.
     bool brief = false;
     if (progress == Progress::held) {
-        const auto now = base::Clock::now();
-        if (held_head != head || held_since == base::Clock::time_point{}) {
-            held_head = head;
-            held_since = now;
-        }
-        brief = now - held_since < 1ms;
-        if (brief && stall != Progress::done && stalled_head == head) return;
+        brief = stall.is_held_briefly(head);
+        if (brief && stall.at(head)) return;
         progress = Progress::no_peer;
     } else {
-        held_since = {};
+        stall.is_held_no_longer();
     }
     if (cable != nullptr && progress != Progress::done && !brief) cable->stalled(head);
-    if (progress != Progress::done && (stall != progress || stalled_head != head)) {
-        if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
-        stall = progress;
-        stalled_head = head;
-        stalled_since = base::Clock::now();
-        alarm_set = false;
+    if (progress != Progress::done && stall.begin(progress, head) &&
+        progress == Progress::no_receive) {
+        counters.add(Count::receiver_not_ready);
     }
 }
 
@@ -236,11 +219,8 @@ void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
         const PendingEntry& entry = *as_posted.pending_entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
-        const auto* const words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
-            const auto sge = std::bit_cast<ibv_sge>(
-                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
-            if (sge.lkey != key) continue;
+            if (load_sge(&entry + 1, i).lkey != key) continue;
             const SentSlot& posted = sent[load_once(entry.slot) & send_mask];
             tell_memory_gone(qp_num, posted, key);
             return;

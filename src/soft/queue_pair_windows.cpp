@@ -57,7 +57,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
         if (!same_domain(window.pd, pd)) return failed(IBV_WC_MW_BIND_ERR);
         if (operation.region != nullptr) {
             if (!may_bind(*this, operation)) return failed(IBV_WC_MW_BIND_ERR);
-            const RegionEntry* const parent = process.node().local_region(operation.region->key);
+            const RegionEntry* const parent = process.node().regions().valid(operation.region->key);
             if (parent == nullptr) return failed(IBV_WC_MW_BIND_ERR);
             WindowFacts facts;
             facts.address = operation.address;
@@ -84,7 +84,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
             window.region = operation.region;
             window.bound_key = operation.key;
             window.registration = process.next_registration();
-            process.node().bind_window(operation.key, *parent, facts);
+            process.node().regions().bind_window(operation.key, *parent, facts);
             if (window.type == IBV_MW_TYPE_2) {
                 block.windows[window.slot].store(
                     make_window_word(operation.key, window.registration),
@@ -100,7 +100,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
                 return failed(IBV_WC_LOC_QP_OP_ERR);
             }
             block.windows[window->slot].store(0);
-            process.node().invalidate_region(operation.key);
+            process.node().regions().invalidate(operation.key);
             window->bound_key = 0;
         }
         // Complete means: nobody is in it any more.

@@ -1,4 +1,3 @@
-// Implementation of queue_pairs.hpp.
 #include "queue_pairs.hpp"
 
 #include <pthread.h>

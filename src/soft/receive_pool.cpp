@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "control_calls.hpp"
 #include "datagram.hpp"
 #include "node.hpp"
 
@@ -53,8 +54,7 @@ std::unique_ptr<ReceivePool> ReceivePool::make(Node& node, std::uint32_t entries
         const int error = pool->back(entries);
         if (error == 0) return pool;
         pool->give_back();
-        errno = error;
-        return nullptr;
+        return refused(error);
     } catch (...) {
         node.free_block(*block, false);
         throw;

@@ -54,6 +54,10 @@ class Tracing {
     /// Writes what `fill(lines)` appends; without memory or room on the disk, it is left out.
     template <class Fill>
     void write(Fill&& fill) noexcept;
+    /// Posts, and writes down what is refused.
+    template <class Request, class Post>
+    int pass_on(std::string_view call, std::string_view queue, std::uint32_t number, Request** bad,
+                Post&& post) noexcept;
 
     Descriptor file_;
     ibv_context_ops inner_{};  ///< what the context had

@@ -17,6 +17,7 @@
 #include "asynchronous_events.hpp"
 #include "completion_channel.hpp"
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "event_wait.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/standard_streams.hpp"
@@ -31,15 +32,6 @@
 
 namespace millrace::soft {
 namespace {
-
-void drain(int descriptor) noexcept {
-    std::array<char, 512> bytes;
-    ssize_t drained = 0;
-    do {
-        drained = read(descriptor, bytes.data(), bytes.size());
-        base::count_system_call();
-    } while (drained == static_cast<ssize_t>(bytes.size()));
-}
 
 void close_all(CompletionChannel& channel) noexcept {
     if (channel.bell >= 0 && !channel.is_bare()) close(channel.bell);
@@ -62,7 +54,7 @@ void close_all(CompletionChannel& channel) noexcept {
 /// the descriptor readable again.
 void take_news(CompletionChannel& channel, const std::array<pollfd, 3>& sources) noexcept {
     const auto& [bell, timer, liveness] = sources;
-    if (bell.revents != 0) drain(bell.fd);
+    if (bell.revents != 0) drain_bell(bell.fd);
     if (timer.revents != 0 && timer.fd != channel.fd) {
         std::uint64_t expirations = 0;
         if (read(timer.fd, &expirations, sizeof expirations) > 0) {
@@ -144,18 +136,14 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     const base::Uncancelled held;
     Context* const owner = context_of(context);
     auto* channel = new (std::nothrow) CompletionChannel{};
-    if (channel == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (channel == nullptr) return refused(ENOMEM);
     channel->fd = base::above_standard_streams(epoll_create1(EPOLL_CLOEXEC));
     if (channel->fd >= 0) channel->bell = new_bell().release();
     if (channel->bell < 0 || !channel->watch(channel->bell)) {
         const int error = errno;
         close_all(*channel);
         delete channel;
-        errno = error;
-        return nullptr;
+        return refused(error);
     }
     channel->context = context;
     channel->refcnt = 0;
@@ -165,8 +153,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) noexcept {
     } catch (const std::bad_alloc&) {
         close_all(*channel);
         delete channel;
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
     owner->users.fetch_add(1);
     return channel;
@@ -256,7 +243,7 @@ int get_async_event(ibv_context* public_context, ibv_async_event* event) {
     const base::Uncancelled held;
     for (;;) {
         // Drained before looking: what rings after this is seen by the next poll.
-        bool look = events.drain();
+        bool look = drain_bell(events.bell());
         pollfd living{process.node().liveness_descriptor(), POLLIN, 0};
         if (look_for_news({&living, 1}) > 0) {
             process.look_now(base::ticks());

@@ -1,4 +1,3 @@
-// Implementation of windows.hpp.
 #include "windows.hpp"
 
 #include <bitset>
@@ -30,7 +29,7 @@ bool Windows::any_on(const Registration& region) noexcept {
     }
     for (const auto& [index, window] : by_index_) {
         if (window->region != &region) continue;
-        node_.invalidate_region(std::exchange(window->bound_key, 0U));
+        node_.regions().invalidate(std::exchange(window->bound_key, 0U));
         window->region = nullptr;
     }
     return false;
@@ -41,7 +40,7 @@ void Windows::leave(const std::atomic<std::uint64_t>* words) noexcept {
     for (const auto& [index, window] : by_index_) {
         if (window->words != words) continue;
         window->words[window->slot].store(0, std::memory_order_release);
-        node_.invalidate_region(window->bound_key);
+        node_.regions().invalidate(window->bound_key);
         window->words = nullptr;
         window->slot = -1;
         window->bound_key = 0;

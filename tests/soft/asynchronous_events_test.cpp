@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "context.hpp"
 #include "events.hpp"
 #include "mode_scope.hpp"
-#include "raised_events.hpp"
 #include "remote_endpoint.hpp"
 
 namespace millrace::test {

@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "context.hpp"
 #include "events.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "mode_scope.hpp"
-#include "raised_events.hpp"
 #include "remote_endpoint.hpp"
 #include "station.hpp"
 

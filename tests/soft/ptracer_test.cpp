@@ -17,8 +17,8 @@
 
 #include "copy_rights.hpp"
 #include "fabric.hpp"
-#include "node.hpp"
 #include "millrace/base/error.hpp"
+#include "node.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::soft {

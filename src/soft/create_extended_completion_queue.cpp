@@ -1,5 +1,5 @@
-#include "extended_completion_queue.hpp"
-
+// The extended completion queue: ibv_start_poll, ibv_next_poll, ibv_end_poll and what they read,
+// over the same polling as ibv_poll_cq; and ibv_create_cq_ex.
 #include <time.h>
 
 #include <cerrno>
@@ -7,6 +7,7 @@
 #include <new>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "domains.hpp"
 #include "millrace/soft/device.hpp"
 #include "polling.hpp"
@@ -26,6 +27,9 @@ constexpr std::uint64_t supported_fields =
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
            static_cast<std::uint64_t>(now.tv_nsec);
 }
+
+/// The one that time stamps show.
+[[nodiscard]] std::uint64_t device_clock() noexcept { return nanoseconds_of(CLOCK_MONOTONIC); }
 
 [[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept { return reinterpret_cast<ibv_cq*>(cq); }
 [[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
@@ -66,16 +70,10 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
     return error;
 }
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.opcode; }
-std::uint32_t read_vendor_error(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.vendor_err; }
-std::uint32_t read_byte_length(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.byte_len; }
-__be32 read_immediate(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.imm_data; }
-std::uint32_t read_qp_number(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.qp_num; }
-std::uint32_t read_source_qp(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.src_qp; }
-unsigned read_flags(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.wc_flags; }
-std::uint32_t read_source_lid(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.slid; }
-std::uint8_t read_service_level(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.sl; }
-std::uint8_t read_path_bits(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.dlid_path_bits; }
+template <auto field, class Result = std::uint32_t>
+Result read(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.*field;
+}
 std::uint64_t read_clock(ibv_cq_ex* cq) noexcept { return poll_of(cq).clock; }
 std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept { return poll_of(cq).wallclock; }
 // Nobody can have asked for these: create_cq_ex refuses their flags.
@@ -85,13 +83,7 @@ void read_no_tag_matching(ibv_cq_ex*, ibv_wc_tm_info* information) noexcept { *i
 
 }  // namespace
 
-std::uint64_t device_clock() noexcept { return nanoseconds_of(CLOCK_MONOTONIC); }
-
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
-    const auto refused = [](int error) -> ibv_cq_ex* {
-        errno = error;
-        return nullptr;
-    };
     constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     constexpr std::uint32_t known_flags =
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
@@ -134,16 +126,16 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     extended.start_poll = start_poll;
     extended.next_poll = next_poll;
     extended.end_poll = end_poll;
-    extended.read_opcode = read_opcode;
-    extended.read_vendor_err = read_vendor_error;
-    extended.read_byte_len = read_byte_length;
-    extended.read_imm_data = read_immediate;
-    extended.read_qp_num = read_qp_number;
-    extended.read_src_qp = read_source_qp;
-    extended.read_wc_flags = read_flags;
-    extended.read_slid = read_source_lid;
-    extended.read_sl = read_service_level;
-    extended.read_dlid_path_bits = read_path_bits;
+    extended.read_opcode = read<&ibv_wc::opcode, ibv_wc_opcode>;
+    extended.read_vendor_err = read<&ibv_wc::vendor_err>;
+    extended.read_byte_len = read<&ibv_wc::byte_len>;
+    extended.read_imm_data = read<&ibv_wc::imm_data>;
+    extended.read_qp_num = read<&ibv_wc::qp_num>;
+    extended.read_src_qp = read<&ibv_wc::src_qp>;
+    extended.read_wc_flags = read<&ibv_wc::wc_flags>;
+    extended.read_slid = read<&ibv_wc::slid>;
+    extended.read_sl = read<&ibv_wc::sl, std::uint8_t>;
+    extended.read_dlid_path_bits = read<&ibv_wc::dlid_path_bits, std::uint8_t>;
     extended.read_completion_ts = read_clock;
     extended.read_cvlan = read_no_vlan;
     extended.read_flow_tag = read_no_flow_tag;

@@ -1,12 +1,8 @@
-// Implementation of raised_events.hpp.
-#include "raised_events.hpp"
+#include "context.hpp"
 
 #include <pthread.h>
 
 #include <cstdint>
-
-#include "asynchronous_events.hpp"
-#include "context.hpp"
 
 namespace millrace::soft {
 namespace {
