@@ -9,10 +9,12 @@
 #include <new>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "domains.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "port.hpp"
+#include "process.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -57,17 +59,12 @@ bool has_source(ibv_context*, const ibv_ah_attr& attributes) noexcept {
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) noexcept {
     const base::Uncancelled held;
-    if (!usable(pd) || attributes->sl > 15 || !has_source(pd->context, *attributes)) {
-        errno = EINVAL;
-        return nullptr;
-    }
+    if (!usable(pd) || attributes->sl > 15 || !has_source(pd->context, *attributes))
+        return refused(EINVAL);
     auto place = context_of(pd->context)->process->address_handles().take();
     if (place == nullptr) return nullptr;  // errno says why
     auto* ah = new (std::nothrow) AddressHandle{};
-    if (ah == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (ah == nullptr) return refused(ENOMEM);
     ah->place = std::move(place);
     ah->context = pd->context;
     ah->pd = pd;

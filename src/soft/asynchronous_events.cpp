@@ -1,33 +1,35 @@
 #include "asynchronous_events.hpp"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <new>
 
-#include "context.hpp"
-#include "event_wait.hpp"
-#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/uncancelled.hpp"
-#include "millrace/soft/device.hpp"
 #include "ringing.hpp"
 
 namespace millrace::soft {
 namespace {
 
-enum class Element { none, qp, cq, srq };
+[[nodiscard]] const void* address_of(const ibv_async_event& event) noexcept {
+    switch (element_of(event.event_type)) {
+        case Element::qp: return event.element.qp;
+        case Element::cq: return event.element.cq;
+        case Element::srq: return event.element.srq;
+        case Element::none: break;
+    }
+    return nullptr;
+}
 
-[[nodiscard]] Element element_of(ibv_event_type type) noexcept {
+/// `completed` is what ibv_ack_async_event counts, in the object itself.
+}  // namespace
+
+Element element_of(ibv_event_type type) noexcept {
     switch (type) {
         case IBV_EVENT_CQ_ERR: return Element::cq;
         case IBV_EVENT_QP_FATAL:
@@ -43,35 +45,6 @@ enum class Element { none, qp, cq, srq };
         default: return Element::none;
     }
 }
-
-[[nodiscard]] const void* address_of(const ibv_async_event& event) noexcept {
-    switch (element_of(event.event_type)) {
-        case Element::qp: return event.element.qp;
-        case Element::cq: return event.element.cq;
-        case Element::srq: return event.element.srq;
-        case Element::none: break;
-    }
-    return nullptr;
-}
-
-/// `completed` is what ibv_ack_async_event counts, in the object itself.
-template <class Object>
-void wait_for_acknowledgements(Object& object, const std::uint32_t& completed) noexcept {
-    const unsigned taken = context_of(object.context)->events->end(&object);
-    pthread_mutex_lock(&object.mutex);
-    while (completed != taken) pthread_cond_wait(&object.cond, &object.mutex);
-    pthread_mutex_unlock(&object.mutex);
-}
-
-template <class Object>
-void acknowledge(Object& object, std::uint32_t& completed) noexcept {
-    pthread_mutex_lock(&object.mutex);
-    ++completed;
-    pthread_cond_broadcast(&object.cond);
-    pthread_mutex_unlock(&object.mutex);
-}
-
-}  // namespace
 
 AsynchronousEvents::AsynchronousEvents() : epoll_{epoll_create1(EPOLL_CLOEXEC)} {
     if (epoll_) queued_ = Descriptor{eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
@@ -113,18 +86,6 @@ void AsynchronousEvents::hide() noexcept {
     [[maybe_unused]] const int got = eventfd_read(queued_.get(), &count);
 }
 
-bool AsynchronousEvents::drain() noexcept {
-    const base::Uncancelled held;
-    std::array<char, 512> bytes;
-    bool found = false;
-    for (;;) {
-        base::count_system_call();
-        const ssize_t got = read(bell_.get(), bytes.data(), bytes.size());
-        found |= got > 0;
-        if (got != static_cast<ssize_t>(bytes.size())) return found;
-    }
-}
-
 bool AsynchronousEvents::take(ibv_async_event& event) noexcept {
     const std::lock_guard guard{mutex_};
     if (events_.empty()) return false;
@@ -159,92 +120,6 @@ void AsynchronousEvents::close() noexcept {
     closed_ = true;
     events_.clear();
     epoll_.close();
-}
-
-// --- raising and ending
-// ---------------------------------------------------------------------------
-
-void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept {
-    ibv_async_event event{};
-    event.element.qp = &qp;
-    event.event_type = type;
-    context_of(qp.context)->events->raise(event);
-}
-
-void raise_async_event(ibv_cq& cq, ibv_event_type type) noexcept {
-    ibv_async_event event{};
-    event.element.cq = &cq;
-    event.event_type = type;
-    context_of(cq.context)->events->raise(event);
-}
-
-void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept {
-    ibv_async_event event{};
-    event.element.srq = &srq;
-    event.event_type = type;
-    context_of(srq.context)->events->raise(event);
-}
-
-void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept {
-    ibv_async_event event{};
-    event.element.port_num = port;
-    event.event_type = type;
-    context_of(&context)->events->raise(event);
-}
-
-void end_async_events(ibv_qp& qp) noexcept { wait_for_acknowledgements(qp, qp.events_completed); }
-
-void end_async_events(ibv_cq& cq) noexcept {
-    wait_for_acknowledgements(cq, cq.async_events_completed);
-}
-
-void end_async_events(ibv_srq& srq) noexcept {
-    wait_for_acknowledgements(srq, srq.events_completed);
-}
-
-// --- the program's side
-// ---------------------------------------------------------------------------
-
-// Not noexcept: programs cancel the thread that waits here (pthread_cancel unwinds it).
-int get_async_event(ibv_context* public_context, ibv_async_event* event) {
-    Context* const context = context_of(public_context);
-    AsynchronousEvents& events = *context->events;
-    Process& process = *context->process;
-    pthread_testcancel();  // an event that is there makes no difference
-    const base::Uncancelled held;
-    for (;;) {
-        // Drained before looking: what rings after this is seen by the next poll.
-        bool look = events.drain();
-        pollfd living{process.node().liveness_descriptor(), POLLIN, 0};
-        if (look_for_news({&living, 1}) > 0) {
-            process.look_now(base::ticks());
-            look = true;
-        }
-        if (look) {
-            process.look_after_queue_pairs();
-            process.let_go_of_the_dead();
-        }
-        if (events.take(*event)) return 0;
-        if ((fcntl(events.descriptor(), F_GETFL) & O_NONBLOCK) != 0) {
-            errno = EAGAIN;
-            return -1;
-        }
-        // As libibverbs does: as long as it takes.
-        pollfd waiting{events.descriptor(), POLLIN, 0};
-        if (wait_for_news({&waiting, 1}, held) < 0) return -1;
-    }
-}
-
-void ack_async_event(ibv_async_event* event) noexcept {
-    switch (element_of(event->event_type)) {
-        case Element::qp:
-            return acknowledge(*event->element.qp, event->element.qp->events_completed);
-        case Element::cq:
-            return acknowledge(*event->element.cq, event->element.cq->async_events_completed);
-        case Element::srq:
-            return acknowledge(*event->element.srq, event->element.srq->events_completed);
-        case Element::none: return;  // nothing that is destroyed waits for those
-    }
 }
 
 }  // namespace millrace::soft

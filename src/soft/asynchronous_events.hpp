@@ -1,6 +1,5 @@
 // Asynchronous events: what happened to a queue pair, a completion queue, a shared receive queue or
-// the device that no completion tells of. One queue per context behind its `async_fd`; who notices
-// something calls `raise_async_event`, who destroys an object calls `end_async_events`.
+// the device that no completion tells of. One queue per context behind its `async_fd`.
 //
 // `async_fd` is an epoll of an eventfd that is readable exactly while an event is queued; a bell
 // pipe, which peers ring when they have left something in a block that its owner has to know
@@ -36,8 +35,6 @@ class AsynchronousEvents {
     void raise(const ibv_async_event& event) noexcept;
     /// Takes one, and counts it for `end`. False: there is none.
     [[nodiscard]] bool take(ibv_async_event& event) noexcept;
-    /// Empties the bell pipe; true if there was something in it. Look for news after that.
-    bool drain() noexcept;
     /// Drops the queued events of `element`; returns how many of it have been taken so far.
     [[nodiscard]] unsigned end(const void* element) noexcept;
     /// The program has closed the context: closes the descriptor; `raise` does nothing from now on.
@@ -57,18 +54,8 @@ class AsynchronousEvents {
     Descriptor bell_;  ///< both ends of the pipe
 };
 
-/// Tells the program. Never blocks, never throws (without memory the event is lost); any thread,
-/// with any locks of the soft device held. Not for the hot path.
-void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept;
-void raise_async_event(ibv_cq& cq, ibv_event_type type) noexcept;
-void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept;
-/// Of a port (IBV_EVENT_PORT_…, LID_CHANGE, …) or, with port 0, of the device.
-void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept;
-
-/// Called by destroy_*, when nothing raises events of the object any more: drops those that nobody
-/// has fetched, and waits until those fetched are acknowledged, as libibverbs does.
-void end_async_events(ibv_qp& qp) noexcept;
-void end_async_events(ibv_cq& cq) noexcept;
-void end_async_events(ibv_srq& srq) noexcept;
+/// What an event is about.
+enum class Element { none, qp, cq, srq };
+[[nodiscard]] Element element_of(ibv_event_type type) noexcept;
 
 }  // namespace millrace::soft

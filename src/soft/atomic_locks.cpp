@@ -1,4 +1,3 @@
-// Implementation of atomic_locks.hpp.
 #include "atomic_locks.hpp"
 
 #include <fcntl.h>

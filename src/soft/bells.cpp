@@ -1,4 +1,3 @@
-// Implementation of bells.hpp.
 #include "bells.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,3 @@
-// Implementation of bounded_copy.hpp.
 #include "bounded_copy.hpp"
 
 #include <pthread.h>

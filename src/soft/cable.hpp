@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cable_engine.hpp"
+#include "cable_random.hpp"
 #include "mode.hpp"
 #include "spin_lock.hpp"
 
@@ -72,6 +73,12 @@ class Cable {
     const Mode mode;
     CablePort port;
     CableEngine engine;
+
+    /// For one request of a queue pair, which has its own `random`.
+    [[nodiscard]] std::int64_t jitter(std::uint64_t& random) const noexcept {
+        const auto most = static_cast<std::uint64_t>(mode.cable.jitter_ns);
+        return most == 0 ? 0 : static_cast<std::int64_t>(next_random(random) % (most + 1));
+    }
 
     /// One more operation is posted: mode `faulty` ends the process at one of them.
     void count_operation() noexcept {

@@ -17,7 +17,6 @@
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
-#include "queue_pair.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -62,24 +61,24 @@ CableEngine::~CableEngine() {
     thread_->join();
 }
 
-void CableEngine::add(QueuePair& qp) {
+void CableEngine::add(CableMember& member) {
     const std::lock_guard guard{mutex_};
-    queues_.push_back(&qp);
+    members_.push_back(&member);
     if (thread_ != nullptr) return;
     process_ = getpid();
     const base::SignalsBlocked blocked;
     try {
         thread_ = std::make_unique<std::thread>([this] { run(); });
     } catch (...) {
-        queues_.pop_back();
+        members_.pop_back();
         throw;
     }
 }
 
-void CableEngine::remove(QueuePair& qp) noexcept {
+void CableEngine::remove(CableMember& member) noexcept {
     if (process_ != getpid()) return;  // made by fork: the engine may hold the mutex for ever
     const std::lock_guard guard{mutex_};
-    std::erase(queues_, &qp);
+    std::erase(members_, &member);
 }
 
 void CableEngine::expect(std::int64_t due) noexcept {
@@ -104,8 +103,8 @@ bool CableEngine::sleep(std::uint32_t seen, std::int64_t until) noexcept {
 std::int64_t CableEngine::earliest() noexcept {
     const std::lock_guard guard{mutex_};
     std::int64_t next = cable_never;
-    for (const QueuePair* qp : queues_) {
-        next = std::min(next, qp->on_cable->next_due.load(std::memory_order_relaxed));
+    for (const CableMember* member : members_) {
+        next = std::min(next, member->next_due.load(std::memory_order_relaxed));
     }
     return next;
 }
@@ -114,15 +113,15 @@ CableEngine::Round CableEngine::look(std::int64_t now, std::int64_t patience,
                                      std::int64_t busy_pause, std::uint64_t since) noexcept {
     Round round{cable_never};
     const std::lock_guard guard{mutex_};
-    for (QueuePair* qp : queues_) {
-        std::int64_t due = qp->on_cable->next_due.load(std::memory_order_acquire);
+    for (CableMember* member : members_) {
+        std::int64_t due = member->next_due.load(std::memory_order_acquire);
         if (due <= now - patience) {
             round.served = true;
-            if (qp->on_cable->waits_for(now)) {
-                (qp->on_cable->polled_since(since) ? round.attended : round.needed) = true;
+            if (member->waits_for(now)) {
+                (member->polled_since(since) ? round.attended : round.needed) = true;
             }
-            qp->service();
-            due = qp->on_cable->next_due.load(std::memory_order_relaxed);
+            member->serve();
+            due = member->next_due.load(std::memory_order_relaxed);
             if (due <= now - patience) {
                 round.busy = true;
                 due = now + busy_pause;

@@ -12,7 +12,7 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
+class CableMember;
 
 class CableEngine {
   public:
@@ -21,13 +21,13 @@ class CableEngine {
     CableEngine(const CableEngine&) = delete;
     CableEngine& operator=(const CableEngine&) = delete;
 
-    /// From here to `remove` the engine looks after the queue pair. Throws std::bad_alloc,
+    /// From here to `remove` the engine looks after the member. Throws std::bad_alloc,
     /// std::system_error (no thread to be had).
-    void add(QueuePair& qp);
-    /// Waits until it does not: not with a lock of the queue pair.
-    void remove(QueuePair& qp) noexcept;
+    void add(CableMember& member);
+    /// Waits until it does not: not with a lock of the member's queue pair.
+    void remove(CableMember& member) noexcept;
 
-    /// A queue pair's `next_due` has become `due`, which may be earlier than before. Costs a fence
+    /// A member's `next_due` has become `due`, which may be earlier than before. Costs a fence
     /// and a load; a system call only when the engine sleeps beyond it.
     void expect(std::int64_t due) noexcept;
 
@@ -49,7 +49,7 @@ class CableEngine {
     void wake() noexcept;
 
     std::mutex mutex_;  ///< the list; never taken where requests are posted or polled
-    std::vector<QueuePair*> queues_;
+    std::vector<CableMember*> members_;
     std::atomic<std::uint32_t> signal_{0};
     /// What is due earlier than this has to wake the engine; 0 while it is awake.
     std::atomic<std::int64_t> sleeps_past_{0};

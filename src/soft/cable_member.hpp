@@ -24,8 +24,11 @@ class CableMember {
     CableMember& operator=(const CableMember&) = delete;
 
     /// In and out of the engine's care. `enlist` throws as CableEngine::add.
-    void enlist() { cable_->engine.add(qp_); }
-    void withdraw() noexcept { cable_->engine.remove(qp_); }
+    void enlist() { cable_->engine.add(*this); }
+    void withdraw() noexcept { cable_->engine.remove(*this); }
+
+    /// Does what is due. As QueuePair::service.
+    virtual void serve() noexcept = 0;
 
     /// What is due first has been due before `now`, and still has not happened. Without locks.
     [[nodiscard]] virtual bool waits_for(std::int64_t now) const noexcept = 0;

@@ -49,12 +49,6 @@ bool CableQueue::agrees_with(const ModeLine& peer) const noexcept {
            load_once(peer.in_order) == own.in_order;
 }
 
-std::int64_t CableQueue::jitter() noexcept {
-    const std::int64_t most = cable_->mode.cable.jitter_ns;
-    if (most == 0) return 0;
-    return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
-}
-
 void CableQueue::schedule(PendingEntry& entry, std::uint32_t position,
                           std::uint64_t bytes) noexcept {
     // Who posts much is at hand, too; who posts one and waits for it without calls is not.
@@ -105,7 +99,7 @@ void CableQueue::schedule_on_link(PendingEntry& entry, Request& posted,
                             : reliable_ ? FlightKind::acknowledged
                                         : FlightKind::unreliable;
     Flight flight;  // what is not sent only waits for what was before
-    if (!local) flight = cable_->port.send(cable_now(), bytes, kind, jitter());
+    if (!local) flight = cable_->port.send(cable_now(), bytes, kind, cable_->jitter(random_));
     cable_->count_operation();
     if (faults_ && !local) posted.doom = fate_of(entry, flight, bytes);
     const bool arrives = flight.arrival != cable_never;
@@ -235,7 +229,7 @@ void CableQueue::check_source(std::uint32_t position) noexcept {
     if (!done.watched) return;
     const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
     if (!now || *now == done.checksum) return;
-    tell_changed_buffer(qp_, qp_.sent[done.slot & qp_.send_mask], done.bytes);
+    tell_changed_buffer(qp_.qp_num, qp_.sent[done.slot & qp_.send_mask], done.bytes);
 }
 
 std::uint32_t CableQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
@@ -283,6 +277,8 @@ bool CableQueue::waits_for(std::int64_t now) const noexcept {
     if (head == tail) return false;
     return qp_.block.pending_due(head) <= now;
 }
+
+void CableQueue::serve() noexcept { qp_.service(); }
 
 void publish_mode(ModeLine& line, const Mode& mode) noexcept {
     line.kind = static_cast<std::uint32_t>(mode.kind);

@@ -56,6 +56,7 @@ class CableQueue final : public CableMember {
     // --- without ---
 
     [[nodiscard]] bool waits_for(std::int64_t now) const noexcept override;
+    void serve() noexcept override;
 
   private:
     struct Request {
@@ -77,7 +78,6 @@ class CableQueue final : public CableMember {
     void schedule_strictly(PendingEntry& entry, Request& request) noexcept;
     void notice_executed(std::uint32_t end) noexcept;
     void check_source(std::uint32_t position) noexcept;
-    [[nodiscard]] std::int64_t jitter() noexcept;
     [[nodiscard]] std::uint32_t executed() const noexcept;
     /// May the next one be completed once its time has come? `head`: what was executed.
     [[nodiscard]] bool may_release(std::uint32_t head) const noexcept;

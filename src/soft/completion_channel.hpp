@@ -43,6 +43,11 @@ struct CompletionChannel : ibv_comp_channel {
     /// An alarm that is over is taken: who needs another one sets it again. False: there is none.
     bool take_alarm() noexcept;
 
+    /// Of a bare channel: for so long the program may sleep.
+    [[nodiscard]] std::chrono::nanoseconds next_alarm() const noexcept;
+    /// Makes the descriptor readable when that one is. False, with errno: it cannot be.
+    [[nodiscard]] bool watch(int descriptor) noexcept;
+
   private:
     /// wake_in() of a bare channel.
     void note_alarm(std::chrono::nanoseconds delay) noexcept;

@@ -1,4 +1,3 @@
-// Implementation of completion_ring.hpp.
 #include "completion_ring.hpp"
 
 #include "completion_stamp.hpp"
@@ -41,9 +40,12 @@ void CompletionRing::attend(std::uint32_t position, bool solicited, std::uint32_
 }
 
 void CompletionRing::ring(bool solicited, std::uint32_t before) noexcept {
-    const std::uint32_t armed = armed_->load(std::memory_order_acquire);
-    if ((armed & armed_news) != 0) announce();
-    if (!rung_.must_ring(armed, before, solicited)) return;
+    const std::uint32_t now = armed();
+    if ((now & armed_news) != 0) announce();
+    if (rung_.must_ring(now, before, solicited)) wake();
+}
+
+void CompletionRing::wake() noexcept {
     const int bell = mine_
                          ? owner_.bell
                          : bell_.descriptor(*peer_, bell_number_->load(std::memory_order_relaxed));

@@ -41,7 +41,7 @@ class CompletionRing {
     /// Writes the completion at `position()`; tells the owner if its completion queue wants that.
     void write(std::uint32_t position, std::uint32_t bytes, std::uint32_t immediate,
                std::uint32_t slot_and_flags) noexcept {
-        const std::uint32_t before = armed_->load(std::memory_order_acquire);
+        const std::uint32_t before = armed();
         CompletionEntry& entry = entries_[position & mask_];
         entry.byte_len = bytes;
         entry.immediate = immediate;
@@ -54,11 +54,24 @@ class CompletionRing {
         }
     }
 
+    /// The armed word ahead of a completion, for `told`.
+    [[nodiscard]] std::uint32_t armed() const noexcept {
+        return armed_->load(std::memory_order_acquire);
+    }
+    /// A completion was written elsewhere: tells the owner if its completion queue wants that.
+    void told(bool solicited, std::uint32_t before) noexcept {
+        light_fence(asymmetric_);
+        if ((armed_->load(std::memory_order_relaxed) & armed_mode_mask) != armed_not) [[unlikely]]
+            ring(solicited, before);
+    }
+
     /// Wakes the owner if its completion queue is armed for anything. Once per epoch suffices for
     /// completions that were written after it had begun: `before` is the armed word as it was ahead
     /// of the completion. One that came while the queue was being armed may be older than the
     /// epoch's first event, and a fault is no completion: they do not count.
     void ring(bool solicited, std::uint32_t before = armed_not) noexcept;
+    /// The same whether it is armed or not.
+    void wake() noexcept;
 
   private:
     /// The owner's page in which completions are announced, where it is a peer's.

@@ -5,20 +5,16 @@
 #include <cstdint>
 #include <new>
 
-#include "completion_queue.hpp"
+#include "completion_source.hpp"
 #include "fences.hpp"
-#include "queue_pair.hpp"
+#include "node.hpp"
 #include "receive_pool.hpp"
 
 namespace millrace::soft {
 namespace {
 
-[[nodiscard]] std::atomic<std::uint32_t>& armed_word(const CompletionSource& source) noexcept {
-    ControlLine& control = *source.qp->block.control;
-    return source.send ? control.armed_send : control.armed_receive;
-}
 [[nodiscard]] std::atomic<std::uint64_t>& news_word(const CompletionSource& source) noexcept {
-    NewsLine& news = *source.qp->block.news;
+    NewsLine& news = *source.block->news;
     return source.send ? news.send : news.receive;
 }
 
@@ -140,7 +136,7 @@ void CompletionTurns::bind(CompletionSource& source) noexcept {
     source.place.page.store(page_, std::memory_order_release);
     news_word(source).store(make_news_word(block_->generation, block_->index, bit),
                             std::memory_order_release);
-    std::atomic<std::uint32_t>& armed = armed_word(source);
+    std::atomic<std::uint32_t>& armed = source.armed();
     armed.store(armed.load(std::memory_order_relaxed) | armed_news, std::memory_order_release);
 }
 

@@ -13,29 +13,13 @@
 #include "descriptor.hpp"
 #include "millrace/base/yielding.hpp"
 #include "mode.hpp"
-#include "opened_device.hpp"
-#include "process.hpp"
 #include "registration.hpp"
-#include "tracing.hpp"
 
 namespace millrace::soft {
 
-struct ThreadDomain : ibv_td {
-    std::atomic<int> users{0};
-};
-
-/// A handle of a protection domain; ibv_import_pd makes further ones.
-struct ProtectionDomain : ibv_pd {
-    std::uint32_t number = 0;  ///< the domain's
-    std::shared_ptr<Domain> domain;
-    /// Who needs this handle: the program, until it gives it back, and each object made with it.
-    std::atomic<int> holders{1};
-    /// Of a parent domain: the protection domain that it stands for, whose number it has.
-    ProtectionDomain* parent_of = nullptr;
-    ThreadDomain* thread_domain = nullptr;
-
-    [[nodiscard]] bool single_threaded() const noexcept { return thread_domain != nullptr; }
-};
+class OpenedDevice;
+class Process;
+class Tracing;
 
 /// A handle of a registration; ibv_import_mr makes further ones, without address.
 struct MemoryRegion : ibv_mr {
@@ -53,8 +37,8 @@ struct Context : verbs_context {
     /// it. A program may close first (perftest does): what it left then works on until it is
     /// destroyed or the process ends.
     std::atomic<int> users{1};
-    std::unique_ptr<AsynchronousEvents> events;
-    std::unique_ptr<Tracing> tracing;  ///< null, unless MILLRACE_TRACE is set
+    std::shared_ptr<AsynchronousEvents> events;
+    std::shared_ptr<Tracing> tracing;  ///< null, unless MILLRACE_TRACE is set
 };
 
 [[nodiscard]] inline Context* context_of(ibv_context* context) noexcept {
@@ -71,9 +55,22 @@ struct Context : verbs_context {
 /// One user less; the last one takes the context with it.
 inline void release(Context* context) noexcept {
     if (context->users.fetch_sub(1) != 1) return;
-    context->process->remove(*context->events);
     pthread_mutex_destroy(&context->context.mutex);
     delete context;
 }
+
+/// Tells the program. Never blocks, never throws (without memory the event is lost); any thread,
+/// with any locks of the soft device held. Not for the hot path.
+void raise_async_event(ibv_qp& qp, ibv_event_type type) noexcept;
+void raise_async_event(ibv_cq& cq, ibv_event_type type) noexcept;
+void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept;
+/// Of a port (IBV_EVENT_PORT_…, LID_CHANGE, …) or, with port 0, of the device.
+void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept;
+
+/// Called by destroy_*, when nothing raises events of the object any more: drops those that nobody
+/// has fetched, and waits until those fetched are acknowledged, as libibverbs does.
+void end_async_events(ibv_qp& qp) noexcept;
+void end_async_events(ibv_cq& cq) noexcept;
+void end_async_events(ibv_srq& srq) noexcept;
 
 }  // namespace millrace::soft

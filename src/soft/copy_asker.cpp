@@ -1,4 +1,3 @@
-// Implementation of copy_asker.hpp.
 #include "copy_asker.hpp"
 
 #include <sys/mman.h>

@@ -118,6 +118,15 @@ inline void copy_16(std::byte* to, const std::byte* from) noexcept {
     keep_order();
 }
 
+[[nodiscard]] inline Rest step_16(Rest rest) noexcept {
+    copy_16(rest.to, rest.from);
+    return rest.after(16);
+}
+[[nodiscard, gnu::target("avx")]] inline Rest step_32(Rest rest) noexcept {
+    copy_32(rest.to, rest.from);
+    return rest.after(32);
+}
+
 /// Long copies ask for the lines to come while they store. Not beyond their own end: somebody may
 /// be polling there.
 constexpr std::size_t block = 256;
@@ -140,46 +149,28 @@ inline void copy_by_16(Rest rest) noexcept {
         copy_16(rest.to + 48, rest.from + 48);
         rest = rest.after(64);
     }
-    while (rest.bytes > 16) {
-        copy_16(rest.to, rest.from);
-        rest = rest.after(16);
-    }
+    while (rest.bytes > 16) rest = step_16(rest);
     copy_tail(rest);
 }
 
 [[gnu::target("avx")]] void copy_by_32(std::byte* to, const std::byte* from,
                                        std::size_t bytes) noexcept {
     Rest rest{to, from, bytes};
-    if ((address_of(rest.to) & 16) != 0) {
-        copy_16(rest.to, rest.from);
-        rest = rest.after(16);
-    }
+    if ((address_of(rest.to) & 16) != 0) rest = step_16(rest);
     for (; rest.bytes > block; rest = rest.after(block)) {
         if (rest.bytes >= write_ahead + block) fetch_block_ahead(rest);
         for (std::size_t at = 0; at < block; at += 32) copy_32(rest.to + at, rest.from + at);
     }
-    while (rest.bytes > 32) {
-        copy_32(rest.to, rest.from);
-        rest = rest.after(32);
-    }
-    if (rest.bytes > 16) {
-        copy_16(rest.to, rest.from);
-        rest = rest.after(16);
-    }
+    while (rest.bytes > 32) rest = step_32(rest);
+    if (rest.bytes > 16) rest = step_16(rest);
     copy_tail(rest);
 }
 
 [[gnu::target("avx512f")]] void copy_by_64(std::byte* to, const std::byte* from,
                                            std::size_t bytes) noexcept {
     Rest rest{to, from, bytes};
-    if ((address_of(rest.to) & 16) != 0) {
-        copy_16(rest.to, rest.from);
-        rest = rest.after(16);
-    }
-    if ((address_of(rest.to) & 32) != 0 && rest.bytes > 32) {
-        copy_32(rest.to, rest.from);
-        rest = rest.after(32);
-    }
+    if ((address_of(rest.to) & 16) != 0) rest = step_16(rest);
+    if ((address_of(rest.to) & 32) != 0 && rest.bytes > 32) rest = step_32(rest);
     for (; rest.bytes > block; rest = rest.after(block)) {
         if (rest.bytes >= write_ahead + block) fetch_block_ahead(rest);
         copy_64(rest.to, rest.from);
@@ -191,14 +182,8 @@ inline void copy_by_16(Rest rest) noexcept {
         copy_64(rest.to, rest.from);
         rest = rest.after(64);
     }
-    if (rest.bytes > 32) {
-        copy_32(rest.to, rest.from);
-        rest = rest.after(32);
-    }
-    if (rest.bytes > 16) {
-        copy_16(rest.to, rest.from);
-        rest = rest.after(16);
-    }
+    if (rest.bytes > 32) rest = step_32(rest);
+    if (rest.bytes > 16) rest = step_16(rest);
     copy_tail(rest);
 }
 

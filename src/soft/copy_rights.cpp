@@ -1,4 +1,3 @@
-// Implementation of copy_rights.hpp.
 #include "copy_rights.hpp"
 
 #include <sys/prctl.h>

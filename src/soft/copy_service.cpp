@@ -1,4 +1,3 @@
-// Implementation of copy_service.hpp.
 #include "copy_service.hpp"
 
 #include <pthread.h>
@@ -14,6 +13,7 @@
 #include "context.hpp"
 #include "copy_rights.hpp"
 #include "datagram.hpp"
+#include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -21,6 +21,8 @@
 #include "millrace/base/signals.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
+#include "node.hpp"
+#include "pieces.hpp"
 #include "queue_pair.hpp"
 #include "region_facts.hpp"
 #include "shared_futex.hpp"
@@ -302,7 +304,7 @@ bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noe
                                                question.address % sizeof(std::uint64_t) != 0)) {
         return false;
     }
-    const RegionEntry* const entry = node_.local_region(question.key);
+    const RegionEntry* const entry = node_.regions().valid(question.key);
     const auto facts = entry != nullptr ? read_region(*entry, question.key) : std::nullopt;
     if (!facts || (facts->access & needed) == 0 ||
         static_cast<RegionKind>(facts->kind) == RegionKind::nothing) {
@@ -329,15 +331,11 @@ std::uint32_t CopyService::posted_key(QueuePair& qp, const CopyQuestion& questio
         if (question.receive - head >= tail - head) return 0;
         const ReceiveEntry* const entry = qp.as_posted.receive_entry(question.receive);
         posted.count = std::min(load_once(entry->sges), qp.receive_sges);
-        const auto* const words = reinterpret_cast<const std::uint64_t*>(entry + 1);
-        for (std::uint32_t i = 0; i < posted.count; ++i) {
-            posted.sges[i] = std::bit_cast<ibv_sge>(
-                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
-        }
+        load_sges(entry + 1, posted.count, posted.sges.data());
     }
     for (std::uint32_t i = 0; i < posted.count; ++i) {
         const ibv_sge& sge = posted.sges[i];
-        const RegionEntry* const entry = node_.local_region(sge.lkey);
+        const RegionEntry* const entry = node_.regions().valid(sge.lkey);
         const auto facts = entry != nullptr ? read_region(*entry, sge.lkey) : std::nullopt;
         if (!facts || facts->pd != qp.receive_domain() ||
             (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0 ||

@@ -16,6 +16,7 @@
 #include "copy_box_layout.hpp"
 #include "fabric.hpp"
 #include "hazard.hpp"
+#include "node.hpp"
 
 namespace millrace::soft {
 

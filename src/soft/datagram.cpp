@@ -1,11 +1,10 @@
-// Implementation of datagram.hpp.
 #include "datagram.hpp"
 
 #include <bit>
 #include <cstdint>
 #include <new>
 
-#include "receive_pool.hpp"
+#include "node.hpp"
 
 namespace millrace::soft {
 
@@ -22,13 +21,12 @@ void SenderTable::enter(std::uint32_t node, const NodeIdentity& identity) const 
     bits(node / 64).fetch_or(std::uint64_t{1} << (node % 64), std::memory_order_seq_cst);
 }
 
-Datagram::Datagram(Node& node, std::byte* sender_table, ReceivePool& pool)
+Datagram::Datagram(Node& node, std::byte* sender_table, std::uint32_t entries)
     : node_{node},
       senders_{sender_table},
-      pool_{pool},
-      mask_{pool.entries() - 1},
-      ring_{std::make_unique<CompletionEntry[]>(pool.entries())},
-      facts_{std::make_unique<ArrivalFacts[]>(pool.entries())} {}
+      mask_{entries - 1},
+      ring_{std::make_unique<CompletionEntry[]>(entries)},
+      facts_{std::make_unique<ArrivalFacts[]>(entries)} {}
 
 bool Datagram::see(std::vector<SeenSender>& seen) const noexcept {
     seen.clear();

@@ -11,14 +11,12 @@
 #include <vector>
 
 #include "block_layout.hpp"
-#include "completion_queue.hpp"
 #include "fabric.hpp"
 #include "layout.hpp"
+#include "node.hpp"
 #include "receive_pool_layout.hpp"
 
 namespace millrace::soft {
-
-class ReceivePool;
 
 inline constexpr std::uint32_t grh_bytes = 40;
 inline constexpr std::uint32_t datagram_mtu = 4096;
@@ -110,11 +108,10 @@ struct ArrivalFacts {
 
 class Datagram {
   public:
-    /// `own`: the pool is the queue pair's, not a shared receive queue.
-    Datagram(Node& node, std::byte* sender_table, ReceivePool& pool);
+    /// `entries`: receives that its pool has.
+    Datagram(Node& node, std::byte* sender_table, std::uint32_t entries);
 
     [[nodiscard]] const SenderTable& senders() const noexcept { return senders_; }
-    [[nodiscard]] ReceivePool& pool() const noexcept { return pool_; }
 
     /// The senders that execute now. False: no memory to say.
     [[nodiscard]] bool see(std::vector<SeenSender>& seen) const noexcept;
@@ -157,7 +154,6 @@ class Datagram {
     };
     Node& node_;
     SenderTable senders_;
-    ReceivePool& pool_;
     std::uint32_t mask_;
     std::unique_ptr<CompletionEntry[]> ring_;
     std::unique_ptr<ArrivalFacts[]> facts_;

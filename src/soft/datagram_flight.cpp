@@ -1,4 +1,3 @@
-// Implementation of datagram_flight.hpp.
 #include "datagram_flight.hpp"
 
 #include <algorithm>
@@ -29,12 +28,6 @@ DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender,
     random_ = first_random(cable_->mode.cable.seed, number_);
 }
 
-std::int64_t DatagramFlights::jitter() noexcept {
-    const std::int64_t most = cable_->mode.cable.jitter_ns;
-    if (most == 0) return 0;
-    return static_cast<std::int64_t>(next_random(random_) % static_cast<std::uint64_t>(most + 1));
-}
-
 void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress& to,
                           std::uint32_t slot, bool signaled, std::uint32_t bytes) noexcept {
     if (failing_) return add_failure(slot, IBV_WC_WR_FLUSH_ERR);
@@ -53,7 +46,7 @@ void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress&
     free_.pop_back();
     std::byte* into = buffer(one.buffer);
     for (std::uint32_t i = 0; i < message.count; ++i) {
-        const DatagramMessage::Piece& piece = message.pieces[i];
+        const Piece& piece = message.pieces[i];
         if (piece.at.direct != nullptr) {
             std::memcpy(into, piece.at.direct, piece.length);
         } else {
@@ -62,8 +55,8 @@ void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress&
         into += piece.length;
         one.carried += static_cast<std::uint32_t>(piece.length);
     }
-    const Flight times =
-        cable_->port.send(cable_now(), one.carried, FlightKind::unreliable, jitter());
+    const Flight times = cable_->port.send(cable_now(), one.carried, FlightKind::unreliable,
+                                           cable_->jitter(random_));
     // One queue pair's datagrams leave, and arrive, in order.
     last_departure_ = std::max(last_departure_, times.departure);
     one.departure = last_departure_;
@@ -144,6 +137,8 @@ void DatagramFlights::release(std::int64_t now) noexcept {
         while (head_ != released_ && at(head_).landings == 0) ++head_;
     }
 }
+
+void DatagramFlights::serve() noexcept { qp_.service(); }
 
 void DatagramFlights::move(std::int64_t now) noexcept {
     do {

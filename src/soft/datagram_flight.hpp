@@ -58,6 +58,7 @@ class DatagramFlights final : public CableMember {
         return first_arrival_.load(std::memory_order_relaxed) <= now;
     }
     [[nodiscard]] bool completed_has_landed() const noexcept override { return head_ == released_; }
+    void serve() noexcept override;
 
   private:
     struct InAir {
@@ -92,7 +93,6 @@ class DatagramFlights final : public CableMember {
     [[nodiscard]] std::byte* buffer(std::uint32_t number) const noexcept {
         return bytes_.get() + std::size_t{number} * datagram_mtu;
     }
-    [[nodiscard]] std::int64_t jitter() noexcept;
     /// When it arrives, once or, in mode `faulty`, otherwise.
     void set_off(std::uint32_t position, std::int64_t arrival) noexcept;
     void expect_landing(std::uint32_t position, std::int64_t arrival) noexcept;

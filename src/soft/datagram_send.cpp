@@ -1,4 +1,3 @@
-// Implementation of datagram_send.hpp.
 #include "datagram_send.hpp"
 
 #include <cerrno>
@@ -6,11 +5,15 @@
 
 #include "address_handle.hpp"
 #include "completion_channel.hpp"
+#include "context.hpp"
+#include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
-#include "opcode.hpp"
+#include "node.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
+#include "request.hpp"
 
 namespace millrace::soft {
 
@@ -18,6 +21,11 @@ DatagramSender::DatagramSender(QueuePair& qp) noexcept : qp_{qp} {
     completions_.open(qp.block, CompletionRing::Of::sends,
                       {static_cast<CompletionQueue*>(qp.send_cq)->bell(), &qp.send_source.place},
                       qp.asymmetric, qp.counters);
+    own_.mine = true;
+    own_.block = qp.block;
+    own_.qpn = qp.qp_num;
+    own_.pd = static_cast<ProtectionDomain*>(qp.pd)->number;
+    keys_.open(own_, &qp.owner->process->node(), nullptr);
 }
 
 void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
@@ -97,36 +105,6 @@ void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& mess
     if (signaled) complete(slot, bytes_);
 }
 
-bool DatagramSender::gather(const ibv_send_wr& wr, DatagramMessage& message,
-                            std::uint64_t& total) noexcept {
-    total = 0;
-    message.count = 0;
-    for (int i = 0; i < wr.num_sge; ++i) {
-        const ibv_sge& sge = wr.sg_list[i];
-        if (sge.length == 0) continue;
-        DatagramMessage::Piece& piece = message.pieces[message.count++];
-        piece.length = sge.length;
-        total += sge.length;
-        if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
-            piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
-            piece.key = 0;
-            continue;
-        }
-        const RegionEntry* const entry = qp_.owner->process->node().local_region(sge.lkey);
-        if (entry == nullptr || entry->pd != static_cast<ProtectionDomain*>(qp_.pd)->number ||
-            (entry->access & access_window) != 0) {
-            return false;
-        }
-        piece.key = sge.lkey;
-        const std::uint64_t offset = sge.addr - entry->iova;
-        if (offset > entry->length || sge.length > entry->length - offset) return false;
-        piece.at = static_cast<RegionKind>(entry->kind) == RegionKind::nothing
-                       ? Reach{nullptr, 0, nowhere}
-                       : Reach{reinterpret_cast<std::byte*>(entry->address + offset), 0, 0};
-    }
-    return true;
-}
-
 ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
                                   std::uint32_t slot) noexcept {
     const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
@@ -137,7 +115,10 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
     const HazardScope scope{qp_.block.hazard->send, qp_.asymmetric};
     DatagramMessage message;
     std::uint64_t total = 0;
-    if (!gather(wr, message, total)) return IBV_WC_LOC_PROT_ERR;
+    if (!keys_.gather(wr.sg_list, wr.num_sge, (wr.send_flags & IBV_SEND_INLINE) != 0, 0,
+                      message.pieces.data(), message.count, total)) {
+        return IBV_WC_LOC_PROT_ERR;
+    }
     RegionNames names;
     for (std::uint32_t i = 0; i < message.count; ++i) names.add_sender(message.pieces[i].key);
     names.publish(qp_.block.hazard->send);
@@ -199,14 +180,13 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     bool flushed = false;
     int error = 0;
     for (; wr != nullptr; wr = wr->next) {
-        std::uint64_t total = 0;
         const bool in_line = (wr->send_flags & IBV_SEND_INLINE) != 0;
         const unsigned opcode = raw_opcode(*wr);
         const bool known = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
         const bool fits =
             wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= qp_.send_sges;
-        for (int i = 0; in_line && fits && i < wr->num_sge; ++i) total += wr->sg_list[i].length;
-        if (!known || !fits || total > qp_.inline_bytes || wr->wr.ud.ah == nullptr) [[unlikely]] {
+        if (!known || !fits || wr->wr.ud.ah == nullptr ||
+            (in_line && bytes_of(wr->sg_list, wr->num_sge) > qp_.inline_bytes)) [[unlikely]] {
             error = EINVAL;
             break;
         }
@@ -236,7 +216,7 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     }
     if (qp_.flights != nullptr) qp_.flights->move(cable_now());
     if (error != 0) *bad = wr;
-    if (flushed && qp_.settled) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
+    if (flushed && qp_.ending.flushing()) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
     return error;
 }
 

@@ -40,8 +40,6 @@ class DatagramSender {
     /// At once, or once it has arrived.
     void send(const DatagramAddress& to, const DatagramMessage& message, std::uint32_t flags,
               std::uint32_t slot) noexcept;
-    [[nodiscard]] bool gather(const ibv_send_wr& wr, DatagramMessage& message,
-                              std::uint64_t& total) noexcept;
     void send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept;
     void send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept;
 
@@ -51,6 +49,8 @@ class DatagramSender {
     std::uint32_t last_qpn_ = 0;
     DatagramTarget* last_ = nullptr;
     CompletionRing completions_;
+    End own_;
+    KeyCache keys_;
     std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
 };
 

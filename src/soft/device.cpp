@@ -11,20 +11,22 @@
 #include <new>
 #include <optional>
 
+#include "asynchronous_events.hpp"
 #include "block_layout.hpp"
-#include "completion_queue.hpp"
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "device_file.hpp"
 #include "device_memory.hpp"
-#include "domains.hpp"
-#include "memory_window.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
-#include "moderation.hpp"
+#include "opened_device.hpp"
+#include "polling.hpp"
 #include "port.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 #include "shared_receive_queue.hpp"
+#include "tracing.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -135,7 +137,11 @@ namespace {
     context->yields = context->opened->yields;
     context->process = context->opened->process;
     context->cable = context->opened->cable;
-    context->events = std::make_unique<AsynchronousEvents>();
+    // It leaves the process's list with the context.
+    context->events = {new AsynchronousEvents, [process = context->process](auto* events) {
+                           process->remove(*events);
+                           delete events;
+                       }};
     context->process->add(*context->events);
     ibv_context& plain = context->context;
     plain.device = &devices().soft0;
@@ -204,10 +210,7 @@ ibv_context* open_or_throw(ibv_device*) {
 
 ibv_context* open_device(ibv_device* device) noexcept {
     const base::Uncancelled held;
-    if (!owns(device)) {
-        errno = ENODEV;
-        return nullptr;
-    }
+    if (!owns(device)) return refused(ENODEV);
     return made_or_errno([device] { return open_or_throw(device); });
 }
 
@@ -222,10 +225,7 @@ ibv_context* import_device(int command_descriptor) noexcept {
     return made_or_errno([command_descriptor]() -> ibv_context* {
         auto opened = OpenedDevice::behind(command_descriptor);
         if (opened == nullptr) opened = OpenedDevice::borrow(command_descriptor);
-        if (opened == nullptr) {
-            errno = EINVAL;
-            return nullptr;
-        }
+        if (opened == nullptr) return refused(EINVAL);
         Descriptor command{command_descriptor};
         try {
             return make_context(std::move(opened), command);

@@ -1,4 +1,3 @@
-// Implementation of device_file.hpp.
 #include "device_file.hpp"
 
 #include <fcntl.h>

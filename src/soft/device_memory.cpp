@@ -1,4 +1,3 @@
-// Implementation of device_memory.hpp.
 #include "device_memory.hpp"
 
 #include <fcntl.h>
@@ -13,9 +12,11 @@
 #include <utility>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "layout.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "opened_device.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -43,10 +44,7 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
 [[nodiscard]] ibv_dm* make_handle(ibv_context* context,
                                   std::shared_ptr<DeviceBytes> bytes) noexcept {
     auto* const made = new (std::nothrow) DeviceMemory{};
-    if (made == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (made == nullptr) return refused(ENOMEM);
     made->context = context;
     made->handle = bytes->handle;
     made->memcpy_to_dm = copy_to;
@@ -64,8 +62,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
     constexpr std::uint32_t largest_alignment = 12;  // of a page, as its logarithm
     if (attributes->comp_mask != 0 || attributes->length == 0 ||
         attributes->length > max_device_memory || attributes->log_align_req > largest_alignment) {
-        errno = EINVAL;
-        return nullptr;
+        return refused(EINVAL);
     }
     OpenedDevice& opened = *context_of(context)->opened;
     try {
@@ -88,8 +85,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
         if (made == nullptr) opened.forget(*bytes);
         return made;
     } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
 }
 

@@ -14,8 +14,6 @@ namespace millrace::soft {
 
 struct Context;
 
-inline constexpr std::size_t max_device_memory = std::size_t{64} << 20;  ///< per allocation
-
 /// A handle of device memory; ibv_import_dm makes further ones.
 struct DeviceMemory : ibv_dm {
     Context* owner = nullptr;

@@ -1,37 +1,8 @@
-// Protection domains and their handles, thread domains and parent domains.
 #include "domains.hpp"
 
-#include <cerrno>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <utility>
-
 #include "context.hpp"
-#include "millrace/base/uncancelled.hpp"
-#include "millrace/soft/device.hpp"
 
 namespace millrace::soft {
-
-namespace {
-
-/// A handle of the domain, in `context`. Null with errno.
-[[nodiscard]] ProtectionDomain* make_handle(ibv_context* context,
-                                            std::shared_ptr<Domain> domain) noexcept {
-    auto* const pd = new (std::nothrow) ProtectionDomain{};
-    if (pd == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
-    pd->context = context;
-    pd->domain = std::move(domain);
-    pd->number = pd->domain->number;
-    pd->handle = pd->domain->handle;
-    context_of(context)->users.fetch_add(1);
-    return pd;
-}
-
-}  // namespace
 
 void hold(ibv_pd* pd) noexcept { static_cast<ProtectionDomain*>(pd)->holders.fetch_add(1); }
 
@@ -55,114 +26,6 @@ void leave(ibv_pd* pd) noexcept {
 
 bool usable(const ibv_pd* pd) noexcept {
     return !static_cast<const ProtectionDomain*>(pd)->domain->users.ended();
-}
-
-ibv_pd* alloc_pd(ibv_context* context) noexcept {
-    const base::Uncancelled held;
-    OpenedDevice& opened = *context_of(context)->opened;
-    try {
-        auto domain = opened.add_domain();
-        ProtectionDomain* const pd = make_handle(context, domain);
-        if (pd == nullptr) opened.forget(*domain);
-        return pd;
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-        return nullptr;
-    }
-}
-
-ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
-    const base::Uncancelled held;
-    try {
-        auto domain = context_of(context)->opened->domain(handle);
-        if (domain != nullptr) return make_handle(context, std::move(domain));
-        errno = ENOENT;
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-    }
-    return nullptr;
-}
-
-int dealloc_pd(ibv_pd* public_pd) noexcept {
-    const base::Uncancelled held;
-    auto* const pd = static_cast<ProtectionDomain*>(public_pd);
-    if (const int error = pd->domain->users.end(); error != 0) return error;
-    if (pd->parent_of != nullptr) {
-        leave(pd->parent_of);
-        if (pd->thread_domain != nullptr) pd->thread_domain->users.fetch_sub(1);
-    } else {
-        context_of(pd->context)->opened->forget(*pd->domain);
-    }
-    drop(pd);
-    return 0;
-}
-
-void unimport_pd(ibv_pd* public_pd) noexcept {
-    const base::Uncancelled held;
-    auto* const pd = static_cast<ProtectionDomain*>(public_pd);
-    // A parent domain has no other handle, and so would keep what it stands for for ever.
-    if (pd->parent_of != nullptr && dealloc_pd(pd) == 0) return;
-    drop(pd);
-}
-
-ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept {
-    const base::Uncancelled held;
-    if (attributes->comp_mask != 0) {
-        errno = EOPNOTSUPP;
-        return nullptr;
-    }
-    auto* domain = new (std::nothrow) ThreadDomain{};
-    if (domain == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
-    domain->context = context;
-    context_of(context)->users.fetch_add(1);
-    return domain;
-}
-
-int dealloc_td(ibv_td* public_domain) noexcept {
-    const base::Uncancelled held;
-    auto* domain = static_cast<ThreadDomain*>(public_domain);
-    if (domain->users.load() != 0) return EBUSY;
-    release(context_of(domain->context));
-    delete domain;
-    return 0;
-}
-
-ibv_pd* alloc_parent_domain(ibv_context* context,
-                            ibv_parent_domain_init_attr* attributes) noexcept {
-    // The context is the allocators' argument: alone it says nothing.
-    if ((attributes->comp_mask & ~std::uint32_t{IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT}) != 0) {
-        errno = EOPNOTSUPP;
-        return nullptr;
-    }
-    auto* const pd = static_cast<ProtectionDomain*>(attributes->pd);
-    auto* const thread = static_cast<ThreadDomain*>(attributes->td);
-    if (pd == nullptr || !opened_together(pd->context, context) || pd->parent_of != nullptr ||
-        (thread != nullptr && thread->context != context)) {
-        errno = EINVAL;
-        return nullptr;
-    }
-    if (!usable(pd)) {
-        errno = EINVAL;
-        return nullptr;
-    }
-    ProtectionDomain* parent = nullptr;
-    try {
-        auto domain = std::make_shared<Domain>();
-        domain->number = pd->number;  // what is made from it protects as the protection domain does
-        domain->handle = pd->handle;
-        parent = make_handle(context, std::move(domain));
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-    }
-    if (parent == nullptr) return nullptr;
-    parent->parent_of = pd;
-    parent->thread_domain = thread;
-    enter(pd);
-    if (thread != nullptr) thread->users.fetch_add(1);
-    return parent;
 }
 
 }  // namespace millrace::soft

@@ -1,11 +1,32 @@
-// Who uses a protection domain; and thread domains and parent domains: a program's promise that
-// only one thread at a time uses what is made from them (put into the context's operations when the
-// device is opened).
+// Protection domains, and who uses them.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "registration.hpp"
+
 namespace millrace::soft {
+
+struct ThreadDomain : ibv_td {
+    std::atomic<int> users{0};
+};
+
+/// A handle of a protection domain; ibv_import_pd makes further ones.
+struct ProtectionDomain : ibv_pd {
+    std::uint32_t number = 0;  ///< the domain's
+    std::shared_ptr<Domain> domain;
+    /// Who needs this handle: the program, until it gives it back, and each object made with it.
+    std::atomic<int> holders{1};
+    /// Of a parent domain: the protection domain that it stands for, whose number it has.
+    ProtectionDomain* parent_of = nullptr;
+    ThreadDomain* thread_domain = nullptr;
+
+    [[nodiscard]] bool single_threaded() const noexcept { return thread_domain != nullptr; }
+};
 
 /// What is made with a handle of a protection domain calls the one when it is there and the other
 /// before it goes: until then the domain is in use, and the handle stays where it is even if the
@@ -17,11 +38,5 @@ void hold(ibv_pd* pd) noexcept;
 void drop(ibv_pd* pd) noexcept;
 /// False: the domain was deallocated through another handle. Nothing can be made in it any more.
 [[nodiscard]] bool usable(const ibv_pd* pd) noexcept;
-
-/// As the libibverbs functions of the same names. Allocators of the program's own are refused with
-/// EOPNOTSUPP: nothing here is allocated for a device.
-ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) noexcept;
-int dealloc_td(ibv_td* domain) noexcept;
-ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) noexcept;
 
 }  // namespace millrace::soft

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cable_time.hpp"
+#include "node.hpp"
 #include "path.hpp"
 #include "receive_pool.hpp"
 #include "strict_plan.hpp"
@@ -17,53 +18,6 @@ namespace {
 }
 
 }  // namespace
-
-// --- memory -------------------------------------------------------------------------------------
-
-bool Executor::gather(const Request& request, std::uint32_t access, Piece* pieces,
-                      std::uint32_t& count, std::uint64_t& total) noexcept {
-    const bool in_line = (request.flags & IBV_SEND_INLINE) != 0;
-    count = 0;
-    total = 0;
-    for (int i = 0; i < request.sge_count; ++i) {
-        const ibv_sge& sge = request.sges[i];
-        if (sge.length == 0) continue;
-        Piece& piece = pieces[count];
-        piece.length = sge.length;
-        piece.key = in_line ? 0 : sge.lkey;
-        if (in_line) {
-            piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
-        } else if (!sender_.keys.find(sge.lkey, sge.addr, sge.length,
-                                      access | KeyCache::access_local, piece.at)) {
-            return false;
-        }
-        total += sge.length;
-        ++count;
-    }
-    return true;
-}
-
-bool Executor::scatter_of(const std::uint32_t& written, std::uint32_t most, const void* list,
-                          Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept {
-    const auto* sges = static_cast<const std::uint64_t*>(list);
-    const std::uint32_t posted = load_once(written);
-    if (posted > most) return false;
-    count = 0;
-    total = 0;
-    for (std::uint32_t i = 0; i < posted; ++i) {
-        const std::uint64_t address = load_once(sges[2 * i]);
-        const std::uint64_t word = load_once(sges[2 * i + 1]);
-        const auto sge = std::bit_cast<ibv_sge>(std::array<std::uint64_t, 2>{address, word});
-        if (sge.length == 0) continue;
-        Piece& piece = pieces[count];
-        piece.length = sge.length;
-        piece.key = sge.lkey;
-        if (!receiver_.keys.find_room(sge, piece.at)) return false;
-        total += sge.length;
-        ++count;
-    }
-    return true;
-}
 
 // --- bytes --------------------------------------------------------------------------------------
 
@@ -95,22 +49,6 @@ void Executor::name_several(const Piece* local, std::uint32_t local_count, const
     for (std::uint32_t i = 0; i < local_count; ++i) names.add_sender(local[i].key);
     for (std::uint32_t i = 0; i < remote_count; ++i) names.add_receiver(remote[i].key);
     names.publish(*hazard_);
-}
-
-void Executor::cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
-                   std::uint64_t bytes) noexcept {
-    std::uint32_t kept = 0;
-    for (std::uint32_t i = 0; i < count; ++i) {
-        Piece piece = pieces[i];
-        const std::uint64_t skipped = offset < piece.length ? offset : piece.length;
-        offset -= skipped;
-        piece.at = advance(piece.at, skipped);
-        piece.length -= skipped;
-        if (bytes < piece.length) piece.length = bytes;
-        bytes -= piece.length;
-        if (piece.length != 0) pieces[kept++] = piece;
-    }
-    count = kept;
 }
 
 // --- completions --------------------------------------------------------------------------------
@@ -232,14 +170,16 @@ Progress Executor::find_receive(const Consumed& receive, std::uint64_t bytes, Pi
     bool known = false;
     if (!receive.pooled) [[likely]] {
         const ReceiveEntry* const entry = block.receive_entry(receive.position);
-        known = scatter_of(entry->sges, block.receive_sges, entry + 1, pieces.data(), count, room);
+        known = receiver_.keys.scatter(entry->sges, block.receive_sges, entry + 1, pieces.data(),
+                                       count, room);
     } else if (receiver_.end.mine) {
         PostedPieces posted;  // the slot says what a peer wants
         known = receiver_.end.own_pool->posted(claimed_ - 1, posted) &&
-                scatter_of(posted.count, max_sges, posted.sges.data(), pieces.data(), count, room);
+                receiver_.keys.scatter(posted.count, max_sges, posted.sges.data(), pieces.data(),
+                                       count, room);
     } else {
-        known = scatter_of(receive.slot->sges, receiver_.end.pool.sges(), receive.slot + 1,
-                           pieces.data(), count, room);
+        known = receiver_.keys.scatter(receive.slot->sges, receiver_.end.pool.sges(),
+                                       receive.slot + 1, pieces.data(), count, room);
     }
     if (!known) {
         because<Steps>([&] { return reason_of_receive(receive); });
@@ -268,7 +208,7 @@ Reason Executor::reason_of_receive(const Consumed& receive) noexcept {
     const std::uint32_t most = receive.pooled ? receiver_.end.pool.sges() : block.receive_sges;
     const std::uint32_t count =
         std::min(load_once(receive.pooled ? receive.slot->sges : entry->sges), most);
-    load_sges(static_cast<const std::uint64_t*>(list), count, sges.data());
+    load_sges(list, count, sges.data());
     return receiver_.keys.reason_of_sges(sges.data(), count,
                                          IBV_ACCESS_LOCAL_WRITE | KeyCache::access_local);
 }
@@ -427,7 +367,7 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     const ReceiveEntry* const entry = block.receive_entry(position);
     if (load_once(entry->sges) != 1) return false;
     ibv_sge room;
-    load_sges(reinterpret_cast<const std::uint64_t*>(entry + 1), 1, &room);
+    load_sges(entry + 1, 1, &room);
     const ibv_sge& piece = *wr.sg_list;
     const std::uint64_t length = piece.length;
     const std::uint32_t ours = (flags & IBV_SEND_INLINE) == 0 ? piece.lkey : 0;
@@ -461,8 +401,6 @@ bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,
     __builtin_prefetch(block.receive_entry(position + 1));
     return true;
 }
-
-// --- windows ------------------------------------------------------------------------------------
 
 std::atomic<std::uint64_t>* Executor::window_word(std::uint32_t key) noexcept {
     const KeyCache::Region* const region = receiver_.keys.look_up(key, false);

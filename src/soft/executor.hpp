@@ -24,6 +24,7 @@
 #include "hazard.hpp"
 #include "key_cache.hpp"
 #include "lines_ahead.hpp"
+#include "pieces.hpp"
 #include "reasons.hpp"
 #include "receive_pool_layout.hpp"
 #include "request.hpp"
@@ -233,23 +234,6 @@ class Executor {
         CompletionRing completions;  ///< of the sender's sends, of the receiver's receives
         PeerBell bell_async;
     };
-    struct Piece {
-        Reach at;
-        std::uint64_t length;
-        std::uint32_t key;  ///< 0: of no region
-    };
-
-    /// Room for the pieces of a request, of which only those that it has are ever set: 30 of them
-    /// would take longer than most requests do.
-    class Pieces {
-      public:
-        [[nodiscard]] Piece* data() noexcept { return reinterpret_cast<Piece*>(room_); }
-        [[nodiscard]] Piece& operator[](std::size_t at) noexcept { return data()[at]; }
-
-      private:
-        alignas(Piece) std::byte room_[max_sges * sizeof(Piece)];
-    };
-
     void limit_messages(std::uint32_t longest) noexcept;
     [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
         return side.end.mine ? *side.end.path : *side.end.block.path;
@@ -325,9 +309,6 @@ class Executor {
     [[nodiscard]] Progress tell_receiver(const Request& request) noexcept;
     /// The next step of the request in `pause` ns.
     [[nodiscard]] Progress go_on_in(std::int64_t pause, std::uint32_t step) noexcept;
-    /// Leaves of the pieces what lies in [offset, offset + bytes).
-    static void cut(Piece* pieces, std::uint32_t& count, std::uint64_t offset,
-                    std::uint64_t bytes) noexcept;
     /// `pause`: ns between reading and writing.
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
                                     std::uint64_t& original, std::int64_t pause) noexcept;
@@ -338,42 +319,12 @@ class Executor {
     [[nodiscard]] static bool verify(const Side& peer, const Side& other,
                                      std::uint64_t word) noexcept;
     [[nodiscard]] bool gather(const Request& request, std::uint32_t access, Piece* pieces,
-                              std::uint32_t& count, std::uint64_t& total) noexcept;
-    [[nodiscard]] bool scatter_of(const std::uint32_t& sges, std::uint32_t most, const void* list,
-                                  Piece* pieces, std::uint32_t& count,
-                                  std::uint64_t& total) noexcept;
-    [[nodiscard]] bool claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept;
-    /// Calls `copy_run` for each run of bytes that lies in one piece at both ends, in order, with
-    /// where it lies and how long it is; until one fails or `total` bytes are done.
-    template <class CopyRun>
-    [[nodiscard]] static CopyResult for_each_run(const Piece* to, std::uint32_t to_count,
-                                                 const Piece* from, std::uint32_t from_count,
-                                                 std::uint64_t total, CopyRun&& copy_run) noexcept {
-        std::uint32_t t = 0;
-        std::uint32_t f = 0;
-        std::uint64_t to_done = 0;
-        std::uint64_t from_done = 0;
-        while (total > 0 && t < to_count && f < from_count) {
-            std::uint64_t bytes = to[t].length - to_done;
-            if (from[f].length - from_done < bytes) bytes = from[f].length - from_done;
-            if (total < bytes) bytes = total;
-            const CopyResult result =
-                copy_run(advance(to[t].at, to_done), advance(from[f].at, from_done), bytes);
-            if (result != CopyResult::ok) return result;
-            total -= bytes;
-            to_done += bytes;
-            from_done += bytes;
-            if (to_done == to[t].length) {
-                ++t;
-                to_done = 0;
-            }
-            if (from_done == from[f].length) {
-                ++f;
-                from_done = 0;
-            }
-        }
-        return CopyResult::ok;
+                              std::uint32_t& count, std::uint64_t& total) noexcept {
+        return sender_.keys.gather(request.sges, request.sge_count,
+                                   (request.flags & IBV_SEND_INLINE) != 0, access, pieces, count,
+                                   total);
     }
+    [[nodiscard]] bool claim_receive(std::uint32_t& position, const PoolSlot*& slot) noexcept;
     void announce_regions(const Request& request) noexcept;
     /// All keys of the request are checked: from here on it is in their regions only.
     void name_regions(const Piece* local, std::uint32_t local_count, const Piece* remote,

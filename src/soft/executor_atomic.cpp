@@ -10,6 +10,7 @@
 #include "executor.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
+#include "node.hpp"
 #include "strict_plan.hpp"
 
 namespace millrace::soft {

@@ -62,7 +62,7 @@ bool Executor::unpack(const PendingEntry& entry, Request& request, EntrySges& sg
     }
     const std::uint32_t count = load_once(entry.sges);
     if (count > block.send_sges) return false;
-    load_sges(reinterpret_cast<const std::uint64_t*>(&entry + 1), count, sges.data());
+    load_sges(&entry + 1, count, sges.data());
     request.sge_count = static_cast<int>(count);
     return true;
 }
@@ -96,7 +96,7 @@ void Executor::announce_regions(const Request& request) noexcept {
         const ReceiveEntry* const entry = block.receive_entry(receive);
         EntrySges sges;
         const std::uint32_t count = std::min(load_once(entry->sges), block.receive_sges);
-        load_sges(reinterpret_cast<const std::uint64_t*>(entry + 1), count, sges.data());
+        load_sges(entry + 1, count, sges.data());
         for (std::uint32_t i = 0; i < count; ++i) names.add_receiver(sges[i].lkey);
     } else {
         names.add_unknown();  // it may be there in a moment

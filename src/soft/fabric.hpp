@@ -1,21 +1,18 @@
-// The fabric: this process's node, its peers, registered memory and how bytes get from one to the
-// other. Everything below verbs objects, nothing about queue pairs but where their blocks lie.
-// Called by the verbs objects of this folder only. docs/soft-device.md has the design.
+// The fabric: peers' nodes, blocks, registered memory and how bytes get from one to the other.
+// (This process's own node: node.hpp.) Everything below verbs objects, nothing about queue pairs
+// but where their blocks lie. Called by the verbs objects of this folder only. docs/soft-device.md
+// has the design.
 #pragma once
 
 #include <sys/types.h>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "atomic_locks.hpp"
@@ -27,6 +24,7 @@
 
 namespace millrace::soft {
 
+class Node;
 struct NewsPage;
 struct RegionFacts;
 
@@ -89,13 +87,15 @@ struct AskedCopy {
 /// Thread-safe. Kept alive by shared_ptr; mappings go with the last reference.
 class PeerNode {
   public:
+    PeerNode(std::uint32_t number, pid_t pid, bool self) noexcept
+        : number_{number}, pid_{pid}, self_{self} {}
     virtual ~PeerNode() = default;
-    [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
-    [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
-    [[nodiscard]] virtual pid_t pid() const noexcept = 0;
-    [[nodiscard]] virtual bool is_self() const noexcept = 0;
+    [[nodiscard]] const NodeIdentity& identity() const noexcept { return identity_; }
+    [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+    [[nodiscard]] pid_t pid() const noexcept { return pid_; }
+    [[nodiscard]] bool is_self() const noexcept { return self_; }
     /// Both sides can rely on membarrier for asymmetric fences (see fences.hpp).
-    [[nodiscard]] virtual bool asymmetric_fences() const noexcept = 0;
+    [[nodiscard]] bool asymmetric_fences() const noexcept { return asymmetric_fences_; }
 
     /// False once the process is gone, has exec'd, or closed the device. Costs a load: the truth
     /// is refreshed by `Node::check_liveness`.
@@ -170,13 +170,23 @@ class PeerNode {
         return CopyResult::denied;
     }
 
+    /// In a child after fork: closes what would make the peer believe that its parent lives.
+    virtual void abandon() noexcept {}
+
     /// Adds the numbers of its queue pairs that are attached to the group. May throw.
     virtual void members(const std::array<std::uint8_t, 16>& group,
                          std::vector<std::uint32_t>& found) const = 0;
     /// Raises its membership epoch, if it can be reached.
     virtual void announce_membership() noexcept = 0;
 
+  protected:
+    NodeIdentity identity_{};
+    bool asymmetric_fences_ = false;
+
   private:
+    const std::uint32_t number_;
+    const pid_t pid_;
+    const bool self_;
     std::mutex news_mutex_;
     std::map<std::uint64_t, std::weak_ptr<NewsPage>> news_;  ///< by generation and index
 };
@@ -211,74 +221,6 @@ struct WindowFacts {
     std::uint64_t length = 0;
     std::uint32_t access = 0;
     std::uint32_t pd = 0;  ///< or make_window_pd
-};
-
-/// This process's node. One per process and fabric, made by the first open_device, closed with
-/// the last close_device; not inherited by fork (the child's calls fail with ENODEV).
-class Node {
-  public:
-    virtual ~Node() = default;
-
-    /// The process's node. Throws `base::Error` if the fabric cannot be joined (all numbers
-    /// taken, abstract sockets or memfd refused, another user squats on the name).
-    [[nodiscard]] static std::shared_ptr<Node> join(std::string_view fabric);
-
-    /// False in a child made by fork: allocate_block, add_region and peer then fail with ENODEV,
-    /// the rest does nothing. The child may `join` anew.
-    [[nodiscard]] virtual bool usable() const noexcept = 0;
-    [[nodiscard]] virtual std::uint32_t number() const noexcept = 0;
-    [[nodiscard]] virtual const NodeIdentity& identity() const noexcept = 0;
-    [[nodiscard]] virtual bool membarrier() const noexcept = 0;
-    [[nodiscard]] virtual AtomicLocks& atomic_locks() noexcept = 0;
-
-    /// A zeroed block; nullopt (errno set) when none is left for that use.
-    [[nodiscard]] virtual std::optional<Block> allocate_block(
-        std::size_t size, BlockUse use = BlockUse::queue_pair) = 0;
-    /// Gives it back: the directory entry is freed, the pages are punched out and reused. With
-    /// `quarantine`, offset and index are never used again.
-    virtual void free_block(const Block& block, bool quarantine) noexcept = 0;
-    [[nodiscard]] virtual FilePlace place_of(const Block& block) noexcept = 0;
-    [[nodiscard]] virtual CopyBell& copy_bell() noexcept = 0;
-
-    /// Registers [address, address+length). 0 and `region`, or an errno value (EFAULT when the
-    /// range is not mapped or not writable though the access asks for it, EINVAL for illegal
-    /// access flags, ENOMEM when the table is full).
-    [[nodiscard]] virtual int add_region(void* address, std::size_t length, std::uint64_t iova,
-                                         std::uint32_t access, std::uint32_t pd,
-                                         LocalRegion& region) = 0;
-    /// Registers what has no memory behind it: every address is good.
-    [[nodiscard]] virtual int add_nothing(std::uint32_t pd, LocalRegion& region) = 0;
-    /// A key for a memory window, not valid before it is bound; 0: none is left.
-    [[nodiscard]] virtual std::uint32_t add_window() = 0;
-    /// Makes `key`, which has the index of the window's, valid for a part of the region `parent`.
-    virtual void bind_window(std::uint32_t key, const RegionEntry& parent,
-                             const WindowFacts& facts) noexcept = 0;
-    virtual void release_window(std::uint32_t key) noexcept = 0;
-    /// Clears the key word; the caller then waits out the executors and calls `release_region`,
-    /// which lets the index be used again (not with `quarantine`).
-    virtual void invalidate_region(std::uint32_t key) noexcept = 0;
-    virtual void release_region(std::uint32_t key, bool quarantine) noexcept = 0;
-    /// Local look-up by key for the executor's own side: one load and compare. nullptr: not valid.
-    [[nodiscard]] virtual const RegionEntry* local_region(std::uint32_t key) const noexcept = 0;
-    /// Is, or was last, the entry of that key's index a memory window's? Whether it is valid or
-    /// not.
-    [[nodiscard]] virtual bool is_window(std::uint32_t key) const noexcept = 0;
-
-    /// The peer node with that number, connecting to it if it is not known yet. nullptr: there is
-    /// none now, or it is not ours to talk to (logged). Cold path, never blocks for long.
-    [[nodiscard]] virtual std::shared_ptr<PeerNode> peer(std::uint32_t number) = 0;
-
-    /// The numbers of all nodes that there are now, ours included. Reads /proc. May throw.
-    [[nodiscard]] virtual std::vector<std::uint32_t> node_numbers() const = 0;
-    /// Our multicast memberships: `groups_per_node` entries; and the epoch that everybody's have.
-    [[nodiscard]] virtual GroupEntry* groups() noexcept = 0;
-    [[nodiscard]] virtual std::atomic<std::uint32_t>& membership() noexcept = 0;
-
-    /// Looks (one system call) whether any peer has gone since; returns true if one has.
-    virtual bool check_liveness() noexcept = 0;
-    /// Readable when `check_liveness` has something to find. To be polled, not to be put into an
-    /// epoll that there may be many of: see PeerNode::watch_from.
-    [[nodiscard]] virtual int liveness_descriptor() const noexcept = 0;
 };
 
 }  // namespace millrace::soft

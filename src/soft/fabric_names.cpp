@@ -1,4 +1,3 @@
-// Implementation of fabric_names.hpp.
 #include "fabric_names.hpp"
 
 #include <fmt/format.h>

@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <bit>
 #include <cstdint>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "complaints.hpp"
-#include "queue_pair.hpp"
+#include "request.hpp"
 #include "state_names.hpp"
 
 namespace millrace::soft {
@@ -41,7 +37,7 @@ namespace {
 }
 
 [[nodiscard]] std::string names_of_attributes(int mask) {
-    constexpr std::pair<int, std::string_view> names[] = {
+    constexpr NamedFlag names[] = {
         {IBV_QP_CUR_STATE, "IBV_QP_CUR_STATE"},
         {IBV_QP_EN_SQD_ASYNC_NOTIFY, "IBV_QP_EN_SQD_ASYNC_NOTIFY"},
         {IBV_QP_ACCESS_FLAGS, "IBV_QP_ACCESS_FLAGS"},
@@ -63,15 +59,7 @@ namespace {
         {IBV_QP_CAP, "IBV_QP_CAP"},
         {IBV_QP_DEST_QPN, "IBV_QP_DEST_QPN"},
     };
-    std::string text;
-    for (const auto& [bit, name] : names) {
-        if ((mask & bit) == 0) continue;
-        if (!text.empty()) text += " | ";
-        text += name;
-        mask &= ~bit;
-    }
-    if (mask != 0) text += fmt::format("{}{:#x}", text.empty() ? "" : " | ", mask);
-    return text;
+    return text_of_flags(static_cast<unsigned>(mask), names);
 }
 
 /// Makes the text only if it may be said; a message less where there is no memory for it.
@@ -86,27 +74,22 @@ void tell(Mistake kind, Make&& make) noexcept {
 
 }  // namespace
 
-void tell_failure(const QueuePair& qp, ibv_wc_status status, const Reason& reason) noexcept {
+void tell_failure(std::uint32_t from, std::uint32_t to, const SentSlot& posted,
+                  ibv_wc_status status, const Reason& reason) noexcept {
     tell(kind_of(status), [&] {
-        const std::uint32_t waiting = qp.pending_count();
-        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - waiting;
-        const SentSlot& posted = qp.sent[slot & qp.send_mask];
         return fmt::format(
-            "queue pair {:#x}, {} with wr_id {:#x} to queue pair {:#x} fails with {}: {}",
-            qp.qp_num, name_of(posted.opcode), posted.wr_id, qp.attributes.dest_qp_num,
-            text_of_status(status), text_of(reason));
+            "queue pair {:#x}, {} with wr_id {:#x} to queue pair {:#x} fails with {}: {}", from,
+            name_of(posted.opcode), posted.wr_id, to, text_of_status(status), text_of(reason));
     });
 }
 
-void tell_refusal(const QueuePair& qp, ibv_wc_status status) noexcept {
+void tell_refusal(std::uint32_t at, std::uint32_t from, ibv_wc_status status,
+                  const Reason& reason) noexcept {
     tell(Mistake::remote_key, [&] {
-        const FaultLine& fault = *qp.block.fault;
-        const Reason reason = Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
-                                         fault.receive_amount.load(std::memory_order_relaxed));
         return fmt::format(
             "queue pair {:#x} refuses a request of its peer, queue pair {:#x}, and goes to "
             "ERROR{}: {}",
-            qp.qp_num, qp.attributes.dest_qp_num,
+            at, from,
             status == IBV_WC_WR_FLUSH_ERR
                 ? std::string{}
                 : fmt::format(" (its oldest receive fails with {})", text_of_status(status)),
@@ -114,7 +97,7 @@ void tell_refusal(const QueuePair& qp, ibv_wc_status status) noexcept {
     });
 }
 
-void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int required,
+void tell_transition(const ibv_qp& qp, ibv_qp_state to, int mask, int required,
                      int optional) noexcept {
     tell(Mistake::state, [&] {
         const int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
@@ -132,7 +115,7 @@ void tell_transition(const QueuePair& qp, ibv_qp_state to, int mask, int require
     });
 }
 
-void tell_no_transition(const QueuePair& qp, ibv_qp_state to) noexcept {
+void tell_no_transition(const ibv_qp& qp, ibv_qp_state to) noexcept {
     tell(Mistake::state, [&] {
         return fmt::format(
             "queue pair {:#x}, ibv_modify_qp from {} to {} is refused: there is no such "
@@ -150,41 +133,23 @@ void tell_way(const Reason& way, std::uint32_t from, std::uint32_t to) noexcept 
     });
 }
 
-void tell_changed_buffer(const QueuePair& qp, const SentSlot& posted,
-                         std::uint32_t bytes) noexcept {
+void tell_changed_buffer(std::uint32_t from, const SentSlot& posted, std::uint32_t bytes) noexcept {
     tell(Mistake::buffer_changed, [&] {
         return fmt::format(
             "queue pair {:#x}, request with wr_id {:#x} ({} of {} bytes): its buffer was changed "
             "between ibv_post_send and its completion, so that anything may have been sent; leave "
             "the buffer alone until the completion of this request, or of a later one, was polled",
-            qp.qp_num, posted.wr_id, name_of(posted.opcode), bytes);
+            from, posted.wr_id, name_of(posted.opcode), bytes);
     });
 }
 
-void tell_if_in_flight(QueuePair& qp, std::uint32_t key) noexcept {
-    const std::lock_guard guard{qp.send_lock};
-    if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return;
-    const std::uint32_t waiting = qp.pending_count();
-    if (waiting - 1 > qp.send_mask) return;
-    for (std::uint32_t position = qp.pending_tail - waiting; position != qp.pending_tail;
-         ++position) {
-        const PendingEntry& entry = *qp.as_posted.pending_entry(position);
-        if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
-        const auto* const words = reinterpret_cast<const std::uint64_t*>(&entry + 1);
-        for (std::uint32_t i = 0; i < load_once(entry.sges) && i < qp.send_sges; ++i) {
-            const auto sge = std::bit_cast<ibv_sge>(
-                std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
-            if (sge.lkey != key) continue;
-            const SentSlot& posted = qp.sent[load_once(entry.slot) & qp.send_mask];
-            tell(Mistake::memory_gone, [&] {
-                return fmt::format(
-                    "the region with key {:#x} is deregistered while queue pair {:#x}, {} with "
-                    "wr_id {:#x}, still needs it; wait for the completion first",
-                    key, qp.qp_num, name_of(posted.opcode), posted.wr_id);
-            });
-            return;
-        }
-    }
+void tell_memory_gone(std::uint32_t from, const SentSlot& posted, std::uint32_t key) noexcept {
+    tell(Mistake::memory_gone, [&] {
+        return fmt::format(
+            "the region with key {:#x} is deregistered while queue pair {:#x}, {} with wr_id "
+            "{:#x}, still needs it; wait for the completion first",
+            key, from, name_of(posted.opcode), posted.wr_id);
+    });
 }
 
 }  // namespace millrace::soft

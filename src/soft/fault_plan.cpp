@@ -1,4 +1,3 @@
-// Implementation of fault_plan.hpp.
 #include "fault_plan.hpp"
 
 #include <algorithm>

@@ -25,8 +25,6 @@
 
 namespace millrace::soft {
 
-class Node;
-
 inline constexpr std::size_t named_pairs = 3;
 inline constexpr std::uint64_t names_any = ~std::uint64_t{0};
 inline constexpr std::uint64_t names_none = 0;  ///< no key is looked at, or not yet
@@ -52,7 +50,10 @@ struct Hazard {
         light_fence(asymmetric);
         return odd;
     }
-    void end(std::uint64_t odd) noexcept { word.store(odd + 1, std::memory_order_release); }
+    /// `step`: by which even words count on.
+    void end(std::uint64_t odd, std::uint64_t step = 2) noexcept {
+        word.store(odd - 1 + step, std::memory_order_release);
+    }
     /// The most frequent case: at most one region at either end.
     void name(std::uint32_t sender, std::uint32_t receiver) noexcept {
         named[0].store(name_pair(sender, receiver), std::memory_order_release);
@@ -90,31 +91,15 @@ class RegionNames {
     bool too_many_ = false;
 };
 
-/// A key of this process that was taken back, for who asks whether a hazard is about it.
-class FencedKey {
-  public:
-    FencedKey(const Node& node, std::uint32_t key) noexcept;
-    /// May what runs under the hazard, if it is odd, touch the region? `mine`: the halves of its
-    /// names that are keys of this process (NamedBy).
-    [[nodiscard]] bool may_be_in(const Hazard& hazard, unsigned mine) const noexcept;
-
-  private:
-    [[nodiscard]] bool is(std::uint32_t named) const noexcept;
-    [[nodiscard]] bool in_pair(std::uint64_t pair, unsigned mine) const noexcept;
-
-    const Node& node_;
-    std::uint32_t index_;
-    bool window_;
-};
-
 /// Says "my process executes" while it lives: dereg_mr and destruction on either side wait for it.
 /// `names`: the regions, where they are known at once.
 class HazardScope {
   public:
-    HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any) noexcept
-        : hazard_{hazard}, odd_{hazard.begin(asymmetric, names)} {}
+    HazardScope(Hazard& hazard, bool asymmetric, std::uint64_t names = names_any,
+                std::uint64_t step = 2) noexcept
+        : hazard_{hazard}, odd_{hazard.begin(asymmetric, names)}, step_{step} {}
     ~HazardScope() {
-        if (odd_ != kept) hazard_.end(odd_);
+        if (odd_ != kept) hazard_.end(odd_, step_);
     }
     /// The hazard outlives this, and there is none after it.
     void keep() noexcept { odd_ = kept; }
@@ -126,6 +111,7 @@ class HazardScope {
 
     Hazard& hazard_;
     std::uint64_t odd_;
+    const std::uint64_t step_;
 };
 
 }  // namespace millrace::soft

@@ -1,4 +1,3 @@
-// Implementation of key_cache.hpp.
 #include "key_cache.hpp"
 
 #include "millrace/base/uncancelled.hpp"
@@ -110,6 +109,46 @@ bool KeyCache::find_room(const ibv_sge& sge, Reach& reach) noexcept {
         receiving_.is_valid_as(sge.lkey) && receiving_.pd == wanted && receiving_.writable;
     return reach_within(known ? &receiving_ : look_up_slowly(receiving_, sge.lkey, true, wanted),
                         sge.addr, sge.length, needed, reach);
+}
+
+bool KeyCache::gather(const ibv_sge* sges, int most, bool in_line, std::uint32_t access,
+                      Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept {
+    count = 0;
+    total = 0;
+    for (int i = 0; i < most; ++i) {
+        const ibv_sge& sge = sges[i];
+        if (sge.length == 0) continue;
+        Piece& piece = pieces[count];
+        piece.length = sge.length;
+        piece.key = in_line ? 0 : sge.lkey;
+        if (in_line) {
+            piece.at = Reach{reinterpret_cast<std::byte*>(sge.addr), 0, 0};
+        } else if (!find(sge.lkey, sge.addr, sge.length, access | access_local, piece.at)) {
+            return false;
+        }
+        total += sge.length;
+        ++count;
+    }
+    return true;
+}
+
+bool KeyCache::scatter(const std::uint32_t& written, std::uint32_t most, const void* list,
+                       Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept {
+    const std::uint32_t posted = load_once(written);
+    if (posted > most) return false;
+    count = 0;
+    total = 0;
+    for (std::uint32_t i = 0; i < posted; ++i) {
+        const ibv_sge sge = load_sge(list, i);
+        if (sge.length == 0) continue;
+        Piece& piece = pieces[count];
+        piece.length = sge.length;
+        piece.key = sge.lkey;
+        if (!find_room(sge, piece.at)) return false;
+        total += sge.length;
+        ++count;
+    }
+    return true;
 }
 
 Reason KeyCache::reason_of_range(std::uint32_t key, std::uint64_t address, std::uint64_t length,

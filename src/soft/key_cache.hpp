@@ -12,6 +12,8 @@
 
 #include "connection_end.hpp"
 #include "fabric.hpp"
+#include "node.hpp"
+#include "pieces.hpp"
 #include "reasons.hpp"
 
 namespace millrace::soft {
@@ -83,6 +85,15 @@ class KeyCache {
     /// The same for the memory of a receive.
     [[nodiscard]] bool find_room(const ibv_sge& sge, Reach& reach) noexcept;
 
+    /// What a message is made of. `in_line`: the sges hold pointers of this process, and no keys.
+    /// False: not all of it may be used like that.
+    [[nodiscard]] bool gather(const ibv_sge* sges, int most, bool in_line, std::uint32_t access,
+                              Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept;
+    /// Where a receive goes to, with `written` sges in `list` that a peer may be changing. False:
+    /// as above, or they are more than `most`.
+    [[nodiscard]] bool scatter(const std::uint32_t& written, std::uint32_t most, const void* list,
+                               Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept;
+
     /// What is wrong with a range that `find_region` has not found.
     [[nodiscard]] Reason reason_of_range(std::uint32_t key, std::uint64_t address,
                                          std::uint64_t length, std::uint32_t access) const noexcept;
@@ -101,7 +112,7 @@ class KeyCache {
         return const_cast<Region&>(std::as_const(*this).at(key));
     }
     [[nodiscard]] const RegionEntry* entry_of(std::uint32_t key) const noexcept {
-        return end_->mine ? node_->local_region(key) : peer_->region(key);
+        return end_->mine ? node_->regions().valid(key) : peer_->region(key);
     }
     [[nodiscard]] std::uint32_t domain() const noexcept {
         return end_->mine ? end_->pd : end_->block.control->pd.load(std::memory_order_relaxed);

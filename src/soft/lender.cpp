@@ -1,4 +1,3 @@
-// Implementation of lender.hpp.
 #include "lender.hpp"
 
 #include <fcntl.h>
@@ -9,10 +8,11 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "device_memory.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "node.hpp"
 #include "peer_node.hpp"
+#include "registration.hpp"
 
 namespace millrace::soft {
 

@@ -1,4 +1,3 @@
-// Implementation of liveness.hpp.
 #include "liveness.hpp"
 
 #include <poll.h>

@@ -8,11 +8,16 @@
 
 #include "context.hpp"
 #include "control_calls.hpp"
+#include "copy_service.hpp"
 #include "device_memory.hpp"
 #include "domains.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "node.hpp"
+#include "opened_device.hpp"
+#include "process.hpp"
+#include "queue_pairs.hpp"
 #include "remapped_memory.hpp"
 
 namespace millrace::soft {
@@ -38,7 +43,7 @@ void take_over(Registration& registration, const LocalRegion& made, Process& pro
 
 /// Peers that may not copy it themselves are to be served from now on.
 void tell_copies(Process& process, std::uint32_t key) noexcept {
-    const RegionEntry* const entry = process.node().local_region(key);
+    const RegionEntry* const entry = process.node().regions().valid(key);
     if (entry != nullptr && static_cast<RegionKind>(entry->kind) == RegionKind::private_memory) {
         process.copies().need_thread();
     }
@@ -47,18 +52,15 @@ void tell_copies(Process& process, std::uint32_t key) noexcept {
 /// Ends what nobody knows of yet.
 void give_back(Process& process, std::uint32_t key) noexcept {
     if (key == 0) return;
-    process.node().invalidate_region(key);
-    process.node().release_region(key, false);
+    process.node().regions().invalidate(key);
+    process.node().regions().release(key, false);
 }
 
 /// A handle of the registration. Null with errno.
 [[nodiscard]] MemoryRegion* make_handle(ibv_pd* pd,
                                         std::shared_ptr<Registration> registration) noexcept {
     auto* const region = new (std::nothrow) MemoryRegion{};
-    if (region == nullptr) {
-        errno = ENOMEM;
-        return nullptr;
-    }
+    if (region == nullptr) return refused(ENOMEM);
     region->context = pd->context;
     region->pd = pd;
     region->registration = std::move(registration);
@@ -79,10 +81,8 @@ template <class Add>
     auto registration = std::make_shared<Registration>();
     registration->domain = domain;
     LocalRegion made;
-    if (const int error = add(process.node(), domain->number, made); error != 0) {
-        errno = error;
-        return nullptr;
-    }
+    if (const int error = add(process.node(), domain->number, made); error != 0)
+        return refused(error);
     take_over(*registration, made, process);
     MemoryRegion* region = nullptr;
     try {
@@ -109,15 +109,11 @@ template <class Add>
 /// The same for the program's own; no exceptions.
 template <class Add>
 [[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
-    if (!usable(pd)) {
-        errno = EINVAL;
-        return nullptr;
-    }
+    if (!usable(pd)) return refused(EINVAL);
     try {
         return make_region(pd, static_cast<ProtectionDomain*>(pd)->domain, std::nullopt, add);
     } catch (const std::exception&) {
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
 }
 
@@ -133,9 +129,9 @@ template <class Add>
     }
     MemoryRegion* const region = make_region(
         pd, domain, handle, [&lent](Node& node, std::uint32_t number, LocalRegion& made) {
-            if (!lent.mapping) return node.add_nothing(number, made);
-            return node.add_region(lent.mapping.memory() + lent.skip, lent.facts.length,
-                                   lent.facts.iova, lent.facts.access, number, made);
+            if (!lent.mapping) return node.regions().add_nothing(number, made);
+            return node.regions().add(lent.mapping.memory() + lent.skip, lent.facts.length,
+                                      lent.facts.iova, lent.facts.access, number, made);
         });
     if (region == nullptr) return nullptr;
     Registration& registration = *region->registration;
@@ -168,7 +164,7 @@ ibv_mr* register_memory(ibv_pd* pd, void* address, std::size_t length, std::uint
     auto remapped = remap(address, length);
     MemoryRegion* const region =
         make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
-            return node.add_region(address, length, iova, access, number, made);
+            return node.regions().add(address, length, iova, access, number, made);
         });
     if (region == nullptr) return nullptr;
     region->addr = address;
@@ -180,7 +176,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) noexcept {
     const base::Uncancelled held;
     MemoryRegion* const region =
         make_region(pd, [&](Node& node, std::uint32_t number, LocalRegion& made) {
-            return node.add_nothing(number, made);
+            return node.regions().add_nothing(number, made);
         });
     if (region == nullptr) return nullptr;
     region->registration->plain = false;
@@ -194,8 +190,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::
     if (!opened_together(public_memory->context, pd->context) || memory->users.ended() ||
         (access & IBV_ACCESS_ZERO_BASED) == 0 || offset > memory->length ||
         length > memory->length - offset) {
-        errno = EINVAL;
-        return nullptr;
+        return refused(EINVAL);
     }
     ibv_mr* const made = reg_mr(pd, memory->mapping.memory() + offset, length, 0, access);
     if (made == nullptr) return nullptr;
@@ -213,15 +208,11 @@ ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
     if (auto registration = opened.registration(handle)) {
         return make_handle(pd, std::move(registration));
     }
-    if (opened.lender() == nullptr) {
-        errno = ENOENT;
-        return nullptr;
-    }
+    if (opened.lender() == nullptr) return refused(ENOENT);
     try {
         return borrow_region(pd, handle);
     } catch (const std::exception&) {
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
 }
 
@@ -268,7 +259,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
         iova = reinterpret_cast<std::uintptr_t>(address);
     } else {
         // An imported handle has no address: the table has.
-        const RegionEntry* const entry = process.node().local_region(registration.key);
+        const RegionEntry* const entry = process.node().regions().valid(registration.key);
         if (entry == nullptr) return refuse_rereg(EINVAL);
         address = reinterpret_cast<void*>(entry->address);
         length = registration.length;
@@ -281,7 +272,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
     LocalRegion made;
     try {
         const int error =
-            process.node().add_region(address, length, iova, access, domain->number, made);
+            process.node().regions().add(address, length, iova, access, domain->number, made);
         if (error != 0) return refuse_rereg(error);
         owner->opened->add(made.key, region->registration);
     } catch (const std::exception&) {
@@ -335,7 +326,7 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
         return EBUSY;
     }
     if (!again && owner.mode.kind == ModeKind::strict)
-        process.tell_of_requests_with(registration.key);
+        process.queue_pairs().tell_of_requests_with(registration.key);
     owner.opened->forget(registration.key, registration);
     bool free = false;
     try {

@@ -8,12 +8,13 @@
 #include <atomic>
 #include <cstdint>
 
-#include "context.hpp"
-#include "local_operation.hpp"
-
 namespace millrace::soft {
 
-struct QueuePair;
+struct Context;
+struct Registration;
+
+/// In ibv_send_wr::send_flags, by ibv_bind_mw: the window may be of type 1.
+inline constexpr unsigned from_bind_mw = 1U << 31;
 
 /// What is not const is guarded by the mutex of the process's `Windows`.
 struct MemoryWindow : ibv_mw {
@@ -21,7 +22,8 @@ struct MemoryWindow : ibv_mw {
     std::uint32_t index = 0;               ///< of all its keys; the program chooses the low 8 bits
     const Registration* region = nullptr;  ///< what it was bound to last
     std::uint32_t bound_key = 0;           ///< 0: never bound, or unbound by us
-    QueuePair* qp = nullptr;               ///< type 2: whose block has its slot
+    /// Type 2: those of the block of the queue pair that it is bound through, and which one is its.
+    std::atomic<std::uint64_t>* words = nullptr;
     int slot = -1;
     std::uint64_t registration = 0;
     std::atomic<int> waiting{0};  ///< requests in send queues that name it
@@ -30,10 +32,33 @@ struct MemoryWindow : ibv_mw {
     [[nodiscard]] bool bound() const noexcept;
 };
 
-ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) noexcept;
-/// EBUSY while a request that binds it waits in a send queue, or a stopped process may be using it.
-int dealloc_mw(ibv_mw* window) noexcept;
-int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) noexcept;
+inline constexpr std::uint32_t window_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                               IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+/// What a region's flags may be, but a window has no such right to give: no mistake, and nothing.
+inline constexpr std::uint32_t regions_own_access =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
+[[nodiscard]] inline bool understood(std::uint32_t access) noexcept {
+    return (access & ~(window_access | regions_own_access)) == 0;
+}
+
+/// A work request on a window, which the sender's own process does without its peer. Kept in
+/// private memory while it is pending: it holds pointers, and the pending ring is the peer's to
+/// write.
+struct LocalOperation {
+    ibv_wr_opcode opcode = IBV_WR_LOCAL_INV;  ///< or IBV_WR_BIND_MW
+    std::uint32_t flags = 0;
+    std::uint32_t slot = 0;
+    std::uint32_t key = 0;  ///< to be invalidated, or the window's new one
+    MemoryWindow* window = nullptr;
+    Registration* region = nullptr;  ///< null: the window is to show nothing
+    std::uint64_t address = 0;
+    std::uint64_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t position = 0;  ///< in the pending ring
+
+    /// It no longer waits.
+    void window_done() const noexcept;
+};
 
 [[nodiscard]] inline bool is_local(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;

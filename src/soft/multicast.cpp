@@ -1,19 +1,13 @@
-// Implementation of multicast.hpp, and ibv_attach_mcast.
 #include "multicast.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 
-#include "address_handle.hpp"
-#include "context.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
-#include "millrace/base/uncancelled.hpp"
-#include "millrace/soft/device.hpp"
-#include "queue_pair.hpp"
+#include "node.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -79,16 +73,10 @@ bool in_any_group(Node& node, std::uint32_t index) noexcept {
     return false;
 }
 
-int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
-    const base::Uncancelled held;
-    auto& qp = *static_cast<QueuePair*>(public_qp);
-    if (qp.datagram == nullptr || !is_multicast(*gid)) return EINVAL;
-    Node& node = qp.owner->process->node();
-    if (!node.usable()) return ENODEV;
-    const GroupName name = group_name(*gid);
+int join_group(Node& node, const GroupName& name, std::uint32_t index) noexcept {
     {
         const std::lock_guard guard{attaching};
-        if (find(node, name, qp.memory.index) != nullptr) return 0;
+        if (find(node, name, index) != nullptr) return 0;
         GroupEntry* free = nullptr;
         for (std::uint32_t i = 0; i < groups_per_node && free == nullptr; ++i) {
             GroupEntry& entry = node.groups()[i];
@@ -96,19 +84,15 @@ int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept 
         }
         if (free == nullptr) return ENOMEM;
         std::memcpy(free->group, name.data(), name.size());
-        free->member.store(qp.memory.index + 1, std::memory_order_release);
+        free->member.store(index + 1, std::memory_order_release);
     }
     return announce(node);
 }
 
-int detach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
-    const base::Uncancelled held;
-    auto& qp = *static_cast<QueuePair*>(public_qp);
-    Node& node = qp.owner->process->node();
-    if (!node.usable()) return ENODEV;
+int leave_group(Node& node, const GroupName& name, std::uint32_t index) noexcept {
     {
         const std::lock_guard guard{attaching};
-        GroupEntry* const entry = find(node, group_name(*gid), qp.memory.index);
+        GroupEntry* const entry = find(node, name, index);
         if (entry == nullptr) return EINVAL;
         entry->member.store(0, std::memory_order_release);
     }

@@ -1,5 +1,4 @@
-// Multicast groups: which queue pairs of the fabric belong to one. Attaching and detaching are
-// entries of <millrace/soft/device.hpp>; datagram sends ask for members.
+// Multicast groups: which queue pairs of the fabric belong to one. Datagram sends ask for members.
 // docs/soft-device.md, "Receive pools", end.
 #pragma once
 
@@ -30,6 +29,10 @@ class Groups {
     std::uint32_t epoch_ = 0;
 };
 
+/// The queue pair with that index belongs to the group from here on, or no longer. 0 or an errno
+/// value.
+[[nodiscard]] int join_group(Node& node, const GroupName& name, std::uint32_t index) noexcept;
+[[nodiscard]] int leave_group(Node& node, const GroupName& name, std::uint32_t index) noexcept;
 /// Is the queue pair with that index attached to any group?
 [[nodiscard]] bool in_any_group(Node& node, std::uint32_t index) noexcept;
 

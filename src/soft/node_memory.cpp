@@ -1,4 +1,3 @@
-// Implementation of node_memory.hpp.
 #include "node_memory.hpp"
 
 #include <fcntl.h>

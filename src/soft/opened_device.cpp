@@ -1,4 +1,3 @@
-// Implementation of opened_device.hpp.
 #include "opened_device.hpp"
 
 #include <fcntl.h>
@@ -17,6 +16,9 @@
 #include "layout.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "node.hpp"
+#include "process.hpp"
+#include "queue_pairs.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -70,7 +72,7 @@ void enlist(const std::shared_ptr<OpenedDevice>& opened, int file) {
 
 std::shared_ptr<OpenedDevice> OpenedDevice::open() {
     const char* const mode = std::getenv("MILLRACE_SOFT_MODE");
-    auto opened = std::make_shared<OpenedDevice>(Process::current(), mode_of_environment());
+    auto opened = std::make_shared<OpenedDevice>(current_process(), mode_of_environment());
     Node& node = opened->process->node();
     opened->own_file_.emplace(node.number(), node.identity(), mode == nullptr ? "" : mode);
     opened->domains_.end = domain_handles;
@@ -93,8 +95,8 @@ std::shared_ptr<OpenedDevice> OpenedDevice::borrow(int descriptor) {
     const auto facts = read_device_facts(descriptor);
     if (!facts) return nullptr;
     const std::string_view mode{facts->mode, facts->mode_length};
-    auto opened = std::make_shared<OpenedDevice>(Process::current(),
-                                                 mode.empty() ? Mode{} : parse_mode(mode));
+    auto opened =
+        std::make_shared<OpenedDevice>(current_process(), mode.empty() ? Mode{} : parse_mode(mode));
     opened->file_ = duplicate(descriptor);
     opened->lender_ = Lender::find(opened->process->node(), opened->file(), *facts);
     opened->domains_.last = opened->memories_.last = handles_of_borrowers;
@@ -135,8 +137,7 @@ OpenedDevice::~OpenedDevice() {
 
 Descriptor OpenedDevice::descriptor() const { return duplicate(file()); }
 
-// --- handles
-// --------------------------------------------------------------------------------------
+// --- handles ------------------------------------------------------------------------------------
 
 template <class Object>
 void OpenedDevice::Table<Object>::add(const std::shared_ptr<Object>& object) {
@@ -267,10 +268,10 @@ void OpenedDevice::forget(std::uint32_t key, const Registration& registration) n
 }
 
 bool end_registration(Process& process, Registration& registration) {
-    process.node().invalidate_region(registration.key);
+    process.node().regions().invalidate(registration.key);
     registration.invalid = true;
-    if (!process.fence_region(registration.key, registration.number)) return false;
-    process.node().release_region(registration.key, false);
+    if (!process.queue_pairs().fence_region(registration.key, registration.number)) return false;
+    process.node().regions().release(registration.key, false);
     registration.domain->users.leave();
     if (registration.device_memory != nullptr) registration.device_memory->users.leave();
     registration.ended = true;

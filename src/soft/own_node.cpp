@@ -18,16 +18,14 @@ class OwnNode final : public PeerNode {
   public:
     OwnNode(std::uint32_t number, std::shared_ptr<NodeMemory> memory,
             std::shared_ptr<RegionTable> regions, std::shared_ptr<const std::atomic<bool>> usable)
-        : number_{number},
+        : PeerNode{number, memory->pid(), true},
           memory_{std::move(memory)},
           regions_{std::move(regions)},
-          usable_{std::move(usable)} {}
+          usable_{std::move(usable)} {
+        identity_ = memory_->identity();
+        asymmetric_fences_ = memory_->membarrier();
+    }
 
-    const NodeIdentity& identity() const noexcept override { return memory_->identity(); }
-    std::uint32_t number() const noexcept override { return number_; }
-    pid_t pid() const noexcept override { return memory_->pid(); }
-    bool is_self() const noexcept override { return true; }
-    bool asymmetric_fences() const noexcept override { return memory_->membarrier(); }
     bool alive() const noexcept override { return usable_->load(std::memory_order_acquire); }
     bool same_process() noexcept override { return alive(); }
 
@@ -87,14 +85,13 @@ class OwnNode final : public PeerNode {
 
     void members(const std::array<std::uint8_t, 16>& group,
                  std::vector<std::uint32_t>& found) const override {
-        find_members(memory_->groups(), number_, group, found);
+        find_members(memory_->groups(), number(), group, found);
     }
     void announce_membership() noexcept override {
         if (alive()) memory_->membership().epoch.fetch_add(1, std::memory_order_release);
     }
 
   private:
-    const std::uint32_t number_;
     const std::shared_ptr<NodeMemory> memory_;
     const std::shared_ptr<RegionTable> regions_;
     const std::shared_ptr<const std::atomic<bool>> usable_;

@@ -55,18 +55,13 @@ std::uint64_t mapping_unit(int descriptor) noexcept {
     return static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-class ProcessNode final : public RemoteNode {
+class RemoteNode final : public PeerNode {
   public:
-    ProcessNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
-        : number_{number}, pid_{pid}, liveness_{std::move(liveness)} {}
+    RemoteNode(std::uint32_t number, pid_t pid, std::shared_ptr<Liveness> liveness)
+        : PeerNode{number, pid, false}, liveness_{std::move(liveness)} {}
 
-    ~ProcessNode() override { liveness_->forget(life_); }
+    ~RemoteNode() override { liveness_->forget(life_); }
 
-    const NodeIdentity& identity() const noexcept override { return header().identity; }
-    std::uint32_t number() const noexcept override { return number_; }
-    pid_t pid() const noexcept override { return pid_; }
-    bool is_self() const noexcept override { return false; }
-    bool asymmetric_fences() const noexcept override { return asymmetric_fences_; }
     bool alive() const noexcept override { return !life_.gone.load(std::memory_order_acquire); }
     bool still_there() noexcept override { return life_.ask() && !is_ending(); }
     bool watch_from(int epoll) noexcept override { return liveness_->watch_from(epoll, life_); }
@@ -115,7 +110,7 @@ class ProcessNode final : public RemoteNode {
                                bool writable) override {
         const base::Uncancelled held;
         if (writable && (facts.access & IBV_ACCESS_LOCAL_WRITE) == 0) return std::nullopt;
-        const Reach by_process{nullptr, facts.address, pid_};
+        const Reach by_process{nullptr, facts.address, pid()};
         if (static_cast<RegionKind>(facts.kind) != RegionKind::shared_file) return by_process;
 
         const std::scoped_lock lock{mutex_};
@@ -124,7 +119,7 @@ class ProcessNode final : public RemoteNode {
             return Reach{known->second.first_byte(), 0, 0};
         }
         std::size_t skip = 0;
-        Mapping mapping = map_region(pid_, facts, writable, skip);
+        Mapping mapping = map_region(pid(), facts, writable, skip);
         if (!mapping) return by_process;
         auto shared = std::make_shared<Mapping>(std::move(mapping));
         if (known != mapped_.end()) {
@@ -163,13 +158,13 @@ class ProcessNode final : public RemoteNode {
 
     std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {
         const std::scoped_lock lock{mutex_};
-        return life_.ask() ? bells_.open(pid_, descriptor_in_peer) : nullptr;
+        return life_.ask() ? bells_.open(pid(), descriptor_in_peer) : nullptr;
     }
 
     void members(const std::array<std::uint8_t, 16>& group,
                  std::vector<std::uint32_t>& found) const override {
         find_members(reinterpret_cast<const GroupEntry*>(tables_.memory() + group_table_offset),
-                     number_, group, found);
+                     number(), group, found);
     }
     void announce_membership() noexcept override {
         // Mapped for this moment only: it is the one page outside of blocks that is written.
@@ -187,7 +182,7 @@ class ProcessNode final : public RemoteNode {
     AtomicLocks& atomic_locks() noexcept override { return *atomic_locks_; }
 
     bool pages_there(std::uint64_t address, std::size_t bytes) noexcept override {
-        return pages_.there(pid_, address, bytes);
+        return pages_.there(pid(), address, bytes);
     }
 
     bool copies_refused() const noexcept override {
@@ -208,7 +203,7 @@ class ProcessNode final : public RemoteNode {
   private:
     /// A process that is killed loses its memory first, then its descriptors, and only then do its
     /// sockets hang up: in between it has no program any more.
-    [[nodiscard]] bool is_ending() const noexcept { return living_thread_of(pid_) == 0; }
+    [[nodiscard]] bool is_ending() const noexcept { return living_thread_of(pid()) == 0; }
 
     struct MappedRegion {
         std::shared_ptr<Mapping> mapping;
@@ -236,8 +231,6 @@ class ProcessNode final : public RemoteNode {
     [[nodiscard]] bool open_blocks(const NodeHeader& facts);
     [[nodiscard]] bool open_lifeline(const NodeHeader& facts);
 
-    const std::uint32_t number_;
-    const pid_t pid_;
     const std::shared_ptr<Liveness> liveness_;
     PeerLife life_;
     Descriptor blocks_;
@@ -247,7 +240,6 @@ class ProcessNode final : public RemoteNode {
     std::atomic<bool> copies_refused_{false};
     RemotePages pages_;
     CopyAsker asker_;
-    bool asymmetric_fences_ = false;
     const std::uint64_t confirmation_ticks_ = base::ticks_in(std::chrono::milliseconds{10});
     std::atomic<std::uint64_t> confirmed_{base::ticks()};
 
@@ -257,79 +249,80 @@ class ProcessNode final : public RemoteNode {
     Bells bells_;
 };
 
-bool ProcessNode::adopt(std::string_view fabric) {
-    life_.process = open_process(pid_);
+bool RemoteNode::adopt(std::string_view fabric) {
+    life_.process = open_process(pid());
     if (!life_.process || !find_memory(fabric)) return false;
-    if (!may_copy(pid_)) note_copies_refused();
+    if (!may_copy(pid())) note_copies_refused();
     return life_.ask();
 }
 
-bool ProcessNode::find_memory(std::string_view fabric) {
-    const std::string object = describe_node(fabric, number_);
-    const std::string wanted = link_to_tables(fabric, number_);
-    const std::string directory_path = folder_of_descriptors(pid_);
+bool RemoteNode::find_memory(std::string_view fabric) {
+    const std::string object = describe_node(fabric, number());
+    const std::string wanted = link_to_tables(fabric, number());
+    const std::string directory_path = folder_of_descriptors(pid());
     const std::unique_ptr<DIR, int (*)(DIR*)> directory{::opendir(directory_path.c_str()),
                                                         &::closedir};
     if (!directory) {
         if (errno != ENOENT) {
             complain_of_node(
-                number_, LogLevel::warn,
+                number(), LogLevel::warn,
                 "cannot look into process {} ({}): {}; let both run as the same user, and "
                 "dumpable (no set-user-id program, no prctl(PR_SET_DUMPABLE, 0))",
-                pid_, object, base::describe_errno(errno));
+                pid(), object, base::describe_errno(errno));
         }
         return false;
     }
     while (const dirent* entry = ::readdir(directory.get())) {
         const int descriptor = number_of_entry(entry->d_name);
-        if (descriptor >= 0 && leads_to(pid_, descriptor, wanted) &&
+        if (descriptor >= 0 && leads_to(pid(), descriptor, wanted) &&
             try_memory(descriptor, object)) {
             return true;
         }
     }
-    complain_of_node(number_, LogLevel::warn, "process {} ({}) has no node memory that can be used",
-                     pid_, object);
+    complain_of_node(number(), LogLevel::warn,
+                     "process {} ({}) has no node memory that can be used", pid(), object);
     return false;
 }
 
-bool ProcessNode::try_memory(int descriptor, const std::string& object) {
-    const Descriptor file{::open(descriptor_path(pid_, descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
+bool RemoteNode::try_memory(int descriptor, const std::string& object) {
+    const Descriptor file{::open(descriptor_path(pid(), descriptor).c_str(), O_RDONLY | O_CLOEXEC)};
     if (!file || sealed_size(file.get()) < tables_size) return false;
     Mapping tables{file.get(), 0, tables_size, PROT_READ};
     if (!tables) return false;
 
     const auto& facts = *reinterpret_cast<const NodeHeader*>(tables.memory());
-    if (facts.magic != node_magic || facts.node_number != number_) return false;
+    if (facts.magic != node_magic || facts.node_number != number()) return false;
     if (facts.version != layout_version) {
         complain_of_node(
-            number_, LogLevel::warn,
+            number(), LogLevel::warn,
             "{} (process {}) has layout version {}, this library {}: use the same build in "
             "both",
-            object, pid_, facts.version, layout_version);
+            object, pid(), facts.version, layout_version);
         return false;
     }
     // In another pid namespace its own numbers mean something else; the socket told ours.
     const bool same_namespace = facts.pid_namespace == own_pid_namespace();
-    if (same_namespace && (facts.pid != pid_ || start_time_of(pid_) != facts.start_time)) {
+    if (same_namespace && (facts.pid != pid() || start_time_of(pid()) != facts.start_time)) {
         return false;
     }
     if (!open_blocks(facts) || !open_lifeline(facts)) return false;
     atomic_locks_.emplace(blocks_.get());
     tables_ = std::move(tables);
     asymmetric_fences_ = facts.membarrier == 1;
+    identity_ = facts.identity;
     return true;
 }
 
-bool ProcessNode::open_blocks(const NodeHeader& facts) {
-    blocks_ = open_file_of(pid_, load_once(facts.blocks_descriptor), load_once(facts.blocks_device),
-                           load_once(facts.blocks_inode), O_RDWR);
+bool RemoteNode::open_blocks(const NodeHeader& facts) {
+    blocks_ = open_file_of(pid(), load_once(facts.blocks_descriptor),
+                           load_once(facts.blocks_device), load_once(facts.blocks_inode), O_RDWR);
     if (!blocks_) return false;
     size_ = sealed_size(blocks_.get());
     return size_ > blocks_offset;
 }
 
-bool ProcessNode::open_lifeline(const NodeHeader& facts) {
-    const std::string path = descriptor_path(pid_, load_once(facts.lifeline_descriptor));
+bool RemoteNode::open_lifeline(const NodeHeader& facts) {
+    const std::string path = descriptor_path(pid(), load_once(facts.lifeline_descriptor));
     const std::uint64_t inode = load_once(facts.lifeline_inode);
     const Descriptor look{::open(path.c_str(), O_PATH | O_CLOEXEC)};
     struct stat status {};
@@ -387,8 +380,8 @@ void find_members(const GroupEntry* table, std::uint32_t node,
     }
 }
 
-std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32_t number,
-                                            std::shared_ptr<Liveness> liveness) {
+std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric, std::uint32_t number,
+                                          std::shared_ptr<Liveness> liveness) {
     const Descriptor connection{
         ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
     if (!connection) {
@@ -418,7 +411,7 @@ std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric, std::uint32
         }
         return nullptr;
     }
-    auto node = std::make_shared<ProcessNode>(number, pid, std::move(liveness));
+    auto node = std::make_shared<RemoteNode>(number, pid, std::move(liveness));
     if (!node->adopt(fabric)) return nullptr;
     node->watch();
     return node;

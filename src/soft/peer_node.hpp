@@ -14,15 +14,6 @@
 
 namespace millrace::soft {
 
-/// A peer that can be asked right now, and watched.
-class RemoteNode : public PeerNode {
-  public:
-    /// Asks the kernel now.
-    [[nodiscard]] bool still_there() noexcept override = 0;
-    /// In a child after fork: close what would make the peer believe that its parent lives.
-    virtual void abandon() noexcept = 0;
-};
-
 /// Whether a peer may map it to write to it.
 [[nodiscard]] inline bool is_shared_and_writable(const RegionFacts& facts) noexcept {
     return static_cast<RegionKind>(facts.kind) == RegionKind::shared_file &&
@@ -45,9 +36,9 @@ void find_members(const GroupEntry* table, std::uint32_t node,
 
 /// Connects to node `number` of `fabric`. nullptr: there is none, or not one to talk to (logged).
 /// May throw std::bad_alloc and, when the process runs out of watches, `base::Error`.
-[[nodiscard]] std::shared_ptr<RemoteNode> connect_to_node(std::string_view fabric,
-                                                          std::uint32_t number,
-                                                          std::shared_ptr<Liveness> liveness);
+[[nodiscard]] std::shared_ptr<PeerNode> connect_to_node(std::string_view fabric,
+                                                        std::uint32_t number,
+                                                        std::shared_ptr<Liveness> liveness);
 
 /// This process's node as a peer of itself. `usable` outlives it through `memory`'s owner.
 [[nodiscard]] std::shared_ptr<PeerNode> own_node_as_peer(

@@ -10,38 +10,21 @@
 #include "fences.hpp"
 #include "memory_window.hpp"
 #include "millrace/base/peer_causality.hpp"
-#include "opcode.hpp"
+#include "pieces.hpp"
 #include "queue_pair.hpp"
+#include "request.hpp"
 
 namespace millrace::soft {
 namespace {
 
-struct OpcodeFacts {
-    bool supported;
-    bool may_be_inline;
-    ibv_wc_opcode completion;
-};
-
-constexpr OpcodeFacts opcode_facts[] = {
-    {true, true, IBV_WC_RDMA_WRITE},  // RDMA_WRITE
-    {true, true, IBV_WC_RDMA_WRITE},  // RDMA_WRITE_WITH_IMM
-    {true, true, IBV_WC_SEND},        // SEND
-    {true, true, IBV_WC_SEND},        // SEND_WITH_IMM
-    {true, false, IBV_WC_RDMA_READ},  // RDMA_READ
-    {true, false, IBV_WC_COMP_SWAP},  // ATOMIC_CMP_AND_SWP
-    {true, false, IBV_WC_FETCH_ADD},  // ATOMIC_FETCH_AND_ADD
-    {true, false, IBV_WC_LOCAL_INV},  // LOCAL_INV
-    {true, false, IBV_WC_BIND_MW},    // BIND_MW
-    {true, true, IBV_WC_SEND},        // SEND_WITH_INV
-};
+/// By ibv_wr_opcode.
+constexpr ibv_wc_opcode completion_opcodes[] = {
+    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,      IBV_WC_SEND,    IBV_WC_RDMA_READ,
+    IBV_WC_COMP_SWAP,  IBV_WC_FETCH_ADD,  IBV_WC_LOCAL_INV, IBV_WC_BIND_MW, IBV_WC_SEND};
 static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
               IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 &&
               IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 &&
               IBV_WR_LOCAL_INV == 7 && IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
-
-[[nodiscard]] bool is_atomic(ibv_wr_opcode opcode) noexcept {
-    return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-}
 
 [[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
     const unsigned opcode = raw_opcode(wr);
@@ -49,10 +32,8 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
     if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
     if (wr.opcode == IBV_WR_BIND_MW && !may_be_posted(wr)) return false;
     if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
-        if (!opcode_facts[wr.opcode].may_be_inline) return false;
-        std::uint64_t total = 0;
-        for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
-        if (total > qp.inline_bytes) return false;
+        if (wr.opcode != IBV_WR_RDMA_WRITE && !sends_to_receive(wr.opcode)) return false;
+        if (bytes_of(wr.sg_list, wr.num_sge) > qp.inline_bytes) return false;
     }
     return true;
 }
@@ -111,10 +92,8 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         std::memcpy(payload, wr.sg_list, used);
     }
     if (qp.cable != nullptr) {
-        std::uint64_t bytes = 0;
         const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
-        for (int i = 0; i < pieces; ++i) bytes += wr.sg_list[i].length;
-        qp.cable->schedule(entry, qp.pending_tail, bytes);
+        qp.cable->schedule(entry, qp.pending_tail, bytes_of(wr.sg_list, pieces));
     }
     PendingEntry& shown = *qp.block.pending_entry(qp.pending_tail);
     std::memcpy(static_cast<void*>(&shown), &entry, offsetof(PendingEntry, due));
@@ -159,7 +138,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             error = ENOMEM;
             break;
         }
-        qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
+        qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
         } else {
@@ -190,7 +169,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             qp.run_own_pending();
         }
     }
-    if (flushed && qp.settled) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
+    if (flushed && qp.ending.flushing()) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
     return error;
 }
 
@@ -320,7 +299,7 @@ void end_lone_write(QueuePair& qp) noexcept {
             break;
         }
         const std::uint32_t index = slot & qp.send_mask;
-        qp.sent[index] = SentSlot{wr->wr_id, opcode_facts[wr->opcode].completion};
+        qp.sent[index] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         // Before it runs: the completion may be polled by another thread at once.
         qp.send_tail.store(slot + 1, std::memory_order_release);
         if (one_piece && raw_opcode(*wr) == IBV_WR_RDMA_WRITE) [[likely]] {

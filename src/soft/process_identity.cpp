@@ -1,4 +1,3 @@
-// Implementation of process_identity.hpp.
 #include "process_identity.hpp"
 
 #include <dirent.h>

@@ -6,10 +6,14 @@
 #include <cstdint>
 
 #include "completion_channel.hpp"
+#include "context.hpp"
+#include "copy_service.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/wait.hpp"
+#include "node.hpp"
+#include "process.hpp"
 #include "rnr_timer.hpp"
 
 namespace millrace::soft {
@@ -21,6 +25,14 @@ void QueuePair::set_state(ibv_qp_state next) noexcept {
     const std::uint64_t word = make_state_word(memory.generation, memory.index, connection, next);
     state_word.store(word, std::memory_order_release);
     block.control->state_word.store(word, std::memory_order_release);
+}
+
+void QueuePair::rewind_block() noexcept {
+    block.send->completions.store(first_position, std::memory_order_relaxed);
+    block.pending->head.store(first_position, std::memory_order_relaxed);
+    block.pending->tail.store(first_position, std::memory_order_relaxed);
+    block.consumed->position.store(first_position, std::memory_order_relaxed);
+    block.receive->tail.store(first_receive_tail(), std::memory_order_relaxed);
 }
 
 std::uint32_t QueuePair::pending_count() const noexcept {
@@ -35,8 +47,6 @@ void QueuePair::show_pending() noexcept {
     pending_shown = pending_tail;
     block.pending->tail.store(pending_tail, std::memory_order_release);
 }
-
-// --- the connection -----------------------------------------------------------------------------
 
 void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     std::uint64_t* const seen = hazards.words;
@@ -83,10 +93,10 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
 }
 
 void QueuePair::check_timers() noexcept {
-    if (stall == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+    if (stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     std::chrono::nanoseconds limit{};
     ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
-    if (stall == Progress::no_receive) {
+    if (stall.why() == Progress::no_receive) {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
             peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
@@ -97,15 +107,13 @@ void QueuePair::check_timers() noexcept {
         limit = (attributes.retry_cnt + 1) *
                 std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
     }
-    const auto elapsed = base::Clock::now() - stalled_since;
+    const auto elapsed = stall.age();
     if (elapsed < limit) {
         auto* channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
         if (channel == nullptr) return;
-        const std::uint32_t alarms = channel->alarms.load(std::memory_order_relaxed);
-        if (alarm_set && alarm == alarms) return;
-        alarm_set = true;
-        alarm = alarms;
-        channel->wake_in(limit - elapsed);
+        if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
+            channel->wake_in(limit - elapsed);
+        }
         return;
     }
     // The peer may be running it at this moment: then it is not too late yet.
@@ -121,7 +129,7 @@ void QueuePair::check_timers() noexcept {
                 reason = own.way();
                 if (reason.kind == ReasonKind::none) reason.kind = ReasonKind::no_answer;
             }
-            tell_failure(*this, status, reason);
+            tell_oldest_fails(status, reason);
         }
         begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
@@ -215,11 +223,14 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
 void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
     const FaultLine& fault = *block.fault;
     if (fault.send.load(std::memory_order_relaxed) != 0) {
-        tell_failure(*this, send,
-                     Reason::of(fault.send_reason.load(std::memory_order_relaxed),
-                                fault.send_amount.load(std::memory_order_relaxed)));
+        tell_oldest_fails(send, Reason::of(fault.send_reason.load(std::memory_order_relaxed),
+                                           fault.send_amount.load(std::memory_order_relaxed)));
     }
-    if (fault.receive.load(std::memory_order_relaxed) != 0) tell_refusal(*this, receive);
+    if (fault.receive.load(std::memory_order_relaxed) != 0) {
+        tell_refusal(qp_num, attributes.dest_qp_num, receive,
+                     Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
+                                fault.receive_amount.load(std::memory_order_relaxed)));
+    }
 }
 
 void QueuePair::finish_draining() noexcept {
@@ -233,9 +244,9 @@ void QueuePair::finish_draining() noexcept {
 bool QueuePair::serve() noexcept {
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
     if (flights != nullptr) flights->move(cable_now());
-    if (erring) {
+    if (ending.leaving()) {
         settle();
-    } else if ((!settled || send_only) && state != IBV_QPS_RESET) {
+    } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
         const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
         const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
         if (corrupt.load(std::memory_order_relaxed)) {
@@ -256,7 +267,8 @@ bool QueuePair::serve() noexcept {
                             ? IBV_EVENT_QP_ACCESS_ERR
                             : IBV_EVENT_QP_REQ_ERR;
             }
-            if (strict() && !settled) tell_faults(status(send_fault), status(receive_fault));
+            if (strict() && !ending.flushing())
+                tell_faults(status(send_fault), status(receive_fault));
             if (receive_fault == 0) {
                 begin_send_error(status(send_fault));
             } else {
@@ -283,8 +295,5 @@ bool QueuePair::serve() noexcept {
     }
     return false;
 }
-
-// --- creation and end
-// -----------------------------------------------------------------------------
 
 }  // namespace millrace::soft

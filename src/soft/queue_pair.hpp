@@ -23,22 +23,22 @@
 #include "datagram.hpp"
 #include "datagram_flight.hpp"
 #include "datagram_send.hpp"
+#include "domains.hpp"
+#include "ending.hpp"
 #include "errand_lock.hpp"
 #include "executor.hpp"
-#include "local_operation.hpp"
+#include "extendable.hpp"
+#include "memory_window.hpp"
 #include "millrace/base/clock.hpp"
+#include "node.hpp"
 #include "receive_pool.hpp"
+#include "request.hpp"
 #include "spin_lock.hpp"
+#include "stall.hpp"
 #include "thread_lock.hpp"
 #include "work_requests.hpp"
 
 namespace millrace::soft {
-
-/// What the owner remembers of a posted send.
-struct SentSlot {
-    std::uint64_t wr_id;
-    ibv_wc_opcode opcode;
-};
 
 /// The hazard words of a moment: who executes on a queue pair, and for it.
 struct SeenHazards {
@@ -136,25 +136,12 @@ struct QueuePair : ExtendableQueuePair {
     std::mutex modify_mutex;
 
     // --- timers and errors; guarded by send_lock ---
-    std::uint32_t stalled_head = 0;  ///< pending head that the clock below belongs to
-    Progress stall = Progress::done;
-    base::Clock::time_point stalled_since{};
-    std::uint32_t held_head = 0;  ///< the same for what the peer was found executing
-    base::Clock::time_point held_since{};
-    std::uint32_t alarm = 0;  ///< channel's `alarms` for which its timer is set
-    bool alarm_set = false;
+    Stall stall;
     base::Clock::time_point next_connect{};
     std::atomic<bool> draining{false};  ///< in SQD, what was posted before is not complete yet
     bool drained_event = false;         ///< and the program wants to know when they have
-    bool erring = false;                ///< in ERROR, executors not yet known to have stopped
-    bool settled = false;               ///< in ERROR, and flushing
-    bool send_only = false;             ///< the two above are about SQE: only sends are flushed
-    base::Clock::time_point erring_since{};
+    Ending ending;
     SeenHazards seen_hazards;
-    std::uint32_t failed_tail = 0;  ///< send_tail when ERROR or SQE began
-    std::uint32_t first_unexecuted = first_position;
-    ibv_wc_status send_status = IBV_WC_WR_FLUSH_ERR;  ///< of the first flushed send
-    std::atomic<ibv_wc_status> receive_status{IBV_WC_WR_FLUSH_ERR};
     std::atomic<bool> established_told{false};
     /// A stopped executor never let go: what was registered up to here may still be copied.
     std::atomic<bool> broken{false};
@@ -303,6 +290,8 @@ struct QueuePair : ExtendableQueuePair {
             now && asymmetric ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
     }
 
+    /// All positions in the block, as at the beginning. Nobody uses it.
+    void rewind_block() noexcept;
     /// Writes state, for the peer and for the program.
     void set_state(ibv_qp_state next) noexcept;
     /// `state` for who does not hold send_lock.
@@ -314,6 +303,10 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] std::uint32_t executable_count() const noexcept;
     /// What was posted may be executed. With send_lock.
     void show_pending() noexcept;
+
+    /// In mode `strict`, before the region with `key` is deregistered: says if a request that may
+    /// still be executed names it. Takes send_lock.
+    void tell_if_in_flight(std::uint32_t key) noexcept;
 
     /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
     /// peer may know to have arrived. False: somebody else is busy with it.
@@ -329,10 +322,11 @@ struct QueuePair : ExtendableQueuePair {
     }
     void grant_wishes(bool process_held) noexcept;
     /// In mode `strict`.
+    void tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept;
     void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
-    void await_executors() noexcept;
+    void await_executors(Ending::Phase how) noexcept;
     void run_peer_pending_with_lock() noexcept;
     /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
     [[nodiscard]] bool peer_is_due() noexcept;

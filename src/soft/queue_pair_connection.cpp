@@ -2,10 +2,16 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "asynchronous_events.hpp"
 #include "completion_channel.hpp"
+#include "context.hpp"
+#include "copy_service.hpp"
+#include "domains.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/log.hpp"
+#include "node.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -180,7 +186,5 @@ bool QueuePair::forget_regions() noexcept {
     if (run_lock.unlock()) run_peer_pending();
     return true;
 }
-
-// --- executors and errors -----------------------------------------------------------------------
 
 }  // namespace millrace::soft

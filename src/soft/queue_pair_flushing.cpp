@@ -2,10 +2,13 @@
 // posted is flushed.
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
+#include "context.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -14,17 +17,16 @@ using namespace std::chrono_literals;
 
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
-    if (((erring || settled) && !send_only) || state == IBV_QPS_RESET) return;
-    if (flights != nullptr && !send_only) flights->ground(cable_now());
+    if ((ending.begun() && !ending.of_sends()) || state == IBV_QPS_RESET) return;
+    if (flights != nullptr && !ending.begun()) flights->ground(cable_now());
     if (strict()) static_cast<void>(take_landed());
     set_state(IBV_QPS_ERR);
-    receive_status.store(receive, std::memory_order_relaxed);
-    if (!send_only) {  // else the sends are being flushed already
-        failed_tail = send_tail.load(std::memory_order_relaxed);
-        send_status = send;
+    ending.receive_status.store(receive, std::memory_order_relaxed);
+    if (!ending.begun()) {  // else the sends are being flushed already
+        ending.failed_tail = send_tail.load(std::memory_order_relaxed);
+        ending.send_status = send;
     }
-    send_only = false;
-    await_executors();
+    await_executors(Ending::Phase::leave);
     if (event) raise_async_event(*this, *event);
     settle();
 }
@@ -45,42 +47,39 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
     if (reliable() || own.abandoned()) {
         return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
-    if (erring || settled || state == IBV_QPS_RESET) return;
+    if (ending.begun() || state == IBV_QPS_RESET) return;
     if (flights != nullptr) flights->ground(cable_now());
     set_state(IBV_QPS_SQE);
-    failed_tail = send_tail.load(std::memory_order_relaxed);
-    send_status = status;
-    send_only = true;
-    await_executors();
+    ending.failed_tail = send_tail.load(std::memory_order_relaxed);
+    ending.send_status = status;
+    await_executors(Ending::Phase::sends_leave);
     settle();
 }
 
-void QueuePair::await_executors() noexcept {
+void QueuePair::await_executors(Ending::Phase how) noexcept {
     execute_at_once(false);
     forget_local();
-    settled = false;
-    erring = true;
-    erring_since = base::Clock::now();
+    ending.begin(how);
     heavy_fence();
     counters.add(Count::heavy_fence);
     see_hazards(seen_hazards);
-    if (send_only) seen_hazards.senders.clear();  // who sends to it does not matter
+    if (ending.of_sends()) seen_hazards.senders.clear();  // who sends to it does not matter
     draining = false;
 }
 
 bool QueuePair::end_send_error() noexcept {
-    if (!settled || !send_only) return false;
+    if (ending.phase != Ending::Phase::sends_flush) return false;
     const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
     if (send_head.load(std::memory_order_acquire) != tail) {
         return false;
     }
-    settled = send_only = false;
+    ending.phase = Ending::Phase::none;
     send_source.flushing.store(false, std::memory_order_relaxed);
     block.pending->step.store(0, std::memory_order_relaxed);
     block.pending->head.store(pending_tail, std::memory_order_release);
     pending_seen = pending_shown = pending_tail;
     block.fault->send.store(0, std::memory_order_relaxed);
-    stall = Progress::done;
+    stall.end();
     set_state(IBV_QPS_RTS);
     execute_at_once(own.connected() && cable == nullptr);
     if (cable != nullptr) cable->restart();
@@ -105,35 +104,32 @@ void QueuePair::await_landing() noexcept {
 }
 
 bool QueuePair::settle() noexcept {
-    if (settled) return true;
-    if (!erring) return false;
+    if (!ending.leaving()) return ending.flushing();
     if (!executors_out(seen_hazards)) {
-        if (base::Clock::now() - erring_since < 1s) return false;
+        if (base::Clock::now() - ending.since < 1s) return false;
         if (!broken.load(std::memory_order_relaxed)) {
             broken_at = owner->process->registrations();
             broken.store(true, std::memory_order_release);
         }
     }
-    erring = false;
-    settled = true;
+    ending.flush();
     if (cable != nullptr) cable->release_executed();
     // What was completed stays completed; what comes after it is flushed.
     std::uint32_t waiting = cable != nullptr     ? cable->uncompleted()
                             : flights != nullptr ? flights->grounded()
                                                  : pending_count();
-    const std::uint32_t posted = failed_tail - send_head.load(std::memory_order_acquire);
+    const std::uint32_t posted = ending.failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
-    first_unexecuted = failed_tail - waiting;
+    ending.first_unexecuted = ending.failed_tail - waiting;
     if (datagram != nullptr) pool->collect(false);
     for (CompletionSource* source : {&send_source, &receive_source}) {
         if (source->flushing.load(std::memory_order_relaxed)) continue;
-        if (send_only && !source->send) continue;
-        std::uint32_t end = source->position.load(std::memory_order_acquire);
-        for (std::uint32_t seen = 0; seen <= source->mask && source->holds(end); ++seen) ++end;
-        source->limit.store(end, std::memory_order_relaxed);
+        if (ending.of_sends() && !source->send) continue;
+        source->limit.store(source->end_after(source->position.load(std::memory_order_acquire)),
+                            std::memory_order_relaxed);
         source->flushing.store(true, std::memory_order_release);
     }
-    if (srq != nullptr && !send_only) settle_shared();
+    if (srq != nullptr && !ending.of_sends()) settle_shared();
     for (ibv_cq* cq : {send_cq, recv_cq}) {
         static_cast<CompletionQueue*>(cq)->attention.store(true, std::memory_order_release);
     }
@@ -152,7 +148,7 @@ void QueuePair::settle_shared() noexcept {
             pool->mark_done(load_once(receive_source.entry(at).slot_and_flags) &
                             completion_slot_mask);
         }
-        if (receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
+        if (ending.receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
             fault_slot = block.fault->receive_slot.load(std::memory_order_relaxed);
             if (fault_slot != 0) pool->mark_done(fault_slot - 1);
         }
@@ -173,8 +169,9 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
     if (source.send) {
         const std::lock_guard guard{send_lock};
         std::uint32_t slot = send_head.load(std::memory_order_relaxed);
-        if (static_cast<std::int32_t>(first_unexecuted - slot) > 0) {
-            slot = first_unexecuted;  // what was executed unsignaled has no completion to wait for
+        if (static_cast<std::int32_t>(ending.first_unexecuted - slot) > 0) {
+            slot = ending.first_unexecuted;  // what was executed unsignaled has no completion to
+                                             // wait for
             send_head.store(slot, std::memory_order_release);
         }
         const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
@@ -182,27 +179,24 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
         const SentSlot& posted = sent[slot & send_mask];
         wc.wr_id = posted.wr_id;
         wc.opcode = posted.opcode;
-        wc.status = send_status;
-        send_status = IBV_WC_WR_FLUSH_ERR;
+        wc.status = std::exchange(ending.send_status, IBV_WC_WR_FLUSH_ERR);
         send_head.store(slot + 1, std::memory_order_release);
     } else if (pool != nullptr) {
         if (!flush_pooled(wc)) return false;
-        wc.opcode = IBV_WC_RECV;
-        wc.status = receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
     } else {
         const std::uint32_t position = source.position.load(std::memory_order_relaxed);
         if (position == receive_tail.load(std::memory_order_acquire)) return false;
         wc.wr_id = receive_ids[position & receive_mask];
-        wc.opcode = IBV_WC_RECV;
-        wc.status = receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
         source.limit.store(position + 1, std::memory_order_relaxed);
         source.position.store(position + 1, std::memory_order_release);
+    }
+    if (!source.send) {
+        wc.opcode = IBV_WC_RECV;
+        wc.status = ending.receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
     }
     source.errors.store(source.errors.load(std::memory_order_relaxed) + 1,
                         std::memory_order_relaxed);
     return true;
 }
-
-// --- pending work -------------------------------------------------------------------------------
 
 }  // namespace millrace::soft

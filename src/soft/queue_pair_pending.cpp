@@ -1,17 +1,16 @@
 // What a queue pair has posted and could not run at once, its own and its peer's: run when it is
 // due, by whichever process looks first.
-#include <chrono>
 #include <cstdint>
+#include <mutex>
 
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "pieces.hpp"
 #include "queue_pair.hpp"
 #include "rnr_timer.hpp"
 
 namespace millrace::soft {
-
-using namespace std::chrono_literals;
 
 bool QueuePair::believe_head(std::uint32_t head) noexcept {
     if (head - pending_seen > pending_tail - pending_seen) {
@@ -117,22 +116,19 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
 void QueuePair::run_own_pending() noexcept {
     if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
     if (!own.connected()) {
-        if (stall != Progress::no_peer) {
-            stall = Progress::no_peer;
-            stalled_since = base::Clock::now();
-        }
+        stall.begin_without_peer();
         return;
     }
     Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
-        if (strict()) tell_failure(*this, own.failure(), own.reason());
+        if (strict()) tell_oldest_fails(own.failure(), own.reason());
         begin_send_error(own.failure());
         return;
     }
     const std::uint32_t waiting = pending_count();
     if (executable_count() == 0) {
         execute_at_once(cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
-        stall = Progress::done;
+        stall.end();
         return;
     }
     // One more than the ring holds is possible: the peer has completed an entry, we have polled
@@ -144,31 +140,21 @@ void QueuePair::run_own_pending() noexcept {
     if (progress == Progress::no_peer) tell_of_way(false);
     const std::uint32_t head = pending_tail - waiting;
     if (progress == Progress::not_due) {
-        stall = Progress::done;
+        stall.end();
         return;
     }
-    // Both sides look when something is due, so they meet often, and one of them does it. Who holds
-    // it for long may be stopped: then it is as if it were not there.
     bool brief = false;
     if (progress == Progress::held) {
-        const auto now = base::Clock::now();
-        if (held_head != head || held_since == base::Clock::time_point{}) {
-            held_head = head;
-            held_since = now;
-        }
-        brief = now - held_since < 1ms;
-        if (brief && stall != Progress::done && stalled_head == head) return;
+        brief = stall.is_held_briefly(head);
+        if (brief && stall.at(head)) return;
         progress = Progress::no_peer;
     } else {
-        held_since = {};
+        stall.is_held_no_longer();
     }
     if (cable != nullptr && progress != Progress::done && !brief) cable->stalled(head);
-    if (progress != Progress::done && (stall != progress || stalled_head != head)) {
-        if (progress == Progress::no_receive) counters.add(Count::receiver_not_ready);
-        stall = progress;
-        stalled_head = head;
-        stalled_since = base::Clock::now();
-        alarm_set = false;
+    if (progress != Progress::done && stall.begin(progress, head) &&
+        progress == Progress::no_receive) {
+        counters.add(Count::receiver_not_ready);
     }
 }
 
@@ -218,6 +204,28 @@ bool QueuePair::peer_is_due() noexcept {
     if (head != tail) due = peer_view.pending_due(head);
     cable->peer_due.store(due, std::memory_order_relaxed);
     return due != cable_never && due <= cable_now();
+}
+
+void QueuePair::tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept {
+    const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending_count();
+    tell_failure(qp_num, attributes.dest_qp_num, sent[slot & send_mask], status, reason);
+}
+
+void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
+    const std::lock_guard guard{send_lock};
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
+    const std::uint32_t waiting = pending_count();
+    if (waiting - 1 > send_mask) return;
+    for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
+        const PendingEntry& entry = *as_posted.pending_entry(position);
+        if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
+        for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
+            if (load_sge(&entry + 1, i).lkey != key) continue;
+            const SentSlot& posted = sent[load_once(entry.slot) & send_mask];
+            tell_memory_gone(qp_num, posted, key);
+            return;
+        }
+    }
 }
 
 }  // namespace millrace::soft

@@ -9,13 +9,16 @@
 #include <utility>
 
 #include "address_handle.hpp"
+#include "context.hpp"
 #include "control_calls.hpp"
+#include "domains.hpp"
 #include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
 #include "path.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 
 namespace millrace::soft {
@@ -184,16 +187,6 @@ int to_error(QueuePair& qp) noexcept {
     return 0;
 }
 
-/// What it has taken from a shared receive queue and nobody has polled is offered again.
-void clear_pool(QueuePair& qp) noexcept {
-    qp.fault_slot = 0;
-    if (qp.own_pool != nullptr) {
-        qp.own_pool->clear(*qp.datagram);
-    } else {
-        qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
-    }
-}
-
 /// With the locks of both completion queues.
 void clear_source(CompletionSource& source) noexcept {
     QueuePair& qp = *source.qp;
@@ -209,7 +202,13 @@ void clear_source(CompletionSource& source) noexcept {
     source.limit.store(first_position, std::memory_order_relaxed);
     source.flushing.store(false, std::memory_order_relaxed);
     source.arm_position = first_position;
-    if (!source.send && qp.pool != nullptr) clear_pool(qp);
+    if (!source.send && qp.own_pool != nullptr) {
+        qp.own_pool->clear(*qp.datagram);
+    } else if (!source.send && qp.pool != nullptr) {
+        // What it has taken from a shared receive queue and nobody has polled is offered again.
+        qp.fault_slot = 0;
+        qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
+    }
     cq->moved(source);
     cq->look_for_flushing();
 }
@@ -223,13 +222,9 @@ void clear(QueuePair& qp) noexcept {
     qp.send_head.store(first_position, std::memory_order_relaxed);
     qp.receive_tail.store(first_position, std::memory_order_relaxed);
     qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
-    qp.block.send->completions.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->head.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
+    qp.rewind_block();
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
     qp.block.pending->step.store(0, std::memory_order_relaxed);
-    qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
-    qp.block.receive->tail.store(qp.first_receive_tail(), std::memory_order_relaxed);
     qp.block.fault->receive.store(0, std::memory_order_relaxed);
     qp.block.fault->send.store(0, std::memory_order_relaxed);
     qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);
@@ -238,11 +233,11 @@ void clear(QueuePair& qp) noexcept {
     qp.draining = false;
     qp.block.control->destination.store(0, std::memory_order_relaxed);
     qp.forget_local();
-    qp.erring = qp.settled = qp.send_only = false;
+    qp.ending.phase = Ending::Phase::none;
     qp.corrupt.store(false, std::memory_order_relaxed);
     qp.given_up.store(false, std::memory_order_relaxed);
-    qp.stall = Progress::done;
-    qp.first_unexecuted = first_position;
+    qp.stall.end();
+    qp.ending.first_unexecuted = first_position;
     if (qp.cable != nullptr) qp.cable->restart();
     qp.disconnect();
 }
@@ -261,7 +256,7 @@ int to_reset(QueuePair& qp) noexcept {
     }
     heavy_fence();
     if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
-    qp.owner->process->windows().leave(qp);
+    qp.owner->process->windows().leave(qp.block.windows);
     const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
     auto* first = static_cast<CompletionQueue*>(qp.send_cq);
     auto* second = static_cast<CompletionQueue*>(qp.recv_cq);

@@ -8,19 +8,29 @@
 
 namespace millrace::soft {
 
+std::string text_of_flags(std::uint64_t flags, std::span<const NamedFlag> names) {
+    std::string text;
+    const auto add = [&](const auto& name) {
+        if (!text.empty()) text += " | ";
+        text += name;
+    };
+    for (const auto& [flag, name] : names) {
+        if ((flags & flag) == 0) continue;
+        add(name);
+        flags &= ~flag;
+    }
+    if (flags != 0) add(fmt::format("{:#x}", flags));
+    return text;
+}
+
 std::string text_of_access(std::uint64_t flags) {
-    constexpr std::pair<std::uint64_t, std::string_view> names[] = {
+    constexpr NamedFlag names[] = {
         {IBV_ACCESS_LOCAL_WRITE, "IBV_ACCESS_LOCAL_WRITE"},
         {IBV_ACCESS_REMOTE_WRITE, "IBV_ACCESS_REMOTE_WRITE"},
         {IBV_ACCESS_REMOTE_READ, "IBV_ACCESS_REMOTE_READ"},
         {IBV_ACCESS_REMOTE_ATOMIC, "IBV_ACCESS_REMOTE_ATOMIC"},
     };
-    std::string text;
-    for (const auto& [flag, name] : names) {
-        if ((flags & flag) == 0) continue;
-        if (!text.empty()) text += " | ";
-        text += name;
-    }
+    const std::string text = text_of_flags(flags, names);
     return text.empty() ? "a right" : text;
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace millrace::soft {
 
@@ -54,6 +56,10 @@ struct Reason {
 
 /// "key 0x1203 was ended by ibv_dereg_mr …". Throws std::bad_alloc.
 [[nodiscard]] std::string text_of(const Reason& reason);
+
+using NamedFlag = std::pair<std::uint64_t, std::string_view>;
+/// "ONE | OTHER | 0x40", where the last has no name.
+[[nodiscard]] std::string text_of_flags(std::uint64_t flags, std::span<const NamedFlag> names);
 
 /// "IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ"
 [[nodiscard]] std::string text_of_access(std::uint64_t flags);

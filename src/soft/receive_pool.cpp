@@ -9,9 +9,11 @@
 #include <bit>
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
+#include "control_calls.hpp"
 #include "datagram.hpp"
-#include "queue_pair.hpp"
+#include "node.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -52,8 +54,7 @@ std::unique_ptr<ReceivePool> ReceivePool::make(Node& node, std::uint32_t entries
         const int error = pool->back(entries);
         if (error == 0) return pool;
         pool->give_back();
-        errno = error;
-        return nullptr;
+        return refused(error);
     } catch (...) {
         node.free_block(*block, false);
         throw;
@@ -185,21 +186,21 @@ void ReceivePool::widen(std::uint32_t places, std::vector<std::uint32_t>& order,
 
 // --- who receives from it -----------------------------------------------------------------------
 
-void ReceivePool::attach(QueuePair& qp) {
+void ReceivePool::attach(PoolUser user) {
     const std::lock_guard users{users_mutex_};
     const std::lock_guard guard{lock_};
-    users_.push_back(&qp);
-    if (qp.datagram == nullptr || collects_) return;
+    users_.push_back(std::move(user));
+    if (users_.back().datagram == nullptr || collects_) return;
     collects_ = true;
     // What was claimed before is RC's.
     first_ = view_.head().position.load(std::memory_order_acquire);
     if (tail_ - first_ > mask_ + 1) first_ = tail_;
 }
 
-void ReceivePool::detach(QueuePair& qp) noexcept {
+void ReceivePool::detach(std::uint32_t index) noexcept {
     const std::lock_guard users{users_mutex_};
     const std::lock_guard guard{lock_};
-    std::erase(users_, &qp);
+    std::erase_if(users_, [index](const PoolUser& user) { return user.index == index; });
 }
 
 bool ReceivePool::used() noexcept {
@@ -207,9 +208,9 @@ bool ReceivePool::used() noexcept {
     return !users_.empty();
 }
 
-QueuePair* ReceivePool::user(std::uint32_t index) noexcept {
-    for (QueuePair* qp : users_) {
-        if (qp->memory.index == index) return qp;
+const PoolUser* ReceivePool::user(std::uint32_t index) const noexcept {
+    for (const PoolUser& user : users_) {
+        if (user.index == index) return &user;
     }
     return nullptr;
 }
@@ -269,8 +270,8 @@ void ReceivePool::run_waiting() noexcept {
     view_.waiting().flag.exchange(0, std::memory_order_seq_cst);
     full_fence();
     const std::lock_guard users{users_mutex_};
-    for (QueuePair* qp : users_) {
-        if (qp->datagram == nullptr) qp->run_peer_pending_if_any();
+    for (const PoolUser& user : users_) {
+        if (user.run_waiting) user.run_waiting();
     }
 }
 

@@ -19,13 +19,20 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
 class Datagram;
 
 /// A receive's memory, as its program has posted it.
 struct PostedPieces {
     std::uint32_t count = 0;
     std::array<ibv_sge, max_sges> sges;
+};
+
+/// A queue pair that receives from a pool.
+struct PoolUser {
+    std::uint32_t index = 0;                             ///< of its block
+    Datagram* datagram = nullptr;                        ///< of a UD queue pair, and
+    const std::atomic<std::uint32_t>* polled = nullptr;  ///< where its poller is
+    std::function<void()> run_waiting;  ///< of another: runs what waits at its peer, if anything
 };
 
 class ReceivePool {
@@ -55,9 +62,9 @@ class ReceivePool {
     /// ENOMEM.
     [[nodiscard]] int resize(std::uint32_t entries, bool with_new_limit) noexcept;
 
-    /// The queue pairs that receive from it. Detached ones are never named again.
-    void attach(QueuePair& qp);
-    void detach(QueuePair& qp) noexcept;
+    /// Detached ones are never named again.
+    void attach(PoolUser user);
+    void detach(std::uint32_t index) noexcept;
     [[nodiscard]] bool used() noexcept;
 
     /// ibv_post_(srq_)recv without what follows from it. Any thread.
@@ -128,9 +135,9 @@ class ReceivePool {
     void place(std::uint32_t number) noexcept;
     void run_waiting() noexcept;
     void look_at_limit() noexcept;
-    [[nodiscard]] QueuePair* user(std::uint32_t index) noexcept;
+    [[nodiscard]] const PoolUser* user(std::uint32_t index) const noexcept;
     [[nodiscard]] bool pass_first(bool patiently) noexcept;
-    [[nodiscard]] bool give_up_first(QueuePair& qp, std::uint64_t claim) noexcept;
+    [[nodiscard]] bool give_up_first(const Datagram& datagram, std::uint64_t claim) noexcept;
     /// Takes those that have arrived; `all`: also gives up those whose claimant is out or dead.
     enum class Strays : std::uint8_t { arrived, all };
     void look_at_strays(Strays which) noexcept;
@@ -151,7 +158,7 @@ class ReceivePool {
     std::mutex resize_mutex_;  ///< before `lock_`
     std::mutex users_mutex_;   ///< before `lock_`
     ThreadLock lock_;          ///< guards what follows; `users_` both
-    std::vector<QueuePair*> users_;
+    std::vector<PoolUser> users_;
     std::uint32_t mask_ = 0;              ///< of the rings, the shared one included: it only grows
     std::vector<Receive> receives_;       ///< of every slot that was ever used
     std::vector<std::uint32_t> retired_;  ///< slots of these that the queue has shrunk by

@@ -6,7 +6,6 @@
 
 #include "datagram.hpp"
 #include "millrace/base/clock.hpp"
-#include "queue_pair.hpp"
 #include "receive_pool.hpp"
 
 namespace millrace::soft {
@@ -14,8 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-[[nodiscard]] bool has_room(const QueuePair& qp) noexcept {
-    return qp.datagram->has_room(qp.receive_source.position.load(std::memory_order_acquire));
+[[nodiscard]] bool has_room(const PoolUser& user) noexcept {
+    return user.datagram->has_room(user.polled->load(std::memory_order_acquire));
 }
 
 constexpr auto abandoned_after = 1ms;  ///< when a claimant that is not executing is given up
@@ -40,22 +39,22 @@ bool ReceivePool::pass_first(bool patiently) noexcept {
     const std::uint64_t claim = slot.claim.load(std::memory_order_acquire);
     if (sequence_of_claim(claim) == sequence_of(first_)) {
         if (state_of_claim(claim) == claim_offered) return false;
-        QueuePair* const qp = user(queue_pair_of_claim(claim));
-        if (qp != nullptr && qp->datagram != nullptr) {
+        const PoolUser* const receiver = user(queue_pair_of_claim(claim));
+        if (receiver != nullptr && receiver->datagram != nullptr) {
             if (slot.arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
                 // A straggler's next message must not overtake it: where that one has arrived, the
                 // one before has, too.
                 if (!strays_.empty()) [[unlikely]]
                     look_at_strays(Strays::arrived);
                 if (receives_[number].held == Held::posted) {
-                    if (has_room(*qp)) [[likely]] {
+                    if (has_room(*receiver)) [[likely]] {
                         receives_[number].held = Held::done;
-                        qp->datagram->push(slot, number);
+                        receiver->datagram->push(slot, number);
                     } else {
                         strays_.push_back({number, first_});  // when it is polled
                     }
                 }
-            } else if (!patiently || !give_up_first(*qp, claim)) {
+            } else if (!patiently || !give_up_first(*receiver->datagram, claim)) {
                 return false;
             }
         }
@@ -65,21 +64,21 @@ bool ReceivePool::pass_first(bool patiently) noexcept {
     return true;
 }
 
-bool ReceivePool::give_up_first(QueuePair& qp, std::uint64_t claim) noexcept {
+bool ReceivePool::give_up_first(const Datagram& datagram, std::uint64_t claim) noexcept {
     const std::uint32_t sender = node_of_claim(claim);
     const std::uint64_t now = base::ticks();
     if (!stuck_ || stuck_position_ != first_) {
         stuck_ = true;
         stuck_position_ = first_;
         stuck_since_ = now;
-        stuck_word_ = qp.datagram->senders().word(sender).load(std::memory_order_acquire);
+        stuck_word_ = datagram.senders().word(sender).load(std::memory_order_acquire);
         return false;
     }
     static const std::uint64_t abandoned = base::ticks_in(abandoned_after);
     static const std::uint64_t passed = base::ticks_in(passed_after);
     if (now - stuck_since_ < abandoned) return false;
     const std::uint32_t number = order_[first_ & mask_];
-    if (qp.datagram->sender_out(sender, stuck_word_)) {
+    if (datagram.sender_out(sender, stuck_word_)) {
         if (view_.slot(number).arrived.load(std::memory_order_acquire) == sequence_of(first_)) {
             return false;  // just so; the next look takes it
         }
@@ -101,31 +100,32 @@ void ReceivePool::look_at_strays(Strays which) noexcept {
         const Stray stray = strays_[i];
         PoolSlot& slot = view_.slot(stray.number);
         const std::uint64_t claim = slot.claim.load(std::memory_order_acquire);
-        QueuePair* const qp = user(queue_pair_of_claim(claim));
+        const PoolUser* const receiver = user(queue_pair_of_claim(claim));
         const auto arrived = [&] {
             return slot.arrived.load(std::memory_order_acquire) == sequence_of(stray.position);
         };
         bool settled = true;
         bool place_again = false;
-        if (which == Strays::arrived && (qp == nullptr || !arrived())) {
+        if (which == Strays::arrived && (receiver == nullptr || !arrived())) {
             settled = false;
         } else if (sequence_of_claim(claim) != sequence_of(stray.position) ||
                    receives_[stray.number].held != Held::posted) {
             // It has become another receive.
-        } else if (qp == nullptr || qp->datagram == nullptr) {
+        } else if (receiver == nullptr || receiver->datagram == nullptr) {
             place_again = true;
         } else if (arrived()) {
-            settled = has_room(*qp);
+            settled = has_room(*receiver);
             if (settled) {
                 receives_[stray.number].held = Held::done;
-                qp->datagram->push(slot, stray.number);
+                receiver->datagram->push(slot, stray.number);
             }
         } else {
             const std::uint32_t sender = node_of_claim(claim);
+            const Datagram& datagram = *receiver->datagram;
             const std::uint64_t word =
-                qp->datagram->senders().word(sender).load(std::memory_order_acquire);
+                datagram.senders().word(sender).load(std::memory_order_acquire);
             // Even: the claimant is out. Odd: it may be this claim, if its process lives.
-            if (!qp->datagram->sender_out(sender, word) || arrived()) {
+            if (!datagram.sender_out(sender, word) || arrived()) {
                 settled = false;
             } else {
                 place_again = true;

@@ -1,4 +1,3 @@
-// Implementation of region_table.hpp.
 #include "region_table.hpp"
 
 #include <fcntl.h>
@@ -8,6 +7,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <new>
+#include <utility>
 
 #include "memory_areas.hpp"
 #include "millrace/base/error.hpp"
@@ -48,8 +48,9 @@ constexpr std::uint64_t kind_bits(RegionKind kind) noexcept {
 
 }  // namespace
 
-RegionTable::RegionTable(RegionEntry* shown)
-    : own_{Mapping::of_own_memory(regions_per_node * sizeof(RegionEntry))},
+RegionTable::RegionTable(RegionEntry* shown, std::shared_ptr<const std::atomic<bool>> usable)
+    : usable_{std::move(usable)},
+      own_{Mapping::of_own_memory(regions_per_node * sizeof(RegionEntry))},
       shown_{shown},
       generations_(regions_per_node, 0) {
     if (!own_) base::throw_errno(errno, "make the table of registered memory", "this process");
@@ -76,6 +77,7 @@ void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcep
 
 int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
                      std::uint32_t pd, LocalRegion& region) {
+    if (!usable()) return ENODEV;
     access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
     if (const int error = check_access(access); error != 0) return error;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
@@ -127,6 +129,7 @@ int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std:
 }
 
 int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
+    if (!usable()) return ENODEV;
     const std::scoped_lock lock{mutex_};
     const std::uint32_t key = new_key();
     if (key == 0) return ENOMEM;
@@ -142,6 +145,7 @@ int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
 }
 
 std::uint32_t RegionTable::add_window() {
+    if (!usable()) return 0;
     const std::scoped_lock lock{mutex_};
     std::uint32_t key = new_key();
     // The program makes the low bits of a window's key, 0 among them; with index 0 that is no key.
@@ -155,6 +159,7 @@ std::uint32_t RegionTable::add_window() {
 
 void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
                               const WindowFacts& window) noexcept {
+    if (!usable()) return;
     const std::scoped_lock lock{mutex_};
     const std::uint64_t offset = window.address - parent.iova;
     RegionFacts facts{};
@@ -174,6 +179,7 @@ void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
 }
 
 void RegionTable::release_window(std::uint32_t key) noexcept {
+    if (!usable()) return;
     const std::scoped_lock lock{mutex_};
     try {
         freed_.push_back(index_of_key(key));
@@ -198,7 +204,7 @@ std::uint32_t RegionTable::new_key() {
 }
 
 void RegionTable::invalidate(std::uint32_t key) noexcept {
-    if (index_of_key(key) >= regions_per_node) return;
+    if (!usable() || index_of_key(key) >= regions_per_node) return;
     for (RegionEntry* const table : {entries(), shown_}) {
         std::uint64_t expected = key_word_of(key);
         // seq_cst: what is written to the entry after it must not be seen before it.
@@ -215,6 +221,7 @@ bool RegionTable::is_window(std::uint32_t key) const noexcept {
 }
 
 void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
+    if (!usable()) return;
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};
     if (quarantine || index >= never_used_ || make_key(index, generations_[index]) != key) return;

@@ -7,8 +7,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -21,17 +24,25 @@ namespace millrace::soft {
 
 class RegionTable {
   public:
-    /// `shown`: the table in the node's memory, which outlives this. Throws `base::Error`.
-    explicit RegionTable(RegionEntry* shown);
+    /// `shown`: the table in the node's memory, which outlives this. While `usable` is false,
+    /// nothing is registered, and what is stays. Throws `base::Error`.
+    RegionTable(RegionEntry* shown, std::shared_ptr<const std::atomic<bool>> usable);
 
-    /// As Node::add_region, invalidate_region, release_region.
+    /// Registers [address, address+length). 0 and `region`, or an errno value (EFAULT when the
+    /// range is not mapped or not writable though the access asks for it, EINVAL for illegal
+    /// access flags, ENOMEM when the table is full).
     [[nodiscard]] int add(void* address, std::size_t length, std::uint64_t iova,
                           std::uint32_t access, std::uint32_t pd, LocalRegion& region);
+    /// Registers what has no memory behind it: every address is good.
     [[nodiscard]] int add_nothing(std::uint32_t pd, LocalRegion& region);
+    /// A key for a memory window, not valid before it is bound; 0: none is left.
     [[nodiscard]] std::uint32_t add_window();
+    /// Makes `key`, which has the index of the window's, valid for a part of the region `parent`.
     void bind_window(std::uint32_t key, const RegionEntry& parent,
                      const WindowFacts& window) noexcept;
     void release_window(std::uint32_t key) noexcept;
+    /// Clears the key word; the caller then waits out the executors and calls `release`, which lets
+    /// the index be used again (not with `quarantine`).
     void invalidate(std::uint32_t key) noexcept;
     void release(std::uint32_t key, bool quarantine) noexcept;
 
@@ -39,7 +50,7 @@ class RegionTable {
     [[nodiscard]] const RegionEntry* entry(std::uint32_t key) const noexcept {
         return index_of_key(key) < regions_per_node ? &entries()[index_of_key(key)] : nullptr;
     }
-    /// The entry if `key` is registered now.
+    /// The entry if `key` is registered now: one load and compare. Null: it is not.
     [[nodiscard]] const RegionEntry* valid(std::uint32_t key) const noexcept {
         const RegionEntry* found = entry(key);
         if (found == nullptr) return nullptr;
@@ -62,6 +73,9 @@ class RegionTable {
     /// Fills the entry in, here and for peers. With the mutex.
     void publish(std::uint32_t index, const RegionFacts& facts) noexcept;
 
+    [[nodiscard]] bool usable() const noexcept { return usable_->load(std::memory_order_acquire); }
+
+    const std::shared_ptr<const std::atomic<bool>> usable_;
     Mapping own_;  ///< what this process looks at: memory of its own
     RegionEntry* shown_;
     std::mutex mutex_;

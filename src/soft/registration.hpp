@@ -42,6 +42,8 @@ struct Domain {
     Users users;
 };
 
+inline constexpr std::size_t max_device_memory = std::size_t{64} << 20;  ///< per allocation
+
 struct DeviceBytes {
     std::uint32_t handle = 0;
     Descriptor file;  ///< open, so that peers can map it

@@ -1,4 +1,3 @@
-// Implementation of remapped_memory.hpp.
 #include "remapped_memory.hpp"
 
 #include <fcntl.h>

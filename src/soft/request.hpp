@@ -3,9 +3,8 @@
 
 #include <infiniband/verbs.h>
 
-#include <array>
-#include <bit>
 #include <cstdint>
+#include <cstring>
 
 #include "block_layout.hpp"
 #include "counters.hpp"
@@ -26,6 +25,14 @@ struct Request {
     int sge_count;
     std::uint32_t slot;
 };
+
+/// As the program wrote it: it may be no ibv_wr_opcode at all, and then may not be loaded as one.
+[[nodiscard]] inline unsigned raw_opcode(const ibv_send_wr& wr) noexcept {
+    unsigned opcode = 0;
+    static_assert(sizeof opcode == sizeof wr.opcode);
+    std::memcpy(&opcode, &wr.opcode, sizeof opcode);
+    return opcode;
+}
 
 [[nodiscard]] constexpr bool sends_to_receive(ibv_wr_opcode opcode) noexcept {
     return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ||
@@ -60,12 +67,10 @@ struct Request {
     return flags;
 }
 
-/// Of an entry that its owner may be changing.
-inline void load_sges(const std::uint64_t* words, std::uint32_t count, ibv_sge* sges) noexcept {
-    for (std::uint32_t i = 0; i < count; ++i) {
-        sges[i] = std::bit_cast<ibv_sge>(
-            std::array<std::uint64_t, 2>{load_once(words[2 * i]), load_once(words[2 * i + 1])});
-    }
-}
+/// What the owner remembers of a posted send.
+struct SentSlot {
+    std::uint64_t wr_id;
+    ibv_wc_opcode opcode;
+};
 
 }  // namespace millrace::soft

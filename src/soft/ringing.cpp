@@ -30,6 +30,18 @@ void ring_bell(int descriptor) noexcept {
     base::count_system_call();
 }
 
+bool drain_bell(int descriptor) noexcept {
+    const base::Uncancelled held;
+    std::array<char, 512> bytes;
+    bool found = false;
+    for (;;) {
+        base::count_system_call();
+        const ssize_t got = read(descriptor, bytes.data(), bytes.size());
+        found |= got > 0;
+        if (got != static_cast<ssize_t>(bytes.size())) return found;
+    }
+}
+
 int PeerBell::descriptor(PeerNode& peer, int number) noexcept {
     if (number_ != number) {
         number_ = number;

@@ -21,6 +21,9 @@ class PeerNode;
 /// rings already.
 void ring_bell(int descriptor) noexcept;
 
+/// Empties it; true if there was something in it. Look for news after that.
+bool drain_bell(int descriptor) noexcept;
+
 /// A bell of a peer, opened when it is first rung and whenever the peer names another.
 class PeerBell {
   public:

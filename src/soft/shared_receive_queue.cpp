@@ -5,18 +5,17 @@
 #include <new>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "domains.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "process.hpp"
 
 namespace millrace::soft {
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
     const base::Uncancelled held;
-    const auto refuse = [](int error) -> ibv_srq* {
-        errno = error;
-        return nullptr;
-    };
+    const auto refuse = [](int error) -> ibv_srq* { return refused(error); };
     const ibv_srq_attr& asked = attributes->attr;
     if (!usable(pd) || asked.max_wr == 0 || asked.max_wr > max_queue_entries ||
         asked.max_sge > max_sges) {

@@ -18,7 +18,8 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
-#include "opcode.hpp"
+#include "pieces.hpp"
+#include "request.hpp"
 #include "state_names.hpp"
 
 namespace millrace::soft {
@@ -93,12 +94,6 @@ void end(Lines& lines, int error = 0) {
     add(lines, "}}\n");
 }
 
-std::uint64_t bytes_of(const ibv_sge* list, int count) noexcept {
-    std::uint64_t bytes = 0;
-    for (int i = 0; i < count; ++i) bytes += list[i].length;
-    return bytes;
-}
-
 void add_receives(Lines& lines, std::string_view call, std::string_view queue, std::uint32_t number,
                   const ibv_recv_wr* wr) {
     for (; wr != nullptr; wr = wr->next) {
@@ -107,15 +102,6 @@ void add_receives(Lines& lines, std::string_view call, std::string_view queue, s
             bytes_of(wr->sg_list, wr->num_sge), wr->num_sge);
         end(lines);
     }
-}
-
-void add_refusal(Lines& lines, std::string_view call, std::string_view queue, std::uint32_t number,
-                 bool known, std::uint64_t wr_id, int error) {
-    begin(lines, call);
-    add(lines, R"(,"{}":{})", queue, number);
-    if (known) add(lines, R"(,"wr_id":{})", wr_id);
-    add(lines, R"(,"refused":"this request and those behind it")");
-    end(lines, error);
 }
 
 }  // namespace
@@ -167,6 +153,23 @@ void Tracing::write(Fill&& fill) noexcept {
     }
 }
 
+template <class Request, class Post>
+int Tracing::pass_on(std::string_view call, std::string_view queue, std::uint32_t number,
+                     Request** bad, Post&& post) noexcept {
+    Request* refused = nullptr;
+    const int error = post(&refused);
+    if (error == 0) return 0;
+    if (bad != nullptr) *bad = refused;
+    write([&](Lines& lines) {
+        begin(lines, call);
+        add(lines, R"(,"{}":{})", queue, number);
+        if (refused != nullptr) add(lines, R"(,"wr_id":{})", refused->wr_id);
+        add(lines, R"(,"refused":"this request and those behind it")");
+        end(lines, error);
+    });
+    return error;
+}
+
 // A request is written down before it is posted: so no other thread or process can be seen to
 // complete it first, and it is there even if posting it ends the program.
 int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
@@ -205,47 +208,26 @@ int Tracing::post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
             end(lines);
         }
     });
-    ibv_send_wr* first_refused = nullptr;
-    const int error = tracing.inner_.post_send(qp, wr, &first_refused);
-    if (error != 0) {
-        if (bad != nullptr) *bad = first_refused;
-        tracing.write([&](Lines& lines) {
-            add_refusal(lines, "post_send", "qp", qp->qp_num, first_refused != nullptr,
-                        first_refused != nullptr ? first_refused->wr_id : 0, error);
-        });
-    }
-    return error;
+    return tracing.pass_on("post_send", "qp", qp->qp_num, bad, [&](ibv_send_wr** refused) {
+        return tracing.inner_.post_send(qp, wr, refused);
+    });
 }
 
 int Tracing::post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Tracing& tracing = of(qp->context);
     tracing.write([&](Lines& lines) { add_receives(lines, "post_recv", "qp", qp->qp_num, wr); });
-    ibv_recv_wr* first_refused = nullptr;
-    const int error = tracing.inner_.post_recv(qp, wr, &first_refused);
-    if (error != 0) {
-        if (bad != nullptr) *bad = first_refused;
-        tracing.write([&](Lines& lines) {
-            add_refusal(lines, "post_recv", "qp", qp->qp_num, first_refused != nullptr,
-                        first_refused != nullptr ? first_refused->wr_id : 0, error);
-        });
-    }
-    return error;
+    return tracing.pass_on("post_recv", "qp", qp->qp_num, bad, [&](ibv_recv_wr** refused) {
+        return tracing.inner_.post_recv(qp, wr, refused);
+    });
 }
 
 int Tracing::post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     Tracing& tracing = of(srq->context);
     tracing.write(
         [&](Lines& lines) { add_receives(lines, "post_srq_recv", "srq", srq->handle, wr); });
-    ibv_recv_wr* first_refused = nullptr;
-    const int error = tracing.inner_.post_srq_recv(srq, wr, &first_refused);
-    if (error != 0) {
-        if (bad != nullptr) *bad = first_refused;
-        tracing.write([&](Lines& lines) {
-            add_refusal(lines, "post_srq_recv", "srq", srq->handle, first_refused != nullptr,
-                        first_refused != nullptr ? first_refused->wr_id : 0, error);
-        });
-    }
-    return error;
+    return tracing.pass_on("post_srq_recv", "srq", srq->handle, bad, [&](ibv_recv_wr** refused) {
+        return tracing.inner_.post_srq_recv(srq, wr, refused);
+    });
 }
 
 int Tracing::poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {

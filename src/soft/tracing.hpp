@@ -1,6 +1,6 @@
 // The trace of a program's work: with MILLRACE_TRACE=FILE, each request, completion, state change
 // and registration becomes a line of JSON at the end of FILE. Called when the device is opened, and
-// by control_calls.cpp.
+// by traced_calls.cpp.
 //
 // Opening puts tracing operations into the context in place of the device's own, so a program that
 // is not traced pays nothing. Lines are whole: each group is one write to a file opened for
@@ -27,7 +27,7 @@ class Tracing {
     /// Takes the place of the context's operations, which must be complete.
     static void install(Context& context);
 
-    /// What control_calls.cpp tells: what was made or changed, or tried in vain (`error`: 0 or an
+    /// What traced_calls.cpp tells: what was made or changed, or tried in vain (`error`: 0 or an
     /// errno value); and what is about to end, because the trace may end with it. If that was
     /// refused after all, the object is still there, and it is told again with the error.
     void queue_pair_made(const ibv_qp* qp, ibv_qp_type type, int error) noexcept;
@@ -54,6 +54,10 @@ class Tracing {
     /// Writes what `fill(lines)` appends; without memory or room on the disk, it is left out.
     template <class Fill>
     void write(Fill&& fill) noexcept;
+    /// Posts, and writes down what is refused.
+    template <class Request, class Post>
+    int pass_on(std::string_view call, std::string_view queue, std::uint32_t number, Request** bad,
+                Post&& post) noexcept;
 
     Descriptor file_;
     ibv_context_ops inner_{};  ///< what the context had

@@ -1,13 +1,14 @@
-// Implementation of windows.hpp.
 #include "windows.hpp"
 
 #include <bitset>
 #include <cstdint>
 #include <utility>
 
+#include "block_layout.hpp"
+#include "fabric.hpp"
 #include "layout.hpp"
 #include "memory_window.hpp"
-#include "queue_pair.hpp"
+#include "node.hpp"
 
 namespace millrace::soft {
 
@@ -28,19 +29,19 @@ bool Windows::any_on(const Registration& region) noexcept {
     }
     for (const auto& [index, window] : by_index_) {
         if (window->region != &region) continue;
-        window->owner->process->node().invalidate_region(std::exchange(window->bound_key, 0U));
+        node_.regions().invalidate(std::exchange(window->bound_key, 0U));
         window->region = nullptr;
     }
     return false;
 }
 
-void Windows::leave(QueuePair& qp) noexcept {
+void Windows::leave(const std::atomic<std::uint64_t>* words) noexcept {
     const std::lock_guard guard{mutex_};
     for (const auto& [index, window] : by_index_) {
-        if (window->qp != &qp) continue;
-        qp.block.windows[window->slot].store(0, std::memory_order_release);
-        qp.owner->process->node().invalidate_region(window->bound_key);
-        window->qp = nullptr;
+        if (window->words != words) continue;
+        window->words[window->slot].store(0, std::memory_order_release);
+        node_.regions().invalidate(window->bound_key);
+        window->words = nullptr;
         window->slot = -1;
         window->bound_key = 0;
         window->region = nullptr;
@@ -52,10 +53,10 @@ MemoryWindow* Windows::find(std::uint32_t index) const noexcept {
     return found == by_index_.end() ? nullptr : found->second;
 }
 
-int Windows::free_slot(const QueuePair& qp) const noexcept {
+int Windows::free_slot(const std::atomic<std::uint64_t>* words) const noexcept {
     std::bitset<windows_per_queue_pair> taken;
     for (const auto& [index, window] : by_index_) {
-        if (window->qp == &qp && window->slot >= 0)
+        if (window->words == words && window->slot >= 0)
             taken.set(static_cast<std::size_t>(window->slot));
     }
     for (std::size_t slot = 0; slot < taken.size(); ++slot) {

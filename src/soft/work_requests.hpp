@@ -13,18 +13,6 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
-
-/// What lets an object made here be an ibv_qp_ex: its tail behind the ibv_qp, reached by address.
-struct ExtendableQueuePair : ibv_qp {
-    alignas(ibv_qp_ex) std::byte extension[sizeof(ibv_qp_ex) - sizeof(ibv_qp)];
-
-    [[nodiscard]] ibv_qp_ex* extended() noexcept {
-        return reinterpret_cast<ibv_qp_ex*>(static_cast<ibv_qp*>(this));
-    }
-};
-static_assert(sizeof(ExtendableQueuePair) == sizeof(ibv_qp_ex));
-
 class WorkRequests {
   public:
     /// At most `sges` and `inline_bytes` per request. `single_threaded`: the program has promised
@@ -34,8 +22,9 @@ class WorkRequests {
 
     /// From here to `complete` or `abort`, other threads wait in `start`.
     void start() noexcept;
-    /// Posts what was collected, all or (if one of them is not right) nothing: 0 or an errno value.
-    [[nodiscard]] int complete(QueuePair& qp) noexcept;
+    /// Posts what was collected, all or (if one of them is not right, or there are more than
+    /// `room`) nothing: 0 or an errno value.
+    [[nodiscard]] int complete(ibv_qp& qp, std::uint32_t room) noexcept;
     void abort() noexcept;
 
     /// The next request, with the `wr_id` and `wr_flags` that the program has set; nullptr if there
@@ -71,8 +60,5 @@ class WorkRequests {
     std::vector<ibv_sge> pieces_;
     std::vector<std::byte> bytes_;
 };
-
-/// As ibv_create_qp_ex and ibv_qp_to_qp_ex (device.hpp declares the latter).
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) noexcept;
 
 }  // namespace millrace::soft

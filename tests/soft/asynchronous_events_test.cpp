@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "context.hpp"
 #include "events.hpp"
 #include "mode_scope.hpp"
 #include "remote_endpoint.hpp"

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "context.hpp"
+#include "control_calls.hpp"
 #include "copy_box_layout.hpp"
 #include "copy_service.hpp"
 #include "datagram.hpp"
@@ -21,6 +22,8 @@
 #include "memory_window.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
+#include "node.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
 #include "shown_tables.hpp"

@@ -23,6 +23,7 @@
 #include "fabric_name.hpp"
 #include "fabric_names.hpp"
 #include "millrace/base/error.hpp"
+#include "node.hpp"
 #include "process_identity.hpp"
 #include "support/child_process.hpp"
 
@@ -257,7 +258,7 @@ TEST(FabricNode, IsNotInheritedByFork) {
         if (node->allocate_block(1) || errno != ENODEV) wrong |= 2;
         LocalRegion region;
         int value = 0;
-        if (node->add_region(&value, sizeof value, 0, 0, 1, region) != ENODEV) wrong |= 4;
+        if (node->regions().add(&value, sizeof value, 0, 0, 1, region) != ENODEV) wrong |= 4;
         if (node->peer(1) != nullptr) wrong |= 8;
         node->free_block(*block, false);
         if (Node::join(fabric)->number() != 2) wrong |= 16;

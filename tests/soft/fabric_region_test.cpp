@@ -17,6 +17,7 @@
 #include "fabric.hpp"
 #include "fabric_name.hpp"
 #include "millrace/base/own_mappings.hpp"
+#include "node.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::soft {
@@ -58,8 +59,8 @@ RegionKind kind_of(const RegionEntry* entry) { return static_cast<RegionKind>(en
 LocalRegion registered(Node& node, void* address, std::size_t length,
                        std::uint32_t access = all_access) {
     LocalRegion region;
-    EXPECT_EQ(node.add_region(address, length, reinterpret_cast<std::uintptr_t>(address), access, 1,
-                              region),
+    EXPECT_EQ(node.regions().add(address, length, reinterpret_cast<std::uintptr_t>(address), access,
+                                 1, region),
               0);
     return region;
 }
@@ -68,9 +69,9 @@ TEST(RegionTable, HoldsWhatWasRegistered) {
     const auto node = Node::join(fabric_of_test());
     std::vector<std::byte> memory(10'000);
     LocalRegion region;
-    ASSERT_EQ(node->add_region(memory.data(), memory.size(), 0x1000, all_access, 77, region), 0);
+    ASSERT_EQ(node->regions().add(memory.data(), memory.size(), 0x1000, all_access, 77, region), 0);
     EXPECT_NE(region.key, 0u);
-    const RegionEntry* entry = node->local_region(region.key);
+    const RegionEntry* entry = node->regions().valid(region.key);
     ASSERT_NE(entry, nullptr);
     EXPECT_EQ(entry->address, reinterpret_cast<std::uintptr_t>(memory.data()));
     EXPECT_EQ(entry->length, memory.size());
@@ -78,9 +79,9 @@ TEST(RegionTable, HoldsWhatWasRegistered) {
     EXPECT_EQ(entry->access, all_access);
     EXPECT_EQ(entry->pd, 77u);
     EXPECT_EQ(kind_of(entry), RegionKind::private_memory);
-    EXPECT_EQ(node->local_region(region.key + 1), nullptr);
-    EXPECT_EQ(node->local_region(0), nullptr);
-    EXPECT_EQ(node->local_region(0xffffffff), nullptr);
+    EXPECT_EQ(node->regions().valid(region.key + 1), nullptr);
+    EXPECT_EQ(node->regions().valid(0), nullptr);
+    EXPECT_EQ(node->regions().valid(0xffffffff), nullptr);
 }
 
 TEST(RegionTable, RefusesAccessThatVerbsForbid) {
@@ -88,14 +89,14 @@ TEST(RegionTable, RefusesAccessThatVerbsForbid) {
     std::vector<std::byte> memory(64);
     LocalRegion region;
     const auto add = [&](unsigned access, std::size_t length) {
-        return node->add_region(memory.data(), length, 0, access, 1, region);
+        return node->regions().add(memory.data(), length, 0, access, 1, region);
     };
     EXPECT_EQ(add(IBV_ACCESS_REMOTE_WRITE, 64), EINVAL);
     EXPECT_EQ(add(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ, 64), EINVAL);
     EXPECT_EQ(add(1u << 15, 64), EINVAL);
     EXPECT_EQ(add(IBV_ACCESS_ON_DEMAND, 64), EOPNOTSUPP);
     EXPECT_EQ(add(IBV_ACCESS_REMOTE_READ, SIZE_MAX), EINVAL);
-    EXPECT_EQ(node->add_region(memory.data(), 64, UINT64_MAX - 10, 0, 1, region), EINVAL);
+    EXPECT_EQ(node->regions().add(memory.data(), 64, UINT64_MAX - 10, 0, 1, region), EINVAL);
     EXPECT_EQ(add(IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING, 64), 0);
     EXPECT_EQ(region.access, unsigned{IBV_ACCESS_REMOTE_READ}) << "optional flags are ignored";
 }
@@ -107,7 +108,8 @@ TEST(RegionTable, RefusesMemoryThatIsNotThere) {
     ASSERT_NE(memory, MAP_FAILED);
     LocalRegion region;
     const auto add = [&](std::size_t page, std::size_t pages, std::uint32_t access) {
-        return node->add_region(memory + page * page_size, pages * page_size, 0, access, 1, region);
+        return node->regions().add(memory + page * page_size, pages * page_size, 0, access, 1,
+                                   region);
     };
     EXPECT_EQ(add(0, 4, all_access), 0);
     ASSERT_EQ(::mprotect(memory + page_size, page_size, PROT_READ), 0);
@@ -127,26 +129,26 @@ TEST(RegionTable, KnowsWhatPeersCanMap) {
     const auto node = Node::join(fabric_of_test());
     const SharedMemory sealed{4 * page_size, F_SEAL_SHRINK};
     const auto key = registered(*node, sealed.memory + page_size + 10, 2 * page_size).key;
-    const RegionEntry* entry = node->local_region(key);
+    const RegionEntry* entry = node->regions().valid(key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
     EXPECT_EQ(entry->file_offset, page_size + 10);
     EXPECT_EQ(entry->descriptor, sealed.descriptor);
 
     const SharedMemory open_ended{4 * page_size, F_SEAL_GROW};
-    EXPECT_EQ(kind_of(node->local_region(registered(*node, open_ended.memory, page_size).key)),
+    EXPECT_EQ(kind_of(node->regions().valid(registered(*node, open_ended.memory, page_size).key)),
               RegionKind::private_memory)
         << "it could shrink under a peer";
 
     SharedMemory closed{page_size, F_SEAL_SHRINK};
     ::close(std::exchange(closed.descriptor, -1));
-    EXPECT_EQ(kind_of(node->local_region(registered(*node, closed.memory, page_size).key)),
+    EXPECT_EQ(kind_of(node->regions().valid(registered(*node, closed.memory, page_size).key)),
               RegionKind::private_memory)
         << "nobody could open it";
 
     void* copy_on_write =
         ::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_PRIVATE, sealed.descriptor, 0);
     ASSERT_NE(copy_on_write, MAP_FAILED);
-    EXPECT_EQ(kind_of(node->local_region(registered(*node, copy_on_write, page_size).key)),
+    EXPECT_EQ(kind_of(node->regions().valid(registered(*node, copy_on_write, page_size).key)),
               RegionKind::private_memory);
     ::munmap(copy_on_write, page_size);
 }
@@ -156,7 +158,7 @@ TEST(RegionTable, KnowsWhatThisLibraryHasMapped) {
     const SharedMemory sealed{4 * page_size, F_SEAL_SHRINK};
     base::add_own_mapping(sealed.memory, sealed.size, sealed.descriptor, 0);
     const auto key = registered(*node, sealed.memory + page_size + 10, 2 * page_size).key;
-    const RegionEntry* entry = node->local_region(key);
+    const RegionEntry* entry = node->regions().valid(key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
     EXPECT_EQ(entry->file_offset, page_size + 10);
     EXPECT_EQ(entry->descriptor, sealed.descriptor);
@@ -164,7 +166,7 @@ TEST(RegionTable, KnowsWhatThisLibraryHasMapped) {
     const int elsewhere = ::dup(sealed.descriptor);
     const int other = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
     ASSERT_EQ(::dup3(other, sealed.descriptor, O_CLOEXEC), sealed.descriptor);
-    entry = node->local_region(registered(*node, sealed.memory, page_size).key);
+    entry = node->regions().valid(registered(*node, sealed.memory, page_size).key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
     EXPECT_EQ(entry->descriptor, elsewhere);
     ::close(elsewhere);
@@ -172,7 +174,7 @@ TEST(RegionTable, KnowsWhatThisLibraryHasMapped) {
     base::remove_own_mapping(sealed.memory);
     LocalRegion region;
     ASSERT_EQ(::munmap(sealed.memory, page_size), 0);
-    EXPECT_EQ(node->add_region(sealed.memory, page_size, 0, all_access, 1, region), EFAULT);
+    EXPECT_EQ(node->regions().add(sealed.memory, page_size, 0, all_access, 1, region), EFAULT);
 }
 
 TEST(RegionTable, SharesMemoryWhateverItsDescriptorsNumberIs) {
@@ -189,7 +191,7 @@ TEST(RegionTable, SharesMemoryWhateverItsDescriptorsNumberIs) {
     ASSERT_GE(moved, high);
     ::close(std::exchange(sealed.descriptor, moved));
     const RegionEntry* entry =
-        node->local_region(registered(*node, sealed.memory, 2 * page_size).key);
+        node->regions().valid(registered(*node, sealed.memory, 2 * page_size).key);
     EXPECT_EQ(kind_of(entry), RegionKind::shared_file);
     EXPECT_EQ(entry->descriptor, moved);
     ::setrlimit(RLIMIT_NOFILE, &before);
@@ -207,9 +209,9 @@ TEST(RegionTable, SeesTwoMappingsSideBySideForWhatTheyAre) {
                       static_cast<off_t>(file_page * page_size)) != MAP_FAILED;
     };
     ASSERT_TRUE(place(0, 1) && place(1, 2) && place(2, 0));
-    EXPECT_EQ(kind_of(node->local_region(registered(*node, memory, 2 * page_size).key)),
+    EXPECT_EQ(kind_of(node->regions().valid(registered(*node, memory, 2 * page_size).key)),
               RegionKind::shared_file);
-    EXPECT_EQ(kind_of(node->local_region(registered(*node, memory, 3 * page_size).key)),
+    EXPECT_EQ(kind_of(node->regions().valid(registered(*node, memory, 3 * page_size).key)),
               RegionKind::private_memory)
         << "the third page is not the file's next";
     ::munmap(memory, 3 * page_size);
@@ -219,15 +221,15 @@ TEST(RegionTable, NeverTakesAStaleKey) {
     const auto node = Node::join(fabric_of_test());
     std::vector<std::byte> memory(64);
     const std::uint32_t key = registered(*node, memory.data(), 64).key;
-    ASSERT_NE(node->local_region(key), nullptr);
-    node->invalidate_region(key);
-    EXPECT_EQ(node->local_region(key), nullptr);
-    node->release_region(key, false);
-    EXPECT_EQ(node->local_region(key), nullptr);
+    ASSERT_NE(node->regions().valid(key), nullptr);
+    node->regions().invalidate(key);
+    EXPECT_EQ(node->regions().valid(key), nullptr);
+    node->regions().release(key, false);
+    EXPECT_EQ(node->regions().valid(key), nullptr);
     const std::uint32_t next = registered(*node, memory.data(), 64).key;
     EXPECT_NE(index_of_key(next), index_of_key(key)) << "fresh indices come first";
-    node->invalidate_region(key);  // once more, and of another's index: nothing happens
-    EXPECT_NE(node->local_region(next), nullptr);
+    node->regions().invalidate(key);  // once more, and of another's index: nothing happens
+    EXPECT_NE(node->regions().valid(next), nullptr);
 }
 
 TEST(RegionTable, ReportsWhenItIsFullAndReusesTheOldestIndexWithANewKey) {
@@ -236,21 +238,21 @@ TEST(RegionTable, ReportsWhenItIsFullAndReusesTheOldestIndexWithANewKey) {
     std::vector<std::uint32_t> keys;
     LocalRegion region;
     for (std::uint32_t i = 0; i < regions_per_node; ++i) {
-        ASSERT_EQ(node->add_region(memory.data(), 64, 0, 0, 1, region), 0);
+        ASSERT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), 0);
         keys.push_back(region.key);
     }
-    EXPECT_EQ(node->add_region(memory.data(), 64, 0, 0, 1, region), ENOMEM);
+    EXPECT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), ENOMEM);
     for (const std::size_t i : {9, 3, 5}) {
-        node->invalidate_region(keys[i]);
-        node->release_region(keys[i], i == 3);
+        node->regions().invalidate(keys[i]);
+        node->regions().release(keys[i], i == 3);
     }
-    ASSERT_EQ(node->add_region(memory.data(), 64, 0, 0, 1, region), 0);
+    ASSERT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), 0);
     EXPECT_EQ(index_of_key(region.key), index_of_key(keys[9]));
     EXPECT_NE(region.key, keys[9]);
-    EXPECT_EQ(node->local_region(keys[9]), nullptr);
-    ASSERT_EQ(node->add_region(memory.data(), 64, 0, 0, 1, region), 0);
+    EXPECT_EQ(node->regions().valid(keys[9]), nullptr);
+    ASSERT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), 0);
     EXPECT_EQ(index_of_key(region.key), index_of_key(keys[5])) << "3 is in quarantine";
-    EXPECT_EQ(node->add_region(memory.data(), 64, 0, 0, 1, region), ENOMEM);
+    EXPECT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), ENOMEM);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -270,7 +272,7 @@ MILLRACE_CHILD(region_owner) {
     const std::uint32_t access =
         kind == "read only" ? std::uint32_t{IBV_ACCESS_REMOTE_READ} : all_access;
     LocalRegion region;
-    if (node->add_region(memory, child_bytes, 0, access, 1, region) != 0) return 1;
+    if (node->regions().add(memory, child_bytes, 0, access, 1, region) != 0) return 1;
     if (kind == "closed") ::close(shared.descriptor);
     say(std::to_string(node->number()) + " " + std::to_string(region.key));
     while (auto line = hear()) {
@@ -280,8 +282,8 @@ MILLRACE_CHILD(region_owner) {
         order >> what >> index;
         if (what == "byte") say(std::to_string(static_cast<int>(memory[index])));
         if (what == "drop") {
-            node->invalidate_region(region.key);
-            node->release_region(region.key, false);
+            node->regions().invalidate(region.key);
+            node->regions().release(region.key, false);
             say("dropped");
         }
         if (what == "unmap") {
@@ -432,7 +434,7 @@ TEST(RegionReach, IsAPlainPointerWithinOneProcess) {
     const auto reach = self->reach(*self->region(key), key, true);
     ASSERT_TRUE(reach);
     EXPECT_EQ(reach->direct, memory.data());
-    node->invalidate_region(key);
+    node->regions().invalidate(key);
     EXPECT_FALSE(self->reach(*self->region(key), key, true));
 }
 
@@ -475,7 +477,7 @@ MILLRACE_CHILD(guarded_owner) {
     const auto node = Node::join(arguments.at(0));
     std::vector<std::byte> memory(64, std::byte{9});
     LocalRegion region;
-    if (node->add_region(memory.data(), 64, 0, all_access, 1, region) != 0) return 1;
+    if (node->regions().add(memory.data(), 64, 0, all_access, 1, region) != 0) return 1;
     say(std::to_string(node->number()) + " " + std::to_string(region.key));
     if (!hear()) return 1;
     if (::prctl(PR_SET_DUMPABLE, 0) != 0) return 1;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "asynchronous_events.hpp"
+#include "context.hpp"
 #include "events.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "mode_scope.hpp"

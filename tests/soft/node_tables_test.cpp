@@ -16,6 +16,7 @@
 #include "fabric.hpp"
 #include "fabric_name.hpp"
 #include "fabric_names.hpp"
+#include "node.hpp"
 #include "shown_tables.hpp"
 #include "support/child_process.hpp"
 
@@ -91,16 +92,16 @@ TEST(NodeTables, WhatIsForgedThereGivesNoRightInTheOwnersProcess) {
     const auto self = node->peer(node->number());
     std::vector<std::byte> memory(64);
     LocalRegion region;
-    ASSERT_EQ(node->add_region(memory.data(), 64, 0, IBV_ACCESS_REMOTE_READ, 1, region), 0);
+    ASSERT_EQ(node->regions().add(memory.data(), 64, 0, IBV_ACCESS_REMOTE_READ, 1, region), 0);
     RegionEntry* const shown = test::shown_regions(fabric_of_test());
     ASSERT_NE(shown, nullptr);
     ASSERT_EQ(shown[index_of_key(region.key)].key_word.load(), key_word_of(region.key));
     shown[index_of_key(region.key)].length = 1 << 20;
-    EXPECT_EQ(node->local_region(region.key)->length, 64U);
+    EXPECT_EQ(node->regions().valid(region.key)->length, 64U);
     EXPECT_EQ(self->region(region.key)->length, 64U);
     const std::uint32_t forged = make_key(77, 1);
     shown[77].key_word.store(key_word_of(forged));
-    EXPECT_EQ(node->local_region(forged), nullptr);
+    EXPECT_EQ(node->regions().valid(forged), nullptr);
     EXPECT_NE(self->region(forged)->key_word.load(), key_word_of(forged));
 }
 

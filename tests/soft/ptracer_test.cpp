@@ -18,6 +18,7 @@
 #include "copy_rights.hpp"
 #include "fabric.hpp"
 #include "millrace/base/error.hpp"
+#include "node.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::soft {

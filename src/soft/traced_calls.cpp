@@ -6,6 +6,7 @@
 #include "context.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
+#include "tracing.hpp"
 
 namespace millrace::soft {
 

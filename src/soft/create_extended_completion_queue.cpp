@@ -1,14 +1,16 @@
-#include "extended_completion_queue.hpp"
-
+// The extended completion queue: ibv_start_poll, ibv_next_poll, ibv_end_poll and what they read,
+// over the same polling as ibv_poll_cq; and ibv_create_cq_ex.
 #include <time.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <new>
 
-#include "completion_queue.hpp"
 #include "context.hpp"
+#include "control_calls.hpp"
+#include "domains.hpp"
 #include "millrace/soft/device.hpp"
+#include "polling.hpp"
 #include "tracing.hpp"
 
 namespace millrace::soft {
@@ -26,14 +28,17 @@ constexpr std::uint64_t supported_fields =
            static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+/// The one that time stamps show.
+[[nodiscard]] std::uint64_t device_clock() noexcept { return nanoseconds_of(CLOCK_MONOTONIC); }
+
 [[nodiscard]] ibv_cq* plain(ibv_cq_ex* cq) noexcept { return reinterpret_cast<ibv_cq*>(cq); }
 [[nodiscard]] ExtendedPoll& poll_of(ibv_cq_ex* cq) noexcept {
-    return *static_cast<CompletionQueue*>(plain(cq))->extended_poll;
+    return *static_cast<PolledQueue*>(plain(cq))->extended_poll;
 }
 
 int next_poll(ibv_cq_ex* cq) noexcept {
     ExtendedPoll& poll = poll_of(cq);
-    auto& queue = *static_cast<CompletionQueue*>(plain(cq));
+    auto& queue = *static_cast<PolledQueue*>(plain(cq));
     int count = 0;
     if (queue.stamps) {
         count = poll_with_stamp(queue, poll.current, poll.clock);
@@ -65,16 +70,10 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attributes) noexcept {
     return error;
 }
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.opcode; }
-std::uint32_t read_vendor_error(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.vendor_err; }
-std::uint32_t read_byte_length(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.byte_len; }
-__be32 read_immediate(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.imm_data; }
-std::uint32_t read_qp_number(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.qp_num; }
-std::uint32_t read_source_qp(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.src_qp; }
-unsigned read_flags(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.wc_flags; }
-std::uint32_t read_source_lid(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.slid; }
-std::uint8_t read_service_level(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.sl; }
-std::uint8_t read_path_bits(ibv_cq_ex* cq) noexcept { return poll_of(cq).current.dlid_path_bits; }
+template <auto field, class Result = std::uint32_t>
+Result read(ibv_cq_ex* cq) noexcept {
+    return poll_of(cq).current.*field;
+}
 std::uint64_t read_clock(ibv_cq_ex* cq) noexcept { return poll_of(cq).clock; }
 std::uint64_t read_wallclock(ibv_cq_ex* cq) noexcept { return poll_of(cq).wallclock; }
 // Nobody can have asked for these: create_cq_ex refuses their flags.
@@ -84,13 +83,7 @@ void read_no_tag_matching(ibv_cq_ex*, ibv_wc_tm_info* information) noexcept { *i
 
 }  // namespace
 
-std::uint64_t device_clock() noexcept { return nanoseconds_of(CLOCK_MONOTONIC); }
-
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) noexcept {
-    const auto refused = [](int error) -> ibv_cq_ex* {
-        errno = error;
-        return nullptr;
-    };
     constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     constexpr std::uint32_t known_flags =
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
@@ -113,7 +106,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
         create_cq(context, static_cast<int>(attributes->cqe), attributes->cq_context,
                   attributes->channel, static_cast<int>(attributes->comp_vector));
     if (made == nullptr) return nullptr;
-    auto& cq = *static_cast<CompletionQueue*>(made);
+    auto& cq = *static_cast<PolledQueue*>(made);
     cq.extended_poll.reset(new (std::nothrow) ExtendedPoll{});
     if (cq.extended_poll == nullptr) {
         destroy_cq(made);
@@ -133,16 +126,16 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) n
     extended.start_poll = start_poll;
     extended.next_poll = next_poll;
     extended.end_poll = end_poll;
-    extended.read_opcode = read_opcode;
-    extended.read_vendor_err = read_vendor_error;
-    extended.read_byte_len = read_byte_length;
-    extended.read_imm_data = read_immediate;
-    extended.read_qp_num = read_qp_number;
-    extended.read_src_qp = read_source_qp;
-    extended.read_wc_flags = read_flags;
-    extended.read_slid = read_source_lid;
-    extended.read_sl = read_service_level;
-    extended.read_dlid_path_bits = read_path_bits;
+    extended.read_opcode = read<&ibv_wc::opcode, ibv_wc_opcode>;
+    extended.read_vendor_err = read<&ibv_wc::vendor_err>;
+    extended.read_byte_len = read<&ibv_wc::byte_len>;
+    extended.read_imm_data = read<&ibv_wc::imm_data>;
+    extended.read_qp_num = read<&ibv_wc::qp_num>;
+    extended.read_src_qp = read<&ibv_wc::src_qp>;
+    extended.read_wc_flags = read<&ibv_wc::wc_flags>;
+    extended.read_slid = read<&ibv_wc::slid>;
+    extended.read_sl = read<&ibv_wc::sl, std::uint8_t>;
+    extended.read_dlid_path_bits = read<&ibv_wc::dlid_path_bits, std::uint8_t>;
     extended.read_completion_ts = read_clock;
     extended.read_cvlan = read_no_vlan;
     extended.read_flow_tag = read_no_flow_tag;

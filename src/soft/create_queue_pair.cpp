@@ -1,4 +1,5 @@
-// The beginning and the end of a queue pair: ibv_create_qp and ibv_destroy_qp.
+// The beginning and the end of a queue pair, and of its membership in multicast groups. Entries of
+// <millrace/soft/device.hpp>.
 #include <pthread.h>
 
 #include <algorithm>
@@ -9,12 +10,19 @@
 #include <memory>
 #include <optional>
 
-#include "completion_channel.hpp"
+#include "address_handle.hpp"
+#include "asynchronous_events.hpp"
+#include "context.hpp"
 #include "control_calls.hpp"
 #include "domains.hpp"
 #include "fences.hpp"
+#include "millrace/base/uncancelled.hpp"
+#include "millrace/soft/device.hpp"
 #include "multicast.hpp"
+#include "node.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
+#include "queue_pairs.hpp"
 #include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
@@ -134,9 +142,11 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     qp.send_source.mask = qp.send_mask;
     qp.send_source.send = true;
     qp.send_source.qp = &qp;
+    qp.send_source.block = &qp.block;
     qp.receive_source.ring = qp.block.receive_ring;
     qp.receive_source.mask = qp.receive_mask;
     qp.receive_source.qp = &qp;
+    qp.receive_source.block = &qp.block;
 }
 
 /// What a modelled link keeps of a connection's requests. Throws.
@@ -152,8 +162,8 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (!is_datagram(wanted)) return;
     Node& node = qp.owner->process->node();
     qp.asymmetric = node.membarrier();
-    qp.datagram =
-        std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(), *qp.pool);
+    qp.datagram = std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(),
+                                             qp.pool->entries());
     qp.datagram_sender = std::make_unique<DatagramSender>(qp);
     if (qp.owner->cable != nullptr) {
         qp.flights = std::make_unique<DatagramFlights>(qp, *qp.datagram_sender, qp.owner->cable,
@@ -192,21 +202,26 @@ void publish_identity(QueuePair& qp) noexcept {
     control.bell_receive.store(queue_of(qp.recv_cq).bell(), std::memory_order_relaxed);
     control.bell_async.store(qp.owner->events->bell(), std::memory_order_relaxed);
     publish_mode(*qp.block.mode, qp.owner->mode);
-    qp.block.send->completions.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->head.store(first_position, std::memory_order_relaxed);
-    qp.block.pending->tail.store(first_position, std::memory_order_relaxed);
-    qp.block.consumed->position.store(first_position, std::memory_order_relaxed);
-    qp.block.receive->tail.store(qp.first_receive_tail(), std::memory_order_relaxed);
+    qp.rewind_block();
     qp.set_state(IBV_QPS_RESET);
 }
 
 /// Makes it known to whoever serves it. Throws.
 void enlist(QueuePair& qp) {
-    if (qp.pool != nullptr) qp.pool->attach(qp);
+    if (qp.pool != nullptr) {
+        PoolUser user{qp.memory.index, qp.datagram.get(), &qp.receive_source.position, nullptr};
+        if (user.datagram == nullptr) {
+            user.run_waiting = [&qp] { qp.run_peer_pending_if_any(); };
+        }
+        qp.pool->attach(std::move(user));
+    }
+    for (CompletionSource* source : {&qp.send_source, &qp.receive_source}) {
+        source->cable = qp.on_cable;
+    }
     queue_of(qp.send_cq).attach(qp.send_source);
     queue_of(qp.recv_cq).attach(qp.receive_source);
     if (qp.on_cable != nullptr) qp.on_cable->enlist();
-    qp.owner->process->add(qp);
+    qp.owner->process->queue_pairs().add(qp);
 }
 
 /// After any part of `enlist`.
@@ -214,16 +229,13 @@ void withdraw(QueuePair& qp) noexcept {
     if (qp.on_cable != nullptr) qp.on_cable->withdraw();
     queue_of(qp.send_cq).detach(qp.send_source);
     queue_of(qp.recv_cq).detach(qp.receive_source);
-    if (qp.pool != nullptr) qp.pool->detach(qp);
+    if (qp.pool != nullptr) qp.pool->detach(qp.memory.index);
 }
 
 }  // namespace
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
-    if (const int error = objection(pd, *attributes); error != 0) {
-        errno = error;
-        return nullptr;
-    }
+    if (const int error = objection(pd, *attributes); error != 0) return refused(error);
     Context* const owner = context_of(pd->context);
     Process& process = *owner->process;
     const Geometry geometry = geometry_of(*owner, *attributes);
@@ -249,8 +261,7 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
             process.node().free_block(*memory, false);
         }
         if (qp != nullptr && qp->own_pool != nullptr) qp->own_pool->give_back();
-        errno = ENOMEM;
-        return nullptr;
+        return refused(ENOMEM);
     }
     attributes->cap.max_send_wr = qp->send_capacity;
     attributes->cap.max_recv_wr = qp->receive_capacity;
@@ -287,7 +298,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     heavy_fence();
     const bool out = qp->wait_for_executors();
     qp->forget_local();
-    owner->process->windows().leave(*qp);
+    owner->process->windows().leave(qp->block.windows);
     static_cast<CompletionQueue*>(qp->send_cq)->detach(qp->send_source);
     static_cast<CompletionQueue*>(qp->recv_cq)->detach(qp->receive_source);
     leave(qp->pd);
@@ -297,19 +308,19 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         // It goes on using its context.
         if (qp->pool != nullptr) {
             qp->pool->quarantine();
-            qp->pool->detach(*qp);
+            qp->pool->detach(qp->memory.index);
         }
         qp->broken_at = process->registrations();
         qp->broken.store(true, std::memory_order_release);
-        process->keep(std::move(qp));
+        process->queue_pairs().keep(std::move(qp));
         end_async_events(*public_qp);
         pthread_cond_destroy(&public_qp->cond);
         pthread_mutex_destroy(&public_qp->mutex);
         return 0;
     }
-    process->remove(*qp);
+    process->queue_pairs().remove(*qp);
     if (qp->pool != nullptr) {
-        qp->pool->detach(*qp);
+        qp->pool->detach(qp->memory.index);
         if (qp->own_pool != nullptr) {
             qp->own_pool->give_back();
         } else {
@@ -324,6 +335,21 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     qp.reset();
     release(owner);
     return 0;
+}
+
+int attach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    const base::Uncancelled held;
+    const auto& qp = *static_cast<const QueuePair*>(public_qp);
+    if (qp.datagram == nullptr || !is_multicast(*gid)) return EINVAL;
+    Node& node = qp.owner->process->node();
+    return node.usable() ? join_group(node, group_name(*gid), qp.memory.index) : ENODEV;
+}
+
+int detach_mcast(ibv_qp* public_qp, const ibv_gid* gid, std::uint16_t) noexcept {
+    const base::Uncancelled held;
+    const auto& qp = *static_cast<const QueuePair*>(public_qp);
+    Node& node = qp.owner->process->node();
+    return node.usable() ? leave_group(node, group_name(*gid), qp.memory.index) : ENODEV;
 }
 
 int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode, std::uint32_t flags) noexcept {
