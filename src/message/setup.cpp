@@ -272,7 +272,7 @@ void Channel::Core::meet(const Facts& peer) {
     published = peer.first_position;
     if (incoming.has_value()) place_next();
 
-    const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
+    peer_page = {peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && ring::can_make_far_fences(link);
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);
     bell = ring::Bell{window, page().wake_up, peer_page, far_fences};
