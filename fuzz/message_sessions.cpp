@@ -1,8 +1,8 @@
 // The words of a session, as a hostile peer may write them: an input is one message.
 //
 // Required: no sanitizer has anything to say; what is taken for a header says the same when it is
-// packed again; and what is taken for a hello or a welcome is within the ranges that the other end
-// relies on, and packs to the bytes it came from.
+// packed again; and what is taken for a hello, a welcome or an announcement is within the ranges
+// that the other end relies on, and packs to the bytes it came from.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -36,6 +36,9 @@ void parse_words(std::span<const std::byte> payload) {
         require(welcome->window >= 1 && welcome->window <= message::largest_window, "a window");
         require(!welcome->session.is_none(), "a session");
         require(std::ranges::equal(pack(*welcome), payload), "the same welcome");
+    }
+    if (const auto announced = message::parse_announcement(payload)) {
+        require(std::ranges::equal(pack(*announced), payload), "the same announcement");
     }
 }
 

@@ -17,6 +17,7 @@ bool has_key(Command command) noexcept {
 Client Client::connect(const connect::Address& address, message::ClientOptions options,
                        const base::Deadline& deadline) {
     const bool resumes = options.resumes;
+    options.large.keeps_order = true;
     const std::size_t heads = answer_head_bytes + sizeof(Cursor);
     const auto page_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(
         dump_page_bytes, options.max_answer_bytes - std::min(options.max_answer_bytes, heads)));

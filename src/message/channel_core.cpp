@@ -255,7 +255,7 @@ void Channel::Core::rest() noexcept {
         *sleeper,
         [this] {
             Piece piece;
-            if (find_piece(piece, true) != base::Status::empty) return true;
+            if (find_piece(piece, true) != base::Status::empty || read_has_come()) return true;
             if (!wants_room || find_room(wanted_size) == base::Status::full) return false;
             // Told once: who does not want it any more is not called for it again and again.
             wants_room = false;

@@ -46,6 +46,7 @@ struct ControlPage {
     ring::CounterLine credit;    ///< PositionWord of what the peer consumed; it WRITEs it at times
     ring::CounterLine consumed;  ///< PositionWord of what this end consumed; the peer READs it
     ring::CounterLine landing;   ///< of our READ of the peer's `consumed`
+    ring::CounterLine read;      ///< PositionWord of the peer's READs, see rendezvous.hpp
 };
 
 /// Progress of one end, as the peer READs it: units of 64 bytes, sent in the upper half, consumed
@@ -151,7 +152,7 @@ struct Channel::Core {
         Rest settle() override {
             const std::uint64_t before = core_->arrivals();
             const Rest rest = Sleeper::settle();
-            return core_->arrivals() != before ? Rest::look : rest;
+            return core_->arrivals() != before || core_->read_has_come() ? Rest::look : rest;
         }
 
       private:
@@ -185,9 +186,16 @@ struct Channel::Core {
 
     /// Makes sure that a piece of `size` bytes fits where the writer is.
     [[gnu::always_inline]] base::Status reserve(std::size_t size) noexcept {
-        if (size <= largest_ring && frame_bytes(size) <= room && (stores || window.free() >= 4))
+        if (size <= longest_here && frame_bytes(size) <= room && (stores || window.free() >= 4))
             [[likely]]
             return base::Status::ok;
+        return size <= longest_here ? make_room(size) : too_long();
+    }
+    /// The same of a piece of a message that goes this way all the same.
+    base::Status reserve_piece(std::size_t size) noexcept {
+        if (size <= largest_ring && frame_bytes(size) <= room && (stores || window.free() >= 4)) {
+            return base::Status::ok;
+        }
         return make_room(size);
     }
     base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
@@ -311,6 +319,9 @@ struct Channel::Core {
     }
 
     [[gnu::noinline]] base::Status make_room(std::size_t size) noexcept;
+    [[nodiscard]] base::Status too_long() const noexcept {
+        return ended_sending == base::Status::ok ? base::Status::too_large : ended_sending;
+    }
     base::Status find_room(std::size_t size) noexcept;
     /// Sending has ended, or nothing is known of room any more.
     void forget_room() noexcept { room = 0; }
@@ -368,6 +379,14 @@ struct Channel::Core {
     }
     [[gnu::noinline]] base::Status found_none(Piece& piece) noexcept;
     base::Status find_piece(Piece& piece, bool look_well) noexcept;
+
+    /// For who READs the peer's memory through this end's window: the first of its READs that is
+    /// not taken is complete. Whoever sleeps is woken by it.
+    [[nodiscard]] bool read_has_come() noexcept {
+        return awaited_read != 0 &&
+               (window.done(awaited_read) ||
+                (window.reap() == base::Status::ok && window.done(awaited_read)));
+    }
 
     // --- sleeping elsewhere
 
@@ -462,6 +481,7 @@ struct Channel::Core {
 
     // Sending. One thread uses all of it, so nothing here needs a line of its own.
     FrameWriter writer;
+    std::size_t longest_here = largest_ring;  ///< of messages that go in one piece
     std::uint64_t room = 0;         ///< bytes that frames may take from where the writer is
     std::uint64_t reusable = 0;     ///< everything before it was consumed and its WRITE completed
     ring::PeerPosition consumed;    ///< by the peer, as far as is known
@@ -474,7 +494,9 @@ struct Channel::Core {
     std::uint32_t max_inline = 0;
     ring::Signal signal = ring::Signal::when_due;  ///< of what carries frames
     verbs::RemoteAddress peer_ring{};
-    verbs::WriteRoute route;  ///< from the one to the other
+    verbs::RemoteAddress peer_page{};  ///< its ControlPage
+    std::uint64_t awaited_read = 0;    ///< ticket; 0: none is
+    verbs::WriteRoute route;           ///< from the one to the other
     enum class Posting : std::uint8_t {
         one_write,   ///< for each frame
         two_writes,  ///< as the bytes of one may become visible in any order

@@ -33,16 +33,21 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room) {
     if (status != Status::ok) return status;
     if (client.gathers) [[unlikely]]
         client.begin_batch();
-    client.is_in_scratch = client.options.resumes;
-    if (!client.is_in_scratch) {
+    using Claimed = State::Claimed;
+    if (!client.options.resumes) {
         status = client.line->claim(session_head_bytes + size, room);
         if (status == Status::ok) [[likely]] {
+            client.claimed = Claimed::in_line;
             room = room.subspan(session_head_bytes);
             return status;
         }
         if (status != Status::too_large) return client.not_sent(status);
-        client.is_in_scratch = true;
+        if (client.line->claim_large(size, room)) {
+            client.claimed = Claimed::to_be_read;
+            return Status::ok;
+        }
     }
+    client.claimed = Claimed::in_scratch;
     client.scratch.resize(size);
     room = client.scratch;
     return Status::ok;
@@ -63,14 +68,20 @@ Status Client::claim(std::size_t size, std::span<std::byte>& room, const Deadlin
 
 Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions& options) {
     State& client = *state_;
-    if (client.is_in_scratch) {
+    if (client.claimed == State::Claimed::in_scratch) {
         return client.submit_claimed(std::span{client.scratch}.first(size), id, options);
     }
-    std::span<std::byte> room;
-    (void)client.line->claim(session_head_bytes + size, room);
     const SessionHead head = client.head_of(options);
-    std::memcpy(room.data(), &head, sizeof head);
-    const Status status = client.line->commit(session_head_bytes + size);
+    Status status = Status::ok;
+    if (client.claimed == State::Claimed::to_be_read) [[unlikely]] {
+        status = client.line->commit_large(head, size);
+        if (status == Status::ok) ++client.counts.large;
+    } else {
+        std::span<std::byte> room;
+        (void)client.line->claim(session_head_bytes + size, room);
+        std::memcpy(room.data(), &head, sizeof head);
+        status = client.line->commit(session_head_bytes + size);
+    }
     if (status == Status::ok) [[likely]]
         id = client.submitted(size);
     return status;
@@ -176,6 +187,10 @@ bool detail::ClientAccess::window_is_full(const Client& client) noexcept {
 
 bool detail::ClientAccess::holds_messages(const Client& client) noexcept {
     return !client.state_->line->is_clear();
+}
+
+bool detail::ClientAccess::fetch_is_due(Client& client) noexcept {
+    return client.state_->line->fetch_is_due();
 }
 
 void detail::ClientAccess::begin_batch(Client& client) noexcept {

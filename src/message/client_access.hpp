@@ -15,6 +15,8 @@ struct ClientAccess {
     [[nodiscard]] static bool window_is_full(const Client& client) noexcept;
     /// Something that was said to the server waits for room in its ring.
     [[nodiscard]] static bool holds_messages(const Client& client) noexcept;
+    /// poll() would go on with an answer that is READ.
+    [[nodiscard]] static bool fetch_is_due(Client& client) noexcept;
     /// From here to end_batch() nothing is posted that could go together: requests are laid side by
     /// side, and one WRITE brings them, with one byte of a dense server's behind it. Between the
     /// two nothing but submit() may be called.

@@ -111,7 +111,8 @@ void Client::State::connect(const Deadline& deadline) {
                       .window = options.window,
                       .resumes = options.resumes,
                       .next_id = next_id,
-                      .max_answer = options.max_answer_bytes};
+                      .max_answer = options.max_answer_bytes,
+                      .reads_large = options.large.allowed && !line->is_wire()};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
@@ -164,6 +165,9 @@ void Client::State::take_welcome(const Welcome& welcome) {
     // Requests by SEND are found otherwise.
     is_dense = welcome.polling == Polling::dense && options.requests == Transfer::write &&
                !line->is_wire();
+    if (welcome.reads_large && options.large.allowed && !line->is_wire()) {
+        line->agree(options.large);
+    }
     owes_hint = holds_hints = is_batching = false;
     awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
     waits_between = line->is_wire() ? 0 : 7;
@@ -202,7 +206,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
                                        .procedure = its.procedure,
                                        .kind = SessionKind::request,
                                        .behind = static_cast<std::uint16_t>(id - lowest)};
-            (void)line->send(pack(header), its.copy);
+            (void)send_long(pack(header), its.copy);
         }
         if (is_dense) hint();
     }
@@ -246,6 +250,7 @@ std::string Client::explain() const {
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
     if (!is_by_rc) return text;
+    if (client.line.has_value()) text += '\n' + client.line->explain_large();
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),
                     client.options.requests == Transfer::send ? ", which completions stand in for"

@@ -104,7 +104,7 @@ struct Client::State {
         if (gathers) begin_batch();
         const SessionHead head = head_of(said);
         status = line->try_send(head, request);
-        if (status == base::Status::too_large) status = line->send(head, request);
+        if (status == base::Status::too_large) status = send_long(head, request);
         if (status != base::Status::ok) return not_sent(status);
         note_submitted(request, id, said);
         return base::Status::ok;
@@ -113,8 +113,14 @@ struct Client::State {
     /// no room for it: a claim promises that it can be sent.
     base::Status submit_claimed(std::span<const std::byte> request, std::uint64_t& id,
                                 const RequestOptions& said) {
-        const base::Status status = line->send(head_of(said), request);
+        const base::Status status = send_long(head_of(said), request);
         if (status == base::Status::ok) note_submitted(request, id, said);
+        return status;
+    }
+    base::Status send_long(const SessionHead& head, std::span<const std::byte> request) {
+        const std::uint64_t before = line->announcements();
+        const base::Status status = line->send(head, request);
+        counts.large += line->announcements() - before;
         return status;
     }
     void note_submitted(std::span<const std::byte> request, std::uint64_t& id,
@@ -186,7 +192,9 @@ struct Client::State {
                 if (status == base::Status::empty) {
                     look_after_line();
                 } else if (status == base::Status::too_large) {
-                    fail("the server sent an answer that is too large");
+                    fail(
+                        "the server sent an answer that is too large, or more than there is memory "
+                        "for");
                 } else {
                     ended = status;
                 }
@@ -196,7 +204,7 @@ struct Client::State {
             if (!parse_here(message, header, answer.payload) ||
                 header.kind != SessionKind::answer || header.id - lowest >= next_id - lowest)
                 [[unlikely]] {
-                if (is_answer_of_before(header)) {
+                if (is_answer_of_before(header) || take_announcement(header, answer.payload)) {
                     line->pass();
                     continue;
                 }
@@ -222,6 +230,25 @@ struct Client::State {
         return header.kind == SessionKind::answer && header.id != 0 && header.id < lowest &&
                counts.resumed != 0;
     }
+    /// An answer that is to be READ. False: it is none to any request.
+    [[gnu::noinline, gnu::cold]] bool take_announcement(const SessionHeader& header,
+                                                        std::span<const std::byte> payload) {
+        if (header.kind != SessionKind::answer_by_read) return false;
+        const std::optional<Announcement> from = line->announced(payload);
+        if (!from.has_value() || from->length > options.max_answer_bytes) return false;
+        const bool is_of_before = header.id != 0 && header.id < lowest && counts.resumed != 0;
+        if (!is_of_before && header.id - lowest >= next_id - lowest) return false;
+        Place& its = place(header.id);
+        if (is_of_before || its.call != Call::wanted || line->is_fetching(header.id)) {
+            if (!is_of_before && its.call == Call::unwanted) {
+                ++counts.unwanted;
+                settle(header.id);
+            }
+            return line->decline();
+        }
+        ++counts.large;
+        return line->fetch(header, *from);
+    }
     /// Requests are laid side by side from here on, and not posted, if that makes a difference.
     [[gnu::noinline]] void begin_batch() noexcept {
         if (is_batching) return;
@@ -242,6 +269,8 @@ struct Client::State {
             (void)line->flush();
         if (owes_hint) [[unlikely]]
             hint();
+        if (line->keeps_memory()) [[unlikely]]
+            line->tidy_now_and_then();
     }
     void pass() noexcept {
         ++counts.answers;
@@ -288,7 +317,10 @@ struct Client::State {
         if (id - lowest >= next_id - lowest || place(id).call != Call::wanted) return false;
         place(id).call = Call::unwanted;
         --wanted;
-        if (ended == base::Status::ok) send_control({.id = id, .kind = SessionKind::cancel});
+        if (ended == base::Status::ok) {
+            (void)line->give_up(id);
+            send_control({.id = id, .kind = SessionKind::cancel});
+        }
         return true;
     }
 
@@ -326,8 +358,8 @@ struct Client::State {
     }
     /// True: a look for an answer would find nothing, and have nothing else to do.
     [[nodiscard, gnu::always_inline]] bool is_quiet() noexcept {
-        return awaits_in_ring && ended == base::Status::ok && line->is_clear() && !owes_hint &&
-               !is_batching && core().stays_quiet();
+        return awaits_in_ring && ended == base::Status::ok && line->is_clear() &&
+               line->receives_here() && !owes_hint && !is_batching && core().stays_quiet();
     }
     /// Whose answers come within some microseconds never waits for so long that it gives its
     /// processor away. Where many clients share one, the others would wait for the scheduler, each
@@ -402,7 +434,8 @@ struct Client::State {
     std::size_t handed_out = in_line;  ///< which one of kept, otherwise
     std::uint64_t current = 0;         ///< the number of what was handed out
     std::vector<std::byte> scratch;    ///< a request that is not laid in place
-    bool is_in_scratch = false;
+    enum class Claimed : std::uint8_t { in_line, in_scratch, to_be_read };
+    Claimed claimed = Claimed::in_line;  ///< where the place of the next request is
 
     base::Status ended = base::Status::ok;
     bool is_closed = false;  ///< by us

@@ -169,7 +169,10 @@ bool Dispatcher::State::has_work() {
         if (server->ended != Status::ok) continue;
         Channel::Core& core = ClientAccess::core(server->client);
         Piece piece;
-        if (core.find_piece(piece, false) != Status::empty) return true;
+        if (core.find_piece(piece, false) != Status::empty ||
+            ClientAccess::fetch_is_due(server->client)) {
+            return true;
+        }
         if (lacks_room(*server) && core.find_room(server->lacks) != Status::full) return true;
     }
     return false;

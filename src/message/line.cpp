@@ -1,4 +1,4 @@
-// The rarer paths of a line: messages in pieces, those that wait for room, and all by wire.
+// The rarer paths of a line: large messages, those that wait for room, and all by wire.
 #include "line.hpp"
 
 #include <algorithm>
@@ -6,13 +6,36 @@
 #include <cstring>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace millrace::message {
 
 base::Status Line::look_otherwise(std::span<const std::byte>& message) {
-    if (!is_wire()) {
+    if (is_wire()) return look_at_wire(message);
+    if (is_assembled_) {
         message = assembled_;
         return base::Status::ok;
     }
+    return look_at_fetched(message);
+}
+
+base::Status Line::look_at_fetched(std::span<const std::byte>& message) {
+    if (large_->pump() != base::Status::ok) (void)core_->lost_or_closed();
+    arrived_ = large_->arrival();
+    if (arrived_ != Arrival::none) {
+        taken_ = nothing;
+        message = large_->message();
+        return arrived_ == Arrival::no_memory ? base::Status::too_large : base::Status::ok;
+    }
+    if (!large_->is_busy()) note_otherwise();
+    if (!large_->holds_ring()) return look_in_pieces(message);
+    // An end is found all the same.
+    Piece piece;
+    const base::Status status = core_->look(piece);
+    return status == base::Status::ok ? base::Status::empty : status;
+}
+
+base::Status Line::look_at_wire(std::span<const std::byte>& message) {
     end_rest();
     const base::Status status = wire_->look(message);
     if (status == base::Status::ok) ++wire_activity_;
@@ -77,6 +100,9 @@ base::Status Line::close(const base::Deadline& deadline, std::string& why_failed
         why_failed = wire_->failure();
         return status;
     }
+    // What was announced is the peer's to READ until then.
+    if (has_announced()) wait_until_taken(deadline);
+    core_->awaited_read = 0;
     Channel channel{std::move(core_)};
     const base::Status status = channel.close(deadline);
     why_failed = channel.failure();
@@ -115,7 +141,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
             if (piece.first) assembled_.assign(piece.payload.begin(), piece.payload.end());
             assembled_.resize(std::min(assembled_.size(), session_head_bytes));
             core_->release(size, piece.last);
-            receives_otherwise_ = true;
+            receives_otherwise_ = is_assembled_ = true;
             message = assembled_;
             return base::Status::too_large;
         }
@@ -123,7 +149,7 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
         core_->release(size, piece.last);
         if (piece.last && assembling_) {
             assembling_ = false;
-            receives_otherwise_ = true;
+            receives_otherwise_ = is_assembled_ = true;
             message = assembled_;
             return base::Status::ok;
         }
@@ -135,7 +161,13 @@ base::Status Line::put_together(Piece piece, std::span<const std::byte>& message
 
 void Line::pass_otherwise() noexcept {
     if (is_wire()) return wire_->pass();
-    receives_otherwise_ = false;
+    if (arrived_ != Arrival::none) {
+        arrived_ = Arrival::none;
+        large_->pop();
+        return note_otherwise();
+    }
+    is_assembled_ = false;
+    note_otherwise();
     assembled_.clear();
     // One large message does not cost its memory for ever.
     if (assembled_.capacity() > std::size_t{1} << 20) assembled_ = {};
@@ -162,6 +194,21 @@ base::Status Line::try_send_otherwise(const SessionHead& head, std::span<const s
     std::memcpy(place.data(), &head, sizeof head);
     if (!payload.empty()) std::memcpy(place.data() + sizeof head, payload.data(), payload.size());
     return commit_otherwise(sizeof head + payload.size());
+}
+
+base::Status Line::send_otherwise(const SessionHead& head, std::span<const std::byte> payload) {
+    // Nothing but these: a welcome is said while the client has agreed to nothing yet.
+    SessionHeader header;
+    const bool may_be_read = parse(head, header) && (header.kind == SessionKind::request ||
+                                                     header.kind == SessionKind::answer);
+    if (may_be_read && has_agreed() && sizeof head + payload.size() > core_->longest_here) {
+        std::span<std::byte> place;
+        if (claim_large(payload.size(), place)) {
+            std::memcpy(place.data(), payload.data(), payload.size());
+            return commit_large(head, payload.size());
+        }
+    }
+    return keep(head, payload);
 }
 
 base::Status Line::keep(const SessionHead& head, std::span<const std::byte> payload) {
@@ -194,7 +241,7 @@ base::Status Line::flush() noexcept {
             if (length > piece) flags |= frame_more;
             length = std::min(piece, length);
         }
-        base::Status status = core_->reserve(length);
+        base::Status status = core_->reserve_piece(length);
         if (status != base::Status::ok) return status;
         status = core_->send(whole.subspan(begun_, length), flags);
         if (status != base::Status::ok) return status;
@@ -208,6 +255,87 @@ base::Status Line::flush() noexcept {
     }
     sends_otherwise_ = false;
     return base::Status::ok;
+}
+
+// --- large messages
+
+void Line::agree(const LargeMessages& setting) noexcept {
+    agreed_ = setting;
+    if (!setting.allowed || setting.longer_than == LargeMessages::never) return;
+    constexpr std::size_t least = 48;  // as an announcement takes that
+    const std::size_t longest = setting.longer_than == 0
+                                    ? core_->writer.size() / 2
+                                    : std::max(setting.longer_than, least) + session_head_bytes;
+    core_->longest_here = std::clamp(longest, least + session_head_bytes, largest_ring);
+}
+
+std::string Line::explain_large() const {
+    if (!has_agreed()) {
+        return "large messages: in pieces through the ring, as not both ends allow otherwise";
+    }
+    const std::string read =
+        "what the other end announces is READ, beside what comes through the ring";
+    if (agreed_.longer_than == LargeMessages::never) {
+        return fmt::format("large messages: {}; this end announces none, as the program chose",
+                           read);
+    }
+    return fmt::format(
+        "large messages: of more than {} bytes they are announced, and READ by the other end{}; {}",
+        core_->longest_here - session_head_bytes,
+        agreed_.keeps_order ? ", in their order among the others" : "", read);
+}
+
+Rendezvous& Line::large() {
+    if (large_ == nullptr) large_ = std::make_unique<Rendezvous>(*core_, agreed_);
+    return *large_;
+}
+
+bool Line::claim_large(std::size_t size, std::span<std::byte>& place) {
+    return has_agreed() && agreed_.longer_than != LargeMessages::never &&
+           large().claim(size, place);
+}
+
+base::Status Line::commit_large(const SessionHead& head, std::size_t size) {
+    const Rendezvous::Announced announced = large_->announce(head, size);
+    const base::Status status = try_send(announced.head, announced.where);
+    return status == base::Status::full ? keep(announced.head, announced.where) : status;
+}
+
+base::Status Line::flush_all() noexcept {
+    const base::Status status = flush();
+    if (!has_announced()) return status;
+    if (!large_->reclaim()) return base::Status::peer_lost;
+    return status == base::Status::ok && large_->has_announced() ? base::Status::full : status;
+}
+
+void Line::tidy() noexcept {
+    if (large_ == nullptr) return;
+    (void)large_->reclaim();
+    large_->tidy(base::Clock::now());
+}
+
+bool Line::fetch(const SessionHeader& header, const Announcement& from) {
+    SessionHeader plain = header;
+    plain.kind =
+        header.kind == SessionKind::request_by_read ? SessionKind::request : SessionKind::answer;
+    receives_otherwise_ = true;
+    return large().fetch(pack(plain), from);
+}
+
+bool Line::decline() {
+    receives_otherwise_ = true;
+    return large().decline();
+}
+
+void Line::wait_until_taken(const base::Deadline& deadline) noexcept {
+    base::NapParker nap;
+    (void)base::wait_until(
+        [this] {
+            const base::Status status = flush_all();
+            return status != base::Status::full || core_->window.broken() ||
+                   core_->link.peer() != connect::PeerState::alive;
+        },
+        deadline, core_->options.wait, nap);
 }
 
 }  // namespace millrace::message

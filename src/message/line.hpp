@@ -1,7 +1,9 @@
 // A line: one end of a session's connection. Whole messages of any size in both directions, and
 // nothing waits: what finds no room is kept until flush() finds some. Over rings (channel_core.hpp)
-// a message in pieces is put together here, piece by piece, and what waits is kept here; a wire
-// (wire.hpp) does both by itself. Used by the server and the client.
+// large messages are announced, and READ by who receives them (rendezvous.hpp), if both ends have
+// agreed to that. A message in pieces, which is what else there is, is put together here, piece by
+// piece, and what waits is kept here; a wire (wire.hpp) does both by itself. Used by the server and
+// the client.
 //
 // Rings are what is fast: their path is inlined, and asks one flag, that of its own rare cases,
 // which a wire has set for good.
@@ -12,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +26,8 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/readiness.hpp"
 #include "millrace/message/session.hpp"
+#include "millrace/message/transfer.hpp"
+#include "rendezvous.hpp"
 #include "wire.hpp"
 
 namespace millrace::message {
@@ -132,7 +137,7 @@ class Line {
         const base::Status status = try_send(head, payload);
         if (status != base::Status::full && status != base::Status::too_large) [[likely]]
             return status;
-        return keep(head, payload);
+        return send_otherwise(head, payload);
     }
     /// Sends what is kept as far as there is room. `ok`: nothing is left; `full`; `closed`;
     /// `peer_lost`.
@@ -146,10 +151,77 @@ class Line {
     [[nodiscard]] std::size_t waiting_bytes() const noexcept {
         return is_wire() ? wire_->waiting_bytes() : waiting_bytes_;
     }
-    /// Bytes of messages that were kept and are no more, all in all.
+    /// Bytes of messages that were kept, or announced, and are no more, all in all.
     [[nodiscard]] std::uint64_t flushed_bytes() const noexcept {
-        return is_wire() ? wire_->flushed_bytes() : flushed_bytes_;
+        if (is_wire()) return wire_->flushed_bytes();
+        return flushed_bytes_ + (large_ == nullptr ? 0 : large_->taken_bytes());
     }
+
+    // --- large messages
+
+    /// Both ends have agreed to announce what is longer than `setting` says. Only of rings, and
+    /// before anything large is sent.
+    void agree(const LargeMessages& setting) noexcept;
+    [[nodiscard]] bool has_agreed() const noexcept { return agreed_.allowed; }
+    /// Room for a payload that claim() does not take, to be filled and committed. False: send() it.
+    [[nodiscard]] bool claim_large(std::size_t size, std::span<std::byte>& place);
+    base::Status commit_large(const SessionHead& head, std::size_t size);
+    /// The peer may READ what was announced to it still.
+    [[nodiscard]] bool has_announced() const noexcept {
+        return large_ != nullptr && large_->has_announced();
+    }
+    /// Of messages, all in all.
+    [[nodiscard]] std::uint64_t announcements() const noexcept {
+        return large_ == nullptr ? 0 : large_->announcements();
+    }
+    /// As flush(), and `full` also while something is announced.
+    base::Status flush_all() noexcept;
+    /// Which messages are announced, in a line. Only of rings.
+    [[nodiscard]] std::string explain_large() const;
+    /// Gives back memory that was not used for long.
+    void tidy() noexcept;
+    void tidy_now_and_then() noexcept {
+        constexpr std::uint32_t looks_between = 63;
+        if ((++looks_since_tidy_ & looks_between) == 0) tidy();
+    }
+    [[nodiscard]] bool keeps_memory() const noexcept {
+        return large_ != nullptr && (large_->has_announced() || large_->keeps_memory());
+    }
+
+    /// The payload of a message …_by_read. None: nobody may send it.
+    [[nodiscard]] std::optional<Announcement> announced(
+        std::span<const std::byte> payload) const noexcept {
+        return has_agreed() ? parse_announcement(payload) : std::nullopt;
+    }
+    /// It is to be READ: then look() finds the message, with `head` as that of one in the ring.
+    /// False: the peer announces more than it may.
+    [[nodiscard]] bool fetch(const SessionHeader& header, const Announcement& from);
+    /// … or not.
+    [[nodiscard]] bool decline();
+    /// As Rendezvous::give_up, and others.
+    bool give_up(std::uint64_t id) noexcept { return large_ != nullptr && large_->give_up(id); }
+    [[nodiscard]] bool is_fetching(std::uint64_t id) const noexcept {
+        return large_ != nullptr && large_->is_fetching(id);
+    }
+    [[nodiscard]] bool is_fetching() const noexcept {
+        return large_ != nullptr && large_->is_busy();
+    }
+    /// Another number, once some more of it has come.
+    [[nodiscard]] std::uint64_t fetch_progress() const noexcept {
+        return large_ == nullptr ? 0 : large_->progress();
+    }
+    /// Some of it is whole, and look() will find it.
+    [[nodiscard]] bool has_fetched() const noexcept {
+        return large_ != nullptr && large_->has_done();
+    }
+    /// A look would go on with what is READ.
+    [[nodiscard]] bool fetch_is_due() noexcept { return large_ != nullptr && large_->is_due(); }
+    /// What look() found came so. `given_up`, and `no_memory` (which look() calls `too_large`):
+    /// only its head did.
+    using Arrival = Rendezvous::Arrival;
+    [[nodiscard]] Arrival arrival() const noexcept { return arrived_; }
+    /// A look asks for nothing but the place of the next frame.
+    [[nodiscard]] bool receives_here() const noexcept { return !receives_otherwise_; }
 
     // --- waiting, of a client
 
@@ -207,6 +279,8 @@ class Line {
     }
     [[nodiscard]] bool in_place() const noexcept { return taken_ != nothing; }
     [[gnu::noinline, gnu::cold]] base::Status look_otherwise(std::span<const std::byte>& message);
+    base::Status look_at_fetched(std::span<const std::byte>& message);
+    base::Status look_at_wire(std::span<const std::byte>& message);
     [[gnu::noinline]] base::Status look_in_pieces(std::span<const std::byte>& message);
     base::Status put_together(Piece piece, std::span<const std::byte>& message);
     [[gnu::noinline]] void pass_otherwise() noexcept;
@@ -214,8 +288,15 @@ class Line {
     [[gnu::noinline]] base::Status commit_otherwise(std::size_t size) noexcept;
     [[gnu::noinline]] base::Status try_send_otherwise(const SessionHead& head,
                                                       std::span<const std::byte> payload);
-    [[gnu::noinline]] base::Status keep(const SessionHead& head,
-                                        std::span<const std::byte> payload);
+    [[gnu::noinline]] base::Status send_otherwise(const SessionHead& head,
+                                                  std::span<const std::byte> payload);
+    base::Status keep(const SessionHead& head, std::span<const std::byte> payload);
+    [[nodiscard]] Rendezvous& large();
+    /// What else a look has to see to.
+    void note_otherwise() noexcept {
+        receives_otherwise_ = is_assembled_ || (large_ != nullptr && large_->is_busy());
+    }
+    void wait_until_taken(const base::Deadline& deadline) noexcept;
     void end_rest() noexcept;
     void rest() noexcept;
     [[nodiscard]] std::unique_ptr<connect::Readiness>& readiness() noexcept {
@@ -225,16 +306,22 @@ class Line {
         return is_wire() ? wire_->parker() : *core_->sleeper;
     }
 
+    LargeMessages agreed_{.allowed = false};
+    std::unique_ptr<Rendezvous> large_;  ///< made when it is needed; outlives the queue pair
+    Rendezvous::Arrival arrived_ = Rendezvous::Arrival::none;
+    std::uint32_t looks_since_tidy_ = 0;
     std::unique_ptr<Channel::Core> core_;
     std::size_t taken_ = nothing;  ///< bytes of the message that look() found in place
     std::size_t max_message_bytes_ = 0;
-    bool receives_otherwise_ = false;  ///< `assembled_` is handed out until pass(), or it is a wire
-    bool sends_otherwise_ = false;     ///< some messages wait, or it is a wire
+    /// `assembled_` is handed out until pass(), or something is to be READ, or it is a wire.
+    bool receives_otherwise_ = false;
+    bool sends_otherwise_ = false;  ///< some messages wait, or it is a wire
 
     base::SoleUse use_;  ///< by a wait or close() of a client that is under way
 
     std::vector<std::byte> assembled_;
     bool assembling_ = false;
+    bool is_assembled_ = false;  ///< it is handed out
 
     std::deque<std::vector<std::byte>> waiting_;
     std::size_t begun_ = 0;  ///< bytes of the first one that were sent

@@ -79,6 +79,8 @@ Status Request::claim(std::size_t size, std::span<std::byte>& room) {
         const Status status = peer.line->claim(session_head_bytes + size, room);
         if (status == Status::closed || status == Status::peer_lost) return Status::closed;
         is_kept_ = status != Status::ok;
+        is_large_ = status == Status::too_large && peer.line->claim_large(size, room);
+        if (is_large_) return Status::ok;
     }
     if (!is_kept_) {
         room = room.subspan(session_head_bytes);
@@ -93,13 +95,20 @@ Status Request::commit(std::size_t size) {
     is_answered_ = true;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
+    const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
+    if (is_large_) {
+        ++server.counts.answers;
+        ++server.counts.large;
+        const Status status = peer.line->commit_large(head, size);
+        server.sent(peer);
+        return status == Status::ok ? Status::ok : Status::closed;
+    }
     if (is_kept_) {
         return server.answer(peer, header_.id, Outcome::ok, std::span{server.scratch}.first(size));
     }
     // The same place as before: nothing was laid since.
     std::span<std::byte> room;
     (void)peer.line->claim(session_head_bytes + size, room);
-    const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     std::memcpy(room.data(), &head, sizeof head);
     ++server.counts.answers;
     return peer.line->commit(session_head_bytes + size) == Status::ok ? Status::ok : Status::closed;
@@ -142,6 +151,12 @@ std::uint64_t Request::put_off_at() const noexcept {
     peer.taken = header.id;
     if (peer.resumes) [[unlikely]]
         forget_acknowledged(peer, header.id - header.behind);
+    execute(peer, header, payload, handler);
+}
+
+[[gnu::always_inline]] inline void Server::State::execute(Peer& peer, const SessionHeader& header,
+                                                          std::span<const std::byte> payload,
+                                                          const detail::HandlerRef& handler) {
     if (is_draining || counts.pending >= options.max_pending) [[unlikely]]
         return decline(peer, header.id);
     ++counts.requests;
@@ -149,6 +164,21 @@ std::uint64_t Request::put_off_at() const noexcept {
     handler.call(handler.handler, request);
     if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
         (void)answer(peer, header.id, Outcome::dropped, {});
+}
+
+[[gnu::noinline, gnu::cold]] void Server::State::take_fetched(Peer& peer,
+                                                              const SessionHeader& header,
+                                                              std::span<const std::byte> payload,
+                                                              const detail::HandlerRef& handler) {
+    if (peer.resumes && std::erase(peer.unread, header.id) == 0) return;  // it was answered
+    switch (peer.line->arrival()) {
+        case Line::Arrival::given_up: (void)answer(peer, header.id, Outcome::cancelled, {}); return;
+        case Line::Arrival::no_memory:
+            ++counts.overloaded;
+            (void)answer(peer, header.id, Outcome::overloaded, {});
+            return;
+        default: execute(peer, header, payload, handler);
+    }
 }
 
 [[gnu::always_inline]] inline std::size_t Server::State::visit(Peer& peer,
@@ -253,6 +283,8 @@ std::size_t Server::State::turn(const detail::HandlerRef& handler, std::size_t b
     if (shared != nullptr || !by_send.empty()) look_for_sends();
     if (by_wire != 0 && wires_are_due()) [[unlikely]]
         look_for_wires();
+    if (!fetching.empty()) [[unlikely]]
+        (void)look_for_fetched();
     std::size_t requests = options.group_clients == 0 ? lap(handler, budget, 0, ~std::size_t{0})
                                                       : lap_of_groups(handler, budget);
     if (!waiting.empty()) [[unlikely]]
@@ -320,10 +352,16 @@ std::size_t Server::State::visit_otherwise(Peer& peer, const detail::HandlerRef&
             peer.line->pass();
             break;
         }
-        case Status::empty: counts.vain_looks += peer.line->is_wire() ? 0 : 1; break;
+        case Status::empty: count_vain_look(peer); break;
         case Status::too_large: {
             SessionHeader header;
             std::span<const std::byte> payload;
+            if (peer.line->arrival() == Line::Arrival::no_memory) {
+                (void)parse(message, header, payload);
+                take_fetched(peer, header, payload, handler);
+                peer.line->pass();
+                break;
+            }
             if (!parse(message, header, payload) || header.kind != SessionKind::request ||
                 header.id != peer.taken + 1) {
                 misbehaved(peer, "a message that is too large, and no request");
@@ -392,12 +430,26 @@ bool Server::State::take(Peer& peer, std::span<const std::byte> message,
             serve(peer, header, payload, handler);
             return true;
         }
+        if (peer.line->arrival() != Line::Arrival::none) {
+            requests = 1;
+            take_fetched(peer, header, payload, handler);
+            return true;
+        }
         if (header.id > peer.taken || !peer.resumes) {
             misbehaved(peer, "a request out of its order");
             return false;
         }
+        if (!peer.line->is_fetching(header.id) && std::erase(peer.unread, header.id) != 0) {
+            // Announced before the session was resumed, and not announced again.
+            requests = 1;
+            execute(peer, header, payload, handler);
+            return true;
+        }
         repeat(peer, header.id);
         return true;
+    }
+    if (header.kind == SessionKind::request_by_read && peer.phase == Phase::joined) {
+        return take_announced(peer, header, payload);
     }
     if (header.kind == SessionKind::cancel && peer.phase == Phase::joined) {
         cancel(peer, header.id);
@@ -484,7 +536,8 @@ bool Server::turn_to_drain() {
     (void)server.turn({nullptr, nobody}, std::size_t{1024});
     // What it answered has to be under way before this may be the last turn.
     server.post_gathered();
-    return server.counts.pending == 0 && server.clogged.empty() && !server.has_message();
+    return server.counts.pending == 0 && server.clogged.empty() && server.fetching.empty() &&
+           !server.has_message();
 }
 
 Status Server::close(const base::Deadline& deadline) {

@@ -63,11 +63,13 @@ void Server::State::repeat(Peer& peer, std::uint64_t id) {
                            .kind = SessionKind::answer,
                            .outcome = is_kept ? kept.outcome : Outcome::expired});
     ++counts.answers;
-    (void)peer.line->send(head, is_kept ? kept.payload : std::vector<std::byte>{});
-    sent(peer);
+    std::span<const std::byte> payload;
+    if (is_kept) payload = kept.payload;
+    (void)give(peer, head, payload);
 }
 
 void Server::State::cancel(Peer& peer, std::uint64_t id) {
+    if (peer.line->give_up(id)) return;                          // and so is its answer, then
     if (id == 0 || peer.deferred[id & peer.mask] != id) return;  // it is answered
     peer.deferred[id & peer.mask] = 0;
     --peer.pending;
@@ -95,7 +97,9 @@ Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
 
 Status Server::State::give(Peer& peer, const SessionHead& head,
                            std::span<const std::byte> payload) {
+    const std::uint64_t before = peer.line->announcements();
     if (peer.line->send(head, payload) != Status::ok) return Status::closed;
+    counts.large += peer.line->announcements() - before;
     sent(peer);
     return Status::ok;
 }
@@ -144,7 +148,7 @@ void Server::State::clog(Peer& peer) {
     if (!peer.line->is_wire()) activate(peer);
     if (!peer.is_clogged) {
         peer.is_clogged = true;
-        ++counts.kept_back;
+        if (!peer.line->is_clear()) ++counts.kept_back;
         peer.clogged_since = base::Clock::now();
         peer.clogged_at = peer.line->flushed_bytes();
         clogged.push_back(peer.id.place);
@@ -160,7 +164,7 @@ void Server::State::flush_clogged() {
         Peer& peer = *peers[clogged[i]];
         Status status = Status::ok;  // it has left meanwhile
         if (peer.line.has_value()) {
-            status = peer.line->flush();
+            status = peer.line->flush_all();
             if (peer.line->flushed_bytes() != peer.clogged_at) {
                 peer.clogged_at = peer.line->flushed_bytes();
                 peer.clogged_since = base::Clock::now();

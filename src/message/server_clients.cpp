@@ -102,7 +102,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 }  // namespace
 
-const Service server_service{"message server", 2};
+const Service server_service{"message server", 3};
 
 Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
                      connect::Listener its_listener, ServerOptions chosen, Polling polling,
@@ -128,7 +128,7 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       statistics{"message server",
                  {"clients", "away", "joined", "left", "resumed", "refused", "misbehaved",
                   "requests", "answers", "deferred", "pending", "failed", "overloaded", "repeated",
-                  "kept back", "vain looks", "sleeps", "put off"}} {
+                  "large", "kept back", "vain looks", "sleeps", "put off"}} {
     hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {
         hub.add(shared->channel().descriptor(), [this] {
@@ -344,6 +344,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         --counts.away;
         former.since = base::Clock::now();
         former.max_answer = longest_answer(former, hello);
+        agree(former, hello);
         watch(former);
         ++counts.resumed;
         welcome(former, true);
@@ -366,11 +367,21 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.acknowledged = hello.next_id;
     peer.max_answer = longest_answer(peer, hello);
     peer.is_plain = !peer.resumes && !peer.line->is_wire();
+    agree(peer, hello);
     peer.deferred.assign(room, 0);
     if (peer.resumes) peer.kept.resize(room);
     ++counts.clients;
     ++counts.joined;
     welcome(peer, false);
+}
+
+void Server::State::agree(Peer& peer, const Hello& hello) const noexcept {
+    const bool is_limited = options.admission.budget.registered_bytes != connect::Budget::unlimited;
+    if (hello.reads_large && options.large.allowed && !is_limited && !peer.line->is_wire()) {
+        LargeMessages setting = options.large;
+        setting.keeps_order = false;  // answers have none
+        peer.line->agree(setting);
+    }
 }
 
 bool Server::State::grant(Peer& peer, Peer& newcomer) {
@@ -399,7 +410,8 @@ void Server::State::welcome(Peer& peer, bool resumed) {
                  .mailbox = peer.box.address,
                  .mailbox_rkey = peer.box.rkey,
                  .server = number,
-                 .max_request = options.max_request_bytes};
+                 .max_request = options.max_request_bytes,
+                 .reads_large = !peer.line->is_wire() && peer.line->has_agreed()};
     (void)peer.line->send(pack(SessionHeader{.kind = SessionKind::welcome}), pack(word));
     sent(peer);
 }
@@ -461,6 +473,7 @@ void Server::State::vacate(Peer& peer) noexcept {
     peer.deferred = {};
     peer.kept = {};
     peer.kept_bytes = 0;
+    peer.unread = {};
     // Replies of the former client find nobody.
     ++peer.id.generation;
     free_places.push_back(peer.id.place);
@@ -478,6 +491,9 @@ void Server::State::keep_house() {
         } else if (peer->phase == Phase::away && age > options.session_patience) {
             vacate(*peer);
         }
+        if (!peer->line.has_value()) continue;
+        if (peer->is_fetching) look_after_fetching(*peer, now);
+        if (peer->line.has_value()) peer->line->tidy();
     }
     show();
 }

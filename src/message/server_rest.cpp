@@ -33,6 +33,7 @@ void Server::State::became_readable(Peer& peer) {
     mailboxes.remind(peer.id.place);
     if (core.link.peer_now() == connect::PeerState::alive) return;
     // What it sent before its end is served before it.
+    if (peer.line->has_fetched()) return tell(peer);
     Piece piece;
     const Status status = core.find_piece(piece, true);
     if (status == Status::closed) return part(peer, true);
@@ -45,6 +46,7 @@ void Server::State::look_aside() noexcept {
     if (++aside >= active.size()) aside = 0;
     Peer& peer = *peers[active[aside]];
     if (!peer.line.has_value() || peer.is_paused || peer.line->is_wire()) return;
+    if (peer.line->has_fetched()) return tell(peer);
     Channel::Core& core = peer.line->core();
     Piece piece;
     switch (core.find_piece(piece, true)) {
@@ -87,6 +89,7 @@ void Server::State::look_for_sends() {
 
 bool Server::State::has_message() {
     look_for_sends();
+    if (!fetching.empty() && look_for_fetched()) return true;
     if (by_wire != 0 && (by_ring == 0 || base::ticks() - wires_looked_at >= wires_every)) {
         look_for_wires();
     }
@@ -190,12 +193,13 @@ void Server::State::keep_loop(bool was_busy) {
 namespace {
 /// On the page in this order.
 constexpr std::uint64_t ServerStats::*const shown_counts[] = {
-    &ServerStats::clients,    &ServerStats::away,     &ServerStats::joined,
-    &ServerStats::left,       &ServerStats::resumed,  &ServerStats::refused,
-    &ServerStats::misbehaved, &ServerStats::requests, &ServerStats::answers,
-    &ServerStats::deferred,   &ServerStats::pending,  &ServerStats::failed,
-    &ServerStats::overloaded, &ServerStats::repeated, &ServerStats::kept_back,
-    &ServerStats::vain_looks, &ServerStats::sleeps,   &ServerStats::put_off};
+    &ServerStats::clients,    &ServerStats::away,       &ServerStats::joined,
+    &ServerStats::left,       &ServerStats::resumed,    &ServerStats::refused,
+    &ServerStats::misbehaved, &ServerStats::requests,   &ServerStats::answers,
+    &ServerStats::deferred,   &ServerStats::pending,    &ServerStats::failed,
+    &ServerStats::overloaded, &ServerStats::repeated,   &ServerStats::large,
+    &ServerStats::kept_back,  &ServerStats::vain_looks, &ServerStats::sleeps,
+    &ServerStats::put_off};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 

@@ -1,6 +1,7 @@
 // The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
 // server.cpp (serving), server_answers.cpp (what is answered otherwise), server_batches.cpp
-// (several at once), server_clients.cpp (joining and leaving) and server_rest.cpp (sleeping).
+// (several at once), server_large.cpp (requests that are READ), server_clients.cpp (joining and
+// leaving) and server_rest.cpp (sleeping).
 //
 // A client is at its place in one of four phases:
 //
@@ -104,6 +105,7 @@ struct Server::State {
         bool is_by_send = false;    ///< stands in `by_send`
         bool is_paused = false;     ///< too many answers wait: its requests are not taken
         bool is_gathering = false;  ///< stands in `gathering`
+        bool is_fetching = false;   ///< stands in `fetching`
         std::optional<Line> line;
         verbs::RemoteAddress box{};  ///< its byte, if it sets one
         std::unique_ptr<connect::Readiness> readiness;
@@ -111,6 +113,8 @@ struct Server::State {
         base::Clock::time_point since{};  ///< of its phase
         base::Clock::time_point clogged_since{};
         std::uint64_t clogged_at = 0;  ///< Line::flushed_bytes then
+        base::Clock::time_point fetching_since{};
+        std::uint64_t fetching_at = 0;  ///< Line::fetch_progress then
 
         // Its session.
         SessionName session{};
@@ -124,6 +128,8 @@ struct Server::State {
         std::uint32_t pending = 0;              ///< of deferred
         std::vector<KeptAnswer> kept{};         ///< only if it resumes
         std::size_t kept_bytes = 0;
+        /// Numbers that were taken by announcements and have no answer yet; only if it resumes.
+        std::vector<std::uint64_t> unread{};
     };
     using Phase = Peer::Phase;
 
@@ -152,6 +158,19 @@ struct Server::State {
               std::size_t& requests);
     void serve(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
                const detail::HandlerRef& handler);
+    /// The second half: of a request that was taken.
+    void execute(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+                 const detail::HandlerRef& handler);
+    /// A request that is to be READ. False: it does not keep to the protocol.
+    bool take_announced(Peer& peer, const SessionHeader& header,
+                        std::span<const std::byte> payload);
+    /// … or was.
+    void take_fetched(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload,
+                      const detail::HandlerRef& handler);
+    /// Drops a client whose request cannot be READ.
+    void look_after_fetching(Peer& peer, base::Clock::time_point now);
+    /// Has those visited who have something to do about what is READ. True: there are some.
+    bool look_for_fetched();
     /// Answers in place of the handler: the server is draining, or too much is pending.
     [[gnu::noinline]] void decline(Peer& peer, std::uint64_t id);
     /// Keeps a request for later. False: there is no room.
@@ -170,7 +189,7 @@ struct Server::State {
                                         std::span<const std::byte> payload);
     /// An answer was given to the line.
     void sent(Peer& peer) {
-        if (!peer.line->is_clear()) [[unlikely]]
+        if (!peer.line->is_clear() || peer.line->has_announced()) [[unlikely]]
             clog(peer);
     }
     void keep(Peer& peer, std::uint64_t id, Outcome outcome, std::span<const std::byte> payload);
@@ -185,7 +204,7 @@ struct Server::State {
     /// Finds those by wire who may have written, for the scan.
     void look_for_wires();
     [[nodiscard]] bool wires_are_due() noexcept;
-    /// The scan shall find it. Only of a client by wire.
+    /// The scan shall find it, although nothing has come through a ring.
     void tell(const Peer& peer) noexcept {
         if (!peer.is_paused) mailboxes.tell(peer.id.place);
     }
@@ -198,6 +217,9 @@ struct Server::State {
         }
     }
     [[gnu::noinline]] void looked_at_wire(Peer& peer);
+    void count_vain_look(const Peer& peer) noexcept {
+        if (!peer.line->is_wire() && !peer.line->is_fetching()) ++counts.vain_looks;
+    }
     /// Finds those who have written by SEND, for the scan.
     void look_for_sends();
     void clog(Peer& peer);
@@ -217,6 +239,8 @@ struct Server::State {
     void join(Peer& peer, const Hello& hello);
     /// `newcomer` may set the byte of the place of `peer`, if it shall. False: it is refused.
     [[nodiscard]] bool grant(Peer& peer, Peer& newcomer);
+    /// On how large messages travel.
+    void agree(Peer& peer, const Hello& hello) const noexcept;
     void welcome(Peer& peer, bool resumed);
     void refuse(Peer& peer, std::string why);
     /// Its channel ends. `for_good`: and so does its session.
@@ -284,6 +308,7 @@ struct Server::State {
     std::vector<std::uint32_t> active;
     std::size_t aside = 0;  ///< in `active`: who is looked at next
     std::vector<std::uint32_t> clogged;
+    std::vector<std::uint32_t> fetching;   ///< of whom something is to be READ
     std::vector<std::uint32_t> gathering;  ///< whose answers are not posted yet
     std::uint32_t gathered_turns = 0;      ///< since post_gathered()
     std::vector<std::uint32_t> by_send;    ///< who has receives of its own and no byte; only dense

@@ -101,7 +101,8 @@ std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept {
         .put(hello.window)
         .put(std::uint32_t{hello.resumes})
         .put(hello.next_id)
-        .put(hello.max_answer);
+        .put(hello.max_answer)
+        .put(std::uint64_t{hello.reads_large});
     return bytes;
 }
 
@@ -109,15 +110,19 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
     if (payload.size() != hello_bytes) return std::nullopt;
     Hello hello;
     std::uint32_t resumes = 0;
+    std::uint64_t reads_large = 0;
     Taken{payload.data()}
         .get(hello.session.bits)
         .get(hello.window)
         .get(resumes)
         .get(hello.next_id)
-        .get(hello.max_answer);
+        .get(hello.max_answer)
+        .get(reads_large);
     hello.resumes = resumes == 1;
-    const bool allowed = resumes <= 1 && hello.window >= 1 && hello.window <= largest_window &&
-                         hello.next_id >= 1 && hello.next_id <= largest_request_id;
+    hello.reads_large = reads_large == 1;
+    const bool allowed = resumes <= 1 && reads_large <= 1 && hello.window >= 1 &&
+                         hello.window <= largest_window && hello.next_id >= 1 &&
+                         hello.next_id <= largest_request_id;
     return allowed ? std::optional{hello} : std::nullopt;
 }
 
@@ -133,7 +138,8 @@ std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept {
         .put(welcome.mailbox)
         .put(welcome.mailbox_rkey)
         .put(welcome.server)
-        .put(welcome.max_request);
+        .put(welcome.max_request)
+        .put(std::uint64_t{welcome.reads_large});
     return bytes;
 }
 
@@ -142,6 +148,7 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
     Welcome welcome;
     std::uint16_t resumed = 0;
     std::uint16_t polling = 0;
+    std::uint64_t reads_large = 0;
     Taken{payload.data()}
         .get(welcome.session.bits)
         .get(welcome.client)
@@ -152,14 +159,35 @@ std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcep
         .get(welcome.mailbox)
         .get(welcome.mailbox_rkey)
         .get(welcome.server)
-        .get(welcome.max_request);
+        .get(welcome.max_request)
+        .get(reads_large);
     welcome.resumed = resumed == 1;
+    welcome.reads_large = reads_large == 1;
     welcome.polling = static_cast<Polling>(polling);
-    const bool allowed = resumed <= 1 && !welcome.session.is_none() && welcome.window >= 1 &&
-                         welcome.window <= largest_window &&
+    const bool allowed = resumed <= 1 && reads_large <= 1 && !welcome.session.is_none() &&
+                         welcome.window >= 1 && welcome.window <= largest_window &&
                          (polling == static_cast<std::uint16_t>(Polling::flag) ||
                           polling == static_cast<std::uint16_t>(Polling::dense));
     return allowed ? std::optional{welcome} : std::nullopt;
+}
+
+std::array<std::byte, announcement_bytes> pack(const Announcement& one) noexcept {
+    std::array<std::byte, announcement_bytes> bytes;
+    Laid{bytes.data()}
+        .put(one.address)
+        .put(one.rkey)
+        .put(std::uint32_t{one.is_in_order})
+        .put(one.length);
+    return bytes;
+}
+
+std::optional<Announcement> parse_announcement(std::span<const std::byte> payload) noexcept {
+    if (payload.size() != announcement_bytes) return std::nullopt;
+    Announcement one;
+    std::uint32_t is_in_order = 0;
+    Taken{payload.data()}.get(one.address).get(one.rkey).get(is_in_order).get(one.length);
+    one.is_in_order = is_in_order == 1;
+    return is_in_order <= 1 ? std::optional{one} : std::nullopt;
 }
 
 }  // namespace millrace::message

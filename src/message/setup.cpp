@@ -282,7 +282,7 @@ void Channel::Core::meet(const Facts& peer) {
     published = peer.first_position;
     if (incoming.has_value()) place_next();
 
-    const verbs::RemoteAddress peer_page{peer.control_address, peer.control_rkey};
+    peer_page = {peer.control_address, peer.control_rkey};
     const bool far_fences = peer.far_fences != 0 && leaves_fences();
     fences_here = !far_fences && link.endpoint().context().is_soft();
     sleeper->connect_to(peer_page + offsetof(ControlPage, wake_up), far_fences);

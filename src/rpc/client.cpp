@@ -185,6 +185,7 @@ Path connect_path(const connect::Address& address, ClientOptions& options,
         message::ClientOptions said = messages;
         said.requests = design.request;
         said.answers = design.response;
+        said.large.keeps_order = true;
         try {
             if (design.connection == Connection::dispatcher) {
                 return Path{options.dispatcher, address, said, deadline};

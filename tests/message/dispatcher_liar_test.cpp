@@ -108,7 +108,10 @@ class LyingServer {
     std::thread thread_;
 };
 
-Welcome honest() { return {.session = SessionName::random(), .window = 8, .max_request = 1 << 16}; }
+Welcome honest() {
+    return {
+        .session = SessionName::random(), .window = 8, .max_request = 1 << 16, .reads_large = true};
+}
 
 const LyingServer::Deed deeds[] = {
     [](Line& line, std::uint64_t) { LyingServer::say(line, Bytes{}); },
@@ -143,6 +146,31 @@ const LyingServer::Deed deeds[] = {
     [](Line& line, std::uint64_t id) {  // an outcome that does not travel
         LyingServer::say(
             line, {.id = id, .kind = SessionKind::answer, .outcome = static_cast<Outcome>(200)});
+    },
+    // Answers that are to be READ.
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read});
+    },
+    [](Line& line, std::uint64_t id) {  // from nowhere
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
+                         pack(Announcement{.address = 4096, .rkey = 77, .length = 100'000}));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id + 1000, .kind = SessionKind::answer_by_read},
+                         pack(Announcement{.length = 0}));
+    },
+    [](Line& line, std::uint64_t id) {  // longer than the client takes
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
+                         pack(Announcement{.length = std::uint64_t{1} << 40}));
+    },
+    [](Line& line, std::uint64_t id) {
+        LyingServer::say(line, {.id = id, .kind = SessionKind::request_by_read},
+                         pack(Announcement{.length = 0}));
+    },
+    [](Line& line, std::uint64_t id) {  // and the number once more
+        LyingServer::say(line, {.id = id, .kind = SessionKind::answer_by_read},
+                         pack(Announcement{.length = 0}));
+        LyingServer::say(line, {.id = id + 7, .kind = SessionKind::answer});
     },
 };
 

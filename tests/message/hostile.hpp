@@ -41,8 +41,12 @@ struct Hostile {
     void send(const SessionHeader& header, std::span<const std::byte> payload = {}) {
         (void)line.try_send(pack(header), payload);
     }
-    Welcome join() {
-        send({.kind = SessionKind::hello}, pack(Hello{.window = 8, .max_answer = 100}));
+    /// `large`: it may announce, and be announced, what is longer than others.
+    Welcome join(bool large = false) {
+        send({.kind = SessionKind::hello},
+             pack(Hello{.window = 8,
+                        .max_answer = large ? std::uint64_t{1} << 20 : 100,
+                        .reads_large = large}));
         std::optional<Welcome> welcome;
         std::span<const std::byte> message;
         const base::Deadline deadline = patience();

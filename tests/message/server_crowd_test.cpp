@@ -524,6 +524,10 @@ TEST_P(ServersApart, DismissWhoeverSpeaksNonsenseAndServeTheOthers) {
             it.send(SessionHeader{.id = 1});
         },
         [](Hostile& it) { it.send(Bytes(16, std::byte{0xff})); },
+        [](Hostile& it) {  // nobody has agreed to that
+            it.send({.id = 1, .kind = SessionKind::request_by_read},
+                    pack(Announcement{.length = 1}));
+        },
     };
     for (const Deed& deed : before_hello) {
         Hostile hostile{running.server};

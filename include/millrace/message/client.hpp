@@ -72,9 +72,11 @@ struct ClientOptions {
     std::size_t slot_bytes = 512;
     /// Requests without an answer, 1 to 4,096; the server may allow fewer.
     std::uint32_t window = 64;
-    /// Bytes of the longest answer. One that is longer than the ring is put together in memory of
-    /// the client.
+    /// Bytes of the longest answer. One that is longer than the ring lies in memory of the client.
     std::size_t max_answer_bytes = std::size_t{64} << 20;
+    /// How requests and answers travel that are longer than others, and whether requests behind one
+    /// overtake it.
+    LargeMessages large{};
     /// Keep the session if the channel breaks: the client keeps a copy of each request until it is
     /// answered, and the server of each answer until that is acknowledged.
     bool resumes = false;
@@ -91,6 +93,7 @@ struct ClientStats {
     std::uint64_t requests = 0;
     std::uint64_t answers = 0;         ///< of any outcome, handed out
     std::uint64_t unwanted = 0;        ///< answers to calls that were given up
+    std::uint64_t large = 0;           ///< requests and answers that the receiver has READ
     std::uint64_t full = 0;            ///< requests that found no room, or no place in the window
     std::uint64_t repeated = 0;        ///< requests sent again, for a session that was resumed
     std::uint64_t resumed = 0;         ///< channels after the first that went on with a session

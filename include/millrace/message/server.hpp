@@ -81,8 +81,11 @@ struct ServerOptions {
     std::uint32_t shared_receives = 1024;
     /// Requests of one client without an answer, at most 4,096; who asks for more gets this.
     std::uint32_t max_window = 1024;
-    /// Bytes of the longest request. One client's request that is longer than its ring is put
-    /// together in memory of the server.
+    /// How requests and answers travel that are longer than others. Not so where the budget of
+    /// `admission` limits what is registered for clients, as this memory is taken while they talk.
+    LargeMessages large{};
+    /// Bytes of the longest request. One client's request that is longer than its ring lies in
+    /// memory of the server.
     std::size_t max_request_bytes = std::size_t{16} << 20;
     /// Requests of all clients whose answers were deferred. While there are so many, further
     /// requests do not reach the handler: Outcome::overloaded.
@@ -90,8 +93,9 @@ struct ServerOptions {
     /// Bytes of requests of all clients that are put off (Request::put_off). One that finds no room
     /// is to be answered in its turn.
     std::size_t max_put_off_bytes = std::size_t{1} << 20;
-    /// Bytes of answers that wait because one client does not read. From then on nothing is taken
-    /// from it, until it has read; if it reads nothing for `patience`, it is dropped.
+    /// Bytes of answers that wait because one client does not read; beside those of
+    /// LargeMessages::max_bytes. From then on nothing is taken from it, until it has read; if it
+    /// reads nothing of either for `patience`, it is dropped.
     std::size_t max_waiting_bytes = std::size_t{1} << 20;
     std::chrono::nanoseconds patience = std::chrono::seconds{10};
     /// How long the session of a client that asked for that is kept once its channel broke, and
@@ -143,6 +147,7 @@ struct ServerStats {
     std::uint64_t failed = 0;      ///< handlers that threw
     std::uint64_t overloaded = 0;  ///< requests that were not taken
     std::uint64_t repeated = 0;    ///< requests that came again, and were not executed again
+    std::uint64_t large = 0;       ///< requests and answers that the receiver has READ
     std::uint64_t kept_back = 0;   ///< answers that did not find room at once
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
@@ -270,6 +275,7 @@ class Request {
     bool is_answered_ = false;  ///< or deferred
     bool is_kept_ = false;      ///< what was claimed lies in memory of the server
     bool was_put_off_ = false;
+    bool is_large_ = false;     ///< … where the client is to READ it
 };
 
 namespace detail {
@@ -283,12 +289,15 @@ struct HandlerRef {
 };
 template <class Handler>
 concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
-    { handler.expect(std::uint16_t{}, payload) } noexcept;
+    { handler.expect(std::uint16_t{}, payload) }
+    noexcept;
 };
 /// It has a public `expect`, be it one that does not fit.
 template <class Handler>
-concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<Handler>& handler,
-                                                               std::span<const std::byte> payload) {
+concept HasExpect = requires {
+    &Handler::expect;
+}
+|| requires(std::remove_cv_t<Handler>& handler, std::span<const std::byte> payload) {
     handler.expect(std::uint16_t{}, payload);
 };
 }  // namespace detail

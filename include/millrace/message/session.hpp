@@ -13,6 +13,10 @@
 // number once; a number that it has taken is a request that was sent again, because the channel
 // broke, and is answered from what is kept of the answers that are not acknowledged.
 //
+// A message may stay with its sender, who announces it: then the kind is one of …_by_read, the rest
+// of the header is the message's, and the payload is an Announcement (rendezvous.hpp in
+// src/message). A request counts as taken when its announcement does.
+//
 // A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
 // client asked for that, and never its server. Where several servers share an address (ServerGroup)
 // it stays with the one that it began with: the client names that one when it comes back.
@@ -65,8 +69,11 @@ enum class SessionKind : std::uint8_t {
     refused,    ///< server: its other answer, and its last word. Payload: why, in words
     request,
     answer,
-    cancel,  ///< client: does not want the answer to `id` any more
+    cancel,           ///< client: does not want the answer to `id` any more
+    request_by_read,  ///< as request and answer, whose payload is to be READ. Payload: Announcement
+    answer_by_read,
 };
+inline constexpr SessionKind last_session_kind = SessionKind::answer_by_read;
 
 struct SessionHeader {
     std::uint64_t id = 0;         ///< of the request; below 2^48
@@ -101,7 +108,7 @@ inline constexpr std::size_t session_head_bytes = sizeof(SessionHead);
     header.behind = static_cast<std::uint16_t>(head[1] >> 16);
     header.limit_us = static_cast<std::uint32_t>(head[1] >> 32);
     return kind >= static_cast<std::uint8_t>(SessionKind::hello) &&
-           kind <= static_cast<std::uint8_t>(SessionKind::cancel) &&
+           kind <= static_cast<std::uint8_t>(last_session_kind) &&
            outcome <= static_cast<std::uint8_t>(last_outcome_sent);
 }
 /// Header and payload of a message; false as above, or where it is too short for a header.
@@ -131,6 +138,7 @@ struct Hello {
     bool resumes = false;          ///< keep the session and its answers if the channel breaks
     std::uint64_t next_id = 1;     ///< of the first request that was never sent
     std::uint64_t max_answer = 0;  ///< bytes of payload
+    bool reads_large = false;      ///< answers may be announced, and so may its requests
 };
 /// The first word of a server.
 struct Welcome {
@@ -144,15 +152,29 @@ struct Welcome {
     std::uint32_t mailbox_rkey = 0;
     std::uint32_t server = 0;       ///< whose the session is, of a ServerGroup
     std::uint64_t max_request = 0;  ///< bytes of payload
+    bool reads_large = false;       ///< both ends may announce; only if the hello allows it
 };
-inline constexpr std::size_t hello_bytes = 40;
-inline constexpr std::size_t welcome_bytes = 56;
+/// Where a message lies that its sender keeps until it has been READ.
+struct Announcement {
+    std::uint64_t address = 0;
+    std::uint32_t rkey = 0;
+    bool is_in_order = false;  ///< messages behind it wait for it
+    std::uint64_t length = 0;  ///< bytes of payload
+};
+inline constexpr std::size_t hello_bytes = 48;
+inline constexpr std::size_t welcome_bytes = 64;
+inline constexpr std::size_t announcement_bytes = 24;
+/// So many at most are announced to one receiver, who has not said of them that they are READ.
+inline constexpr std::size_t most_announced = 256;
 inline constexpr std::uint32_t largest_window = 4096;
 
 [[nodiscard]] std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept;
 [[nodiscard]] std::array<std::byte, welcome_bytes> pack(const Welcome& welcome) noexcept;
+[[nodiscard]] std::array<std::byte, announcement_bytes> pack(const Announcement& one) noexcept;
 /// None: no peer that keeps to the protocol sends this.
 [[nodiscard]] std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept;
 [[nodiscard]] std::optional<Welcome> parse_welcome(std::span<const std::byte> payload) noexcept;
+[[nodiscard]] std::optional<Announcement> parse_announcement(
+    std::span<const std::byte> payload) noexcept;
 
 }  // namespace millrace::message

@@ -8,7 +8,9 @@
 // Source: work 004, sections 3 and 4 (requests and responses by WRITE and by SEND).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -35,6 +37,26 @@ struct PostingHabits {
     bool signals_selectively = true;
     /// By uc and ud, packets that are there to be sent at one time go with one doorbell.
     bool chains = true;
+};
+
+/// Messages that do not go through the receiver's ring (or receives): the sender keeps them in
+/// registered memory of its own and announces them by a small message, and the receiver READs them
+/// (rendezvous), while smaller ones go on. Only by rc, and only where both ends allow it; elsewhere
+/// large messages travel in pieces among the small ones.
+struct LargeMessages {
+    bool allowed = true;
+    /// This end sends messages so whose payload has more bytes than this. 0: what is longer than
+    /// half of the ring that it sends into; less than 48 is taken for 48. `never`: none, but it
+    /// READs what the other end announces.
+    std::size_t longer_than = 0;
+    static constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
+    /// Bytes that lie here for one peer until it has READ them, and bytes of that peer's that are
+    /// READ, or lie here READ, at one time; a single message may be longer. Beyond, what is sent
+    /// travels in pieces, and what is READ waits at the peer.
+    std::size_t max_bytes = std::size_t{16} << 20;
+    /// Of a client: its requests reach the handler in the order in which they were sent, so those
+    /// behind a large one wait at the server until that is READ. Otherwise they overtake it.
+    bool keeps_order = false;
 };
 
 /// What a server's clients can do to each other's memory.
