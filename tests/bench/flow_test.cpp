@@ -166,16 +166,12 @@ TEST_P(FlowMeasurement, CountsWhatTheDesignPromises) {
     EXPECT_GE(basic.producer_requests, 0.01);
     EXPECT_LT(basic.consumer_requests - basic.consumer_events, 0.1)
         << "a consumer of design 1 posts nothing, but to wake a producer that sleeps in its flush";
-    printf("DBG req %f ev %f preq %f\n", basic.consumer_requests, basic.consumer_events,
-           basic.producer_requests);
     EXPECT_EQ(basic.transfer_ratio, 0) << "marks travel with the items";
     EXPECT_GT(basic.enqueue_ns, 0);
     EXPECT_GT(basic.dequeue_ns, 0);
 
     chosen.design = contestant_of("push2, pool 64").design;
     const StreamResult push2 = measure_stream(chosen);
-    printf("DBG2 push2 %f enq %f deq %f\n", push2.consumer_requests, basic.enqueue_ns,
-           basic.dequeue_ns);
     EXPECT_GE(push2.consumer_requests, 0.98) << "a receive for each item";
 
     for (const char* batched : {"batching", "data mover"}) {

@@ -154,22 +154,22 @@ TEST_P(Perftest, EndsWellOnBothSidesAndPrintsAResult) {
 }
 
 // -a goes through all sizes. Before each result perftest compares two clocks for a fifth of a
-// second, and once more unless the result shall be in cycles (-C).
+// second, and a latency's once more unless the result shall be in cycles (-C): one of each program
+// is not.
 INSTANTIATE_TEST_SUITE_P(
     Latency, Perftest,
     testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "65536", "-n", "200"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "65536", "-n", "50", "-C"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "--inline_size", "64"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "0"},
-                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-x", "3"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "65536", "-n", "200", "-C"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "-C", "--inline_size", "0"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "64", "-C", "--inline_size", "64"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-C", "-x", "0"},
+                    Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-C", "-x", "3"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
-                    Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-C", "-e", "-n", "200"},
                     Command{"ib_send_lat", "-d", "soft0", "-s", "65536", "-n", "50", "-C"},
-                    Command{"ib_send_lat", "-d", "soft0", "-s", "64", "--inline_size", "0"},
+                    Command{"ib_send_lat", "-d", "soft0", "-s", "64", "-C", "--inline_size", "0"},
                     Command{"ib_read_lat", "-d", "soft0", "-s", "8"},
-                    Command{"ib_read_lat", "-d", "soft0", "-s", "8", "-e", "-n", "200"},
+                    Command{"ib_read_lat", "-d", "soft0", "-s", "8", "-C", "-e", "-n", "200"},
                     Command{"ib_read_lat", "-d", "soft0", "-a", "-n", "5", "-C"}),
     name_of_parameter);
 
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Atomics, Perftest,
                          testing::Values(Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"},
                                          Command{"ib_atomic_lat", "-d", "soft0", "-A",
-                                                 "CMP_AND_SWAP", "-n", "500"},
+                                                 "CMP_AND_SWAP", "-n", "500", "-C"},
                                          Command{"ib_atomic_bw", "-d", "soft0", "-n", "1000"},
                                          Command{"ib_atomic_bw", "-d", "soft0", "-A",
                                                  "CMP_AND_SWAP", "-n", "1000", "-q", "2"}),
@@ -199,10 +199,10 @@ INSTANTIATE_TEST_SUITE_P(Atomics, Perftest,
 
 INSTANTIATE_TEST_SUITE_P(
     Uc, Perftest,
-    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
+    testing::Values(Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "8", "-C"},
                     Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-s", "65536", "-n", "1000"},
                     Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-a", "-n", "50"},
-                    Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "8"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "8", "-C"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-s", "4096", "-n", "1000"}),
     name_of_parameter);
 
@@ -215,7 +215,8 @@ INSTANTIATE_TEST_SUITE_P(
         Command{"ib_write_bw", "-d", "soft0", "-b", "-q", "2", "-s", "4096", "-n", "500"},
         Command{"ib_write_bw", "-d", "soft0", "-l", "16", "-q", "2", "-s", "8", "-n", "1600"},
         Command{"ib_write_bw", "-d", "soft0", "-c", "UC", "-b", "-q", "2", "-n", "200"},
-        Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "64", "-I", "64", "-n", "200"},
+        Command{"ib_write_lat", "-d", "soft0", "-c", "UC", "-s", "64", "-I", "64", "-n", "200",
+                "-C"},
         Command{"ib_send_bw", "-d", "soft0", "-a", "-n", "50"},
         Command{"ib_send_bw", "-d", "soft0", "-s", "64", "-n", "2000", "-I", "64"},
         Command{"ib_send_bw", "-d", "soft0", "-b", "-q", "2", "-n", "200"},
@@ -223,10 +224,11 @@ INSTANTIATE_TEST_SUITE_P(
         Command{"ib_send_bw", "-d", "soft0", "-b", "-q", "2", "-e", "-n", "2000"},
         Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-b", "-q", "2", "-n", "200"},
         Command{"ib_send_bw", "-d", "soft0", "-c", "UC", "-e", "-n", "200"},
-        Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-e", "-n", "200"},
-        Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "64", "-I", "64", "-n", "200"},
+        Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-e", "-n", "200", "-C"},
+        Command{"ib_send_lat", "-d", "soft0", "-c", "UC", "-s", "64", "-I", "64", "-n", "200",
+                "-C"},
         Command{"ib_read_bw", "-d", "soft0", "-e", "-n", "500"},
-        Command{"ib_atomic_lat", "-d", "soft0", "-e", "-n", "200"},
+        Command{"ib_atomic_lat", "-d", "soft0", "-e", "-n", "200", "-C"},
         Command{"ib_atomic_bw", "-d", "soft0", "-b", "-q", "2", "-n", "500"},
         Command{"ib_atomic_bw", "-d", "soft0", "-e", "-n", "500"}),
     name_of_parameter);
@@ -359,26 +361,27 @@ TEST_P(RemappedPerftest, EndsWellOnBothSides) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, RemappedPerftest,
-                         testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},
+                         testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8", "-C"},
                                          Command{"ib_write_bw", "-d", "soft0", "-a", "-n", "50"},
-                                         Command{"ib_send_lat", "-d", "soft0", "-s", "8"},
-                                         Command{"ib_atomic_lat", "-d", "soft0", "-n", "500"}),
+                                         Command{"ib_send_lat", "-d", "soft0", "-s", "8", "-C"},
+                                         Command{"ib_atomic_lat", "-d", "soft0", "-n", "500",
+                                                 "-C"}),
                          name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
     Datagrams, Perftest,
-    testing::Values(Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8"},
-                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-a", "-n", "5", "-C"},
-                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-x", "3"},
-                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200"},
+    testing::Values(Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-C"},
+                    Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-a", "-n", "50"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-s", "8", "-x", "3", "-C"},
+                    Command{"ib_send_lat", "-d", "soft0", "-c", "UD", "-e", "-n", "200", "-C"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-s", "64"},
                     Command{"ib_send_bw", "-d", "soft0", "-c", "UD", "-b", "-n", "500"}),
     name_of_parameter);
 
 INSTANTIATE_TEST_SUITE_P(
     SharedReceives, Perftest,
-    testing::Values(Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-s", "8"},
-                    Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-c", "UD", "-s", "8"},
+    testing::Values(Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-s", "8", "-C"},
+                    Command{"ib_send_lat", "-d", "soft0", "--use-srq", "-c", "UD", "-s", "8", "-C"},
                     Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-s", "4096", "-n", "1000",
                             "-q", "4"},
                     Command{"ib_send_bw", "-d", "soft0", "--use-srq", "-e", "-n", "500"}),

@@ -164,8 +164,8 @@ TEST_P(StoreEviction, KeepsWhatIsUsedWhileOthersPassThrough) {
     constexpr int hot = 2000;
     const auto hot_key = [](int i) { return "hot " + std::to_string(i); };
     for (int i = 0; i < hot; ++i) store.set(view(hot_key(i)), sealed(1, 200));
-    // Ten times the memory, and each hot one is read while a tenth of the memory passes.
-    const auto scanned = static_cast<int>(10 * least_memory / 250);
+    // Four times the memory, and each hot one is read while a tenth of the memory passes.
+    const auto scanned = static_cast<int>(4 * least_memory / 250);
     for (int i = 0; i < scanned; ++i) {
         ASSERT_EQ(store.set(view("scan " + std::to_string(i)), sealed(1, 200)).outcome,
                   Outcome::ok);

@@ -48,7 +48,7 @@ TEST_P(StoreThreads, SeeWholeValuesAndVersionsThatGrow) {
     std::atomic<std::uint64_t> seeds{1};
     const auto writer = [&](unsigned seed) {
         std::mt19937 random{seed};
-        for (int i = 0; i < 6000; ++i) {
+        for (int i = 0; i < 3000; ++i) {
             const std::string key = std::to_string(random() % keys);
             const auto one_of = random() % 100;
             if (one_of < 15) {

@@ -144,20 +144,21 @@ TEST_P(Dispatchers, BringACallAndItsAnswer) {
 TEST_P(Dispatchers, BringTheRequestsOfEightThreadsOverOneConnection) {
     Running running{options()};
     Dispatching dispatching{running};
+    const std::uint64_t requests = repetitions(700);
     std::vector<std::thread> threads;
     for (unsigned whose = 0; whose < 8; ++whose) {
         threads.emplace_back([&, whose] {
             Port port = dispatching.dispatcher.port();
-            Conversation{port, whose, 300}.talk(700);
+            Conversation{port, whose, 300}.talk(requests);
         });
     }
     for (std::thread& each : threads) each.join();
     dispatching.stop();
     running.stop();
     EXPECT_EQ(running.server.stats().joined, 1U);
-    EXPECT_EQ(running.server.stats().requests, 8U * 700);
-    EXPECT_EQ(dispatching.dispatcher.stats().requests, 8U * 700);
-    EXPECT_EQ(dispatching.dispatcher.stats().answers, 8U * 700);
+    EXPECT_EQ(running.server.stats().requests, 8 * requests);
+    EXPECT_EQ(dispatching.dispatcher.stats().requests, 8 * requests);
+    EXPECT_EQ(dispatching.dispatcher.stats().answers, 8 * requests);
     EXPECT_EQ(dispatching.dispatcher.stats().joined, 8U);
 }
 
@@ -204,7 +205,7 @@ TEST_P(Dispatchers, ReachSeveralServersThatPortsChoose) {
     for (unsigned whose = 0; whose < 4; ++whose) {
         threads.emplace_back([&, whose] {
             Port port = dispatching.dispatcher.port();
-            Conversation{port, whose, 200}.talk(600);
+            Conversation{port, whose, 200}.talk(repetitions(600));
         });
     }
     for (std::thread& each : threads) each.join();
@@ -215,7 +216,7 @@ TEST_P(Dispatchers, ReachSeveralServersThatPortsChoose) {
         EXPECT_GT(running->server.stats().requests, 0U);
         all += running->server.stats().requests;
     }
-    EXPECT_EQ(all, 4U * 600);
+    EXPECT_EQ(all, 4 * repetitions(600));
 }
 
 TEST_P(Dispatchers, WakeForASleepingPortAndASleepingServer) {
@@ -231,7 +232,7 @@ TEST_P(Dispatchers, WakeForASleepingPortAndASleepingServer) {
         threads.emplace_back([&, whose] {
             Port port = dispatching.dispatcher.port({.wait = base::WaitPolicy::blocking()});
             Bytes answer;
-            for (std::uint64_t number = 0; number < 150; ++number) {
+            for (std::uint64_t number = 0; number < repetitions(150); ++number) {
                 const Bytes request = content(whose, number, 30);
                 ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
                 ASSERT_EQ(answer, request);
@@ -350,7 +351,7 @@ TEST_P(Dispatchers, EndWhatHasNoAnswerWhenTheyAreClosed) {
 }
 
 TEST_P(Dispatchers, EndWhatIsSubmittedWhileTheyClose) {
-    for (int round = 0; round < 20; ++round) {
+    for (std::uint64_t round = 0; round < repetitions(20); ++round) {
         Running running{options()};
         std::optional<Dispatching> dispatching{std::in_place, running};
         std::vector<std::thread> threads;
@@ -527,7 +528,7 @@ TEST_P(Dispatchers, AreJoinedByServersAtAnyTimeAlsoByOneThatCameBack) {
         ASSERT_EQ(dispatcher.join(address, {}, patience()), number);
         // At once, and many, while others have joined already.
         port.to(number);
-        for (std::uint64_t i = 0; i < 100; ++i) {
+        for (std::uint64_t i = 0; i < repetitions(100); ++i) {
             const Bytes request = content(number, i, 70);
             ASSERT_EQ(port.call(request, answer, patience()), Outcome::ok);
             ASSERT_EQ(answer, request);

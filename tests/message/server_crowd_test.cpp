@@ -1,7 +1,7 @@
 // A server and clients in processes of their own: killed at any time, stopped, hostile, coming back
 // to a session, and as many as there may be.
 //
-// MILLRACE_TEST_ROUNDS: how many join and leave (default 400, with MILLRACE_TEST_LONG 10,000).
+// MILLRACE_TEST_ROUNDS: how many join and leave (default 60, with MILLRACE_TEST_LONG 10,000).
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -44,7 +44,7 @@ using namespace std::chrono_literals;
 [[nodiscard]] std::uint64_t rounds() {
     const char* const asked = std::getenv("MILLRACE_TEST_ROUNDS");
     if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
-    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : repetitions(120);
+    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 10'000 : 60;
 }
 
 /// What this process holds of what clients cost.
@@ -141,7 +141,7 @@ TEST_P(ServersApart, AnswerEachAndItsOwn) {
     Server server = Server::listen(unique_address(), options());
     std::vector<ChildProcess> crowd;
     for (std::uint64_t whose = 0; whose < 4; ++whose) {
-        crowd.push_back(start_client(server, whose, 1500, 1));
+        crowd.push_back(start_client(server, whose, repetitions(1500), 1));
     }
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t> next;
     const Deadline deadline = patience();
@@ -156,7 +156,7 @@ TEST_P(ServersApart, AnswerEachAndItsOwn) {
             Deadline::after(2ms));
     }
     for (ChildProcess& each : crowd) EXPECT_TRUE(each.wait().success());
-    EXPECT_EQ(server.stats().requests, 4U * 1500);
+    EXPECT_EQ(server.stats().requests, 4U * repetitions(1500));
 }
 
 TEST_P(ServersApart, KeepNothingOfClientsWhoComeAndGo) {
@@ -187,8 +187,7 @@ TEST_P(ServersApart, KeepNothingOfClientsWhoComeAndGo) {
             const Held now = held();
             return now.descriptors <= before.descriptors + some &&
                    now.mapped <= before.mapped + some_bytes &&
-                   now.regions <= before.regions + some &&
-                   now.queue_pairs <= before.queue_pairs;
+                   now.regions <= before.regions + some && now.queue_pairs <= before.queue_pairs;
         });
         return held();
     };
@@ -367,7 +366,7 @@ TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
                     }};
     Breakable breakable{running.server.address(), resuming()};
     Client& client = breakable.client;
-    constexpr std::uint64_t count = 4000;
+    const std::uint64_t count = repetitions(4000);
     talk_while_it_breaks(breakable, 1, count, 200);
     // A device that is slow to tell of a cut makes one of several.
     EXPECT_GE(client.stats().resumed, 1U);
@@ -478,7 +477,8 @@ TEST_P(ServersApart, ForgetASessionWhosePatienceIsOver) {
     breakable.cut();
     // Left: forgotten, not only away.
     const Deadline deadline = patience();
-    while (running.server.stats().left == 0 && !deadline.expired()) std::this_thread::sleep_for(1ms);
+    while (running.server.stats().left == 0 && !deadline.expired())
+        std::this_thread::sleep_for(1ms);
     ASSERT_EQ(running.server.stats().left, 1U);
     // Found broken, it begins anew.
     ASSERT_EQ(breakable.client.call(content(1, 1, 10), answer, patience()), Outcome::session_lost);
@@ -568,7 +568,7 @@ TEST_P(ServersApart, LoseALookToForeignMailboxesAndNothingElse) {
     std::fill_n(core.memory.data(), 64, std::byte{0xff});
     const ibv_sge ones = core.memory.slice(0, 64);
     const verbs::RemoteAddress first{welcome.mailbox - welcome.client, welcome.mailbox_rkey};
-    for (std::uint64_t number = 0; number < 300; ++number) {
+    for (std::uint64_t number = 0; number < repetitions(300); ++number) {
         // All bytes of the clients, and many of nobody.
         (void)core.window.post(verbs::Write{.from = {&ones, 1}, .to = first});
         for (std::uint64_t i = 0; i < 3; ++i) {
@@ -604,8 +604,8 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
     };
     Hostile victim{running.server};
     const Welcome its = victim.join();
-    EXPECT_EQ(its.mailbox_rkey != 0, GetParam().polling == Polling::dense &&
-                                         GetParam().requests == Transfer::write);
+    EXPECT_EQ(its.mailbox_rkey != 0,
+              GetParam().polling == Polling::dense && GetParam().requests == Transfer::write);
     std::optional<Hostile> leaver{std::in_place, running.server};
     const Welcome left = leaver->join();
     std::vector<verbs::RemoteAddress> foreign = granted_to(victim, its);
@@ -636,10 +636,10 @@ TEST_P(ServersApart, KeepClientsOutOfEachOthersMemory) {
         Hostile hostile{running.server};
         const Welcome welcome = hostile.join();
         const ibv_sge byte = hostile.line.core().memory.slice(0, 1);
-        EXPECT_EQ(end_of(hostile, verbs::Write{.from = {&byte, 1},
-                                               .to = {welcome.mailbox +
-                                                          static_cast<std::uint64_t>(beside),
-                                                      welcome.mailbox_rkey}}),
+        EXPECT_EQ(end_of(hostile,
+                         verbs::Write{.from = {&byte, 1},
+                                      .to = {welcome.mailbox + static_cast<std::uint64_t>(beside),
+                                             welcome.mailbox_rkey}}),
                   beside == 0 ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR)
             << beside;
         still_serves();
@@ -657,7 +657,7 @@ TEST_P(ServersApart, ReadNothingFromScribblesInARing) {
     for (int round = 0; round < 10; ++round) {
         Hostile hostile{running.server};
         if (round % 2 == 0) (void)hostile.join();
-        for (int i = 0; i < 50; ++i) {
+        for (std::uint64_t i = 0; i < repetitions(50); ++i) {
             // By a WRITE, wherever this channel may write.
             Channel::Core& core = hostile.line.core();
             std::byte* const from = core.memory.data();

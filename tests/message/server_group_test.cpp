@@ -24,6 +24,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/placement.hpp"
 #include "support/child_process.hpp"
+#include "support/extent.hpp"
 
 namespace millrace::message {
 namespace {
@@ -31,6 +32,7 @@ namespace {
 using base::Deadline;
 using base::Status;
 using connect::Transport;
+using test::repetitions;
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t threads = 3;
@@ -78,7 +80,7 @@ ClientId ask(Client& client) {
 }
 
 TEST_P(ServerGroups, AnswerACrowdEachClientByOneThread) {
-    constexpr std::uint64_t count = 400;
+    const std::uint64_t count = repetitions(400);
     std::mutex mutex;
     std::map<Who, std::set<std::thread::id>> by;
     std::map<Who, std::uint64_t> last;

@@ -33,6 +33,7 @@ namespace {
 using base::Deadline;
 using base::Status;
 using test::repetitions;
+using test::size_step;
 using namespace std::chrono_literals;
 
 class Servers : public ByEveryWay {};
@@ -43,7 +44,7 @@ TEST_P(Servers, AnswerACall) {
     Running running{options()};
     Client client = running.connect();
     Bytes answer;
-    for (std::size_t size = 0; size <= 300; ++size) {
+    for (std::size_t size = 0; size <= 300; size += size_step(1)) {
         const Bytes request = content(1, size, size);
         ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok);
         ASSERT_EQ(answer, request) << size;
@@ -63,7 +64,7 @@ TEST_P(Servers, EndTheDomainsThatClientsHaveOfTheirOwn) {
         Client client = running.connect();
         Client other = running.connect();
         Bytes answer;
-        for (std::uint64_t number = 0; number < 200; ++number) {
+        for (std::uint64_t number = 0; number < repetitions(200); ++number) {
             for (Client* const each : {&client, &other}) {
                 const Bytes request = content(1, number, number * 13 % 500);
                 ASSERT_EQ(each->call(request, answer, patience()), Outcome::ok) << each->failure();
@@ -112,7 +113,7 @@ TEST_P(Servers, AnswerThroughTheSmallestRings) {
     ring.ring_bytes = 128;
     Client client = running.connect(ring);
     Bytes answer;
-    for (std::size_t size = 0; size <= 700; size += 7) {
+    for (std::size_t size = 0; size <= 700; size += size_step(7)) {
         const Bytes request = content(1, size, size);
         ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
         ASSERT_EQ(answer, request) << size;
@@ -835,10 +836,11 @@ TEST_P(Servers, ServeClientsInALoop) {
     Running running{options()};
     Client client = running.connect();
     const int descriptor = client.descriptor();
+    const std::uint64_t requests = repetitions(2000);
     std::uint64_t answered = 0;
     std::uint64_t sent = 0;
-    while (answered < 2000) {
-        while (sent < 2000) {
+    while (answered < requests) {
+        while (sent < requests) {
             std::uint64_t id = 0;
             if (client.submit(content(1, sent + 1, 100), id) != Status::ok) break;
             ASSERT_EQ(id, ++sent);
@@ -941,9 +943,8 @@ TEST(Client, NamesTheMistakeOfASecondThreadInIt) {
     Client client = running.connect();
     std::uint64_t id = 0;
     ASSERT_EQ(client.submit(bytes_of("?"), id), Status::ok);
-    const auto told = test::told_to_two_threads([&](const Deadline& deadline) {
-        (void)client.wait([](const Answer&) {}, deadline);
-    });
+    const auto told = test::told_to_two_threads(
+        [&](const Deadline& deadline) { (void)client.wait([](const Answer&) {}, deadline); });
     ASSERT_TRUE(told.has_value());
     EXPECT_NE(std::string{told->what()}.find("a call of another thread is under way in it"),
               std::string::npos)

@@ -171,7 +171,7 @@ TEST(ServersOfEveryWay, ServeClientsOfAllOfThemAtOnce) {
                 }
             }
             Bytes answer;
-            for (std::uint64_t number = 0; number < 500; ++number) {
+            for (std::uint64_t number = 0; number < test::repetitions(500); ++number) {
                 for (std::uint64_t whose = 0; whose < clients.size(); ++whose) {
                     const Bytes request = content(whose, number, number * 7 % 1200);
                     ASSERT_EQ(clients[whose].call(request, answer, patience()), Outcome::ok)

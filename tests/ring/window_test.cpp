@@ -19,6 +19,7 @@
 #include "millrace/ring/send_window.hpp"
 #include "millrace/ring/wake_up.hpp"
 #include "ring/links.hpp"
+#include "support/extent.hpp"
 
 namespace millrace::ring {
 namespace {
@@ -242,13 +243,13 @@ TEST(Counter, ArrivesWhenPulled) {
     EXPECT_EQ(pull.posted(), 10U);
 }
 
-/// 3,000 numbers, each of which finds a sleeper or one falling asleep.
+/// Numbers, each of which finds a sleeper or one falling asleep.
 void wake_with_every_number(Pair& pair) {
     // The number travels as data would: by a WRITE in front of the event.
     CounterPush data{pair.far_window, pair.links.near_memory.remote(1024)};
     const auto& arrived =
         *reinterpret_cast<const CounterLine*>(pair.links.near_memory.data() + 1024);
-    constexpr std::uint64_t last = 3000;
+    const std::uint64_t last = test::repetitions(3000);
     std::atomic<std::uint64_t> taken{0};
     std::thread waker{[&] {
         std::uint64_t random = 1;

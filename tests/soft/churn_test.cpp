@@ -93,7 +93,7 @@ std::size_t settles_at(Endpoint& end, std::size_t limit, Count count) {
     return count();
 }
 
-int cycles() { return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 20000 : 2000; }
+int cycles() { return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 20000 : 600; }
 
 TEST(Churn, OfThePeersRegionsKeepsMappingsAndDescriptorsBounded) {
     Endpoint end{tidy(false)};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
@@ -51,7 +52,8 @@ std::size_t executing(const ibv_qp* qp) {
 
 TEST(DatagramDeath, OfASenderAtARandomInstantCostsNoReceive) {
     constexpr std::uint64_t receives = 4;
-    for (int seed = 0; seed < 50; ++seed) {
+    const int seeds = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 500 : 25;
+    for (int seed = 0; seed < seeds; ++seed) {
         SCOPED_TRACE(seed);
         StationOptions options;
         options.receive_wr = receives;

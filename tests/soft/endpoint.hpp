@@ -19,6 +19,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/soft/device.hpp"
+#include "polling.hpp"
 #include "support/queue_pair_steps.hpp"
 
 namespace millrace::test {
@@ -37,7 +38,7 @@ struct EndpointOptions {
     std::uint32_t inline_bytes = 256;
     bool signal_all = false;
     bool events = false;
-    bool events_only = false;  ///< the channel is its bell alone
+    bool events_only = false;   ///< the channel is its bell alone
     bool shared_memory = true;  ///< the buffer is a sealed memfd; else private memory
     std::size_t bytes = 1 << 16;
     unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
@@ -181,13 +182,7 @@ class Endpoint {
 
     /// The next completion; nullopt if none came within `patience`.
     std::optional<ibv_wc> complete(std::chrono::milliseconds patience = std::chrono::seconds{10}) {
-        const auto until = std::chrono::steady_clock::now() + patience;
-        do {
-            ibv_wc wc;
-            const int count = ibv_poll_cq(cq, 1, &wc);
-            if (count == 1) return wc;
-        } while (std::chrono::steady_clock::now() < until);
-        return std::nullopt;
+        return poll_for(patience, [this] { return poll_once(); });
     }
     /// What a poll finds at once.
     std::optional<ibv_wc> poll_once() {

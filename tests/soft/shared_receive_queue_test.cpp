@@ -1,6 +1,7 @@
 // Shared receive queues: receives that several queue pairs, of several processes, take from.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -483,7 +484,8 @@ TEST(SharedReceiveQueueProcesses, AreToldOfTheLimitThoughTheyDoNotPoll) {
 // arriving, and no receive is lost: all of them can be used at once again.
 TEST(SharedReceiveQueueDeath, OfASenderAtARandomInstantCostsNoReceive) {
     constexpr std::uint64_t receives = 4;
-    for (int seed = 0; seed < 50; ++seed) {
+    const int seeds = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 500 : 25;
+    for (int seed = 0; seed < seeds; ++seed) {
         SCOPED_TRACE(seed);
         Station hub{with_shared_receives(receives)};
         SharedSender dying{hub, seed % 2 == 0 ? "shared" : "private", 1000000000};

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "endpoint.hpp"
+#include "polling.hpp"
 
 namespace millrace::test {
 
@@ -159,12 +160,7 @@ class Station {
     }
 
     std::optional<ibv_wc> complete(std::chrono::milliseconds limit = std::chrono::seconds{10}) {
-        const auto until = std::chrono::steady_clock::now() + limit;
-        do {
-            ibv_wc wc;
-            if (ibv_poll_cq(cq, 1, &wc) == 1) return wc;
-        } while (std::chrono::steady_clock::now() < until);
-        return std::nullopt;
+        return poll_for(limit, [this] { return poll_once(); });
     }
     std::optional<ibv_wc> poll_once() {
         ibv_wc wc;

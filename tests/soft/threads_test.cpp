@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "endpoint.hpp"
+#include "support/extent.hpp"
 
 namespace millrace::test {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 /// How much each thread does. With others who want the processors, each message may wait for the
 /// scheduler to come round.
 std::uint64_t times_for_each_thread() {
-    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 20000 : 4000;
+    return std::getenv("MILLRACE_TEST_LONG") != nullptr ? 20000 : repetitions(4000);
 }
 
 TEST(Threads, PostOnOneQueuePairWhileAnotherPolls) {
@@ -192,7 +193,7 @@ TEST(Threads, ModifyToErrorWhileOthersPostAndPoll) {
 
 TEST(Threads, DeregisterWhileAnotherThreadWrites) {
     Pair pair;
-    for (int round = 0; round < 100; ++round) {
+    for (std::uint64_t round = 0; round < repetitions(100); ++round) {
         void* const memory = map_shareable(1 << 16);
         ibv_mr* const region =
             soft::reg_mr(pair.right.pd, memory, 1 << 16, reinterpret_cast<std::uint64_t>(memory),

@@ -2,7 +2,7 @@
 // with each other: the two others are told within two seconds, go on with each other without a
 // mistake, and the next one connects. Nothing of the dead one stays.
 //
-// MILLRACE_TEST_ROUNDS: how many are killed (default 50, in other modes than fast 16; with
+// MILLRACE_TEST_ROUNDS: how many are killed (default 25, in other modes than fast 9; with
 // MILLRACE_TEST_LONG 1000). MILLRACE_TEST_SEED: of the first; printed, and named by a failure.
 #include <poll.h>
 #include <unistd.h>
@@ -233,7 +233,7 @@ TEST_F(ThreeParticipants, OfWhichOneIsKilledAtARandomInstantLoseOnlyThatOne) {
     const bool slow = std::getenv("MILLRACE_SOFT_MODE") != nullptr;
     const bool whole = std::getenv("MILLRACE_TEST_LONG") != nullptr;
     const std::uint64_t rounds =
-        number_from("MILLRACE_TEST_ROUNDS", whole ? 1000 : (slow ? 16 : 50));
+        number_from("MILLRACE_TEST_ROUNDS", whole ? 1000 : (slow ? 9 : 25));
     const std::uint64_t first_seed =
         number_from("MILLRACE_TEST_SEED", std::random_device{}() % 1'000'000);
     std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first_seed),
