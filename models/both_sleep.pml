@@ -9,11 +9,12 @@
  * here: a flag and the READ behind it, the store of progress and the look at the flag.
  *
  * Settings: items (how many pass), ring (how many it holds), push (1: credit is pushed, 0: the
- * producer READs), polls (1: the producer never sleeps), step (items between credits).
+ * producer READs), polls (1: the producer never sleeps), step (items between credits), store (1:
+ * items and credit are stored, and the producer loads; flags, their READs and events are posted).
  */
 #include "common.pml"
 
-local byte items, ring, push, polls, step;
+local byte items, ring, push, polls, step, store;
 
 /* Which end. */
 #define P 0
@@ -74,7 +75,7 @@ end:
             fi
         fi;
         if
-        :: kind == FLAG || kind == READ || kind == CREDIT -> goto completes
+        :: (kind == FLAG && !wrong(no_read)) || kind == READ || kind == CREDIT -> goto completes
         :: else -> kind = 0; value = 0
         fi
        };
@@ -136,7 +137,8 @@ inline publish(position) {
 
 inline ring_bell() {
     if
-    :: wake && me.peer_sleeping != me.answered && !(side == C && wrong(space_not_rung)) ->
+    :: wake && me.peer_sleeping != me.answered && !(side == C && wrong(space_not_rung)) &&
+       !(side == P && wrong(stored_not_rung)) ->
         requests[side]!EVENT, me.peer_sleeping;
         me.answered = me.peer_sleeping
     :: else
@@ -160,8 +162,8 @@ inline prepare() {
             me.generation++;
             requests[side]!FLAG, me.generation; /* and the READ behind it */
             me.standing = true;
-            me.confirmed = false;
-            me.pending = true;
+            me.confirmed = wrong(no_read);
+            me.pending = !wrong(no_read);
             me.done = false
         :: else
         fi;
@@ -231,8 +233,10 @@ inline try_enqueue() {
         fi;
         if
         :: !push && !has_space && !asking && !polls && !hushed ->
-            asking = true;
-            requests[side]!ASK, 0
+            if
+            :: store -> learn(ends[C].progress)
+            :: else -> asking = true; requests[side]!ASK, 0
+            fi
         :: else
         fi;
         sent = has_space;
@@ -240,8 +244,15 @@ inline try_enqueue() {
         :: sent ->
             waiting = false;
             produced++;
+            if
+            :: store -> peer.news = produced
+            :: else
+            fi;
             publish(produced);
-            requests[side]!DATA, produced;
+            if
+            :: store
+            :: else -> requests[side]!DATA, produced
+            fi;
             ring_bell()
         :: else
         fi
@@ -287,7 +298,8 @@ proctype Producer() {
 
 inline give() {
     if
-    :: push && given != returned ->
+    :: push && store && given != returned -> given = returned; peer.news = given
+    :: push && !store && given != returned ->
         reap();
         if
         :: !crediting -> given = returned; crediting = true; requests[side]!CREDIT, given
@@ -386,6 +398,7 @@ init {
             now.push = setting("MODEL_push", 1);
             now.polls = setting("MODEL_polls", 0);
             now.step = setting("MODEL_step", 1);
+            now.store = setting("MODEL_store", 0);
         };
         run Device(P); run Device(C); run Producer(); run Consumer()
     }

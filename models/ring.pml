@@ -7,11 +7,14 @@
  *
  * Modelled: both rings, stranded items, batches, runs up to the end of the ring, completions of
  * some requests only, READs and WRITEs of positions that tear, devices with and without order
- * inside of a WRITE, space by pull (design 1) and by push (design 2).
- * Left out: frames and skips, slots of the send queue (window.pml), sleeping (both_sleep.pml).
+ * inside of a WRITE, space by pull (design 1) and by push (design 2); and both ends that store.
+ * Left out: frames and skips, slots of the send queue (window.pml), sleeping (both_sleep.pml), the
+ * thread of a mover.
  *
  * Settings: items (how many pass), ring (1 to 3 items), push (1: credit is pushed, 0: pulled),
- * in_order, quarter (items between signaled WRITEs), step (items between credits).
+ * in_order, quarter (items between signaled WRITEs), step (items between credits),
+ * store (0: ends post; 1: they store, and items are laid where the consumer reads them; 2: they
+ * store, and what is laid in the producer's ring is copied, as a mover does).
  */
 #include "common.pml"
 
@@ -23,7 +26,7 @@ hidden byte slot_is_free, sent_before_reuse, run_ends_in_the_ring, item_is_whole
             claim_is_possible;
 #define check(name, condition) name = condition; assert(name)
 
-local byte items, ring, push, in_order, quarter, step;
+local byte items, ring, push, in_order, quarter, step, store;
 
 mtype = { RUN, MARK, READ, SETTLE, CREDIT };
 
@@ -32,6 +35,7 @@ mtype = { RUN, MARK, READ, SETTLE, CREDIT };
 chan to_consumer = [LONGEST] of { mtype, byte, byte, byte }; /* kind, position, items, cover */
 chan executed = [LONGEST] of { mtype, byte, byte };          /* kind, cover, word of a READ */
 chan sent = [LONGEST] of { mtype, byte, byte };
+chan copied = [1] of { bit };
 chan to_producer = [1] of { byte };                                /* a credit: at most one */
 chan credited = [1] of { bit };                                    /* its completion */
 
@@ -88,7 +92,8 @@ inline reap() {
 
 inline refresh() {
     if
-    :: !push && !reading && !wrong(never_asks) ->
+    :: !push && store && !wrong(never_asks) -> answer = progress; answered = true /* a load */
+    :: !push && !store && !reading && !wrong(never_asks) ->
         reading = true;
         covered = intransit;
         to_consumer!READ, 0, 0, intransit + 1
@@ -100,7 +105,7 @@ inline refresh() {
 
 inline settle() {
     if
-    :: covered != intransit && !wrong(never_settles) ->
+    :: !store && covered != intransit && !wrong(never_settles) ->
         covered = intransit;
         to_consumer!SETTLE, 0, 0, intransit + 1
     :: else
@@ -108,13 +113,57 @@ inline settle() {
     reap()
 }
 
+/* A run is copied, in any order but for its first mark, which is stored behind the rest. What is the
+   device otherwise does it, and this thread waits. */
+inline copy() {
+    to_consumer!RUN, intransit, count, (wrong(copied_in_any_order) -> cover : 0);
+    if
+    :: wrong(copied_in_any_order)
+    :: else -> to_consumer!MARK, intransit, 0, cover
+    fi;
+    copied?_
+}
+
+/* The batch that was laid in place is shown by its first mark, which was held back. */
+inline show_batch() {
+    if
+    :: intransit != produced ->
+        mark[intransit % ring] = intransit + 1;
+        intransit = produced;
+        transferred = produced;
+        covered = produced
+    :: else
+    fi
+}
+
+/* Lays an item where the consumer reads it. Of a batch, nobody looks for the second one before the
+   first is shown: so its words come in any order. */
+inline lay_in_place() {
+    if
+    :: wrong(mark_before_item) || intransit != produced ->
+        mark[produced % ring] = produced + 1
+    :: skip
+    fi;
+    check(slot_is_free, produced < taken + ring);
+    payload[produced % ring] = produced + 1;
+    atomic {
+        if
+        :: intransit != produced || wrong(first_not_held) -> mark[produced % ring] = produced + 1
+        :: else
+        fi;
+        produced++;
+        room--
+    }
+}
+
 /* One run: `count` items from intransit on. */
 inline send_run(whole) {
-    cover = (intransit + count - covered >= quarter -> intransit + count + 1 : 0);
+    cover = (intransit + count - covered >= quarter || store -> intransit + count + 1 : 0);
     check(run_ends_in_the_ring, intransit % ring + count <= ring);
     if
-    :: whole -> to_consumer!RUN, intransit, count, cover
-    :: else ->
+    :: store == 2 -> copy() /* nothing is in flight behind it */
+    :: store != 2 && whole -> to_consumer!RUN, intransit, count, cover
+    :: store != 2 && !whole ->
         to_consumer!RUN, intransit, count, 0;
         to_consumer!MARK, intransit, 0, cover
     fi;
@@ -124,7 +173,7 @@ inline send_run(whole) {
     :: else
     fi;
     if
-    :: wrong(freed_when_posted) -> transferred = intransit
+    :: wrong(freed_when_posted) || store -> transferred = intransit
     :: else
     fi;
     cover = 0;
@@ -157,14 +206,17 @@ inline push_behind() {
 
 inline push_what_is_there() {
     if
-    :: straight && produced != intransit -> count = produced - intransit; send_run(true)
-    :: !straight -> push_behind()
+    :: store == 1 -> show_batch()
+    :: store != 1 && straight && produced != intransit -> count = produced - intransit; send_run(true)
+    :: store != 1 && !straight -> push_behind()
     :: else
     fi
 }
 
-#define own_room (wrong(own_ring_forgotten) -> ring : ring - (produced - transferred))
 #define in_use (produced - known)
+#define own_room                                                                       \
+    (store == 1 -> (wrong(stored_over) -> ring : ring - in_use)                        \
+                 : (wrong(own_ring_forgotten) -> ring : ring - (produced - transferred)))
 
 /* Sender::make_room for one item; no_room says whether there is none. */
 inline make_room() {
@@ -194,7 +246,14 @@ inline make_room() {
     fi;
     if
     :: no_room
-    :: !no_room && in_order && (straight || produced == intransit) &&
+    :: !no_room && store == 1 ->
+        straight = true;
+        room = ring - produced % ring;
+        if
+        :: room > own_room -> room = own_room
+        :: else
+        fi
+    :: !no_room && !store && in_order && (straight || produced == intransit) &&
        (in_use < ring || wrong(peer_ring_forgotten)) ->
         straight = true;
         room = ring - produced % ring;
@@ -216,7 +275,8 @@ inline make_room() {
 inline wait() {
     if
     :: changed
-    :: !changed -> nempty(sent) || (push && credit != known && credit != TORN)
+    :: !changed -> nempty(sent) || (push && credit != known && credit != TORN) ||
+                   (store && !push && progress != known && !wrong(never_asks)) /* a load sees it */
     :: !changed -> progress != known || transferred != intransit
     fi;
     changed = false
@@ -239,11 +299,15 @@ proctype Producer() {
         if
         :: no_room -> no_room = false; wait()
         :: else ->
-            atomic {
-                own[produced % ring] = produced + 1;
-                produced++;
-                room--
-            };
+            if
+            :: store == 1 -> lay_in_place()
+            :: else ->
+                atomic {
+                    own[produced % ring] = produced + 1;
+                    produced++;
+                    room--
+                }
+            fi;
             atomic {
                 if
                 :: produced != items /* a batch: more is laid first */
@@ -263,6 +327,7 @@ proctype Producer() {
             look_for_space();
             if
             :: wrong(flush_sends_nothing)
+            :: !wrong(flush_sends_nothing) && store == 1 -> show_batch()
             :: else -> push_behind()
             fi;
             settle()
@@ -277,6 +342,8 @@ proctype Producer() {
 
 /* ---- the devices */
 
+#define ordered (in_order && !store) /* so are the bytes of a run */
+
 inline write_payload(i) {
     check(slot_is_free, position + i < taken + ring);
     check(sent_before_reuse, own[(position + i) % ring] == position + i + 1);
@@ -284,7 +351,10 @@ inline write_payload(i) {
 }
 
 inline write_mark(i) {
-    mark[(position + i) % ring] = (zero_first && i == 0 -> 0 : position + i + 1)
+    if
+    :: zero_first && i == 0 && store /* a copy leaves it out */
+    :: else -> mark[(position + i) % ring] = (zero_first && i == 0 -> 0 : position + i + 1)
+    fi
 }
 
 proctype DeviceOfProducer() {
@@ -297,7 +367,8 @@ end:
     do
     :: atomic {
         to_consumer?kind, position, count, cover ->
-        zero_first = kind == RUN && !in_order && !wrong(mark_in_the_run);
+        zero_first = kind == RUN && !ordered && !wrong(mark_in_the_run) &&
+                     !wrong(copied_in_any_order);
         if
         :: kind == RUN ->
             /* One bit for each word that is to be written: payload 0, mark 0, payload 1, ... */
@@ -310,11 +381,11 @@ end:
        do
        :: left == 0 -> break
        :: atomic { (left & 1) -> write_payload(0); left = left & ~1 }
-       :: atomic { (left & 2) && (!in_order || !(left & 1)) -> write_mark(0); left = left & ~2 }
-       :: atomic { (left & 4) && (!in_order || !(left & 3)) -> write_payload(1); left = left & ~4 }
-       :: atomic { (left & 8) && (!in_order || !(left & 7)) -> write_mark(1); left = left & ~8 }
-       :: atomic { (left & 16) && (!in_order || !(left & 15)) -> write_payload(2); left = left & ~16 }
-       :: atomic { (left & 32) && (!in_order || !(left & 31)) -> write_mark(2); left = left & ~32 }
+       :: atomic { (left & 2) && (!ordered || !(left & 1)) -> write_mark(0); left = left & ~2 }
+       :: atomic { (left & 4) && (!ordered || !(left & 3)) -> write_payload(1); left = left & ~4 }
+       :: atomic { (left & 8) && (!ordered || !(left & 7)) -> write_mark(1); left = left & ~8 }
+       :: atomic { (left & 16) && (!ordered || !(left & 15)) -> write_payload(2); left = left & ~16 }
+       :: atomic { (left & 32) && (!ordered || !(left & 31)) -> write_mark(2); left = left & ~32 }
        od;
        atomic {
         if
@@ -322,7 +393,8 @@ end:
         :: else
         fi;
         if
-        :: cover != 0 -> executed!kind, cover, word
+        :: cover != 0 && store -> copied!1
+        :: cover != 0 && !store -> executed!kind, cover, word
         :: else
         fi;
         kind = 0; position = 0; count = 0; cover = 0; word = 0; zero_first = false
@@ -359,7 +431,13 @@ bool crediting;                 /* ... and is not known to have arrived */
 /* Pushes what was returned, if nothing is on its way. */
 inline give() {
     if
-    :: push && given != returned ->
+    :: push && store && given != returned ->
+        given = returned;
+        if
+        :: wrong(credit_not_stored)
+        :: else -> credit = given
+        fi
+    :: push && !store && given != returned ->
         if
         :: crediting && nempty(credited) -> credited?_; crediting = false
         :: crediting && empty(credited)
@@ -379,7 +457,9 @@ inline return_credit() {
     give()
 }
 
-#define item_is_there (mark[consumed % ring] == consumed + 1)
+#define item_is_there                       \
+    (mark[consumed % ring] == consumed + 1 || \
+     (wrong(stale_mark) && mark[consumed % ring] != 0))
 
 proctype Consumer() {
     byte total;
@@ -430,6 +510,7 @@ init {
             now.in_order = setting("MODEL_in_order", 1);
             now.quarter = setting("MODEL_quarter", 1);
             now.step = setting("MODEL_step", 1);
+            now.store = setting("MODEL_store", 0);
         };
         run Producer(); run DeviceOfProducer(); run Acknowledgements();
         run DeviceOfConsumer(); run Consumer()

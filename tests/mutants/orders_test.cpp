@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -230,6 +231,75 @@ TEST_F(Orders, AnItemIsReadBeforeItsPlaceIsGivenBack) {
     });
     ASSERT_EQ(ends.take(item), Status::ok);
     EXPECT_EQ(item, 10U);
+}
+
+// ---- of items that are stored where the consumer reads them
+
+class StoredOrders : public Orders {
+  protected:
+    template <Design D = design_2>
+    struct Queue : flow::test::Ends<std::uint64_t, D> {
+        explicit Queue(std::uint64_t capacity)
+            : flow::test::Ends<std::uint64_t, D>{flow::Options{.ring = {.capacity = capacity}}} {}
+        [[nodiscard]] bool stores() {
+            return this->producer().explain().find("carrier: store") != std::string::npos;
+        }
+        /// What the consumer finds when it looks at `place` of the code.
+        void look_at(const char* place) {
+            test::when_at(place, [this] { found = this->consumer().try_dequeue(item); });
+        }
+        Status found = Status::timed_out;  ///< nobody has looked
+        std::uint64_t item = 0;
+    };
+};
+
+// mark_before_item
+TEST_F(StoredOrders, AnItemIsThereBeforeItsMark) {
+    Queue queue{4};
+    if (!queue.stores()) GTEST_SKIP() << "not on this device";
+    queue.look_at("before the item is laid");
+    ASSERT_EQ(queue.producer().try_enqueue(10), Status::ok);
+    ASSERT_EQ(queue.found, Status::empty) << "it has taken " << queue.item;
+    ASSERT_EQ(queue.take(queue.item), Status::ok);
+    EXPECT_EQ(queue.item, 10U);
+}
+
+// first_not_held
+TEST_F(StoredOrders, ABatchIsThereBeforeItsFirstMark) {
+    Queue queue{4};
+    if (!queue.stores()) GTEST_SKIP() << "not on this device";
+    queue.look_at("before the batch is shown");
+    constexpr std::array<std::uint64_t, 3> items{10, 11, 12};
+    ASSERT_EQ(queue.producer().try_enqueue_batch(items).count, 3U);
+    ASSERT_EQ(queue.found, Status::empty) << "it has taken " << queue.item;
+    for (const std::uint64_t expected : items) {
+        ASSERT_EQ(queue.take(queue.item), Status::ok);
+        EXPECT_EQ(queue.item, expected);
+    }
+}
+
+// copied_in_any_order: the mover's thread looks, between the steps of its copy.
+TEST_F(StoredOrders, ACopiedRunIsThereBeforeItsFirstMark) {
+    Queue<with(design_2, Batching::none, Mover::active)> queue{4};
+    if (!queue.stores()) GTEST_SKIP() << "not on this device";
+    queue.look_at("before a run is copied");
+    ASSERT_EQ(queue.producer().try_enqueue(10), Status::ok);
+    ASSERT_EQ(queue.producer().flush(Deadline::after(patience())), Status::ok);
+    ASSERT_EQ(queue.found, Status::empty) << "it has taken " << queue.item;
+    ASSERT_EQ(queue.take(queue.item), Status::ok);
+    EXPECT_EQ(queue.item, 10U);
+}
+
+// freed_before_read
+TEST_F(StoredOrders, AnItemIsReadBeforeTheNextIsLaidOverIt) {
+    Queue queue{1};
+    if (!queue.stores()) GTEST_SKIP() << "not on this device";
+    ASSERT_EQ(queue.producer().try_enqueue(10), Status::ok);
+    Status laid = Status::ok;
+    test::when_at("before the item is read", [&] { laid = queue.producer().try_enqueue(11); });
+    ASSERT_EQ(queue.take(queue.item), Status::ok);
+    EXPECT_EQ(laid, Status::full);
+    EXPECT_EQ(queue.item, 10U);
 }
 
 }  // namespace

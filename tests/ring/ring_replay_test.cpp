@@ -174,6 +174,32 @@ TYPED_TEST(RingReplay, ClosedIsAnsweredWhenAllWasTakenAndNotBefore) {
     EXPECT_TRUE(ring.soon([&] { return ring.receiver->idle() == Status::closed; }));
 }
 
+// stale_mark
+TYPED_TEST(RingReplay, WhatIsLeftOfTheLastLapIsNoItem) {
+    Ring<TypeParam::value> ring{3};
+    for (int lap = 0; lap < 9; ++lap) {
+        ASSERT_TRUE(ring.soon([&] {
+            (void)ring.receiver->idle();
+            return ring.put() == Status::ok;
+        }));
+        ASSERT_TRUE(ring.soon([&] {
+            (void)ring.flush_once();
+            return ring.take();
+        }));
+        ASSERT_FALSE(ring.receiver->has_slot(slot)) << lap;
+    }
+}
+
+// flush_blind: no request fails that would tell.
+TYPED_TEST(RingReplay, AFlushOverStoresSaysThatTheConsumerIsGone) {
+    Ring<TypeParam::value> ring{4};
+    if (!ring.sender->terms().in_place) GTEST_SKIP() << "this end posts";
+    ASSERT_EQ(ring.put(), Status::ok);
+    ring.receiver.reset();
+    EXPECT_EQ(ring.sender->flush(Deadline::after(patience()), base::WaitPolicy::polling()),
+              Status::peer_lost);
+}
+
 // stored_not_rung: nothing makes the threads of a busy machine meet, so again until they have met.
 TYPED_TEST(RingReplay, AConsumerThatSleepsIsRungForWhenAnItemComes) {
     Ring<TypeParam::value> ring{4};
