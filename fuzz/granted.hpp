@@ -14,6 +14,7 @@
 #include "fuzz/target.hpp"
 #include "layout.hpp"
 #include "process.hpp"
+#include "queue_pairs.hpp"
 
 namespace millrace::fuzz {
 
@@ -21,7 +22,7 @@ class GrantedMemory {
   public:
     /// As it is now.
     GrantedMemory() {
-        soft::Node& node = soft::Process::current()->node();
+        soft::Node& node = soft::current_process()->node();
         const auto self = node.peer(node.number());
         // Indices are used again only when all have been used: what is new lies behind the last.
         static std::uint32_t begin = 0;

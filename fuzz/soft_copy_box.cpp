@@ -26,6 +26,7 @@
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
+#include "process.hpp"
 #include "queue_pair.hpp"
 #include "shared_futex.hpp"
 #include "tests/support/queue_pair_steps.hpp"

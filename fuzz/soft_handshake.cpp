@@ -26,6 +26,7 @@
 #include "layout.hpp"
 #include "millrace/base/error.hpp"
 #include "news_page.hpp"
+#include "node.hpp"
 #include "process_identity.hpp"
 
 namespace millrace::fuzz {
