@@ -263,7 +263,8 @@ void Channel::Core::rest() noexcept {
         },
         // The peer publishes small progress without a fence: so it is asked now and then, where its
         // fences are not made here.
-        wants_room && !sleeper->makes_fences() && !fences_here ? slice : connect::Readiness::until_woken);
+        wants_room && !sleeper->makes_fences() && !fences_here ? slice
+                                                               : connect::Readiness::until_woken);
     waiting_for_room = waits;
 }
 

@@ -186,16 +186,12 @@ struct Channel::Core {
 
     /// Makes sure that a piece of `size` bytes fits where the writer is.
     [[gnu::always_inline]] base::Status reserve(std::size_t size) noexcept {
-        if (size <= longest_here && frame_bytes(size) <= room && (stores || window.free() >= 4))
-            [[likely]]
-            return base::Status::ok;
-        return size <= longest_here ? make_room(size) : too_long();
+        return size <= longest_here ? reserve_piece(size) : too_long();
     }
-    /// The same of a piece of a message that goes this way all the same.
-    base::Status reserve_piece(std::size_t size) noexcept {
-        if (size <= largest_ring && frame_bytes(size) <= room && (stores || window.free() >= 4)) {
+    /// The same of a piece of a message that goes this way all the same; of at most max_piece().
+    [[gnu::always_inline]] base::Status reserve_piece(std::size_t size) noexcept {
+        if (frame_bytes(size) <= room && (stores || window.free() >= 4)) [[likely]]
             return base::Status::ok;
-        }
         return make_room(size);
     }
     base::Status claim(std::size_t size, std::span<std::byte>& place) noexcept {
@@ -513,7 +509,8 @@ struct Channel::Core {
     std::uint64_t secret = 0;             ///< of the frames that this end sends
     ring::CounterPull pull;
     ring::Bell bell;
-    bool fences_here = false;  ///< over the soft device: the peer makes no far fences when it sleeps
+    bool fences_here =
+        false;  ///< over the soft device: the peer makes no far fences when it sleeps
     base::Status ended_sending = base::Status::ok;
     bool waiting_for_room = false;
     bool wants_room =

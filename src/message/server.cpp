@@ -119,13 +119,7 @@ Reply Request::defer() {
     is_answered_ = true;
     Server::State& server = state_of(server_);
     Server::State::Peer& peer = peer_of(peer_);
-    std::uint64_t& place = peer.deferred[header_.id & peer.mask];
-    // A client that lies about what it has no answer to loses that one's.
-    if (place == 0) {
-        ++peer.pending;
-        ++server.counts.pending;
-    }
-    place = header_.id;
+    server.note_deferred(peer, header_.id);
     ++server.counts.deferred;
     return Reply{server.replies, client_, header_.id};
 }
@@ -154,6 +148,14 @@ std::uint64_t Request::put_off_at() const noexcept {
     execute(peer, header, payload, handler);
 }
 
+[[gnu::always_inline]] inline void Server::State::hand_over(Peer& peer, std::uint64_t id,
+                                                            Request& request,
+                                                            const detail::HandlerRef& handler) {
+    handler.call(handler.handler, request);
+    if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
+        (void)answer(peer, id, Outcome::dropped, {});
+}
+
 [[gnu::always_inline]] inline void Server::State::execute(Peer& peer, const SessionHeader& header,
                                                           std::span<const std::byte> payload,
                                                           const detail::HandlerRef& handler) {
@@ -161,9 +163,7 @@ std::uint64_t Request::put_off_at() const noexcept {
         return decline(peer, header.id);
     ++counts.requests;
     Request request = detail::RequestAccess::make(*this, peer, header, payload);
-    handler.call(handler.handler, request);
-    if (!detail::RequestAccess::is_answered(request)) [[unlikely]]
-        (void)answer(peer, header.id, Outcome::dropped, {});
+    hand_over(peer, header.id, request, handler);
 }
 
 [[gnu::noinline, gnu::cold]] void Server::State::take_fetched(Peer& peer,
@@ -220,12 +220,7 @@ bool Server::State::put_off(Peer& peer, const SessionHeader& header,
     ++put_off_now;
     ++counts.put_off;
     // As one that was deferred, which its client may take back.
-    std::uint64_t& place = peer.deferred[header.id & peer.mask];
-    if (place == 0) {
-        ++peer.pending;
-        ++counts.pending;
-    }
-    place = header.id;
+    note_deferred(peer, header.id);
     return true;
 }
 
@@ -246,13 +241,8 @@ bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
         waiting.pop_front();
         waiting_bytes -= one.payload.size();
         Peer* const peer = find(one.client);
-        if (peer == nullptr || peer->deferred.empty()) continue;
         const std::uint64_t id = one.header.id;
-        std::uint64_t& place = peer->deferred[id & peer->mask];
-        if (place != id) continue;  // it was taken back
-        place = 0;
-        --peer->pending;
-        --counts.pending;
+        if (peer == nullptr || !take_deferred(*peer, id)) continue;
         if (is_draining) {
             decline(*peer, id);
         } else {
@@ -262,10 +252,7 @@ bool Server::State::serve_next_put_off(const detail::HandlerRef& handler) {
             handed_put_off_at = one.at;
             Request request = detail::RequestAccess::make(*this, *peer, one.header, one.payload);
             detail::RequestAccess::mark_as_put_off(request);
-            handler.call(handler.handler, request);
-            if (!detail::RequestAccess::is_answered(request)) {
-                (void)answer(*peer, id, Outcome::dropped, {});
-            }
+            hand_over(*peer, id, request, handler);
         }
         if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);
         return true;

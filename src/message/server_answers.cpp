@@ -68,12 +68,27 @@ void Server::State::repeat(Peer& peer, std::uint64_t id) {
     (void)give(peer, head, payload);
 }
 
-void Server::State::cancel(Peer& peer, std::uint64_t id) {
-    if (peer.line->give_up(id)) return;                          // and so is its answer, then
-    if (id == 0 || peer.deferred[id & peer.mask] != id) return;  // it is answered
+void Server::State::note_deferred(Peer& peer, std::uint64_t id) noexcept {
+    std::uint64_t& place = peer.deferred[id & peer.mask];
+    // A client that lies about what it has no answer to loses that one's.
+    if (place == 0) {
+        ++peer.pending;
+        ++counts.pending;
+    }
+    place = id;
+}
+
+bool Server::State::take_deferred(Peer& peer, std::uint64_t id) noexcept {
+    if (peer.deferred.empty() || peer.deferred[id & peer.mask] != id) return false;
     peer.deferred[id & peer.mask] = 0;
     --peer.pending;
     --counts.pending;
+    return true;
+}
+
+void Server::State::cancel(Peer& peer, std::uint64_t id) {
+    if (peer.line->give_up(id)) return;               // and so is its answer, then
+    if (id == 0 || !take_deferred(peer, id)) return;  // it is answered
     if (unwanted) unwanted(peer.id, id);
     (void)answer(peer, id, Outcome::cancelled, {});
 }
@@ -131,12 +146,7 @@ void Server::State::take_replies() {
     replies->take(given);
     for (const detail::ReplyQueue::Given& one : given) {
         Peer* const peer = find(one.client);
-        if (peer == nullptr || peer->deferred.empty()) continue;
-        std::uint64_t& due = peer->deferred[one.id & peer->mask];
-        if (due != one.id) continue;  // it was cancelled
-        due = 0;
-        --peer->pending;
-        --counts.pending;
+        if (peer == nullptr || !take_deferred(*peer, one.id)) continue;
         (void)answer(*peer, one.id, one.outcome, one.payload);
         // What is said to it goes when it is looked at.
         if (peer->line.has_value() && peer->line->is_wire()) tell(*peer);

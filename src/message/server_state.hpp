@@ -173,6 +173,13 @@ struct Server::State {
     bool look_for_fetched();
     /// Answers in place of the handler: the server is draining, or too much is pending.
     [[gnu::noinline]] void decline(Peer& peer, std::uint64_t id);
+    /// Has the handler serve it.
+    void hand_over(Peer& peer, std::uint64_t id, Request& request,
+                   const detail::HandlerRef& handler);
+    /// A request that will be answered later.
+    void note_deferred(Peer& peer, std::uint64_t id) noexcept;
+    /// … and is to be answered now. False: it was already, or taken back.
+    bool take_deferred(Peer& peer, std::uint64_t id) noexcept;
     /// Keeps a request for later. False: there is no room.
     bool put_off(Peer& peer, const SessionHeader& header, std::span<const std::byte> payload);
     /// Behind a turn that took so many requests: those of them whose turn it is, or one. How many.

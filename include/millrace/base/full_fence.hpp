@@ -1,5 +1,5 @@
-// A full fence that stands alone, for who stores and then looks at what another one stores and looks
-// at the other way round.
+// A full fence that stands alone, for who stores and then looks at what another one stores and
+// looks at the other way round.
 #pragma once
 
 #include <atomic>

@@ -274,8 +274,8 @@ class Request {
     std::span<const std::byte> payload_;
     bool is_answered_ = false;  ///< or deferred
     bool is_kept_ = false;      ///< what was claimed lies in memory of the server
-    bool was_put_off_ = false;
     bool is_large_ = false;     ///< … where the client is to READ it
+    bool was_put_off_ = false;
 };
 
 namespace detail {
@@ -289,15 +289,12 @@ struct HandlerRef {
 };
 template <class Handler>
 concept Expects = requires(Handler& handler, std::span<const std::byte> payload) {
-    { handler.expect(std::uint16_t{}, payload) }
-    noexcept;
+    { handler.expect(std::uint16_t{}, payload) } noexcept;
 };
 /// It has a public `expect`, be it one that does not fit.
 template <class Handler>
-concept HasExpect = requires {
-    &Handler::expect;
-}
-|| requires(std::remove_cv_t<Handler>& handler, std::span<const std::byte> payload) {
+concept HasExpect = requires { &Handler::expect; } || requires(std::remove_cv_t<Handler>& handler,
+                                                               std::span<const std::byte> payload) {
     handler.expect(std::uint16_t{}, payload);
 };
 }  // namespace detail
