@@ -144,15 +144,13 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             SuspendedCall& call = *put_off_.back();
             put_off_.pop_back();
             call.end(Code::closed);
-            call.state_ = SuspendedCall::State::over;
-            call.run_->resume(call.frame_);
+            finish(call);
         }
         while (first_ != nullptr) {
             SuspendedCall& call = *first_;
             unlink(call);
             call.end(call.attempt_.made > 1 ? Code::closed : Code::not_sent);
-            call.state_ = SuspendedCall::State::over;
-            call.run_->resume(call.frame_);
+            finish(call);
         }
         look_at_parts();  // those that found no room to ask for theirs
         return status;
@@ -227,6 +225,10 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             core().lose();  // the server means something else by a name
         }
     }
+    static void finish(SuspendedCall& call) {
+        call.state_ = SuspendedCall::State::over;
+        call.run_->resume(call.frame_);
+    }
     /// It has what it ended with the last time, if it was sent.
     static void give_up(SuspendedCall& call) noexcept {
         if (call.ended_ == Code::not_sent) call.end(Code::not_sent);
@@ -242,8 +244,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             if (core().again_at(Code::not_sent, one.attempt_, one.deadline_).has_value()) continue;
             unlink(one);
             give_up(one);
-            one.state_ = SuspendedCall::State::over;
-            one.run_->resume(one.frame_);
+            finish(one);
             call = first_;  // whatever that has done
         }
     }
@@ -322,9 +323,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             if (is_cancelled || call->deadline_.expired()) {
                 const bool was_sent = call->attempt_.made > 1;
                 call->end(is_cancelled ? Code::cancelled : was_sent ? Code::timed_out : Code::late);
-                call->state_ = SuspendedCall::State::over;
                 unlink(*call);
-                call->run_->resume(call->frame_);
+                finish(*call);
                 call = first_;  // whatever that has done
             } else {
                 call = call->behind_;
@@ -355,8 +355,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
             } else {
                 give_up(call);
             }
-            call.state_ = SuspendedCall::State::over;
-            call.run_->resume(call.frame_);
+            finish(call);
             i = 0;  // whatever that has done
         }
     }
