@@ -97,17 +97,11 @@ TEST_P(LargeMessagesOf, AreAnsweredWholeAndOnceAmongSmallOnes) {
 }
 
 TEST_P(LargeMessagesOf, GoThroughTheSmallestRings) {
-    ServerOptions small = options();
-    small.ring_bytes = 128;
-    Running running{small};
-    ClientOptions ring;
-    ring.ring_bytes = 128;
-    Client client = running.connect(ring);
-    Bytes answer;
+    InSmallestRings small{options()};
+    Client& client = small.client;
     for (std::size_t size = 0; size <= 200'000; size = size * 2 + 17) {
         const Bytes request = content(1, size, size);
-        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
-        ASSERT_EQ(answer, request) << size;
+        ASSERT_NO_FATAL_FAILURE(small.expect_echo(request));
         ASSERT_EQ(
             client.call(
                 size, [&](std::span<std::byte> room) { std::ranges::copy(request, room.begin()); },

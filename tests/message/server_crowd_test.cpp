@@ -366,7 +366,7 @@ TEST_P(ServersApart, ExecuteNothingTwiceAndLoseNothingWhenChannelsBreak) {
                     }};
     Breakable breakable{running.server.address(), resuming()};
     Client& client = breakable.client;
-    const std::uint64_t count = repetitions(4000);
+    const std::uint64_t count = std::max<std::uint64_t>(repetitions(4000), 1000);
     talk_while_it_breaks(breakable, 1, count, 200);
     // A device that is slow to tell of a cut makes one of several.
     EXPECT_GE(client.stats().resumed, 1U);

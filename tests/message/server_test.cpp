@@ -106,17 +106,9 @@ TEST_P(Servers, SayWhetherTheyKeepClientsApart) {
 }
 
 TEST_P(Servers, AnswerThroughTheSmallestRings) {
-    ServerOptions small = options();
-    small.ring_bytes = 128;
-    Running running{small};
-    ClientOptions ring;
-    ring.ring_bytes = 128;
-    Client client = running.connect(ring);
-    Bytes answer;
+    InSmallestRings small{options()};
     for (std::size_t size = 0; size <= 700; size += size_step(7)) {
-        const Bytes request = content(1, size, size);
-        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
-        ASSERT_EQ(answer, request) << size;
+        ASSERT_NO_FATAL_FAILURE(small.expect_echo(content(1, size, size)));
     }
 }
 

@@ -279,6 +279,28 @@ class Running {
     test::ServingThread<Server> thread_;
 };
 
+/// A server and its client, each with the smallest ring there is.
+struct InSmallestRings {
+    static constexpr std::size_t ring_bytes = 128;
+    explicit InSmallestRings(ServerOptions options)
+        : running{[&] {
+              options.ring_bytes = ring_bytes;
+              return options;
+          }()},
+          client{running.connect([] {
+              ClientOptions chosen;
+              chosen.ring_bytes = ring_bytes;
+              return chosen;
+          }())} {}
+    void expect_echo(const Bytes& request) {
+        ASSERT_EQ(client.call(request, answer, patience()), Outcome::ok) << client.failure();
+        ASSERT_EQ(answer, request) << request.size();
+    }
+    Running running;
+    Client client;
+    Bytes answer;
+};
+
 /// A group of servers that its threads serve until it is stopped.
 class RunningGroup {
   public:

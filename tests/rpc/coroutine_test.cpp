@@ -487,25 +487,15 @@ struct Note {
     using Response = std::uint64_t;
 };
 
-class AwaitedAnew : public testing::TestWithParam<const char*> {
+class AwaitedAnew : public OfEachSession {
   protected:
     [[nodiscard]] ClientOptions options() {
-        ClientOptions options;
-        const std::string name = GetParam();
-        options.messages.resumes = name == "resumes";
+        ClientOptions options = OfEachSession::options();
         options.retry = {.attempts = 100, .largest_budget = 1'000'000};
-        if (name == "shared") {
-            dispatching_.emplace();
-            options.design = Design{.connection = Connection::dispatcher};
-            options.dispatcher = dispatching_->dispatcher;
-        }
         return options;
     }
-
-  private:
-    std::optional<Dispatching> dispatching_;
 };
-INSTANTIATE_TEST_SUITE_P(Sessions, AwaitedAnew, testing::Values("ends", "resumes", "shared"),
+INSTANTIATE_TEST_SUITE_P(Sessions, AwaitedAnew, every_session,
                          [](const auto& each) { return std::string{each.param}; });
 
 TEST_P(AwaitedAnew, CallsGoOnThroughServersThatComeAndGoAndNoneIsExecutedTwice) {

@@ -485,25 +485,8 @@ void add_in_another_order(Server& server) {
     server.handle<Add>(sum_of);
 }
 
-/// What becomes of a session when its server ends, or whose it is.
-class Reconnecting : public testing::TestWithParam<const char*> {
-  protected:
-    [[nodiscard]] ClientOptions options() {
-        ClientOptions options;
-        const std::string name = GetParam();
-        options.messages.resumes = name == "resumes";
-        if (name == "shared") {
-            dispatching_.emplace();
-            options.design = Design{.connection = Connection::dispatcher};
-            options.dispatcher = dispatching_->dispatcher;
-        }
-        return options;
-    }
-
-  private:
-    std::optional<Dispatching> dispatching_;
-};
-INSTANTIATE_TEST_SUITE_P(Sessions, Reconnecting, testing::Values("ends", "resumes", "shared"),
+class Reconnecting : public OfEachSession {};
+INSTANTIATE_TEST_SUITE_P(Sessions, Reconnecting, every_session,
                          [](const auto& each) { return std::string{each.param}; });
 
 TEST_P(Reconnecting, FindsTheProceduresOfAnotherServer) {

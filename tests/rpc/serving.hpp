@@ -141,6 +141,26 @@ class Dispatching {
     test::ServingThread<Dispatcher> thread_;
 };
 
+/// What becomes of a session when its server ends, or whose it is.
+class OfEachSession : public testing::TestWithParam<const char*> {
+  protected:
+    [[nodiscard]] ClientOptions options() {
+        ClientOptions options;
+        const std::string name = GetParam();
+        options.messages.resumes = name == "resumes";
+        if (name == "shared") {
+            dispatching_.emplace();
+            options.design = Design{.connection = Connection::dispatcher};
+            options.dispatcher = dispatching_->dispatcher;
+        }
+        return options;
+    }
+
+  private:
+    std::optional<Dispatching> dispatching_;
+};
+inline const auto every_session = testing::Values("ends", "resumes", "shared");
+
 /// How requests are found, what carries them, and how both directions travel.
 struct Way {
     message::Polling polling = message::Polling::automatic;
