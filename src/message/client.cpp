@@ -75,7 +75,7 @@ Status Client::commit(std::size_t size, std::uint64_t& id, const RequestOptions&
     Status status = Status::ok;
     if (client.claimed == State::Claimed::to_be_read) [[unlikely]] {
         status = client.line->commit_large(head, size);
-        if (status == Status::ok) ++client.counts.large;
+        if (status == Status::ok) client.counts.large += client.line->count_announced();
     } else {
         std::span<std::byte> room;
         (void)client.line->claim(session_head_bytes + size, room);

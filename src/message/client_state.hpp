@@ -118,9 +118,8 @@ struct Client::State {
         return status;
     }
     base::Status send_long(const SessionHead& head, std::span<const std::byte> request) {
-        const std::uint64_t before = line->announcements();
         const base::Status status = line->send(head, request);
-        counts.large += line->announcements() - before;
+        counts.large += line->count_announced();
         return status;
     }
     void note_submitted(std::span<const std::byte> request, std::uint64_t& id,

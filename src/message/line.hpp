@@ -170,9 +170,9 @@ class Line {
     [[nodiscard]] bool has_announced() const noexcept {
         return large_ != nullptr && large_->has_announced();
     }
-    /// Of messages, all in all.
-    [[nodiscard]] std::uint64_t announcements() const noexcept {
-        return large_ == nullptr ? 0 : large_->announcements();
+    /// Messages that were announced since it was asked last.
+    [[nodiscard]] std::uint64_t count_announced() noexcept {
+        return large_ == nullptr ? 0 : large_->count_announced();
     }
     /// As flush(), and `full` also while something is announced.
     base::Status flush_all() noexcept;

@@ -92,8 +92,10 @@ class Rendezvous {
     [[nodiscard]] bool reclaim() noexcept;
     /// Some of what was announced is not done with, as far as is known.
     [[nodiscard]] bool has_announced() const noexcept { return !announced_.empty(); }
-    /// All in all.
-    [[nodiscard]] std::uint64_t announcements() const noexcept { return announcements_; }
+    /// So many since it was asked last.
+    [[nodiscard]] std::uint64_t count_announced() noexcept {
+        return announcements_ - std::exchange(counted_announcements_, announcements_);
+    }
     /// Bytes of announced payload that the peer was done with, all in all.
     [[nodiscard]] std::uint64_t taken_bytes() const noexcept { return taken_bytes_; }
 
@@ -177,8 +179,9 @@ class Rendezvous {
     std::deque<Staged> announced_;
     std::size_t staged_bytes_ = 0;  ///< of announced_
     std::uint64_t taken_bytes_ = 0;
-    std::uint64_t announcements_ = 0;  ///< all in all
-    ring::PeerPosition taken_;         ///< of these, as far as the peer has told
+    std::uint64_t announcements_ = 0;          ///< all in all
+    std::uint64_t counted_announcements_ = 0;  ///< of these, those that were asked for
+    ring::PeerPosition taken_;                 ///< of these, as far as the peer has told
 
     std::deque<Coming> coming_;
     std::size_t done_ = 0;           ///< of the first ones: nothing of them is under way

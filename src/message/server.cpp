@@ -98,7 +98,6 @@ Status Request::commit(std::size_t size) {
     const SessionHead head = pack(SessionHeader{.id = header_.id, .kind = SessionKind::answer});
     if (is_large_) {
         ++server.counts.answers;
-        ++server.counts.large;
         const Status status = peer.line->commit_large(head, size);
         server.sent(peer);
         return status == Status::ok ? Status::ok : Status::closed;

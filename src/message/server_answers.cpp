@@ -112,9 +112,7 @@ Status Server::State::answer(Peer& peer, std::uint64_t id, Outcome outcome,
 
 Status Server::State::give(Peer& peer, const SessionHead& head,
                            std::span<const std::byte> payload) {
-    const std::uint64_t before = peer.line->announcements();
     if (peer.line->send(head, payload) != Status::ok) return Status::closed;
-    counts.large += peer.line->announcements() - before;
     sent(peer);
     return Status::ok;
 }
@@ -156,6 +154,7 @@ void Server::State::take_replies() {
 
 void Server::State::clog(Peer& peer) {
     if (!peer.line->is_wire()) activate(peer);
+    counts.large += peer.line->count_announced();
     if (!peer.is_clogged) {
         peer.is_clogged = true;
         if (!peer.line->is_clear()) ++counts.kept_back;
