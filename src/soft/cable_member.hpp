@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -13,12 +14,11 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
-
 class CableMember {
   public:
-    CableMember(QueuePair& qp, std::shared_ptr<Cable> cable) noexcept
-        : qp_{qp}, cable_{std::move(cable)}, number_{cable_->next_queue()} {}
+    /// `serve`: does what is due, as QueuePair::service.
+    CableMember(std::function<void()> serve, std::shared_ptr<Cable> cable) noexcept
+        : serve_{std::move(serve)}, cable_{std::move(cable)}, number_{cable_->next_queue()} {}
     virtual ~CableMember() = default;
     CableMember(const CableMember&) = delete;
     CableMember& operator=(const CableMember&) = delete;
@@ -27,8 +27,7 @@ class CableMember {
     void enlist() { cable_->engine.add(*this); }
     void withdraw() noexcept { cable_->engine.remove(*this); }
 
-    /// Does what is due. As QueuePair::service.
-    virtual void serve() noexcept = 0;
+    void serve() noexcept { serve_(); }
 
     /// What is due first has been due before `now`, and still has not happened. Without locks.
     [[nodiscard]] virtual bool waits_for(std::int64_t now) const noexcept = 0;
@@ -46,6 +45,7 @@ class CableMember {
     std::atomic<std::int64_t> peer_due{cable_never};  ///< of the peer's, as last seen
 
   private:
+    const std::function<void()> serve_;
     std::atomic<std::uint64_t> polled_{0};
 
   protected:
@@ -56,7 +56,6 @@ class CableMember {
         if (due != cable_never) cable_->engine.expect(due);
     }
 
-    QueuePair& qp_;
     const std::shared_ptr<Cable> cable_;
     const std::uint64_t number_;  ///< in the order of creation
 };

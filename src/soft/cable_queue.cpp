@@ -7,7 +7,6 @@
 #include "cable_random.hpp"
 #include "failure_lines.hpp"
 #include "millrace/base/clock.hpp"
-#include "queue_pair.hpp"
 #include "rnr_timer.hpp"
 #include "strict_plan.hpp"
 
@@ -23,9 +22,11 @@ constexpr std::int64_t software_share = 700;
 
 }  // namespace
 
-CableQueue::CableQueue(QueuePair& qp, std::shared_ptr<Cable> cable, std::uint32_t entries,
-                       std::uint32_t slots, bool reliable)
-    : CableMember{qp, std::move(cable)},
+CableQueue::CableQueue(std::function<void()> serve, std::shared_ptr<Cable> cable,
+                       const CableView& view, std::uint32_t entries, std::uint32_t slots,
+                       bool reliable)
+    : CableMember{std::move(serve), std::move(cable)},
+      view_{view},
       mask_{entries - 1},
       ahead_{entries - slots},
       reliable_{reliable},
@@ -82,7 +83,7 @@ void CableQueue::schedule_strictly(PendingEntry& entry, Request& posted) noexcep
     if (ahead_ == 0) entry.plan &= ~std::uint32_t{plan_tells_late};
     // What a fenced request carries may be what a READ before it brings.
     if ((entry.flags & IBV_SEND_FENCE) != 0) return;
-    const auto checksum = qp_.own.checksum_of_source(entry);
+    const auto checksum = view_.own.checksum_of_source(entry);
     posted.watched = checksum.has_value();
     posted.checksum = checksum.value_or(0);
 }
@@ -121,7 +122,7 @@ ibv_wc_status CableQueue::fate_of(PendingEntry& entry, Flight& flight,
                                   std::uint64_t bytes) noexcept {
     if (reliable_) return fate_of_reliable(entry, flight);
     const std::uint64_t mtu = std::min<std::uint64_t>(
-        cable_->mode.cable.mtu, std::uint64_t{128} << qp_.attributes.path_mtu);
+        cable_->mode.cable.mtu, std::uint64_t{128} << view_.attributes.path_mtu);
     const UnreliableFate fate =
         faults_->unreliable(static_cast<std::uint32_t>((bytes + mtu - 1) / mtu));
     if (fate.lost) {
@@ -133,20 +134,20 @@ ibv_wc_status CableQueue::fate_of(PendingEntry& entry, Flight& flight,
 
 ibv_wc_status CableQueue::fate_of_reliable(const PendingEntry& entry, Flight& flight) noexcept {
     RetryLimits limits;
-    limits.retries = qp_.attributes.retry_cnt;
-    limits.rnr_retries = qp_.attributes.rnr_retry;
-    limits.gives_up = qp_.attributes.timeout != 0;
+    limits.retries = view_.attributes.retry_cnt;
+    limits.rnr_retries = view_.attributes.rnr_retry;
+    limits.gives_up = view_.attributes.timeout != 0;
     limits.needs_receive = entry.opcode != IBV_WR_RDMA_WRITE && entry.opcode < IBV_WR_RDMA_READ;
     const ReliableFate fate = faults_->reliable(limits);
     // A loss is found by the timer; without one, by what comes after it.
     const std::int64_t timeout =
-        limits.gives_up ? std::int64_t{4096} << qp_.attributes.timeout : faults_->delay_ns();
+        limits.gives_up ? std::int64_t{4096} << view_.attributes.timeout : faults_->delay_ns();
     const std::int64_t not_ready =
         fate.not_ready == 0
             ? 0
-            : std::chrono::nanoseconds{rnr_time(qp_.peer_view.control == nullptr
+            : std::chrono::nanoseconds{rnr_time(view_.peer.control == nullptr
                                                     ? 0
-                                                    : qp_.peer_view.control->min_rnr_timer.load(
+                                                    : view_.peer.control->min_rnr_timer.load(
                                                           std::memory_order_relaxed))}
                   .count();
     const std::int64_t before = fate.lost_requests * timeout + fate.not_ready * not_ready;
@@ -157,9 +158,9 @@ ibv_wc_status CableQueue::fate_of_reliable(const PendingEntry& entry, Flight& fl
 }
 
 std::uint32_t CableQueue::executed() const noexcept {
-    const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t head = view_.block.pending->head.load(std::memory_order_acquire);
     // The peer may have written anything there.
-    return qp_.pending_tail - head <= mask_ + 1 ? head : qp_.pending_tail - (mask_ + 1);
+    return view_.pending_tail - head <= mask_ + 1 ? head : view_.pending_tail - (mask_ + 1);
 }
 
 bool CableQueue::may_release(std::uint32_t head) const noexcept {
@@ -168,20 +169,20 @@ bool CableQueue::may_release(std::uint32_t head) const noexcept {
     }
     // Complete when it has left, whether it has arrived or not: if its bytes are no longer the
     // program's, and as far as the pending ring has room for it to stay.
-    return !reliable_ && !strict_ && released_ != qp_.pending_tail && request(released_).carried &&
-           released_ - head < ahead_;
+    return !reliable_ && !strict_ && released_ != view_.pending_tail &&
+           request(released_).carried && released_ - head < ahead_;
 }
 
 std::uint32_t CableQueue::completable(std::uint32_t head) const noexcept {
     if (!strict_) return head;
-    const std::uint32_t step = qp_.block.pending->step.load(std::memory_order_acquire);
-    return step == step_landed && head != qp_.pending_tail ? head + 1 : head;
+    const std::uint32_t step = view_.block.pending->step.load(std::memory_order_acquire);
+    return step == step_landed && head != view_.pending_tail ? head + 1 : head;
 }
 
 void CableQueue::release_one() noexcept {
     if (strict_) check_source(released_);
     const Request& done = request(released_);
-    if (done.signaled) qp_.own.complete_send(done.slot, done.bytes);
+    if (done.signaled) view_.own.complete_send(done.slot, done.bytes);
     ++released_;
 }
 
@@ -192,7 +193,7 @@ void CableQueue::release_executed() noexcept {
     }
 }
 
-void CableQueue::release(std::int64_t now) noexcept {
+ibv_wc_status CableQueue::release(std::int64_t now) noexcept {
     const std::uint32_t head = executed();
     if (stalled_ && static_cast<std::int32_t>(head - stalled_position_) > 0) {
         // It came late, so its acknowledgement does.
@@ -206,13 +207,12 @@ void CableQueue::release(std::int64_t now) noexcept {
         if (released_at_ > now) break;
         release_one();
     }
-    if (doomed() && request(released_).completion <= now) {
-        qp_.begin_error(request(released_).doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
-    }
+    return doomed() && request(released_).completion <= now ? request(released_).doom
+                                                            : IBV_WC_SUCCESS;
 }
 
 bool CableQueue::doomed() const noexcept {
-    return released_ != qp_.pending_tail && request(released_).doom != IBV_WC_SUCCESS;
+    return released_ != view_.pending_tail && request(released_).doom != IBV_WC_SUCCESS;
 }
 
 void CableQueue::notice_executed(std::uint32_t end) noexcept {
@@ -227,12 +227,12 @@ void CableQueue::notice_executed(std::uint32_t end) noexcept {
 void CableQueue::check_source(std::uint32_t position) noexcept {
     const Request& done = request(position);
     if (!done.watched) return;
-    const auto now = qp_.own.checksum_of_source(*qp_.as_posted.pending_entry(position));
+    const auto now = view_.own.checksum_of_source(*view_.end.block.pending_entry(position));
     if (!now || *now == done.checksum) return;
-    tell_changed_buffer(qp_.qp_num, qp_.sent[done.slot & qp_.send_mask], done.bytes);
+    tell_changed_buffer(view_.qp.qp_num, view_.sent[done.slot & view_.block.send_mask], done.bytes);
 }
 
-std::uint32_t CableQueue::uncompleted() const noexcept { return qp_.pending_tail - released_; }
+std::uint32_t CableQueue::uncompleted() const noexcept { return view_.pending_tail - released_; }
 
 bool CableQueue::completed_has_landed() const noexcept {
     return static_cast<std::int32_t>(released_ - executed()) <= 0;
@@ -251,8 +251,8 @@ void CableQueue::expect() noexcept {
     if (may_release(head) || doomed()) {
         due = std::max(request(released_).completion, released_at_);
     }
-    if (static_cast<std::int32_t>(qp_.pending_shown - head) > 0) {
-        std::int64_t arrival = strict_ ? qp_.block.pending_due(head) : request(head).arrival;
+    if (static_cast<std::int32_t>(view_.pending_shown - head) > 0) {
+        std::int64_t arrival = strict_ ? view_.block.pending_due(head) : request(head).arrival;
         if (stalled_ && stalled_position_ == head) {
             arrival = cable_now() + nap_;
             nap_ = std::min(2 * nap_, longest_nap);
@@ -264,7 +264,7 @@ void CableQueue::expect() noexcept {
 
 void CableQueue::restart() noexcept {
     random_ = first_random(cable_->mode.cable.seed, number_);
-    released_ = noticed_ = qp_.pending_tail;
+    released_ = noticed_ = view_.pending_tail;
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;
     next_due.store(cable_never, std::memory_order_relaxed);
@@ -272,13 +272,11 @@ void CableQueue::restart() noexcept {
 }
 
 bool CableQueue::waits_for(std::int64_t now) const noexcept {
-    const std::uint32_t head = qp_.block.pending->head.load(std::memory_order_acquire);
-    const std::uint32_t tail = qp_.block.pending->tail.load(std::memory_order_acquire);
+    const std::uint32_t head = view_.block.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t tail = view_.block.pending->tail.load(std::memory_order_acquire);
     if (head == tail) return false;
-    return qp_.block.pending_due(head) <= now;
+    return view_.block.pending_due(head) <= now;
 }
-
-void CableQueue::serve() noexcept { qp_.service(); }
 
 void publish_mode(ModeLine& line, const Mode& mode) noexcept {
     line.kind = static_cast<std::uint32_t>(mode.kind);

@@ -5,22 +5,38 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
 #include "block_layout.hpp"
 #include "cable_member.hpp"
+#include "connection_end.hpp"
+#include "executor.hpp"
 #include "fault_plan.hpp"
+#include "request.hpp"
 
 namespace millrace::soft {
+
+/// What it looks at of its queue pair.
+struct CableView {
+    const ibv_qp& qp;
+    const ibv_qp_attr& attributes;
+    const BlockView& block;
+    const End& end;
+    const BlockView& peer;
+    Executor& own;
+    const std::unique_ptr<SentSlot[]>& sent;
+    const std::uint32_t& pending_tail;
+    const std::uint32_t& pending_shown;
+};
 
 class CableQueue final : public CableMember {
   public:
     /// `entries`: of the pending ring; `slots`: of the send queue.
-    CableQueue(QueuePair& qp, std::shared_ptr<Cable> cable, std::uint32_t entries,
-               std::uint32_t slots, bool reliable);
+    CableQueue(std::function<void()> serve, std::shared_ptr<Cable> cable, const CableView& view,
+               std::uint32_t entries, std::uint32_t slots, bool reliable);
 
     /// null, unless the mode is `strict`.
     [[nodiscard]] const StrictSettings* strict() const noexcept {
@@ -35,8 +51,8 @@ class CableQueue final : public CableMember {
     /// The request goes to the pending ring at `position`: when is it due there? Also takes what
     /// executors must not do (the completion) out of the entry's flags.
     void schedule(PendingEntry& entry, std::uint32_t position, std::uint64_t bytes) noexcept;
-    /// Writes the completions that are due at `now`.
-    void release(std::int64_t now) noexcept;
+    /// Writes the completions that are due at `now`. What the next one fails with, if it does now.
+    [[nodiscard]] ibv_wc_status release(std::int64_t now) noexcept;
     /// The same for all that was executed, because the queue pair is in ERROR.
     void release_executed() noexcept;
     /// The request at `position` was due and could not be executed.
@@ -56,7 +72,6 @@ class CableQueue final : public CableMember {
     // --- without ---
 
     [[nodiscard]] bool waits_for(std::int64_t now) const noexcept override;
-    void serve() noexcept override;
 
   private:
     struct Request {
@@ -92,6 +107,7 @@ class CableQueue final : public CableMember {
     [[nodiscard]] ibv_wc_status fate_of_reliable(const PendingEntry& entry,
                                                  Flight& flight) noexcept;
 
+    const CableView view_;
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight (unreliable)
     const bool reliable_;

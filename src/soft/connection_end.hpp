@@ -25,7 +25,7 @@ struct End {
     std::uint32_t generation = 0;  ///< of its block
     std::uint32_t pd = 0;          ///< of ours; the peer's is read from its block
     std::uint32_t receive_pd = 0;  ///< likewise: what its receives' memory is of
-    std::uint32_t access = 0;
+    const std::atomic<std::uint32_t>* access = nullptr;  ///< of ours: what it grants the peer
     ibv_qp_type type = IBV_QPT_RC;  ///< of both ends, or they do not hear each other
     int bell_send = -1;             ///< of ours: the bell pipe's write end
     int bell_receive = -1;

@@ -2,7 +2,6 @@
 // the operating system does not let it copy. One per peer node, owned by it; called by executors.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>

@@ -10,10 +10,8 @@
 #include <chrono>
 
 #include "block_layout.hpp"
-#include "context.hpp"
 #include "copy_rights.hpp"
 #include "datagram.hpp"
-#include "domains.hpp"
 #include "fences.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
@@ -23,7 +21,7 @@
 #include "millrace/base/wait.hpp"
 #include "node.hpp"
 #include "pieces.hpp"
-#include "queue_pair.hpp"
+#include "receive_pool.hpp"
 #include "region_facts.hpp"
 #include "shared_futex.hpp"
 
@@ -91,25 +89,23 @@ bool CopyService::dismiss(Match&& match) noexcept {
     served_.erase(found);
     // The sender's number may be another process's by now, which then asks again.
     std::atomic<std::uint64_t>& word =
-        ended.sender != nullptr ? ended.qp->datagram->senders().copy_box(ended.sender->number())
-                                : ended.qp->block.news->copy_box;
+        ended.sender != nullptr ? ended.granter.datagram->senders().copy_box(ended.sender->number())
+                                : ended.granter.end->block.news->copy_box;
     word.store(0, std::memory_order_release);
-    if (ended.qp->broken.load(std::memory_order_relaxed)) ended.box->quarantine = true;
+    if (ended.granter.broken->load(std::memory_order_relaxed)) ended.box->quarantine = true;
     if (--ended.box->users == 0) std::erase(boxes_, ended.box);
     return true;
 }
 
-void CopyService::serve(QueuePair& qp, bool at_once) noexcept {
+void CopyService::serve(const CopyGranter& granter, PeerNode& peer, bool at_once) noexcept {
     const std::lock_guard guard{mutex_};
-    const auto known = std::find_if(served_.begin(), served_.end(),
-                                    [&](const Served& one) { return one.qp == &qp; });
+    const auto known = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
+        return one.granter.end == granter.end;
+    });
     if (at_once) asked_for_ = true;
-    if (known != served_.end() || qp.peer == nullptr) {
-        start();
-        return;
-    }
-    const std::uint64_t word = admit(qp, *qp.peer, nullptr);
-    if (word != 0) qp.block.news->copy_box.store(word, std::memory_order_release);
+    if (known != served_.end()) return start();
+    const std::uint64_t word = admit(granter, peer, nullptr);
+    if (word != 0) granter.end->block.news->copy_box.store(word, std::memory_order_release);
 }
 
 void CopyService::forget_dead() noexcept {
@@ -118,11 +114,12 @@ void CopyService::forget_dead() noexcept {
     }
 }
 
-void CopyService::serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept {
+void CopyService::serve_sender(const CopyGranter& granter,
+                               std::shared_ptr<PeerNode> sender) noexcept {
     forget_dead();
     const std::lock_guard guard{mutex_};
     const auto known = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
-        return one.qp == &qp && one.box->peer == sender->identity();
+        return one.granter.end == granter.end && one.box->peer == sender->identity();
     });
     asked_for_ = true;
     const std::uint32_t number = sender->number();
@@ -132,12 +129,12 @@ void CopyService::serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) 
         start();
     } else {
         PeerNode& peer = *sender;
-        word = admit(qp, peer, std::move(sender));
+        word = admit(granter, peer, std::move(sender));
     }
-    qp.datagram->senders().copy_box(number).store(word, std::memory_order_release);
+    granter.datagram->senders().copy_box(number).store(word, std::memory_order_release);
 }
 
-std::uint64_t CopyService::admit(QueuePair& qp, PeerNode& peer,
+std::uint64_t CopyService::admit(const CopyGranter& granter, PeerNode& peer,
                                  std::shared_ptr<PeerNode> sender) noexcept {
     try {
         const NodeIdentity& identity = peer.identity();
@@ -158,7 +155,7 @@ std::uint64_t CopyService::admit(QueuePair& qp, PeerNode& peer,
             box->offset = place.offset;
             found = boxes_.insert(boxes_.end(), std::move(box));
         }
-        served_.push_back({&qp, *found, std::move(sender)});
+        served_.push_back({granter, *found, std::move(sender)});
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "cannot serve copies to process {}: {}", peer.pid(),
                   error.what());
@@ -170,9 +167,9 @@ std::uint64_t CopyService::admit(QueuePair& qp, PeerNode& peer,
     return make_copy_box_word(box.block.generation, box.block.index);
 }
 
-void CopyService::forget(QueuePair& qp) noexcept {
+void CopyService::forget(const End& end) noexcept {
     if (!node_.usable()) return;  // made by fork: the thread may hold the mutex for ever
-    while (dismiss([&](const Served& one) { return one.qp == &qp; })) {
+    while (dismiss([&](const Served& one) { return one.granter.end == &end; })) {
     }
 }
 
@@ -279,16 +276,16 @@ CopyOutcome CopyService::check(const Box& box, const CopyQuestion& question) noe
         return CopyOutcome::refused;
     }
     const auto served = std::find_if(served_.begin(), served_.end(), [&](const Served& one) {
-        return one.box.get() == &box && one.qp->memory.index == question.queue_pair;
+        return one.box.get() == &box && index_of_qpn(one.granter.end->qpn) == question.queue_pair;
     });
     if (served == served_.end()) return CopyOutcome::not_connected;
-    QueuePair& qp = *served->qp;
-    const std::uint64_t state = qp.state_word.load(std::memory_order_acquire) & state_mask;
+    const End& end = *served->granter.end;
+    const std::uint64_t state = end.state_word->load(std::memory_order_acquire) & state_mask;
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return CopyOutcome::not_connected;
     std::uint32_t key = 0;
     if (question.purpose == static_cast<std::uint32_t>(CopyPurpose::receive)) {
-        key = posted_key(qp, question);
-    } else if (qp.datagram == nullptr && may_use(qp, question)) {
+        key = posted_key(end, question);
+    } else if (served->granter.datagram == nullptr && may_use(end, question)) {
         key = question.key;
     }
     if (key == 0) return CopyOutcome::refused;
@@ -296,10 +293,10 @@ CopyOutcome CopyService::check(const Box& box, const CopyQuestion& question) noe
     return CopyOutcome::ok;
 }
 
-bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noexcept {
+bool CopyService::may_use(const End& end, const CopyQuestion& question) const noexcept {
     const auto purpose = static_cast<CopyPurpose>(question.purpose);
     const std::uint32_t needed = needed_access(purpose);
-    if ((qp.theirs.granted_access() & needed) == 0) return false;
+    if ((end.access->load(std::memory_order_relaxed) & needed) == 0) return false;
     if (needed == IBV_ACCESS_REMOTE_ATOMIC && (question.bytes != sizeof(std::uint64_t) ||
                                                question.address % sizeof(std::uint64_t) != 0)) {
         return false;
@@ -311,33 +308,33 @@ bool CopyService::may_use(QueuePair& qp, const CopyQuestion& question) const noe
         return false;
     }
     if ((facts->pd & pd_is_queue_pair) != 0) {  // a window of one queue pair
-        if ((facts->pd & 0xfff) != qp.memory.index) return false;
+        if ((facts->pd & 0xfff) != index_of_qpn(end.qpn)) return false;
         const std::uint64_t word =
-            qp.block.windows[slot_of_window_pd(facts->pd)].load(std::memory_order_acquire);
+            end.block.windows[slot_of_window_pd(facts->pd)].load(std::memory_order_acquire);
         if (!is_word_of_window(word, question.key)) return false;
-    } else if (facts->pd != static_cast<ProtectionDomain*>(qp.pd)->number) {
+    } else if (facts->pd != end.pd) {
         return false;
     }
     return within(question.address, question.bytes, facts->address, facts->length);
 }
 
-std::uint32_t CopyService::posted_key(QueuePair& qp, const CopyQuestion& question) const noexcept {
+std::uint32_t CopyService::posted_key(const End& end, const CopyQuestion& question) const noexcept {
     PostedPieces posted;
-    if (qp.pool != nullptr) {
-        if (!qp.pool->posted(question.receive, posted)) return 0;
+    if (end.own_pool != nullptr) {
+        if (!end.own_pool->posted(question.receive, posted)) return 0;
     } else {
-        const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
-        const std::uint32_t tail = qp.receive_tail.load(std::memory_order_acquire);
+        const std::uint32_t head = end.receive_head->load(std::memory_order_acquire);
+        const std::uint32_t tail = end.receive_tail->load(std::memory_order_acquire);
         if (question.receive - head >= tail - head) return 0;
-        const ReceiveEntry* const entry = qp.as_posted.receive_entry(question.receive);
-        posted.count = std::min(load_once(entry->sges), qp.receive_sges);
+        const ReceiveEntry* const entry = end.block.receive_entry(question.receive);
+        posted.count = std::min(load_once(entry->sges), end.block.receive_sges);
         load_sges(entry + 1, posted.count, posted.sges.data());
     }
     for (std::uint32_t i = 0; i < posted.count; ++i) {
         const ibv_sge& sge = posted.sges[i];
         const RegionEntry* const entry = node_.regions().valid(sge.lkey);
         const auto facts = entry != nullptr ? read_region(*entry, sge.lkey) : std::nullopt;
-        if (!facts || facts->pd != qp.receive_domain() ||
+        if (!facts || facts->pd != end.receive_pd ||
             (facts->access & IBV_ACCESS_LOCAL_WRITE) == 0 || (facts->access & access_window) != 0 ||
             static_cast<RegionKind>(facts->kind) == RegionKind::nothing ||
             !within(sge.addr, sge.length, facts->iova, facts->length)) {

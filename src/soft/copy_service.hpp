@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "connection_end.hpp"
 #include "copy_box_layout.hpp"
 #include "fabric.hpp"
 #include "hazard.hpp"
@@ -20,7 +21,14 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
+class Datagram;
+
+/// A queue pair of this process, as far as its peers may have something copied through it.
+struct CopyGranter {
+    const End* end;
+    const Datagram* datagram;         ///< of a UD queue pair
+    const std::atomic<bool>* broken;  ///< a stopped executor never let go of it
+};
 
 class CopyService {
   public:
@@ -33,15 +41,15 @@ class CopyService {
     /// it cannot know that we sleep.
     [[nodiscard]] static bool likely_needed(PeerNode& peer) noexcept;
 
-    /// From here to `forget`, the peer that `qp` is connected to may ask. Nothing if it may
-    /// already. With the process mutex. `at_once`: it has asked for it.
-    void serve(QueuePair& qp, bool at_once) noexcept;
-    /// The same for a sender of datagrams to `qp`, which wants it.
-    void serve_sender(QueuePair& qp, std::shared_ptr<PeerNode> sender) noexcept;
+    /// From here to `forget`, the peer that the queue pair is connected to may ask. Nothing if it
+    /// may already. With the process mutex. `at_once`: it has asked for it.
+    void serve(const CopyGranter& granter, PeerNode& peer, bool at_once) noexcept;
+    /// The same for a sender of datagrams to it, which wants it.
+    void serve_sender(const CopyGranter& granter, std::shared_ptr<PeerNode> sender) noexcept;
     /// Ends what senders of datagrams had that are dead.
     void forget_dead() noexcept;
     /// With the process mutex. The peers' executors are out.
-    void forget(QueuePair& qp) noexcept;
+    void forget(const End& end) noexcept;
     /// Ends the thread. Before the queue pairs that were never forgotten end.
     void stop() noexcept;
     /// Memory was registered that peers have to copy.
@@ -77,14 +85,14 @@ class CopyService {
         bool quarantine = false;
     };
     struct Served {
-        QueuePair* qp;
+        CopyGranter granter;
         std::shared_ptr<Box> box;
-        /// Of datagrams; null: it is the peer that `qp` is connected to.
+        /// Of datagrams; null: it is the peer that the queue pair is connected to.
         std::shared_ptr<PeerNode> sender;
     };
 
-    /// Serves the peer through `qp`: the word that names its box. 0: it cannot be served (logged).
-    [[nodiscard]] std::uint64_t admit(QueuePair& qp, PeerNode& peer,
+    /// Serves the peer: the word that names its box. 0: it cannot be served (logged).
+    [[nodiscard]] std::uint64_t admit(const CopyGranter& granter, PeerNode& peer,
                                       std::shared_ptr<PeerNode> sender) noexcept;
     /// Ends one of those that `match`; false: there is none.
     template <class Match>
@@ -98,9 +106,9 @@ class CopyService {
     [[nodiscard]] CopyOutcome answer(const Box& box, const CopyQuestion& question) noexcept;
     /// Has the peer of the box, through that queue pair, this right? With the mutex.
     [[nodiscard]] CopyOutcome check(const Box& box, const CopyQuestion& question) noexcept;
-    [[nodiscard]] bool may_use(QueuePair& qp, const CopyQuestion& question) const noexcept;
+    [[nodiscard]] bool may_use(const End& end, const CopyQuestion& question) const noexcept;
     /// The key of the posted receive's memory that is asked for; 0: there is none.
-    [[nodiscard]] std::uint32_t posted_key(QueuePair& qp,
+    [[nodiscard]] std::uint32_t posted_key(const End& end,
                                            const CopyQuestion& question) const noexcept;
     [[nodiscard]] static CopyOutcome copy(const Box& box, const CopyQuestion& question) noexcept;
 

@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <new>
-#include <type_traits>
 
 #include "control_calls.hpp"
 #include "domains.hpp"

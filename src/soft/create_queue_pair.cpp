@@ -123,20 +123,40 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     qp.memory = memory;
     qp.geometry = geometry;
     qp.block = BlockView{memory.memory, geometry};
-    qp.as_posted = qp.block;
-    qp.as_posted.receive_queue = qp.own_receives.get();
-    qp.as_posted.pending_ring = qp.own_pending.get();
     qp.always = wanted.sq_sig_all != 0 ? unsigned{IBV_SEND_SIGNALED} : 0U;
     qp.send_mask = geometry.send_entries - 1;
     qp.send_capacity = cap.max_send_wr == 0 ? 0 : ring_size(cap.max_send_wr);
     qp.send_sges = geometry.send_sges;
     qp.inline_bytes = geometry.inline_bytes;
     qp.receive_mask = geometry.receive_entries - 1;
-    qp.receive_capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
-    qp.receive_sges = geometry.receive_sges;
-    if (wanted.srq != nullptr) {
-        qp.receive_capacity = 0;
-        qp.receive_sges = 0;
+    if (wanted.srq == nullptr) {
+        qp.receive_capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
+        qp.receive_sges = geometry.receive_sges;
+    }
+    End& end = qp.end;
+    end.mine = true;
+    end.block = qp.block;
+    end.block.receive_queue = qp.own_receives.get();
+    end.block.pending_ring = qp.own_pending.get();
+    end.path = &qp.path;
+    end.state_word = &qp.state_word;
+    end.receive_head = &qp.receive_source.position;
+    end.receive_tail = &qp.receive_tail;
+    end.access = &qp.access;
+    end.qpn = qp.qp_num;
+    end.generation = memory.generation;
+    end.pd = static_cast<ProtectionDomain*>(pd)->number;
+    // A shared receive queue may be of another domain.
+    end.receive_pd = static_cast<ProtectionDomain*>(qp.srq != nullptr ? qp.srq->pd : pd)->number;
+    end.type = wanted.qp_type;
+    end.bell_send = queue_of(wanted.send_cq).bell();
+    end.bell_receive = queue_of(wanted.recv_cq).bell();
+    end.bell_async = qp.owner->events->bell();
+    end.news_send = &qp.send_source.place;
+    end.news_receive = &qp.receive_source.place;
+    if (qp.pool != nullptr) {
+        end.pool = qp.pool->view();
+        end.own_pool = qp.pool;
     }
     qp.send_source.ring = qp.block.send_ring;
     qp.send_source.mask = qp.send_mask;
@@ -152,9 +172,13 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
 /// What a modelled link keeps of a connection's requests. Throws.
 void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
-    qp.cable = std::make_unique<CableQueue>(qp, qp.owner->cable, qp.geometry.send_entries,
+    const CableView view{qp,     qp.attributes, qp.block,        qp.end,          qp.peer_view,
+                         qp.own, qp.sent,       qp.pending_tail, qp.pending_shown};
+    qp.cable = std::make_unique<CableQueue>([&qp] { qp.service(); }, qp.owner->cable, view,
+                                            qp.geometry.send_entries,
                                             ring_size(wanted.cap.max_send_wr), qp.reliable());
     qp.on_cable = qp.cable.get();
+    qp.end.strict = qp.cable->strict();
 }
 
 /// What a UD queue pair has besides. Throws.
@@ -166,9 +190,9 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
                                              qp.pool->entries());
     qp.datagram_sender = std::make_unique<DatagramSender>(qp);
     if (qp.owner->cable != nullptr) {
-        qp.flights = std::make_unique<DatagramFlights>(qp, *qp.datagram_sender, qp.owner->cable,
-                                                       qp.geometry.send_entries,
-                                                       ring_size(wanted.cap.max_send_wr));
+        qp.flights = std::make_unique<DatagramFlights>(
+            [&qp] { qp.service(); }, qp.owner->cable, qp, qp.counters, *qp.datagram_sender,
+            qp.geometry.send_entries, ring_size(wanted.cap.max_send_wr));
         qp.on_cable = qp.flights.get();
     }
     qp.receive_source.ring = qp.datagram->ring();
@@ -186,7 +210,7 @@ void publish_identity(QueuePair& qp) noexcept {
     ReceiveLine& receive = *qp.block.receive;
     receive.type = static_cast<std::uint32_t>(qp.qp_type);
     receive.stamped = geometry.stamped ? 1 : 0;
-    receive.pd = qp.receive_domain();
+    receive.pd = qp.end.receive_pd;
     receive.pool_index = qp.pool != nullptr ? qp.pool->block().index : 0;
     receive.pool_generation = qp.pool != nullptr ? qp.pool->block().generation : 0;
 
@@ -197,10 +221,10 @@ void publish_identity(QueuePair& qp) noexcept {
     control.receive_sges = static_cast<std::uint8_t>(geometry.receive_sges);
     control.inline_bytes = geometry.inline_bytes;
     control.type = static_cast<std::uint16_t>(qp.qp_type);
-    control.pd.store(static_cast<ProtectionDomain*>(qp.pd)->number, std::memory_order_relaxed);
-    control.bell_send.store(queue_of(qp.send_cq).bell(), std::memory_order_relaxed);
-    control.bell_receive.store(queue_of(qp.recv_cq).bell(), std::memory_order_relaxed);
-    control.bell_async.store(qp.owner->events->bell(), std::memory_order_relaxed);
+    control.pd.store(qp.end.pd, std::memory_order_relaxed);
+    control.bell_send.store(qp.end.bell_send, std::memory_order_relaxed);
+    control.bell_receive.store(qp.end.bell_receive, std::memory_order_relaxed);
+    control.bell_async.store(qp.end.bell_async, std::memory_order_relaxed);
     publish_mode(*qp.block.mode, qp.owner->mode);
     qp.rewind_block();
     qp.set_state(IBV_QPS_RESET);

@@ -6,14 +6,15 @@
 
 #include "cable_random.hpp"
 #include "datagram_send.hpp"
-#include "queue_pair.hpp"
 
 namespace millrace::soft {
 
-DatagramFlights::DatagramFlights(QueuePair& qp, DatagramSender& sender,
-                                 std::shared_ptr<Cable> cable, std::uint32_t entries,
-                                 std::uint32_t slots)
-    : CableMember{qp, std::move(cable)},
+DatagramFlights::DatagramFlights(std::function<void()> serve, std::shared_ptr<Cable> cable,
+                                 const ibv_qp& qp, Counters& counters, DatagramSender& sender,
+                                 std::uint32_t entries, std::uint32_t slots)
+    : CableMember{std::move(serve), std::move(cable)},
+      qp_{qp},
+      counters_{counters},
       sender_{sender},
       mask_{entries - 1},
       ahead_{entries - slots},
@@ -62,7 +63,7 @@ void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress&
     one.departure = last_departure_;
     cable_->count_operation();
     set_off(tail_++, times.arrival);
-    qp_.counters.add(Count::deferred);
+    counters_.add(Count::deferred);
 }
 
 void DatagramFlights::set_off(std::uint32_t position, std::int64_t arrival) noexcept {
@@ -71,7 +72,7 @@ void DatagramFlights::set_off(std::uint32_t position, std::int64_t arrival) noex
     if (fate.lost) {
         InAir& one = at(position);
         free_.push_back(one.buffer);
-        qp_.counters.add(Count::dropped);
+        counters_.add(Count::dropped);
         return;
     }
     if (fate.late_ns == 0) {
@@ -138,9 +139,7 @@ void DatagramFlights::release(std::int64_t now) noexcept {
     }
 }
 
-void DatagramFlights::serve() noexcept { qp_.service(); }
-
-void DatagramFlights::move(std::int64_t now) noexcept {
+ibv_wc_status DatagramFlights::move(std::int64_t now) noexcept {
     do {
         release(now);
         if (landings_.empty() || landings_.front().arrival > now) break;
@@ -149,8 +148,8 @@ void DatagramFlights::move(std::int64_t now) noexcept {
         landings_.pop_back();
         land(position);
     } while (true);
-    if (may_release() && at(released_).departure <= now) qp_.begin_send_error(at(released_).status);
     expect();
+    return may_release() && at(released_).departure <= now ? at(released_).status : IBV_WC_SUCCESS;
 }
 
 void DatagramFlights::ground(std::int64_t now) noexcept {

@@ -9,11 +9,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "cable_member.hpp"
+#include "counters.hpp"
 #include "datagram_target.hpp"
 #include "fault_plan.hpp"
 
@@ -33,8 +35,9 @@ struct DatagramAddress {
 class DatagramFlights final : public CableMember {
   public:
     /// At most `entries` are in flight, of which `slots` may still be the program's.
-    DatagramFlights(QueuePair& qp, DatagramSender& sender, std::shared_ptr<Cable> cable,
-                    std::uint32_t entries, std::uint32_t slots);
+    DatagramFlights(std::function<void()> serve, std::shared_ptr<Cable> cable, const ibv_qp& qp,
+                    Counters& counters, DatagramSender& sender, std::uint32_t entries,
+                    std::uint32_t slots);
 
     /// The request in send queue slot `slot` leaves in its turn. There is room for it.
     void add(const DatagramMessage& message, const DatagramAddress& to, std::uint32_t slot,
@@ -42,8 +45,9 @@ class DatagramFlights final : public CableMember {
     /// When the request in `slot` comes to its turn, it fails.
     void add_failure(std::uint32_t slot, ibv_wc_status status) noexcept;
 
-    /// Delivers what has arrived, and completes what has left.
-    void move(std::int64_t now) noexcept;
+    /// Delivers what has arrived, and completes what has left. What the next one fails with, if it
+    /// does now.
+    [[nodiscard]] ibv_wc_status move(std::int64_t now) noexcept;
 
     /// The queue pair goes to an error: what has not left by `now` never will.
     void ground(std::int64_t now) noexcept;
@@ -58,7 +62,6 @@ class DatagramFlights final : public CableMember {
         return first_arrival_.load(std::memory_order_relaxed) <= now;
     }
     [[nodiscard]] bool completed_has_landed() const noexcept override { return head_ == released_; }
-    void serve() noexcept override;
 
   private:
     struct InAir {
@@ -103,6 +106,8 @@ class DatagramFlights final : public CableMember {
     void release(std::int64_t now) noexcept;
     void expect() noexcept;
 
+    const ibv_qp& qp_;
+    Counters& counters_;
     DatagramSender& sender_;
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight

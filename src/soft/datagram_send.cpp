@@ -4,10 +4,8 @@
 #include <cstdint>
 
 #include "address_handle.hpp"
-#include "completion_channel.hpp"
 #include "context.hpp"
 #include "domains.hpp"
-#include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
 #include "node.hpp"
@@ -18,14 +16,9 @@
 namespace millrace::soft {
 
 DatagramSender::DatagramSender(QueuePair& qp) noexcept : qp_{qp} {
-    completions_.open(qp.block, CompletionRing::Of::sends,
-                      {static_cast<CompletionQueue*>(qp.send_cq)->bell(), &qp.send_source.place},
+    completions_.open(qp.block, CompletionRing::Of::sends, {qp.end.bell_send, qp.end.news_send},
                       qp.asymmetric, qp.counters);
-    own_.mine = true;
-    own_.block = qp.block;
-    own_.qpn = qp.qp_num;
-    own_.pd = static_cast<ProtectionDomain*>(qp.pd)->number;
-    keys_.open(own_, &qp.owner->process->node(), nullptr);
+    keys_.open(qp.end, &qp.owner->process->node(), nullptr);
 }
 
 void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
@@ -108,8 +101,7 @@ void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& mess
 ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
                                   std::uint32_t slot) noexcept {
     const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
-    if (static_cast<ProtectionDomain*>(ah.pd)->number !=
-        static_cast<ProtectionDomain*>(qp_.pd)->number) {
+    if (static_cast<ProtectionDomain*>(ah.pd)->number != qp_.end.pd) {
         return IBV_WC_LOC_QP_OP_ERR;
     }
     const HazardScope scope{qp_.block.hazard->send, qp_.asymmetric};
@@ -214,7 +206,7 @@ int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
             qp_.begin_send_error(status);
         }
     }
-    if (qp_.flights != nullptr) qp_.flights->move(cable_now());
+    if (qp_.flights != nullptr) qp_.move_flights();
     if (error != 0) *bad = wr;
     if (flushed && qp_.ending.flushing()) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
     return error;

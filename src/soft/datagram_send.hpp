@@ -49,7 +49,6 @@ class DatagramSender {
     std::uint32_t last_qpn_ = 0;
     DatagramTarget* last_ = nullptr;
     CompletionRing completions_;
-    End own_;
     KeyCache keys_;
     std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
 };

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "fences.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"

@@ -5,7 +5,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>

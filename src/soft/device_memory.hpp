@@ -5,7 +5,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 
 #include "registration.hpp"

@@ -4,9 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cable_time.hpp"
 #include "node.hpp"
-#include "path.hpp"
 #include "receive_pool.hpp"
 #include "strict_plan.hpp"
 
@@ -18,8 +16,6 @@ namespace {
 }
 
 }  // namespace
-
-// --- bytes --------------------------------------------------------------------------------------
 
 CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t bytes) noexcept {
     if (to.direct != nullptr && from.direct != nullptr) [[likely]] {
@@ -50,8 +46,6 @@ void Executor::name_several(const Piece* local, std::uint32_t local_count, const
     for (std::uint32_t i = 0; i < remote_count; ++i) names.add_receiver(remote[i].key);
     names.publish(*hazard_);
 }
-
-// --- completions --------------------------------------------------------------------------------
 
 /// Of a shared receive queue: is there room for its completion?
 bool Executor::receive_available(std::uint32_t& position) noexcept {
@@ -92,8 +86,6 @@ bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noe
         ring_async(receiver_);
     return true;
 }
-
-// --- requests -----------------------------------------------------------------------------------
 
 template <class Steps>
 Progress Executor::run_as(const Request& request) noexcept {

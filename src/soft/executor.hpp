@@ -61,15 +61,6 @@ class Executor {
     /// Forgets where the peer's memory is mapped here: it may then be unmapped.
     void forget_regions() noexcept;
 
-    /// Our own end's facts, which change with modify_qp.
-    void set_access(std::uint32_t access) noexcept {
-        own_access_.store(access, std::memory_order_relaxed);
-    }
-
-    [[nodiscard]] std::uint32_t granted_access() const noexcept {
-        return own_access_.load(std::memory_order_relaxed);
-    }
-
     /// True if the receiver is in a state to receive from the sender. Also notices that the peer
     /// has connected (again).
     [[nodiscard]] bool receiver_ready() noexcept {
@@ -365,12 +356,11 @@ class Executor {
     const std::byte* stream_end_ = nullptr;  ///< behind the last WRITE; never dereferenced
     Side receiver_;
     Side sender_;
-    std::uint64_t receiver_word_ = no_word;                    ///< its state word in RTR
-    std::uint64_t sender_word_ = no_word;                      ///< its state word in RTS or SQD
-    const std::atomic<std::uint32_t>* access_ = &own_access_;  ///< the receiving queue pair's
-    std::atomic<std::uint32_t> own_access_{0};
-    std::uint64_t longest_ = max_message_bytes;  ///< longer messages do not arrive
-    std::uint64_t longest_inline_ = 0;           ///< nor are more bytes posted inline
+    std::uint64_t receiver_word_ = no_word;               ///< its state word in RTR
+    std::uint64_t sender_word_ = no_word;                 ///< its state word in RTS or SQD
+    const std::atomic<std::uint32_t>* access_ = nullptr;  ///< the receiving queue pair's
+    std::uint64_t longest_ = max_message_bytes;           ///< longer messages do not arrive
+    std::uint64_t longest_inline_ = 0;                    ///< nor are more bytes posted inline
     std::uint32_t receive_tail_ = 0;
     std::uint32_t claimed_ = 0;  ///< 1 + the receive of a pool that the current request has
     std::int64_t due_ = 0;       ///< of the request that was not

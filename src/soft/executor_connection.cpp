@@ -34,8 +34,7 @@ void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End&
     copies_refused_ = peer != nullptr && peer->copies_refused();
     counters_ = counters;
     hazard_ = sender.mine ? &sender.block.hazard->send : &receiver.block.hazard->run;
-    own_access_.store(receiver.access, std::memory_order_relaxed);
-    access_ = receiver.mine ? &own_access_ : &receiver.block.control->access;
+    access_ = receiver.mine ? receiver.access : &receiver.block.control->access;
     receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
     receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "fabric.hpp"
+#include "descriptor.hpp"
 
 namespace millrace::soft {
 

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <mutex>
 
-#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "node.hpp"
 

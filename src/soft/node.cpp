@@ -17,7 +17,6 @@
 #include "fences.hpp"
 #include "liveness.hpp"
 #include "millrace/base/error.hpp"
-#include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "peer_node.hpp"
 

@@ -15,6 +15,7 @@
 #include "block_layout.hpp"
 #include "fabric_names.hpp"
 #include "file_of_process.hpp"
+#include "mapping.hpp"
 #include "millrace/base/clock.hpp"
 #include "process_identity.hpp"
 

@@ -59,7 +59,7 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 
 void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
-    PendingEntry& entry = *qp.as_posted.pending_entry(qp.pending_tail);
+    PendingEntry& entry = *qp.end.block.pending_entry(qp.pending_tail);
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
     if (is_atomic(wr.opcode)) {
@@ -390,7 +390,7 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
             *bad = wr;
             break;
         }
-        for (const BlockView* const view : {&qp.as_posted, &qp.block}) {
+        for (const BlockView* const view : {&qp.end.block, &qp.block}) {
             ReceiveEntry* const entry = view->receive_entry(tail);
             entry->sges = static_cast<std::uint32_t>(wr->num_sge);
             if (wr->num_sge == 1) [[likely]] {

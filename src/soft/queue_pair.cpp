@@ -209,7 +209,7 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
             try {
                 auto sender = node.peer(number);
                 if (sender == nullptr || sender->is_self()) return;
-                owner->process->copies().serve_sender(*this, std::move(sender));
+                owner->process->copies().serve_sender(copy_granter(), std::move(sender));
             } catch (const std::exception& error) {
                 base::log(base::LogLevel::warn, "soft", "cannot serve copies to node {}: {}",
                           number, error.what());
@@ -217,7 +217,8 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
         });
         return;
     }
-    if (peer != nullptr && !peer->is_self()) owner->process->copies().serve(*this, true);
+    if (peer != nullptr && !peer->is_self())
+        owner->process->copies().serve(copy_granter(), *peer, true);
 }
 
 void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
@@ -233,6 +234,11 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
     }
 }
 
+void QueuePair::move_flights() noexcept {
+    const ibv_wc_status failure = flights->move(cable_now());
+    if (failure != IBV_WC_SUCCESS) begin_send_error(failure);
+}
+
 void QueuePair::finish_draining() noexcept {
     if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
     if (cable != nullptr && !cable->released_all_before(pending_shown)) return;
@@ -243,7 +249,7 @@ void QueuePair::finish_draining() noexcept {
 
 bool QueuePair::serve() noexcept {
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
-    if (flights != nullptr) flights->move(cable_now());
+    if (flights != nullptr) move_flights();
     if (ending.leaving()) {
         settle();
     } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
@@ -286,7 +292,8 @@ bool QueuePair::serve() noexcept {
             }
             if (cable != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
                 cable->next_due.load(std::memory_order_relaxed) != cable_never) {
-                cable->release(cable_now());
+                const ibv_wc_status doom = cable->release(cable_now());
+                if (doom != IBV_WC_SUCCESS) begin_error(doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
                 cable->expect();
             }
             if (draining) finish_draining();

@@ -18,12 +18,13 @@
 #include "block_layout.hpp"
 #include "cable_queue.hpp"
 #include "completion_queue.hpp"
+#include "connection_end.hpp"
 #include "context.hpp"
+#include "copy_service.hpp"
 #include "counters.hpp"
 #include "datagram.hpp"
 #include "datagram_flight.hpp"
 #include "datagram_send.hpp"
-#include "domains.hpp"
 #include "ending.hpp"
 #include "errand_lock.hpp"
 #include "executor.hpp"
@@ -89,10 +90,9 @@ struct QueuePair : ExtendableQueuePair {
     std::atomic<std::uint32_t> receive_tail{first_position};
     std::unique_ptr<std::uint64_t[]> receive_ids;
     /// The receive queue and the pending ring as they were posted. What lies in the block is for
-    /// the peer's executor, and in its hands; ours believe these.
+    /// the peer's executor, and in its hands; ours believe these, which `end` leads to.
     std::unique_ptr<std::byte[]> own_receives;
     std::unique_ptr<std::byte[]> own_pending;
-    BlockView as_posted;                       ///< the block, with these two in their place
     std::atomic<std::uint64_t> state_word{0};  ///< likewise
 
     // --- where receives come from if they are not the queue pair's own; never changed ---
@@ -119,12 +119,13 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t disconnections = 0;  ///< tells one connection from the next
 
     // --- facts ---
+    End end;                                      ///< as executors and the copy service know it
     std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
     Context* owner = nullptr;
     Block memory;
     Geometry geometry;
     std::uint32_t connection = 0;  ///< counts our resets
-    std::uint32_t access = 0;
+    std::atomic<std::uint32_t> access{0};
     ibv_qp_attr attributes{};
     bool leads_to_port = false;  ///< its address vector
     PathLine path{};             ///< as in the block, where the peer may have changed it
@@ -182,15 +183,17 @@ struct QueuePair : ExtendableQueuePair {
     /// An executor has not left a region for too long: breaks the connection, now or, where the
     /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
     void give_up(std::uint64_t registrations) noexcept;
+    /// Of a UD queue pair on a link: what is due. With send_lock.
+    void move_flights() noexcept;
     /// In SQD: tells the program once all that was posted before is complete. With send_lock.
     void finish_draining() noexcept;
     /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
     /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
     void begin_send_error(ibv_wc_status status) noexcept;
     [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
-    /// Whose regions its receives lie in: a shared receive queue may be of another domain.
-    [[nodiscard]] std::uint32_t receive_domain() const noexcept {
-        return static_cast<const ProtectionDomain*>(srq != nullptr ? srq->pd : pd)->number;
+    /// As the copy service knows it.
+    [[nodiscard]] CopyGranter copy_granter() const noexcept {
+        return {&end, datagram.get(), &broken};
     }
     [[nodiscard]] bool strict() const noexcept { return cable != nullptr && cable->strict(); }
     /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion

@@ -6,9 +6,7 @@
 #include "completion_channel.hpp"
 #include "context.hpp"
 #include "copy_service.hpp"
-#include "domains.hpp"
 #include "failure_lines.hpp"
-#include "fences.hpp"
 #include "millrace/base/log.hpp"
 #include "node.hpp"
 #include "process.hpp"
@@ -47,37 +45,14 @@ void QueuePair::connect() noexcept {
     mode_refused = false;
     told_of_way_there = told_of_way_here = false;
     const std::uint32_t destination = attributes.dest_qp_num;
-    End mine;
-    mine.mine = true;
-    mine.block = as_posted;
-    mine.path = &path;
-    mine.state_word = &state_word;
-    mine.receive_head = &receive_source.position;
-    mine.receive_tail = &receive_tail;
-    mine.qpn = qp_num;
-    mine.generation = memory.generation;
-    mine.pd = static_cast<ProtectionDomain*>(pd)->number;
-    mine.receive_pd = receive_domain();
-    mine.access = access;
-    mine.type = qp_type;
-    mine.bell_send = static_cast<CompletionQueue*>(send_cq)->bell();
-    mine.bell_receive = static_cast<CompletionQueue*>(recv_cq)->bell();
-    mine.bell_async = owner->events->bell();
-    mine.news_send = &send_source.place;
-    mine.news_receive = &receive_source.place;
-    if (cable != nullptr) mine.strict = cable->strict();
-    if (pool != nullptr) {
-        mine.pool = pool->view();
-        mine.own_pool = pool;
-    }
     End other;
     other.type = qp_type;
-    other.strict = mine.strict;
+    other.strict = end.strict;
     Node* const node = &owner->process->node();
     if (!reliable()) {
         // Until the peer is there, and should it never be, what is sent to it is lost.
         other.block = nobody();
-        own.connect(node, nullptr, mine, other, false, &counters);
+        own.connect(node, nullptr, end, other, false, &counters);
     }
     try {
         Process& process = *owner->process;
@@ -118,9 +93,10 @@ void QueuePair::connect() noexcept {
     other.qpn = destination;
     other.generation = peer_block->generation;
     other.pool = map_peer_pool();
-    own.connect(node, peer.get(), mine, other, asymmetric, &counters);
-    theirs.connect(node, peer.get(), other, mine, asymmetric, &run_counters);
-    if (CopyService::likely_needed(*peer)) owner->process->copies().serve(*this, false);
+    own.connect(node, peer.get(), end, other, asymmetric, &counters);
+    theirs.connect(node, peer.get(), other, end, asymmetric, &run_counters);
+    if (CopyService::likely_needed(*peer))
+        owner->process->copies().serve(copy_granter(), *peer, false);
     peer_pending.store(peer_view.pending, std::memory_order_release);
 }
 
@@ -159,7 +135,7 @@ void QueuePair::disconnect() noexcept {
     peer_pending.store(nullptr, std::memory_order_release);
     own.disconnect();
     theirs.disconnect();
-    owner->process->copies().forget(*this);
+    owner->process->copies().forget(end);
     if (peer_block) peer->unmap_block(*peer_block);
     if (peer_pool) peer->unmap_block(*peer_pool);
     peer_block.reset();

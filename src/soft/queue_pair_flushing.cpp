@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "context.hpp"
-#include "failure_lines.hpp"
 #include "fences.hpp"
 #include "millrace/base/wait.hpp"
 #include "process.hpp"

@@ -8,7 +8,6 @@
 #include "millrace/base/peer_causality.hpp"
 #include "pieces.hpp"
 #include "queue_pair.hpp"
-#include "rnr_timer.hpp"
 
 namespace millrace::soft {
 
@@ -119,7 +118,7 @@ void QueuePair::run_own_pending() noexcept {
         stall.begin_without_peer();
         return;
     }
-    Progress progress = run_pending(own, as_posted, run_owner, block.hazard->send, counters);
+    Progress progress = run_pending(own, end.block, run_owner, block.hazard->send, counters);
     if (progress == Progress::failed) {
         if (strict()) tell_oldest_fails(own.failure(), own.reason());
         begin_send_error(own.failure());
@@ -217,7 +216,7 @@ void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     const std::uint32_t waiting = pending_count();
     if (waiting - 1 > send_mask) return;
     for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
-        const PendingEntry& entry = *as_posted.pending_entry(position);
+        const PendingEntry& entry = *end.block.pending_entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
             if (load_sge(&entry + 1, i).lkey != key) continue;

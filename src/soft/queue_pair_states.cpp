@@ -2,7 +2,6 @@
 // specification, "QP State Transition Properties"), and what each of them does.
 #include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <mutex>
 #include <span>
@@ -155,18 +154,19 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
 
 /// Publishes what the peer has to respect.
 void publish(QueuePair& qp) noexcept {
-    qp.access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
+    auto access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
     if (qp.attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
-        qp.access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+        access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
     }
     qp.opcodes = allowed_opcodes(qp);
-    qp.block.control->access.store(qp.access, std::memory_order_relaxed);
+    for (auto* const word : {&qp.access, &qp.block.control->access}) {
+        word->store(access, std::memory_order_relaxed);
+    }
     qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
     qp.block.receive->qkey.store(qp.attributes.qkey, std::memory_order_relaxed);
     for (PathLine* const line : {&qp.path, qp.block.path}) {
         describe_path(*line, qp.attributes, qp.leads_to_port);
     }
-    qp.theirs.set_access(qp.access);
 }
 
 int to_error(QueuePair& qp) noexcept {

@@ -17,19 +17,12 @@ namespace {
 
 constexpr std::uint32_t writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// A parent domain has the number of the domain that it stands for.
-[[nodiscard]] bool same_domain(const ibv_pd* one, const ibv_pd* other) noexcept {
-    return static_cast<const ProtectionDomain*>(one)->number ==
-           static_cast<const ProtectionDomain*>(other)->number;
-}
-
 /// What can be said of a binding by looking at the window, the region and the queue pair. The
 /// specification's rules for "Bind Memory Window".
 [[nodiscard]] bool may_bind(const QueuePair& qp, const LocalOperation& operation) noexcept {
     const MemoryWindow& window = *operation.window;
     const Registration& region = *operation.region;
-    if (region.invalid ||
-        region.domain->number != static_cast<const ProtectionDomain*>(qp.pd)->number) {
+    if (region.invalid || region.domain->number != qp.end.pd) {
         return false;
     }
     if (window.type == IBV_MW_TYPE_2 && (window.bound() || operation.length == 0)) return false;
@@ -54,7 +47,9 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
     if (operation.opcode == IBV_WR_BIND_MW) {
         MemoryWindow& window = *operation.window;
         const std::lock_guard guard{process.windows().mutex()};
-        if (!same_domain(window.pd, pd)) return failed(IBV_WC_MW_BIND_ERR);
+        // A parent domain has the number of the domain that it stands for.
+        if (static_cast<ProtectionDomain*>(window.pd)->number != end.pd)
+            return failed(IBV_WC_MW_BIND_ERR);
         if (operation.region != nullptr) {
             if (!may_bind(*this, operation)) return failed(IBV_WC_MW_BIND_ERR);
             const RegionEntry* const parent = process.node().regions().valid(operation.region->key);
@@ -65,7 +60,7 @@ Progress QueuePair::run_local(const LocalOperation& operation) noexcept {
             facts.length = operation.length;
             facts.access = operation.access & window_access;
             if ((operation.access & writing) != 0) facts.access |= IBV_ACCESS_LOCAL_WRITE;
-            facts.pd = static_cast<ProtectionDomain*>(pd)->number;
+            facts.pd = end.pd;
             if (window.type == IBV_MW_TYPE_2) {
                 if (window.words != block.windows) {
                     const int free = process.windows().free_slot(block.windows);

@@ -4,7 +4,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <utility>
 
 namespace millrace::soft {
 

@@ -2,7 +2,6 @@
 #include "shared_receive_queue.hpp"
 
 #include <cerrno>
-#include <new>
 
 #include "context.hpp"
 #include "control_calls.hpp"

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "block_layout.hpp"
-#include "fabric.hpp"
 #include "layout.hpp"
 #include "memory_window.hpp"
 #include "node.hpp"

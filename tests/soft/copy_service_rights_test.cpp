@@ -54,7 +54,7 @@ class CopyServiceRights : public testing::Test {
         auto& qp = *static_cast<QueuePair*>(pair_.right.qp);
         {
             const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(qp, true);
+            process().copies().serve(qp.copy_granter(), *qp.peer, true);
         }
         const std::uint64_t word = qp.block.news->copy_box.load();
         const auto block = qp.peer->map_block(static_cast<std::uint32_t>(word),
@@ -258,7 +258,7 @@ TEST_F(CopyServiceRights, ASenderOfDatagramsFillsPostedReceivesAndNothingElse) {
     EXPECT_EQ(ask(question), CopyOutcome::not_connected) << "it has not said that it sends there";
     {
         const std::lock_guard guard{process().queue_pairs_mutex()};
-        process().copies().serve_sender(qp, peer_);
+        process().copies().serve_sender(qp.copy_granter(), peer_);
     }
     const std::uint64_t word = qp.datagram->senders().copy_box(peer_->number()).load();
     EXPECT_EQ(word, make_copy_box_word(block_.generation, block_.index)) << "one for each node";
