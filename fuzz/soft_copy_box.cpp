@@ -206,7 +206,7 @@ class Session {
                 "two queue pairs of this process can be connected");
         {
             const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(owner(), true);
+            process().copies().serve(owner().copy_granter(), *owner().peer, true);
         }
         const std::uint64_t word = owner().block.news->copy_box.load();
         peer_ = owner().peer;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "domains.hpp"
 #include "fabric_names.hpp"
 #include "fuzz/target.hpp"
 #include "layout.hpp"
