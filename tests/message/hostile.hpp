@@ -79,7 +79,7 @@ template <class Request>
 ibv_wc_status end_of(Hostile& hostile, Request request) {
     connect::Link& link = hostile.line.link();
     request.id = ~std::uint64_t{0};
-    request.flags = verbs::SendFlags::signaled;
+    request.flags = request.flags | verbs::SendFlags::signaled;
     EXPECT_EQ(link.queue_pair().post(request), 0);
     verbs::Completion completion;
     const base::Deadline deadline = patience();

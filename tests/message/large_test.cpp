@@ -419,10 +419,11 @@ TEST_P(LargeMessagesOfLiars, EndTheirConnectionAlone) {
             const std::uint64_t size = 300'000;
             const std::uint64_t word = ring::PositionWord::pack(1000 * ring::PositionWord::unit);
             const ibv_sge slice{reinterpret_cast<std::uint64_t>(&word), sizeof word, 0};
-            (void)end_of(it,
-                         verbs::Write{.from = {&slice, 1},
-                                      .to = it.line.core().peer_page + offsetof(ControlPage, read),
-                                      .flags = verbs::SendFlags::inlined});
+            EXPECT_EQ(end_of(it, verbs::Write{.from = {&slice, 1},
+                                              .to = it.line.core().peer_page +
+                                                    offsetof(ControlPage, read),
+                                              .flags = verbs::SendFlags::inlined}),
+                      IBV_WC_SUCCESS);
             it.send({.id = 1, .procedure = 1}, bytes_in(size));
         },
     };
