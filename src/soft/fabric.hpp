@@ -204,23 +204,4 @@ struct FilePlace {
     std::uint64_t offset = 0;
 };
 
-/// A region of this process.
-struct LocalRegion {
-    std::uint32_t key = 0;
-    std::byte* address = nullptr;
-    std::uint64_t iova = 0;
-    std::size_t length = 0;
-    std::uint32_t access = 0;
-    std::uint32_t pd = 0;
-};
-
-/// What a memory window shows of the region that it is bound to.
-struct WindowFacts {
-    std::uint64_t address = 0;  ///< of its first byte, as the region counts
-    std::uint64_t iova = 0;     ///< what peers call that byte
-    std::uint64_t length = 0;
-    std::uint32_t access = 0;
-    std::uint32_t pd = 0;  ///< or make_window_pd
-};
-
 }  // namespace millrace::soft

@@ -1,8 +1,10 @@
-// A consistent copy of a region table entry that its owner may be changing. Called by peers.
+// What is known of a registered region: to its owner, and to peers, who take a consistent copy of
+// a region table entry that its owner may be changing.
 #pragma once
 
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -42,5 +44,24 @@ static_assert(sizeof(RegionFacts) == sizeof(RegionEntry));
     if (entry.key_word.load(std::memory_order_relaxed) != key_word_of(key)) return std::nullopt;
     return std::bit_cast<RegionFacts>(words);
 }
+
+/// A region of this process.
+struct LocalRegion {
+    std::uint32_t key = 0;
+    std::byte* address = nullptr;
+    std::uint64_t iova = 0;
+    std::size_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t pd = 0;
+};
+
+/// What a memory window shows of the region that it is bound to.
+struct WindowFacts {
+    std::uint64_t address = 0;  ///< of its first byte, as the region counts
+    std::uint64_t iova = 0;     ///< what peers call that byte
+    std::uint64_t length = 0;
+    std::uint32_t access = 0;
+    std::uint32_t pd = 0;  ///< or make_window_pd
+};
 
 }  // namespace millrace::soft

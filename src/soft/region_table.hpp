@@ -15,7 +15,6 @@
 #include <mutex>
 #include <vector>
 
-#include "fabric.hpp"
 #include "layout.hpp"
 #include "mapping.hpp"
 #include "region_facts.hpp"
