@@ -14,6 +14,7 @@
 #include "millrace/soft/device.hpp"
 #include "port.hpp"
 #include "process.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -15,6 +15,7 @@
 #include "process.hpp"
 #include "queue_pair.hpp"
 #include "queue_pairs.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 

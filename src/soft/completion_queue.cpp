@@ -4,8 +4,6 @@
 #include <mutex>
 
 #include "completion_channel.hpp"
-#include "context.hpp"
-#include "process.hpp"
 
 namespace millrace::soft {
 
@@ -13,13 +11,13 @@ int CompletionQueue::bell() const noexcept {
     return soft_channel == nullptr ? -1 : soft_channel->bell;
 }
 
-void CompletionQueue::attach(CompletionSource& source) {
+void CompletionQueue::attach(CompletionSource& source, Node& node) {
     const std::lock_guard guard{lock};
     if (source.cable != nullptr) {
         shaped = true;
         service_interval = 0;  // what is in flight is moved by every poll that finds nothing
     }
-    turns.add(source, owner->process->node());
+    turns.add(source, node);
     look_whether_limited();
     source.arm_position = source.position.load(std::memory_order_relaxed);
     publish_armed(source);

@@ -40,8 +40,8 @@ struct CompletionQueue : ExtendableCompletionQueue {
     /// That of its channel; -1: it has none.
     [[nodiscard]] int bell() const noexcept;
 
-    /// Brings the source into the turns. Takes the lock.
-    void attach(CompletionSource& source);
+    /// Brings the source into the turns. Takes the lock. `node`: this process's.
+    void attach(CompletionSource& source, Node& node);
     void detach(CompletionSource& source) noexcept;
 
     /// With the lock held: `source` has another position, or flushes no longer.

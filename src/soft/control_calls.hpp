@@ -6,17 +6,10 @@
 
 #include <infiniband/verbs.h>
 
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
 namespace millrace::soft {
-
-/// What a call answers that was to make something and does not: null, with errno.
-[[nodiscard]] inline std::nullptr_t refused(int error) noexcept {
-    errno = error;
-    return nullptr;
-}
 
 ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept;
 int end_queue_pair(ibv_qp* qp) noexcept;

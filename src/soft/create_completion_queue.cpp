@@ -17,6 +17,7 @@
 #include "millrace/soft/device.hpp"
 #include "polling.hpp"
 #include "process.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -13,6 +13,7 @@
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "opened_device.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 

@@ -11,6 +11,7 @@
 #include "domains.hpp"
 #include "millrace/soft/device.hpp"
 #include "polling.hpp"
+#include "refused.hpp"
 #include "tracing.hpp"
 
 namespace millrace::soft {

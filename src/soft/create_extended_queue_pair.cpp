@@ -8,6 +8,7 @@
 #include "domains.hpp"
 #include "millrace/soft/device.hpp"
 #include "queue_pair.hpp"
+#include "refused.hpp"
 #include "work_requests.hpp"
 
 namespace millrace::soft {

@@ -23,6 +23,7 @@
 #include "process.hpp"
 #include "queue_pair.hpp"
 #include "queue_pairs.hpp"
+#include "refused.hpp"
 #include "shared_receive_queue.hpp"
 
 namespace millrace::soft {
@@ -242,10 +243,11 @@ void enlist(QueuePair& qp) {
     for (CompletionSource* source : {&qp.send_source, &qp.receive_source}) {
         source->cable = qp.on_cable;
     }
-    queue_of(qp.send_cq).attach(qp.send_source);
-    queue_of(qp.recv_cq).attach(qp.receive_source);
+    Process& process = *qp.owner->process;
+    queue_of(qp.send_cq).attach(qp.send_source, process.node());
+    queue_of(qp.recv_cq).attach(qp.receive_source, process.node());
     if (qp.on_cable != nullptr) qp.on_cable->enlist();
-    qp.owner->process->queue_pairs().add(qp);
+    process.queue_pairs().add(qp);
 }
 
 /// After any part of `enlist`.

@@ -24,6 +24,7 @@
 #include "port.hpp"
 #include "process.hpp"
 #include "queue_pair.hpp"
+#include "refused.hpp"
 #include "shared_receive_queue.hpp"
 #include "tracing.hpp"
 

@@ -18,6 +18,7 @@
 #include "opened_device.hpp"
 #include "process.hpp"
 #include "queue_pairs.hpp"
+#include "refused.hpp"
 #include "remapped_memory.hpp"
 
 namespace millrace::soft {

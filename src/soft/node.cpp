@@ -11,7 +11,6 @@
 
 #include <fmt/format.h>
 
-#include "control_calls.hpp"
 #include "copy_rights.hpp"
 #include "fabric_names.hpp"
 #include "fences.hpp"
@@ -19,6 +18,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/uncancelled.hpp"
 #include "peer_node.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "counters.hpp"
-#include "datagram_target.hpp"
 #include "fabric.hpp"
 #include "object_limit.hpp"
 #include "windows.hpp"
@@ -27,6 +26,7 @@ inline constexpr int max_address_handles = 1 << 20;
 class AsynchronousEvents;
 struct CompletionChannel;
 class CopyService;
+class DatagramTargets;
 class QueuePairs;
 
 class Process {
@@ -81,11 +81,14 @@ class Process {
     }
 
     [[nodiscard]] Windows& windows() noexcept { return windows_; }
-    [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return datagram_targets_; }
+    [[nodiscard]] DatagramTargets& datagram_targets() noexcept { return *datagram_targets_; }
     [[nodiscard]] CopyService& copies() noexcept { return *copies_; }
     [[nodiscard]] QueuePairs& queue_pairs() noexcept { return *queue_pairs_; }
     /// Once, before anything else is asked.
     void take(std::shared_ptr<CopyService> copies) noexcept { copies_ = std::move(copies); }
+    void take(std::shared_ptr<DatagramTargets> targets) noexcept {
+        datagram_targets_ = std::move(targets);
+    }
     void take(std::shared_ptr<QueuePairs> all) noexcept { queue_pairs_ = std::move(all); }
 
     [[nodiscard]] ObjectLimit& completion_queues() noexcept { return completion_queues_; }
@@ -100,7 +103,6 @@ class Process {
     const std::string fabric_;
     std::mutex mutex_;
     Counters counters_;
-    DatagramTargets datagram_targets_{counters_};
     std::mutex events_mutex_;  ///< a leaf, but for the events' own
     std::tuple<std::vector<AsynchronousEvents*>, std::vector<CompletionChannel*>> rung_;
     Windows windows_{*node_};
@@ -112,6 +114,7 @@ class Process {
     std::atomic<std::uint64_t> deaths_{0};
     std::atomic<std::uint64_t> last_look_{0};
     std::uint64_t look_interval_;
+    std::shared_ptr<DatagramTargets> datagram_targets_;
     std::shared_ptr<CopyService> copies_;
     std::shared_ptr<QueuePairs> queue_pairs_;  ///< the last: it uses the others until its end
 };

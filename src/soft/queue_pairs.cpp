@@ -10,6 +10,7 @@
 #include <string>
 
 #include "copy_service.hpp"
+#include "datagram_target.hpp"
 #include "fences.hpp"
 #include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
@@ -46,6 +47,7 @@ std::shared_ptr<Process> current_process() {
     }
     auto process = std::make_shared<Process>(Node::join(fabric), fabric);
     process->take(std::make_shared<CopyService>(process->node()));
+    process->take(std::make_shared<DatagramTargets>(process->counters()));
     process->take(std::make_shared<QueuePairs>(*process));
     the_current = process;
     return process;

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "control_calls.hpp"
 #include "datagram.hpp"
 #include "node.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 namespace {

@@ -9,6 +9,7 @@
 #include "millrace/base/uncancelled.hpp"
 #include "millrace/soft/device.hpp"
 #include "process.hpp"
+#include "refused.hpp"
 
 namespace millrace::soft {
 

@@ -28,6 +28,7 @@
 #include "polling.hpp"
 #include "process.hpp"
 #include "queue_pairs.hpp"
+#include "refused.hpp"
 #include "ringing.hpp"
 
 namespace millrace::soft {

@@ -1,9 +1,9 @@
 // The news pages of a peer, mapped once for all connections to it.
-#include "news_page.hpp"
+#include "fabric.hpp"
 
 #include <cstdint>
 
-#include "fabric.hpp"
+#include "news_page.hpp"
 
 namespace millrace::soft {
 
