@@ -58,10 +58,12 @@ function(millrace_in_batches target files)
 endfunction()
 
 # millrace_floor(NAME LINK targets... [PRIVATE_LINK targets...])
-# include/millrace/NAME is public, src/NAME private; the target is millrace::NAME.
+# include/millrace/NAME is public, src/NAME private, with its rooms where it has some (src/NAME/ROOM);
+# the target is millrace::NAME.
 function(millrace_floor name)
   cmake_parse_arguments(ARG "" "" "LINK;PRIVATE_LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${name}/*.cpp
+    ${PROJECT_SOURCE_DIR}/src/${name}/*/*.cpp)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/millrace/${name}/*.hpp)
   if(NOT sources)  # a floor of headers alone is still a library that others link
     file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/empty/${name}.cpp CONTENT "// headers only\n")

@@ -17,12 +17,12 @@
 #include "fuzz/input.hpp"
 #include "fuzz/soft_peers.hpp"
 #include "fuzz/target.hpp"
-#include "layout.hpp"
+#include "layout/layout.hpp"
+#include "layout/receive_pool_layout.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/soft/device.hpp"
-#include "queue_pair.hpp"
-#include "receive_pool.hpp"
-#include "receive_pool_layout.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "receives/receive_pool.hpp"
 #include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {

@@ -17,18 +17,18 @@
 #include <memory>
 #include <mutex>
 
-#include "context.hpp"
-#include "copy_box_layout.hpp"
-#include "copy_service.hpp"
+#include "copy_service/copy_service.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/soft_peers.hpp"
 #include "fuzz/target.hpp"
+#include "layout/copy_box_layout.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/wait.hpp"
 #include "millrace/soft/device.hpp"
-#include "process.hpp"
-#include "queue_pair.hpp"
-#include "shared_futex.hpp"
+#include "process/context.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "system/shared_futex.hpp"
 #include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {

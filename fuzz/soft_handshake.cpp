@@ -19,15 +19,15 @@
 #include <string>
 #include <vector>
 
-#include "fabric.hpp"
-#include "fabric_names.hpp"
+#include "fabric/fabric.hpp"
+#include "fabric/fabric_names.hpp"
+#include "fabric/node.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
-#include "layout.hpp"
+#include "layout/layout.hpp"
+#include "layout/news_page.hpp"
 #include "millrace/base/error.hpp"
-#include "news_page.hpp"
-#include "node.hpp"
-#include "process_identity.hpp"
+#include "system/process_identity.hpp"
 
 namespace millrace::fuzz {
 namespace {

@@ -13,13 +13,13 @@
 #include <cstring>
 #include <filesystem>
 
-#include "domains.hpp"
-#include "fabric_names.hpp"
+#include "fabric/fabric_names.hpp"
 #include "fuzz/target.hpp"
-#include "layout.hpp"
+#include "layout/layout.hpp"
 #include "millrace/soft/device.hpp"
-#include "queue_pair.hpp"
-#include "receive_pool.hpp"
+#include "process/domains.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "receives/receive_pool.hpp"
 #include "tests/support/queue_pair_steps.hpp"
 
 namespace millrace::fuzz {

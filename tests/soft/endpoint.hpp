@@ -19,7 +19,7 @@
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/soft/device.hpp"
-#include "polling.hpp"
+#include "soft/polling.hpp"
 #include "support/queue_pair_steps.hpp"
 
 namespace millrace::test {

@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#include "endpoint.hpp"
+#include "soft/endpoint.hpp"
 
 namespace millrace::test {
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "endpoint.hpp"
+#include "soft/endpoint.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::test {

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "held_pages.hpp"
-#include "remote_endpoint.hpp"
+#include "soft/held_pages.hpp"
+#include "soft/remote_endpoint.hpp"
 #include "support/withheld_copies.hpp"
 
 namespace millrace::test {

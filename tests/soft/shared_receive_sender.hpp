@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "station.hpp"
+#include "soft/station.hpp"
 #include "support/child_process.hpp"
 
 namespace millrace::test {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "layout.hpp"
+#include "layout/layout.hpp"
 
 namespace millrace::test {
 

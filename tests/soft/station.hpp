@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "endpoint.hpp"
-#include "polling.hpp"
+#include "soft/endpoint.hpp"
+#include "soft/polling.hpp"
 
 namespace millrace::test {
 

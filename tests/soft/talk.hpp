@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "endpoint.hpp"
+#include "soft/endpoint.hpp"
 
 namespace millrace::test {
 

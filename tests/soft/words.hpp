@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "cable_time.hpp"
+#include "system/cable_time.hpp"
 
 namespace millrace::test {
 

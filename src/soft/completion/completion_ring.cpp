@@ -1,0 +1,74 @@
+#include "completion/completion_ring.hpp"
+
+#include "layout/completion_stamp.hpp"
+
+namespace millrace::soft {
+
+void CompletionRing::open(const BlockView& block, Of of, bool asymmetric,
+                          Counters& counters) noexcept {
+    close();
+    const bool sends = of == Of::sends;
+    armed_ = sends ? &block.control->armed_send : &block.control->armed_receive;
+    position_ = sends ? &block.send->completions : &block.consumed->position;
+    entries_ = sends ? block.send_ring : block.receive_ring;
+    mask_ = sends ? block.send_mask : block.receive_mask;
+    stamps_ = sends ? block.send_stamps : block.receive_stamps;
+    bell_number_ = sends ? &block.control->bell_send : &block.control->bell_receive;
+    news_word_ = sends ? &block.news->send : &block.news->receive;
+    asymmetric_ = asymmetric;
+    counters_ = &counters;
+}
+
+void CompletionRing::open(const BlockView& block, Of of, const Owner& owner, bool asymmetric,
+                          Counters& counters) noexcept {
+    open(block, of, asymmetric, counters);
+    mine_ = true;
+    owner_ = owner;
+}
+
+void CompletionRing::open(const BlockView& block, Of of, PeerNode* peer, bool asymmetric,
+                          Counters& counters) noexcept {
+    open(block, of, asymmetric, counters);
+    peer_ = peer;
+}
+
+void CompletionRing::attend(std::uint32_t position, bool solicited, std::uint32_t before) noexcept {
+    if ((before & armed_stamps) != 0 && stamps_ != nullptr) {
+        put_stamp(stamps_[position & mask_], position);
+    }
+    ring(solicited, before);
+}
+
+void CompletionRing::ring(bool solicited, std::uint32_t before) noexcept {
+    const std::uint32_t now = armed();
+    if ((now & armed_news) != 0) announce();
+    if (rung_.must_ring(now, before, solicited)) wake();
+}
+
+void CompletionRing::wake() noexcept {
+    const int bell = mine_
+                         ? owner_.bell
+                         : bell_.descriptor(*peer_, bell_number_->load(std::memory_order_relaxed));
+    if (bell < 0) return;
+    counters_->add(Count::bell);
+    ring_bell(bell);
+}
+
+void CompletionRing::announce() noexcept {
+    if (mine_) {
+        NewsPage* const page = owner_.news->page.load(std::memory_order_acquire);
+        if (page != nullptr) page->tell(owner_.news->bit);
+        return;
+    }
+    const std::uint64_t word = news_word_->load(std::memory_order_relaxed);
+    if (news_.word != word) {
+        news_ = Announcement{word, nullptr};
+        try {
+            news_.page = peer_->news_page(index_of_news(word), generation_of_news(word));
+        } catch (...) {  // no memory for it: the poller finds the completion all the same, later
+        }
+    }
+    if (news_.page != nullptr) news_.page->tell(bit_of_news(word));
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,215 @@
+#include "datagram/datagram_send.hpp"
+
+#include <cerrno>
+#include <cstdint>
+
+#include "datagram/address_handle.hpp"
+#include "fabric/node.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/log.hpp"
+#include "process/context.hpp"
+#include "process/domains.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "transport/request.hpp"
+
+namespace millrace::soft {
+
+DatagramSender::DatagramSender(QueuePair& qp) noexcept : qp_{qp} {
+    completions_.open(qp.block, CompletionRing::Of::sends, {qp.end.bell_send, qp.end.news_send},
+                      qp.asymmetric, qp.counters);
+    keys_.open(qp.end, &qp.owner->process->node(), nullptr);
+}
+
+void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
+    const auto look_up = [&](const DatagramTarget* instead_of) {
+        Process& process = *qp_.owner->process;
+        last_ = nullptr;
+        std::shared_ptr<DatagramTarget> found;
+        try {
+            found = process.datagram_targets().find(process.node(), qpn, instead_of);
+            if (found == nullptr) {
+                targets_.erase(qpn);
+                return;
+            }
+            last_ = found.get();
+            last_qpn_ = qpn;
+            targets_[qpn] = std::move(found);
+        } catch (const std::exception& error) {
+            last_ = nullptr;
+            base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", qpn,
+                      error.what());
+        }
+    };
+    if (last_ == nullptr || last_qpn_ != qpn) {
+        const auto known = targets_.find(qpn);
+        if (known != targets_.end()) {
+            last_ = known->second.get();
+            last_qpn_ = qpn;
+        } else {
+            look_up(nullptr);
+        }
+    }
+    using Result = DatagramTarget::Result;
+    Result result = last_ != nullptr ? last_->deliver(message) : Result::dropped;
+    if (result == Result::stale) {
+        look_up(last_);
+        if (last_ != nullptr) result = last_->deliver(message);
+    }
+    if (result != Result::delivered) qp_.counters.add(Count::dropped);
+}
+
+void DatagramSender::forget_gone() noexcept {
+    std::erase_if(targets_, [this](const auto& known) {
+        if (!known.second->gone()) return false;
+        if (known.second.get() == last_) last_ = nullptr;
+        return true;
+    });
+}
+
+void DatagramSender::send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept {
+    try {
+        Node& node = qp_.owner->process->node();
+        for (const std::uint32_t member : groups_.members(node, group_name(group))) {
+            send_to(member, message);
+        }
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "a multicast message was not sent: {}",
+                  error.what());
+    }
+}
+
+void DatagramSender::deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept {
+    switch (to.kind) {
+        case DatagramAddress::Kind::nobody: return;
+        case DatagramAddress::Kind::queue_pair: return send_to(to.qpn, message);
+        case DatagramAddress::Kind::group: return send_to_group(to.group, message);
+    }
+}
+
+void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& message,
+                          std::uint32_t flags, std::uint32_t slot) noexcept {
+    const bool signaled = (flags & IBV_SEND_SIGNALED) != 0;
+    if (qp_.flights != nullptr) {
+        qp_.flights->add(message, to, slot, signaled, bytes_);
+        return;
+    }
+    deliver(to, message);
+    if (signaled) complete(slot, bytes_);
+}
+
+ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
+                                  std::uint32_t slot) noexcept {
+    const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
+    if (static_cast<ProtectionDomain*>(ah.pd)->number != qp_.end.pd) {
+        return IBV_WC_LOC_QP_OP_ERR;
+    }
+    const HazardScope scope{qp_.block.hazard->send, qp_.asymmetric};
+    DatagramMessage message;
+    std::uint64_t total = 0;
+    if (!keys_.gather(wr.sg_list, wr.num_sge, (wr.send_flags & IBV_SEND_INLINE) != 0, 0,
+                      message.pieces.data(), message.count, total)) {
+        return IBV_WC_LOC_PROT_ERR;
+    }
+    RegionNames names;
+    for (std::uint32_t i = 0; i < message.count; ++i) names.add_sender(message.pieces[i].key);
+    names.publish(qp_.block.hazard->send);
+    bytes_ = static_cast<std::uint32_t>(total);
+    if (total > datagram_mtu) {
+        static std::atomic<bool> said{false};
+        if (!said.exchange(true, std::memory_order_relaxed)) {
+            base::log_line(base::LogLevel::warn, "soft",
+                           "a UD message longer than the MTU of 4096 bytes was not sent: split it "
+                           "(said once)");
+        }
+        message.count = 0;
+        send({}, message, flags, slot);
+        return IBV_WC_SUCCESS;
+    }
+    message.bytes = bytes_;
+    message.source = qp_.qp_num;
+    // A Q_Key with the highest bit set stands for the queue pair's own (IBTA 10.2.4).
+    const std::uint32_t qkey = wr.wr.ud.remote_qkey;
+    message.qkey = (qkey & 0x80000000U) != 0 ? qp_.attributes.qkey : qkey;
+    message.flags = std::uint32_t{ah.attributes.sl} << completion_service_level_shift;
+    if ((flags & IBV_SEND_SOLICITED) != 0) message.flags |= completion_solicited;
+    if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
+        message.flags |= completion_immediate;
+        message.immediate = wr.imm_data;
+    }
+    ibv_grh grh;
+    if (ah.attributes.is_global != 0) {
+        // What follows it: BTH, DETH, immediate, payload padded to words, ICRC.
+        const std::uint32_t immediate = wr.opcode == IBV_WR_SEND_WITH_IMM ? 4 : 0;
+        grh = header_for(ah, 12 + 8 + immediate + ((bytes_ + 3) & ~3U) + 4);
+        message.grh = &grh;
+        message.flags |= completion_grh;
+    }
+    DatagramAddress to;
+    if (ah.multicast) {
+        to.kind = DatagramAddress::Kind::group;
+        to.group = ah.attributes.grh.dgid;
+    } else if (ah.reaches_host) {
+        to.kind = DatagramAddress::Kind::queue_pair;
+        to.qpn = wr.wr.ud.remote_qpn & 0xffffff;
+    }
+    send(to, message, flags, slot);
+    qp_.counters.add(Count::send);
+    return IBV_WC_SUCCESS;
+}
+
+void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept {
+    completions_.write(completions_.position(), bytes, 0, slot);
+}
+
+int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    const ibv_qp_state state = qp_.state;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
+        *bad = wr;
+        return EINVAL;
+    }
+    qp_.owner->process->look_for_deaths(base::ticks());
+    bool flushed = false;
+    int error = 0;
+    for (; wr != nullptr; wr = wr->next) {
+        const bool in_line = (wr->send_flags & IBV_SEND_INLINE) != 0;
+        const unsigned opcode = raw_opcode(*wr);
+        const bool known = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+        const bool fits =
+            wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= qp_.send_sges;
+        if (!known || !fits || wr->wr.ud.ah == nullptr ||
+            (in_line && bytes_of(wr->sg_list, wr->num_sge) > qp_.inline_bytes)) [[unlikely]] {
+            error = EINVAL;
+            break;
+        }
+        const std::uint32_t slot = qp_.send_tail.load(std::memory_order_relaxed);
+        if (slot - qp_.send_head.load(std::memory_order_acquire) >= qp_.send_capacity)
+            [[unlikely]] {
+            error = ENOMEM;
+            break;
+        }
+        const std::uint32_t index = slot & qp_.send_mask;
+        qp_.sent[index] = SentSlot{wr->wr_id, IBV_WC_SEND};
+        qp_.send_tail.store(slot + 1, std::memory_order_release);
+        if (qp_.state != IBV_QPS_RTS) [[unlikely]] {
+            flushed = true;
+            continue;
+        }
+        const std::uint32_t flags = wr->send_flags | qp_.always;
+        const ibv_wc_status status = run(*wr, flags, index);
+        if (status == IBV_WC_SUCCESS) [[likely]]
+            continue;
+        if (qp_.flights != nullptr) {
+            qp_.flights->add_failure(index, status);
+        } else {
+            ++qp_.pending_tail;  // posted, and the first that does not complete
+            qp_.begin_send_error(status);
+        }
+    }
+    if (qp_.flights != nullptr) qp_.move_flights();
+    if (error != 0) *bad = wr;
+    if (flushed && qp_.ending.flushing()) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
+    return error;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,95 @@
+// The poller's side of a completion queue: takes turns over the completion sub-rings of the queue
+// pairs attached to it, looks after these, and knows when an event is due. docs/soft-device.md,
+// "Completion queues". Called through ibv_context_ops (poll_cq, req_notify_cq) and by who waits for
+// events.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "completion/completion_queue.hpp"
+#include "millrace/base/yielding.hpp"
+#include "system/object_limit.hpp"
+#include "system/thread_lock.hpp"
+
+namespace millrace::soft {
+
+/// The completion that ibv_cq_ex's functions read.
+struct ExtendedPoll {
+    ThreadLock turn;  ///< from start_poll to end_poll
+    bool single_threaded = false;
+    bool with_wallclock = false;
+    ibv_wc current{};
+    std::uint64_t clock = 0;      ///< nanoseconds of the device's clock, when it was written
+    std::uint64_t wallclock = 0;  ///< nanoseconds since 1970, likewise
+};
+
+/// Fewer events of a completion queue (ibv_modify_cq): one is put off until so many completions are
+/// there, or so much time has passed since it was first found to be due. Its owner does that, when
+/// an event is asked for; who completes rings the bell as ever.
+struct Moderation {
+    std::uint32_t count = 0;      ///< completions per event; below 2: no moderation
+    std::int64_t period = 0;      ///< ns that an event may be put off; 0: no moderation
+    std::int64_t put_off_at = 0;  ///< as `cable_now`: when an event was first put off, 0: none is
+
+    [[nodiscard]] bool on() const noexcept { return count > 1 && period != 0; }
+};
+
+struct PolledQueue : CompletionQueue {
+    explicit PolledQueue(base::Yields how) noexcept : yielding{how} {}
+
+    int remaining = 0;               ///< after an overrun: so many more can be taken
+    bool empty_before = false;       ///< the last poll found nothing
+    std::uint32_t full_polls = 0;    ///< polls that found something
+    std::uint64_t last_service = 0;  ///< ticks
+    std::uint64_t yield_after = 0;   ///< ticks: how long an idle poller keeps the processor
+    base::Yielding yielding;
+    std::atomic<unsigned> events_delivered{0};
+    ObjectLimit::Place place;
+    std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
+    Moderation moderation;
+
+    // All with the lock held.
+
+    /// What can be taken now.
+    [[nodiscard]] int take(int count, ibv_wc* wc) noexcept;
+    /// The same if it is `limited`; negative: it is in error, and has nothing more to give.
+    [[nodiscard]] int take_limited(int count, ibv_wc* wc) noexcept;
+    [[nodiscard]] bool take_one(CompletionSource& source, ibv_wc& wc) noexcept;
+
+    /// Is an event due?
+    [[nodiscard]] bool event_due() const noexcept;
+    /// Is it armed, and is something to be polled that it would tell of if it came now? No event is
+    /// due for what was there before the arming.
+    [[nodiscard]] bool unpolled_due() const noexcept;
+    /// Is an event due, and not put off? Then it disarms.
+    [[nodiscard]] bool take_event() noexcept;
+    /// Is something in flight that is due in a moment?
+    [[nodiscard]] bool due_soon() const noexcept;
+    /// Looks after the queue pairs (faults, deaths, timers, pending work).
+    void service() noexcept;
+    /// At `now`, long after the last time: all that has to be done now and then by whoever polls.
+    /// Of many queue pairs only a few at a time, and only those that a look without locks finds to
+    /// need it. False: none, so there is nothing new to take.
+    [[nodiscard]] bool look_around(std::uint64_t now) noexcept;
+
+  private:
+    /// How many completions there are that the event would be for, at most `most`.
+    [[nodiscard]] std::uint32_t count_due(std::uint32_t most) const noexcept;
+    /// An event being due: is it to come later? The channel's descriptor becomes readable then.
+    [[nodiscard]] bool put_off() noexcept;
+    void fail_by_overrun(std::uint64_t waiting) noexcept;
+};
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;
+/// As poll_cq for one completion, and when it was written, as `cable_now`: by the clock of whoever
+/// wrote it, and never later than now. An error is made by the poll that finds it.
+int poll_with_stamp(PolledQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept;
+int req_notify_cq(ibv_cq* cq, int solicited_only) noexcept;
+/// EINVAL: it asks for something else than moderation.
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) noexcept;
+
+}  // namespace millrace::soft

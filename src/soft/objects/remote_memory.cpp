@@ -1,0 +1,55 @@
+// Memory of a peer for the program itself to write to: where a WRITE of it has nothing to copy.
+// Called through verbs/ by rings whose producer lays its items where the consumer reads them.
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/uncancelled.hpp"
+#include "millrace/soft/device.hpp"
+#include "process/context.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "regions/region_facts.hpp"
+
+namespace millrace::soft {
+
+std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::uint32_t rkey,
+                                      std::size_t length) noexcept {
+    const base::Uncancelled held;
+    auto& own = *static_cast<QueuePair*>(qp);
+    std::shared_ptr<PeerNode> peer;
+    std::uint32_t pd = 0;
+    {
+        const std::lock_guard guard{own.send_lock};
+        // On a link, what is written must not be seen before it has travelled.
+        if (own.cable != nullptr || own.peer == nullptr || !own.peer_block) return nullptr;
+        peer = own.peer;
+        pd = own.peer_view.control->pd.load(std::memory_order_relaxed);
+    }
+    const RegionEntry* const entry = peer->region(rkey);
+    if (entry == nullptr) return nullptr;
+    const auto facts = read_region(*entry, rkey);
+    if (!facts || facts->pd != pd || (facts->access & IBV_ACCESS_REMOTE_WRITE) == 0 ||
+        (facts->access & access_window) != 0) {
+        return nullptr;
+    }
+    const std::uint64_t offset = address - facts->iova;
+    if (offset > facts->length || length > facts->length - offset) return nullptr;
+    try {
+        const std::shared_ptr<std::byte> region = peer->map(*facts, rkey);
+        if (region == nullptr) return nullptr;
+        return {region, region.get() + offset};
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    } catch (const base::Error&) {
+        return nullptr;
+    }
+}
+
+bool maps_remote(ibv_context* context) noexcept { return context_of(context)->cable == nullptr; }
+
+}  // namespace millrace::soft

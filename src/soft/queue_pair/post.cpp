@@ -1,0 +1,420 @@
+// Posting: ibv_post_send and ibv_post_recv of the soft device. The poster executes at the doorbell
+// while nothing waits; what cannot run yet goes to the pending ring. docs/soft-device.md.
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "millrace/base/peer_causality.hpp"
+#include "process/memory_window.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "system/fences.hpp"
+#include "transport/pieces.hpp"
+#include "transport/request.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// By ibv_wr_opcode.
+constexpr ibv_wc_opcode completion_opcodes[] = {
+    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,      IBV_WC_SEND,    IBV_WC_RDMA_READ,
+    IBV_WC_COMP_SWAP,  IBV_WC_FETCH_ADD,  IBV_WC_LOCAL_INV, IBV_WC_BIND_MW, IBV_WC_SEND};
+static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
+              IBV_WR_SEND_WITH_IMM == 3 && IBV_WR_RDMA_READ == 4 &&
+              IBV_WR_ATOMIC_CMP_AND_SWP == 5 && IBV_WR_ATOMIC_FETCH_AND_ADD == 6 &&
+              IBV_WR_LOCAL_INV == 7 && IBV_WR_BIND_MW == 8 && IBV_WR_SEND_WITH_INV == 9);
+
+[[nodiscard]] bool well_formed(const QueuePair& qp, const ibv_send_wr& wr) noexcept {
+    const unsigned opcode = raw_opcode(wr);
+    if (opcode > 31 || (qp.opcodes >> opcode & 1) == 0) return false;
+    if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.send_sges) return false;
+    if (wr.opcode == IBV_WR_BIND_MW && !may_be_posted(wr)) return false;
+    if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+        if (wr.opcode != IBV_WR_RDMA_WRITE && !sends_to_receive(wr.opcode)) return false;
+        if (bytes_of(wr.sg_list, wr.num_sge) > qp.inline_bytes) return false;
+    }
+    return true;
+}
+
+[[nodiscard]] Request request_of(const ibv_send_wr& wr, std::uint32_t flags,
+                                 std::uint32_t slot) noexcept {
+    Request request;
+    request.opcode = wr.opcode;
+    request.flags = flags;
+    request.immediate = wr.imm_data;
+    request.remote_key = wr.wr.rdma.rkey;
+    request.remote_address = wr.wr.rdma.remote_addr;
+    request.sges = wr.sg_list;
+    request.sge_count = wr.num_sge;
+    request.slot = slot;
+    if (is_atomic(wr.opcode)) [[unlikely]] {
+        request.remote_key = wr.wr.atomic.rkey;
+        request.compare_or_add = wr.wr.atomic.compare_add;
+        request.swap = wr.wr.atomic.swap;
+    }
+    return request;
+}
+
+void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
+                    std::uint32_t slot) noexcept {
+    PendingEntry& entry = *qp.end.block.pending_entry(qp.pending_tail);
+    entry.remote_address = wr.wr.rdma.remote_addr;
+    entry.remote_key = wr.wr.rdma.rkey;
+    if (is_atomic(wr.opcode)) {
+        entry.remote_key = wr.wr.atomic.rkey;
+        entry.compare_or_add = wr.wr.atomic.compare_add;
+        entry.swap = wr.wr.atomic.swap;
+    } else {
+        entry.compare_or_add = entry.swap = 0;  // the peer sees all of it
+    }
+    entry.immediate = wr.imm_data;
+    entry.opcode = static_cast<std::uint32_t>(wr.opcode);
+    entry.flags = flags & ~pending_lost;
+    entry.sges = static_cast<std::uint32_t>(wr.num_sge);
+    entry.inline_length = 0;
+    entry.slot = slot;
+    entry.plan = 0;
+    store_due(entry, 0);
+    auto* payload = reinterpret_cast<std::byte*>(&entry + 1);
+    std::size_t used = 0;
+    if ((flags & IBV_SEND_INLINE) != 0) {
+        for (int i = 0; i < wr.num_sge; ++i) {
+            const ibv_sge& sge = wr.sg_list[i];
+            std::memcpy(payload + entry.inline_length, reinterpret_cast<const void*>(sge.addr),
+                        sge.length);
+            entry.inline_length += sge.length;
+        }
+        used = entry.inline_length;
+    } else if (wr.num_sge > 0) {
+        used = static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge);
+        std::memcpy(payload, wr.sg_list, used);
+    }
+    if (qp.cable != nullptr) {
+        const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
+        qp.cable->schedule(entry, qp.pending_tail, bytes_of(wr.sg_list, pieces));
+    }
+    PendingEntry& shown = *qp.block.pending_entry(qp.pending_tail);
+    std::memcpy(static_cast<void*>(&shown), &entry, offsetof(PendingEntry, due));
+    std::memcpy(static_cast<void*>(&shown + 1), payload, used);
+    store_due(shown, entry.due);
+    ++qp.pending_tail;
+    if (qp.state != IBV_QPS_SQD) qp.show_pending();
+    qp.counters.add(Count::deferred);
+}
+
+/// Out of line: its calls would cost the most frequent request registers.
+[[gnu::noinline]] Progress run_one(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
+                                   std::uint32_t slot) noexcept {
+    if (is_local(wr.opcode)) [[unlikely]] {
+        return qp.run_local(local_operation_of(wr, flags, slot));
+    }
+    HazardScope scope{qp.block.hazard->send, qp.asymmetric};
+    const Progress progress = qp.own.run(request_of(wr, flags, slot));
+    if (progress != Progress::done && qp.own.abandoned()) [[unlikely]]
+        scope.keep();
+    return progress;
+}
+
+/// Everything but "RTS, nothing pending, no fault": with send_lock.
+[[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    const ibv_qp_state state = qp.state;
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_SQE &&
+        state != IBV_QPS_ERR) {
+        *bad = wr;
+        return EINVAL;
+    }
+    int error = 0;
+    bool deferred = false;
+    bool flushed = false;
+    for (; wr != nullptr; wr = wr->next) {
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+        if (!well_formed(qp, *wr)) {
+            error = EINVAL;
+            break;
+        }
+        if (!qp.is_free(slot)) {
+            error = ENOMEM;
+            break;
+        }
+        qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
+        if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
+            flushed = true;
+        } else {
+            const std::uint32_t flags = wr->send_flags | qp.always;
+            // On a shaped link, completions are the link's to write.
+            const std::uint32_t own_flags =
+                qp.cable == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
+            if (is_local(wr->opcode) &&
+                !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask))) {
+                error = ENOMEM;
+                break;
+            }
+            append_pending(qp, *wr, flags, slot & qp.send_mask);
+            deferred = true;
+        }
+        qp.send_tail.store(slot + 1, std::memory_order_release);
+    }
+    if (error != 0) *bad = wr;
+    if (deferred) {
+        qp.execute_at_once(false);
+        // Published, then looked: the peer's post_recv does it the other way round. What is still
+        // in flight is looked at again when it is due.
+        if (qp.cable != nullptr) {
+            qp.cable->expect();
+        } else {
+            heavy_fence();
+            qp.counters.add(Count::heavy_fence);
+            qp.run_own_pending();
+        }
+    }
+    if (flushed && qp.ending.flushing()) static_cast<CompletionQueue*>(qp.send_cq)->flushed();
+    return error;
+}
+
+}  // namespace
+
+std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
+    std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
+                            1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM |
+                            1U << IBV_WR_SEND_WITH_INV | 1U << IBV_WR_BIND_MW |
+                            1U << IBV_WR_LOCAL_INV;
+    if (qp.reliable() && qp.attributes.max_rd_atomic > 0) {
+        allowed |= 1U << IBV_WR_RDMA_READ | 1U << IBV_WR_ATOMIC_CMP_AND_SWP |
+                   1U << IBV_WR_ATOMIC_FETCH_AND_ADD;
+    }
+    return allowed;
+}
+
+/// Of a UD queue pair; one with a shared receive queue has no receives of its own.
+[[gnu::noinline]] static int post_pooled_recv(QueuePair& qp, ibv_recv_wr* wr,
+                                              ibv_recv_wr** bad) noexcept {
+    qp.run_counters.add(Count::post_receive);
+    if (qp.own_pool == nullptr || qp.state_now() == IBV_QPS_RESET) {
+        *bad = wr;
+        return EINVAL;
+    }
+    const int error = qp.own_pool->post(wr, bad);
+    if (qp.receive_source.flushing.load(std::memory_order_relaxed)) {
+        static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
+    }
+    return error;
+}
+
+namespace {
+
+/// Of those that the executor has a short way for?
+[[nodiscard]] bool executes_at_once(const ibv_send_wr& wr) noexcept {
+    const unsigned opcode = raw_opcode(wr);
+    return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
+}
+
+/// Nothing but one WRITE of one piece?
+[[nodiscard]] bool is_lone_write(const ibv_send_wr& wr) noexcept {
+    // Both fields by one comparison.
+    using Two = std::array<std::int32_t, 2>;
+    static_assert(offsetof(ibv_send_wr, opcode) == offsetof(ibv_send_wr, num_sge) + 4);
+    std::uint64_t kind;
+    std::memcpy(&kind, &wr.num_sge, sizeof kind);
+    return kind == std::bit_cast<std::uint64_t>(Two{1, IBV_WR_RDMA_WRITE}) && wr.next == nullptr;
+}
+
+// Of a lone WRITE, with send_lock entered. What would be kept over more than a few lines costs a
+// register that has to be saved: it is read again instead.
+
+void end_lone_write(QueuePair& qp) noexcept {
+    Hazard& hazard = qp.lines_at_once->hazard.send;
+    hazard.end(hazard.word.load(std::memory_order_relaxed));
+}
+
+/// Begins its hazard and finds its way and its slot. False: nothing has happened.
+[[nodiscard, gnu::always_inline]] inline bool begin_lone_write(QueuePair& qp, const ibv_send_wr& wr,
+                                                               Executor::Way& way) noexcept {
+    ExecutionLines* const lines = qp.lines_at_once;
+    if (lines == nullptr || lines->fault.receive.load(std::memory_order_relaxed) != 0) [[unlikely]]
+        return false;
+    static_cast<void>(lines->hazard.send.begin(true, name_pair(wr.sg_list->lkey, wr.wr.rdma.rkey)));
+    if (qp.own.find_way(wr, way)) [[likely]] {
+        if (way.apart()) [[likely]] {
+            const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+            if (qp.is_free(slot)) [[likely]] {
+                SentSlot& sent = qp.sent[slot & qp.send_mask];
+                sent.wr_id = wr.wr_id;
+                sent.opcode = IBV_WC_RDMA_WRITE;
+                // Before it runs: the completion may be polled by another thread at once.
+                qp.send_tail.store(slot + 1, std::memory_order_release);
+                return true;
+            }
+        }
+    }
+    end_lone_write(qp);
+    return false;
+}
+
+/// Its end where its copy or its completion takes a call.
+[[gnu::noinline]] int finish_lone_write(QueuePair& qp, const ibv_send_wr& wr, std::byte* to,
+                                        const std::byte* from) noexcept {
+    const std::uint32_t length = wr.sg_list->length;
+    copy_in_order(to, from, length);
+    qp.own.look_ahead(to, length);
+    if (((wr.send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - 1;
+        qp.own.complete_send(slot & qp.send_mask, length);
+    }
+    end_lone_write(qp);
+    qp.counters.add_lone_write();
+    qp.send_lock.leave_often();
+    return 0;
+}
+
+[[gnu::noinline]] int post_any(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    qp.send_lock.lock_often();
+    qp.counters.add(Count::post_send);
+    int error = 0;
+    bool serve = false;
+    if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+        if (qp.datagram_sender != nullptr) {
+            error = qp.datagram_sender->post(wr, bad);
+        } else {
+            error = post_slowly(qp, wr, bad);
+            serve = true;
+        }
+        wr = nullptr;
+    }
+    for (; wr != nullptr; wr = wr->next) {
+        const std::uint32_t flags = wr->send_flags | qp.always;
+        const bool one_piece =
+            wr->num_sge == 1 && executes_at_once(*wr) &&
+            ((flags & IBV_SEND_INLINE) == 0 || wr->sg_list[0].length <= qp.inline_bytes);
+        if (!one_piece && !well_formed(qp, *wr)) [[unlikely]] {
+            *bad = wr;
+            error = EINVAL;
+            break;
+        }
+        const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
+        if (!qp.is_free(slot)) [[unlikely]] {
+            *bad = wr;
+            error = ENOMEM;
+            break;
+        }
+        const std::uint32_t index = slot & qp.send_mask;
+        qp.sent[index] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
+        // Before it runs: the completion may be polled by another thread at once.
+        qp.send_tail.store(slot + 1, std::memory_order_release);
+        if (one_piece && raw_opcode(*wr) == IBV_WR_RDMA_WRITE) [[likely]] {
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric,
+                                    name_pair(wr->sg_list[0].lkey, wr->wr.rdma.rkey)};
+            if (qp.own.write_at_once(*wr, flags, index)) [[likely]]
+                continue;
+        } else if (one_piece) {
+            const HazardScope scope{qp.block.hazard->send, qp.asymmetric, names_none};
+            if (qp.own.send_at_once(*wr, flags, index)) [[likely]]
+                continue;
+        }
+        const Progress progress = run_one(qp, *wr, flags, index);
+        if (progress == Progress::done) [[likely]]
+            continue;
+        qp.send_tail.store(slot, std::memory_order_relaxed);
+        serve = true;
+        if (progress == Progress::failed) {
+            // It is posted, and the first that does not complete: pending, but for nobody to run.
+            qp.send_tail.store(slot + 1, std::memory_order_relaxed);
+            ++qp.pending_tail;
+            qp.begin_send_error(qp.own.failure());
+            wr = wr->next;
+            if (wr == nullptr) break;
+        }
+        error = post_slowly(qp, wr, bad);
+        break;
+    }
+    qp.send_lock.unlock();
+    if (serve) [[unlikely]]
+        qp.service();  // faults, and timers that are over at once
+    return error;
+}
+
+}  // namespace
+
+/// The most frequent call is done here, without a call and without saving a register; whatever is
+/// more than that, or is not yet known, by `post_any`.
+int post_send(ibv_qp* public_qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    base::telling_peers();
+    if (wr != nullptr && is_lone_write(*wr) && qp.send_lock.enter_often()) {
+        Executor::Way way;
+        if (begin_lone_write(qp, *wr, way)) [[likely]] {
+            if (((wr->send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
+                return finish_lone_write(qp, *wr, way.to, way.from);
+            }
+            if (way.length == 8 && is_copied_in_words(way.to, 8)) {
+                copy_words_in_order(way.to, way.from, 8);  // flags and counters
+            } else if (is_copied_in_words(way.to, way.length)) {
+                copy_words_in_order(way.to, way.from, way.length);
+            } else {
+                return finish_lone_write(qp, *wr, way.to, way.from);
+            }
+            qp.own.look_ahead(way.to, way.length);
+            end_lone_write(qp);
+            qp.counters.add_lone_write();
+            qp.send_lock.leave_often();
+            return 0;
+        }
+        qp.send_lock.leave_often();
+    }
+    return post_any(qp, wr, bad);
+}
+
+int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    if (qp.pool != nullptr) [[unlikely]]
+        return post_pooled_recv(qp, wr, bad);
+    int error = 0;
+    qp.receive_lock.lock_often();
+    const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
+    std::uint32_t tail = before;
+    const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
+    if (qp.state_now() == IBV_QPS_RESET) [[unlikely]] {
+        *bad = wr;
+        error = EINVAL;
+        wr = nullptr;
+    }
+    for (; wr != nullptr; wr = wr->next) {
+        if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > qp.receive_sges)
+            [[unlikely]] {
+            error = EINVAL;
+        } else if (tail - head >= qp.receive_capacity) [[unlikely]] {
+            error = ENOMEM;
+        }
+        if (error != 0) [[unlikely]] {
+            *bad = wr;
+            break;
+        }
+        for (const BlockView* const view : {&qp.end.block, &qp.block}) {
+            ReceiveEntry* const entry = view->receive_entry(tail);
+            entry->sges = static_cast<std::uint32_t>(wr->num_sge);
+            if (wr->num_sge == 1) [[likely]] {
+                std::memcpy(entry + 1, wr->sg_list, sizeof(ibv_sge));
+            } else if (wr->num_sge > 0) {
+                std::memcpy(entry + 1, wr->sg_list,
+                            static_cast<std::size_t>(wr->num_sge) * sizeof(ibv_sge));
+            }
+        }
+        qp.receive_ids[tail & qp.receive_mask] = wr->wr_id;
+        ++tail;
+    }
+    qp.run_counters.add(Count::post_receive);
+    const bool flushing = qp.receive_source.flushing.load(std::memory_order_relaxed);
+    qp.receive_tail.store(tail, std::memory_order_release);
+    qp.block.receive->tail.store(tail, std::memory_order_release);
+    qp.receive_lock.unlock();
+    if (tail == before) return error;
+    if (flushing) [[unlikely]]
+        static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
+    // Published, then looked: the peer's deferral does it the other way round.
+    light_fence(qp.asymmetric);
+    qp.run_peer_pending_if_any();
+    return error;
+}
+
+}  // namespace millrace::soft

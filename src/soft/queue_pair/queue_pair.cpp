@@ -1,0 +1,306 @@
+// A queue pair looked after: its executors, timers and faults, whenever somebody polls or waits.
+#include "queue_pair/queue_pair.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "completion/completion_channel.hpp"
+#include "copy_service/copy_service.hpp"
+#include "fabric/node.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/wait.hpp"
+#include "process/context.hpp"
+#include "process/process.hpp"
+#include "system/fences.hpp"
+#include "transport/failure_lines.hpp"
+#include "transport/rnr_timer.hpp"
+
+namespace millrace::soft {
+
+using namespace std::chrono_literals;
+
+void QueuePair::set_state(ibv_qp_state next) noexcept {
+    std::atomic_ref{state}.store(next, std::memory_order_relaxed);
+    const std::uint64_t word = make_state_word(memory.generation, memory.index, connection, next);
+    state_word.store(word, std::memory_order_release);
+    block.control->state_word.store(word, std::memory_order_release);
+}
+
+void QueuePair::rewind_block() noexcept {
+    block.send->completions.store(first_position, std::memory_order_relaxed);
+    block.pending->head.store(first_position, std::memory_order_relaxed);
+    block.pending->tail.store(first_position, std::memory_order_relaxed);
+    block.consumed->position.store(first_position, std::memory_order_relaxed);
+    block.receive->tail.store(first_receive_tail(), std::memory_order_relaxed);
+}
+
+std::uint32_t QueuePair::pending_count() const noexcept {
+    return pending_tail - block.pending->head.load(std::memory_order_acquire);
+}
+
+std::uint32_t QueuePair::executable_count() const noexcept {
+    return pending_shown - block.pending->head.load(std::memory_order_acquire);
+}
+
+void QueuePair::show_pending() noexcept {
+    pending_shown = pending_tail;
+    block.pending->tail.store(pending_tail, std::memory_order_release);
+}
+
+void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
+    std::uint64_t* const seen = hazards.words;
+    seen[0] = block.hazard->send.word.load(std::memory_order_acquire);
+    seen[1] = block.hazard->run.word.load(std::memory_order_acquire);
+    seen[2] = seen[3] = 0;
+    hazards.copying = owner->process->copies().working();
+    if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
+    if (!peer_block) return;
+    seen[2] = peer_view.hazard->send.word.load(std::memory_order_acquire);
+    seen[3] = peer_view.hazard->run.word.load(std::memory_order_acquire);
+}
+
+bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* region) const noexcept {
+    const std::uint64_t* const seen = hazards.words;
+    const unsigned others = peer != nullptr && peer->is_self() ? named_by_both : 0U;
+    const auto out = [&](const Hazard& hazard, std::uint64_t before, NamedBy mine) {
+        return (before & 1) == 0 || hazard.word.load(std::memory_order_acquire) != before ||
+               (region != nullptr && !region->may_be_in(hazard, mine | others));
+    };
+    if (!out(block.hazard->send, seen[0], named_by_sender) ||
+        !out(block.hazard->run, seen[1], named_by_receiver)) {
+        return false;
+    }
+    if (!hazards.complete || !owner->process->copies().out(hazards.copying, region)) return false;
+    for (const SeenSender& one : hazards.senders) {
+        if (!datagram->sender_out(one.node, one.word, region)) return false;
+    }
+    if (!peer_block || !peer->alive()) return true;
+    return out(peer_view.hazard->send, seen[2], named_by_receiver) &&
+           out(peer_view.hazard->run, seen[3], named_by_sender);
+}
+
+bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
+    SeenHazards seen;
+    see_hazards(seen);
+    base::NapParker parker;
+    const auto out = [&] {
+        owner->process->look_for_deaths(base::ticks());
+        return executors_out(seen, region);
+    };
+    return base::wait_until(out, base::Deadline::after(1s), base::WaitPolicy{}, parker) ==
+           base::Status::ok;
+}
+
+void QueuePair::check_timers() noexcept {
+    if (stall.why() == Progress::done || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
+    std::chrono::nanoseconds limit{};
+    ibv_wc_status status = IBV_WC_RETRY_EXC_ERR;
+    if (stall.why() == Progress::no_receive) {
+        if (attributes.rnr_retry == 7) return;
+        const std::uint32_t code =
+            peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
+        limit = attributes.rnr_retry * rnr_time(code);
+        status = IBV_WC_RNR_RETRY_EXC_ERR;
+    } else {
+        if (attributes.timeout == 0) return;
+        limit = (attributes.retry_cnt + 1) *
+                std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
+    }
+    const auto elapsed = stall.age();
+    if (elapsed < limit) {
+        auto* channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
+        if (channel == nullptr) return;
+        if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
+            channel->wake_in(limit - elapsed);
+        }
+        return;
+    }
+    // The peer may be running it at this moment: then it is not too late yet.
+    std::uint32_t free = run_free;
+    if (!block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst)) {
+        return;
+    }
+    const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
+    if (waits) {
+        if (strict()) {
+            Reason reason{ReasonKind::no_receive};
+            if (status != IBV_WC_RNR_RETRY_EXC_ERR) {
+                reason = own.way();
+                if (reason.kind == ReasonKind::none) reason.kind = ReasonKind::no_answer;
+            }
+            tell_oldest_fails(status, reason);
+        }
+        begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
+    block.pending->lock.store(run_free, std::memory_order_seq_cst);
+}
+
+void QueuePair::look_after_pool() noexcept {
+    pool->check_limit();
+    if (datagram == nullptr) return;
+    // A claimed receive that does not arrive: nobody may ring when its time is over.
+    if (!pool->collect(true)) return;
+    auto* const channel = static_cast<CompletionQueue*>(recv_cq)->soft_channel;
+    if (channel != nullptr) channel->wake_in(2ms);
+}
+
+void QueuePair::service() noexcept {
+    hear_wishes(false);
+    if (cable != nullptr) look_for_peer_pending();  // on a shaped link it comes when it is due
+    if (pool != nullptr) [[unlikely]]
+        look_after_pool();
+    if (!send_lock.try_lock()) return;
+    const bool look_for_peer = serve();
+    send_lock.unlock();
+    if (!look_for_peer) return;
+    // It was not there when we went to RTR. Rare: look again every now and then.
+    bool run_again = false;
+    {
+        const std::unique_lock process{owner->process->queue_pairs_mutex(), std::try_to_lock};
+        if (!process) return;
+        const std::lock_guard send_guard{send_lock};
+        const ErrandPause run_pause{run_lock, run_again};
+        const auto now = base::Clock::now();
+        if (peer == nullptr && now >= next_connect && state >= IBV_QPS_RTR &&
+            state <= IBV_QPS_SQD) {
+            next_connect = now + 1ms;
+            connect();
+            if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+            run_again = peer != nullptr;
+        }
+    }
+    if (!run_again) return;
+    heavy_fence();  // as modify_qp does: the peer's requests may wait for nothing but this
+    run_peer_pending();
+}
+
+void QueuePair::catch_up() noexcept {
+    if (on_cable == nullptr) return;
+    look_for_peer_pending();
+    const std::lock_guard guard{send_lock};
+    static_cast<void>(serve());
+}
+
+void QueuePair::look_after() noexcept {
+    hear_wishes(true);
+    if (pool != nullptr) pool->check_limit();
+    const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
+    // The lock is its poster's: others take it only if there is a reason.
+    if (!fault && !draining && (peer == nullptr || peer->alive())) return;
+    const std::lock_guard guard{send_lock};
+    static_cast<void>(serve());
+}
+
+void QueuePair::grant_wishes(bool process_held) noexcept {
+    const std::uint32_t wishes = block.fault->wishes.exchange(0, std::memory_order_acquire);
+    if ((wishes & wish_established) != 0 && !established_told.exchange(true)) {
+        raise_async_event(*this, IBV_EVENT_COMM_EST);
+    }
+    if ((wishes & wish_copies) == 0) return;
+    std::unique_lock process{owner->process->queue_pairs_mutex(), std::defer_lock};
+    if (!process_held && !process.try_lock()) {
+        block.fault->wishes.fetch_or(wish_copies, std::memory_order_relaxed);  // next time
+        return;
+    }
+    if (datagram != nullptr) {
+        Node& node = owner->process->node();
+        datagram->senders().for_each_wish([&](std::uint32_t number) {
+            try {
+                auto sender = node.peer(number);
+                if (sender == nullptr || sender->is_self()) return;
+                owner->process->copies().serve_sender(copy_granter(), std::move(sender));
+            } catch (const std::exception& error) {
+                base::log(base::LogLevel::warn, "soft", "cannot serve copies to node {}: {}",
+                          number, error.what());
+            }
+        });
+        return;
+    }
+    if (peer != nullptr && !peer->is_self())
+        owner->process->copies().serve(copy_granter(), *peer, true);
+}
+
+void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
+    const FaultLine& fault = *block.fault;
+    if (fault.send.load(std::memory_order_relaxed) != 0) {
+        tell_oldest_fails(send, Reason::of(fault.send_reason.load(std::memory_order_relaxed),
+                                           fault.send_amount.load(std::memory_order_relaxed)));
+    }
+    if (fault.receive.load(std::memory_order_relaxed) != 0) {
+        tell_refusal(qp_num, attributes.dest_qp_num, receive,
+                     Reason::of(fault.receive_reason.load(std::memory_order_relaxed),
+                                fault.receive_amount.load(std::memory_order_relaxed)));
+    }
+}
+
+void QueuePair::move_flights() noexcept {
+    const ibv_wc_status failure = flights->move(cable_now());
+    if (failure != IBV_WC_SUCCESS) begin_send_error(failure);
+}
+
+void QueuePair::finish_draining() noexcept {
+    if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
+    if (cable != nullptr && !cable->released_all_before(pending_shown)) return;
+    if (flights != nullptr && !flights->released_all()) return;
+    draining = false;
+    if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
+}
+
+bool QueuePair::serve() noexcept {
+    deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
+    if (flights != nullptr) move_flights();
+    if (ending.leaving()) {
+        settle();
+    } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
+        const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
+        const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
+        if (corrupt.load(std::memory_order_relaxed)) {
+            begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
+        } else if (given_up.exchange(false, std::memory_order_relaxed)) {
+            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        } else if ((receive_fault | send_fault) != 0) {
+            const auto status = [](std::uint32_t fault) {
+                // 1 would be "success", and nothing is a fault that succeeded.
+                return fault < 2 || fault - 1 > IBV_WC_GENERAL_ERR
+                           ? IBV_WC_WR_FLUSH_ERR
+                           : static_cast<ibv_wc_status>(fault - 1);
+            };
+            std::optional<ibv_event_type> event;
+            if (receive_fault != 0) {
+                const ibv_wc_status found = status(receive_fault);
+                event = found == IBV_WC_WR_FLUSH_ERR || found == IBV_WC_LOC_ACCESS_ERR
+                            ? IBV_EVENT_QP_ACCESS_ERR
+                            : IBV_EVENT_QP_REQ_ERR;
+            }
+            if (strict() && !ending.flushing())
+                tell_faults(status(send_fault), status(receive_fault));
+            if (receive_fault == 0) {
+                begin_send_error(status(send_fault));
+            } else {
+                begin_error(status(send_fault), status(receive_fault), event);
+            }
+        } else if (reliable() && peer != nullptr && !peer->alive() && own.receiver_stands()) {
+            // It died as it stood. A peer that destroyed its queue pair before it ended is no
+            // death: as on a wire, nobody is told, and only what is sent to it fails in time.
+            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        } else {
+            if ((state == IBV_QPS_RTS || state == IBV_QPS_SQD) && executable_count() != 0 &&
+                (cable == nullptr || cable->waits_for(cable_now()))) {
+                run_own_pending();
+                check_timers();
+            }
+            if (cable != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
+                cable->next_due.load(std::memory_order_relaxed) != cable_never) {
+                const ibv_wc_status doom = cable->release(cable_now());
+                if (doom != IBV_WC_SUCCESS) begin_error(doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+                cable->expect();
+            }
+            if (draining) finish_draining();
+            return peer == nullptr && state >= IBV_QPS_RTR && datagram == nullptr;
+        }
+    }
+    return false;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,351 @@
+// Queue pairs: both queues, the state machine, errors and their flushing. The entries of
+// <millrace/soft/device.hpp> are in queue_pair.cpp (life) and queue_pair_states.cpp (modify),
+// the posting in post.cpp.
+//
+// Locks, in the order in which they may be taken: process mutex, completion queues (both: the one
+// at the lower address first), `send_lock`. `receive_lock` and `run_lock` are taken alone or inside
+// those.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "completion/completion_queue.hpp"
+#include "copy_service/copy_service.hpp"
+#include "datagram/datagram_flight.hpp"
+#include "datagram/datagram_send.hpp"
+#include "fabric/node.hpp"
+#include "layout/block_layout.hpp"
+#include "millrace/base/clock.hpp"
+#include "process/context.hpp"
+#include "process/memory_window.hpp"
+#include "queue_pair/ending.hpp"
+#include "queue_pair/stall.hpp"
+#include "queue_pair/work_requests.hpp"
+#include "receives/datagram.hpp"
+#include "receives/receive_pool.hpp"
+#include "system/counters.hpp"
+#include "system/errand_lock.hpp"
+#include "system/extendable.hpp"
+#include "system/spin_lock.hpp"
+#include "system/thread_lock.hpp"
+#include "transport/cable_queue.hpp"
+#include "transport/connection_end.hpp"
+#include "transport/executor.hpp"
+#include "transport/request.hpp"
+
+namespace millrace::soft {
+
+/// The hazard words of a moment: who executes on a queue pair, and for it.
+struct SeenHazards {
+    std::uint64_t words[4]{};         ///< of the connection: send and run, ours and the peer's
+    std::uint64_t copying = 0;        ///< our own service thread, for whichever peer
+    std::vector<SeenSender> senders;  ///< to a UD queue pair
+    bool complete = true;             ///< false: there was no memory to note all
+};
+
+struct QueuePair : ExtendableQueuePair {
+    // --- the send side; guarded by send_lock ---
+    alignas(cache_line) ThreadLock send_lock;
+    bool direct = false;  ///< RTS and nothing pending: post_send executes at once
+    /// Ours, while that is so and light fences will do; else null.
+    ExecutionLines* lines_at_once = nullptr;
+    std::uint32_t always = 0;   ///< flags of every request: IBV_SEND_SIGNALED, or none
+    std::uint32_t opcodes = 0;  ///< one bit per ibv_wr_opcode that may be posted now
+    std::uint32_t send_mask = 0;
+    std::uint32_t send_capacity = 0;
+    std::uint32_t send_sges = 0;
+    std::uint32_t inline_bytes = 0;
+    std::atomic<std::uint32_t> send_tail{first_position};
+    std::uint32_t send_end = first_position;  ///< up to there slots are known to be free
+    std::unique_ptr<SentSlot[]> sent;
+    std::deque<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
+    BlockView block;
+    Executor own;  ///< runs our sends
+    std::uint32_t pending_tail = first_position;
+    std::uint32_t pending_shown = first_position;  ///< so much may be executed; in SQD not all
+    std::uint32_t pending_seen = first_position;   ///< of what was posted, so much was executed
+    Counters counters;
+
+    // --- where the pollers are; written with the completion queue's lock ---
+    alignas(cache_line) std::atomic<std::uint32_t> send_head{first_position};  ///< oldest slot
+    std::atomic<bool> corrupt{false};  ///< a sub-ring said what cannot be
+    /// An executor did not leave a region in time, and its connection is to be broken.
+    std::atomic<bool> given_up{false};
+    /// Of Process::deaths, so many had happened when `service` last asked whether the peer lives.
+    std::atomic<std::uint64_t> deaths_served{0};
+    CompletionSource send_source;
+    CompletionSource receive_source;
+
+    // --- the receive side; guarded by receive_lock ---
+    alignas(cache_line) ThreadLock receive_lock;
+    std::uint32_t receive_mask = 0;
+    std::uint32_t receive_capacity = 0;
+    std::uint32_t receive_sges = 0;
+    std::atomic<std::uint32_t> receive_tail{first_position};
+    std::unique_ptr<std::uint64_t[]> receive_ids;
+    /// The receive queue and the pending ring as they were posted. What lies in the block is for
+    /// the peer's executor, and in its hands; ours believe these, which `end` leads to.
+    std::unique_ptr<std::byte[]> own_receives;
+    std::unique_ptr<std::byte[]> own_pending;
+    std::atomic<std::uint64_t> state_word{0};  ///< likewise
+
+    // --- where receives come from if they are not the queue pair's own; never changed ---
+    ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
+    std::unique_ptr<ReceivePool> own_pool;  ///< of a UD queue pair without one
+    std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair, and
+    std::unique_ptr<DatagramSender> datagram_sender;  ///< guarded by send_lock
+    std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
+
+    // --- running the peer's pending sends; guarded by run_lock ---
+    alignas(cache_line) ErrandLock run_lock;
+    Executor theirs;
+    std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
+    Counters run_counters;
+
+    // --- the connection; changed with the process mutex, send_lock and run_lock ---
+    std::shared_ptr<PeerNode> peer;
+    std::optional<Block> peer_block;
+    BlockView peer_view;
+    std::optional<Block> peer_pool;  ///< the block of its shared receive queue
+    bool asymmetric = false;
+    bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
+    bool told_of_way_here = false;
+    std::uint32_t disconnections = 0;  ///< tells one connection from the next
+
+    // --- facts ---
+    End end;                                      ///< as executors and the copy service know it
+    std::unique_ptr<WorkRequests> work_requests;  ///< of an ibv_qp_ex
+    Context* owner = nullptr;
+    Block memory;
+    Geometry geometry;
+    std::uint32_t connection = 0;  ///< counts our resets
+    std::atomic<std::uint32_t> access{0};
+    ibv_qp_attr attributes{};
+    bool leads_to_port = false;  ///< its address vector
+    PathLine path{};             ///< as in the block, where the peer may have changed it
+    ibv_qp_init_attr created{};
+    std::unique_ptr<CableQueue> cable;         ///< of a connected one; null: mode `fast`
+    std::unique_ptr<DatagramFlights> flights;  ///< the same of a UD queue pair
+    CableMember* on_cable = nullptr;           ///< one of the two
+    bool mode_refused = false;                 ///< by `connect`: the peer's differs from ours
+    std::mutex modify_mutex;
+
+    // --- timers and errors; guarded by send_lock ---
+    Stall stall;
+    base::Clock::time_point next_connect{};
+    std::atomic<bool> draining{false};  ///< in SQD, what was posted before is not complete yet
+    bool drained_event = false;         ///< and the program wants to know when they have
+    Ending ending;
+    SeenHazards seen_hazards;
+    std::atomic<bool> established_told{false};
+    /// A stopped executor never let go: what was registered up to here may still be copied.
+    std::atomic<bool> broken{false};
+    std::uint64_t broken_at = 0;
+
+    /// The soft device's lot after everything: pending work, faults, deaths, timers. Called by the
+    /// poller of either completion queue; passes over what another thread is busy with.
+    void service() noexcept;
+
+    /// Has `service` nothing to do, after so many deaths (Process::deaths)? Without locks; it may
+    /// be wrong for a moment.
+    [[nodiscard]] bool is_quiet(std::uint64_t deaths) noexcept {
+        const FaultLine& fault = *block.fault;
+        return deaths_served.load(std::memory_order_relaxed) == deaths &&
+               std::atomic_ref{direct}.load(std::memory_order_relaxed) && pool == nullptr &&
+               (fault.receive.load(std::memory_order_relaxed) |
+                fault.send.load(std::memory_order_relaxed) |
+                fault.wishes.load(std::memory_order_relaxed)) == 0 &&
+               !corrupt.load(std::memory_order_relaxed) &&
+               !given_up.load(std::memory_order_relaxed);
+    }
+
+    /// What is due on a shaped link has happened when this returns. Waits for other threads.
+    void catch_up() noexcept;
+
+    /// On a shaped link, before the end: waits until everything has arrived that was completed
+    /// when it left.
+    void await_landing() noexcept;
+
+    /// The same as `service` by a thread that waits for events, of what a peer has done or its
+    /// death. With the process mutex.
+    void look_after() noexcept;
+
+    /// Goes to ERROR: the first outstanding send gets `send`, the first receive `receive`. With
+    /// send_lock. Does not wait; `settle` finishes it.
+    void begin_error(ibv_wc_status send, ibv_wc_status receive,
+                     std::optional<ibv_event_type> event) noexcept;
+    /// An executor has not left a region for too long: breaks the connection, now or, where the
+    /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
+    void give_up(std::uint64_t registrations) noexcept;
+    /// Of a UD queue pair on a link: what is due. With send_lock.
+    void move_flights() noexcept;
+    /// In SQD: tells the program once all that was posted before is complete. With send_lock.
+    void finish_draining() noexcept;
+    /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
+    /// acknowledged (UC) to SQE, in which receiving goes on. With send_lock.
+    void begin_send_error(ibv_wc_status status) noexcept;
+    [[nodiscard]] bool reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+    /// As the copy service knows it.
+    [[nodiscard]] CopyGranter copy_granter() const noexcept {
+        return {&end, datagram.get(), &broken};
+    }
+    [[nodiscard]] bool strict() const noexcept { return cable != nullptr && cable->strict(); }
+    /// In SQE, with everything flushed: back to RTS. With send_lock and the send completion
+    /// queue's.
+    [[nodiscard]] bool end_send_error() noexcept;
+    /// Ends the wait for executors if they have stopped, or a second has passed. With send_lock.
+    bool settle() noexcept;
+    /// Are all executors of this connection out (or never to be heard of again)?
+    /// With `region`: those that may be in it.
+    [[nodiscard]] bool executors_out(const SeenHazards& seen,
+                                     const FencedKey* region = nullptr) const noexcept;
+    void see_hazards(SeenHazards& seen) const noexcept;
+    /// Waits (at most a second) until they are.
+    [[nodiscard]] bool wait_for_executors(const FencedKey* region = nullptr) const noexcept;
+
+    /// Makes the next completion of a queue pair in ERROR. With the completion queue's lock.
+    bool flush(CompletionSource& source, ibv_wc& wc) noexcept;
+    /// Of a source that flushes: would `flush` make one? (Of a pool's receives nobody knows.)
+    [[nodiscard]] bool has_to_flush(const CompletionSource& source) const noexcept {
+        return source.send ? send_head.load(std::memory_order_relaxed) !=
+                                 send_tail.load(std::memory_order_relaxed)
+                           : pool == nullptr && source.position.load(std::memory_order_relaxed) !=
+                                                    receive_tail.load(std::memory_order_acquire);
+    }
+
+    /// Tells the program once if what the two ends were told of the way between them does not
+    /// agree. With send_lock; `both`: with run_lock, and of the peer's sends, too.
+    void tell_of_way(bool both) noexcept;
+
+    /// Finds the peer and its block, if it is there. With send_lock and run_lock held or the
+    /// queue pair not yet visible; the process mutex as well.
+    void connect() noexcept;
+    void disconnect() noexcept;
+    void watch_peer() const noexcept;
+
+    /// Makes both executors forget where the peer's memory is mapped here. False: one of them is
+    /// at work. With the process mutex.
+    [[nodiscard]] bool forget_regions() noexcept;
+
+    /// Of a UD queue pair: lets go of receivers that are gone. False: a sender is at work.
+    [[nodiscard]] bool forget_gone_receivers() noexcept;
+
+    /// Binds or invalidates a window, which needs nothing of the peer. With send_lock, outside of
+    /// hazards: invalidating waits for the peer's.
+    [[nodiscard]] Progress run_local(const LocalOperation& operation) noexcept;
+    /// Keeps it for when the pending request that is appended next comes to its turn. With
+    /// send_lock. False: no memory.
+    [[nodiscard]] bool defer_local(const LocalOperation& operation) noexcept;
+    void forget_local() noexcept;
+
+    /// Runs our pending sends as far as they go. With send_lock.
+    void run_own_pending() noexcept;
+    /// Runs the peer's pending sends as far as they go, or tells the thread that runs them to look
+    /// again. Any thread, without locks.
+    void run_peer_pending() noexcept;
+    /// The same by who has nothing new for them, but comes because time has passed: leaves them to
+    /// a thread that is at it.
+    void look_for_peer_pending() noexcept;
+    /// The same after a look whether there are any. What made it possible must be published and
+    /// fenced.
+    void run_peer_pending_if_any() noexcept {
+        const PendingLine* const pending = peer_pending.load(std::memory_order_acquire);
+        if (pending != nullptr && pending->head.load(std::memory_order_relaxed) !=
+                                      pending->tail.load(std::memory_order_relaxed)) [[unlikely]] {
+            run_peer_pending();
+        }
+    }
+
+    /// What the block's receive line says at the beginning: no receives, or, of a shared receive
+    /// queue's, up to where the sub-ring has room for completions.
+    [[nodiscard]] std::uint32_t first_receive_tail() const noexcept {
+        return srq == nullptr ? first_position : first_position + receive_mask + 1;
+    }
+    /// A completion of a shared receive queue's receive was polled, the one before `position`.
+    void free_completion_before(std::uint32_t position) noexcept {
+        block.receive->tail.store(position + receive_mask + 1, std::memory_order_release);
+        if (pool->entries() <= receive_mask + 1) [[likely]]
+            return;
+        // The queue has grown: a request may have waited for room, and not for a receive.
+        light_fence(asymmetric);
+        run_peer_pending_if_any();
+    }
+
+    /// Is the slot at `tail`, the next one, free? Looks where the poller is only when it must. With
+    /// send_lock.
+    [[nodiscard]] bool is_free(std::uint32_t tail) noexcept {
+        if (tail != send_end) [[likely]]
+            return true;
+        send_end = send_head.load(std::memory_order_acquire) + send_capacity;
+        return tail != send_end;
+    }
+    /// Sets `direct`. With send_lock.
+    void execute_at_once(bool now) noexcept {
+        std::atomic_ref{direct}.store(now, std::memory_order_relaxed);
+        static_assert(offsetof(ExecutionLines, fault) == cache_line);
+        lines_at_once =
+            now && asymmetric ? reinterpret_cast<ExecutionLines*>(block.hazard) : nullptr;
+    }
+
+    /// All positions in the block, as at the beginning. Nobody uses it.
+    void rewind_block() noexcept;
+    /// Writes state, for the peer and for the program.
+    void set_state(ibv_qp_state next) noexcept;
+    /// `state` for who does not hold send_lock.
+    [[nodiscard]] ibv_qp_state state_now() noexcept {
+        return std::atomic_ref{state}.load(std::memory_order_relaxed);
+    }
+    [[nodiscard]] std::uint32_t pending_count() const noexcept;
+    /// Of these, so many that may be executed.
+    [[nodiscard]] std::uint32_t executable_count() const noexcept;
+    /// What was posted may be executed. With send_lock.
+    void show_pending() noexcept;
+
+    /// In mode `strict`, before the region with `key` is deregistered: says if a request that may
+    /// still be executed names it. Takes send_lock.
+    void tell_if_in_flight(std::uint32_t key) noexcept;
+
+    /// In mode `strict`, before the queue pair leaves for ERROR: completes the receive of what its
+    /// peer may know to have arrived. False: somebody else is busy with it.
+    [[nodiscard]] bool take_landed() noexcept;
+
+  private:
+    /// Can our pending ring's head be there? With send_lock.
+    [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;
+    /// What the peer has left for us to do. `process_held`: the process mutex is.
+    void hear_wishes(bool process_held) noexcept {
+        if (block.fault->wishes.load(std::memory_order_relaxed) != 0) [[unlikely]]
+            grant_wishes(process_held);
+    }
+    void grant_wishes(bool process_held) noexcept;
+    /// In mode `strict`.
+    void tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept;
+    void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
+    /// With send_lock; true if the peer is still to be found.
+    [[nodiscard]] bool serve() noexcept;
+    void await_executors(Ending::Phase how) noexcept;
+    void run_peer_pending_with_lock() noexcept;
+    /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
+    [[nodiscard]] bool peer_is_due() noexcept;
+    [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
+                                       Hazard& hazard, Counters& counts) noexcept;
+    void check_timers() noexcept;
+    void look_after_pool() noexcept;
+    [[nodiscard]] PoolView map_peer_pool() noexcept;
+    void settle_shared() noexcept;
+    [[nodiscard]] bool flush_pooled(ibv_wc& wc) noexcept;
+};
+
+/// Which operations the queue pair's type and its attributes let it post.
+[[nodiscard]] std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept;
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
+
+}  // namespace millrace::soft

@@ -1,0 +1,166 @@
+// Whom a queue pair is connected to: its peer found, mapped and watched; and let go of.
+#include <cerrno>
+#include <cstdint>
+
+#include "completion/completion_channel.hpp"
+#include "copy_service/copy_service.hpp"
+#include "fabric/node.hpp"
+#include "millrace/base/log.hpp"
+#include "process/asynchronous_events.hpp"
+#include "process/context.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "transport/failure_lines.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// The block of a peer that is not there: in RESET for ever.
+[[nodiscard]] BlockView nobody() noexcept {
+    alignas(cache_line) static std::byte memory[Geometry{}.block_size()]{};
+    return BlockView{memory, Geometry{}};
+}
+
+}  // namespace
+
+// Whoever waits for an event of this queue pair hears of its peer's death.
+void QueuePair::watch_peer() const noexcept {
+    const auto watch = [&](int epoll) {
+        if (peer->watch_from(epoll)) return;
+        base::log(base::LogLevel::warn, "soft",
+                  "watch the life of process {} for queue pair {:#x}: {}; who waits for an event "
+                  "without a limit may not be told of its death: raise fs.epoll.max_user_watches",
+                  peer->pid(), qp_num, base::describe_errno(errno));
+    };
+    watch(owner->events->descriptor());
+    const auto watch_for = [&](const ibv_comp_channel* channel) {
+        if (channel == nullptr) return;
+        if (static_cast<const CompletionChannel*>(channel)->hears_of_peers) watch(channel->fd);
+    };
+    watch_for(send_cq->channel);
+    if (recv_cq->channel != send_cq->channel) watch_for(recv_cq->channel);
+}
+
+void QueuePair::connect() noexcept {
+    mode_refused = false;
+    told_of_way_there = told_of_way_here = false;
+    const std::uint32_t destination = attributes.dest_qp_num;
+    End other;
+    other.type = qp_type;
+    other.strict = end.strict;
+    Node* const node = &owner->process->node();
+    if (!reliable()) {
+        // Until the peer is there, and should it never be, what is sent to it is lost.
+        other.block = nobody();
+        own.connect(node, nullptr, end, other, false, &counters);
+    }
+    try {
+        Process& process = *owner->process;
+        auto found = process.node().peer(node_of_qpn(destination));
+        if (found == nullptr) return;
+        auto mapped = found->map_block(index_of_qpn(destination), 0);
+        if (!mapped) return;
+        const auto view = BlockView::of_peer(mapped->memory, mapped->size);
+        if (!view) {
+            found->unmap_block(*mapped);
+            return;
+        }
+        if (cable == nullptr ? !is_fast(*view->mode) : !cable->agrees_with(*view->mode)) {
+            base::log(base::LogLevel::error, "soft",
+                      "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
+                      "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "
+                      "for both",
+                      qp_num, destination, found->pid(), describe_agreement(owner->mode),
+                      describe(*view->mode));
+            mode_refused = true;
+            found->unmap_block(*mapped);
+            return;
+        }
+        peer = std::move(found);
+        peer_block = *mapped;
+        peer_view = *view;
+        watch_peer();
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", destination,
+                  error.what());
+        return;
+    }
+    asymmetric = owner->process->node().membarrier() && peer->asymmetric_fences();
+    if (pool != nullptr && !asymmetric) pool->need_full_fences();
+    block.control->destination.store(make_destination(peer_block->generation, destination),
+                                     std::memory_order_release);
+    other.block = peer_view;
+    other.qpn = destination;
+    other.generation = peer_block->generation;
+    other.pool = map_peer_pool();
+    own.connect(node, peer.get(), end, other, asymmetric, &counters);
+    theirs.connect(node, peer.get(), other, end, asymmetric, &run_counters);
+    if (CopyService::likely_needed(*peer))
+        owner->process->copies().serve(copy_granter(), *peer, false);
+    peer_pending.store(peer_view.pending, std::memory_order_release);
+}
+
+PoolView QueuePair::map_peer_pool() noexcept {
+    const std::uint32_t generation = load_once(peer_view.receive->pool_generation);
+    if (generation == 0) return {};
+    try {
+        auto mapped = peer->map_block(load_once(peer_view.receive->pool_index), generation);
+        if (!mapped) return {};
+        const auto view = PoolView::of_peer(mapped->memory, mapped->size);
+        if (view) {
+            peer_pool = *mapped;
+            return *view;
+        }
+        peer->unmap_block(*mapped);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft",
+                  "cannot reach the shared receive queue of queue pair {:#x}: {}",
+                  attributes.dest_qp_num, error.what());
+    }
+    return {};
+}
+
+void QueuePair::tell_of_way(bool both) noexcept {
+    const std::uint32_t other = attributes.dest_qp_num;
+    const auto tell = [](bool& told, const Reason& way, std::uint32_t from, std::uint32_t to) {
+        if (told || way.kind == ReasonKind::none) return;
+        told = true;
+        tell_way(way, from, to);
+    };
+    tell(told_of_way_there, own.way(), qp_num, other);
+    if (both) tell(told_of_way_here, theirs.way(), other, qp_num);
+}
+
+void QueuePair::disconnect() noexcept {
+    peer_pending.store(nullptr, std::memory_order_release);
+    own.disconnect();
+    theirs.disconnect();
+    owner->process->copies().forget(end);
+    if (peer_block) peer->unmap_block(*peer_block);
+    if (peer_pool) peer->unmap_block(*peer_pool);
+    peer_block.reset();
+    peer_pool.reset();
+    peer_view = BlockView{};
+    peer.reset();
+    ++disconnections;
+}
+
+bool QueuePair::forget_gone_receivers() noexcept {
+    if (datagram_sender == nullptr) return true;
+    if (!send_lock.try_lock()) return false;
+    datagram_sender->forget_gone();
+    send_lock.unlock();
+    return true;
+}
+
+bool QueuePair::forget_regions() noexcept {
+    if (!send_lock.try_lock()) return false;
+    own.forget_regions();
+    send_lock.unlock();
+    if (!run_lock.try_lock()) return false;
+    theirs.forget_regions();
+    if (run_lock.unlock()) run_peer_pending();
+    return true;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,201 @@
+// How the work of a queue pair ends that is in an error state: executors leave it, and what was
+// posted is flushed.
+#include <chrono>
+#include <cstdint>
+#include <utility>
+
+#include "millrace/base/wait.hpp"
+#include "process/context.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "system/fences.hpp"
+
+namespace millrace::soft {
+
+using namespace std::chrono_literals;
+
+void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
+                            std::optional<ibv_event_type> event) noexcept {
+    if ((ending.begun() && !ending.of_sends()) || state == IBV_QPS_RESET) return;
+    if (flights != nullptr && !ending.begun()) flights->ground(cable_now());
+    if (strict()) static_cast<void>(take_landed());
+    set_state(IBV_QPS_ERR);
+    ending.receive_status.store(receive, std::memory_order_relaxed);
+    if (!ending.begun()) {  // else the sends are being flushed already
+        ending.failed_tail = send_tail.load(std::memory_order_relaxed);
+        ending.send_status = send;
+    }
+    await_executors(Ending::Phase::leave);
+    if (event) raise_async_event(*this, *event);
+    settle();
+}
+
+void QueuePair::give_up(std::uint64_t registrations) noexcept {
+    broken_at = registrations;
+    broken.store(true, std::memory_order_release);
+    if (!send_lock.try_lock()) {
+        given_up.store(true, std::memory_order_relaxed);
+        static_cast<CompletionQueue*>(send_cq)->attention.store(true, std::memory_order_release);
+        return;
+    }
+    begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+    send_lock.unlock();
+}
+
+void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
+    if (reliable() || own.abandoned()) {
+        return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
+    if (ending.begun() || state == IBV_QPS_RESET) return;
+    if (flights != nullptr) flights->ground(cable_now());
+    set_state(IBV_QPS_SQE);
+    ending.failed_tail = send_tail.load(std::memory_order_relaxed);
+    ending.send_status = status;
+    await_executors(Ending::Phase::sends_leave);
+    settle();
+}
+
+void QueuePair::await_executors(Ending::Phase how) noexcept {
+    execute_at_once(false);
+    forget_local();
+    ending.begin(how);
+    heavy_fence();
+    counters.add(Count::heavy_fence);
+    see_hazards(seen_hazards);
+    if (ending.of_sends()) seen_hazards.senders.clear();  // who sends to it does not matter
+    draining = false;
+}
+
+bool QueuePair::end_send_error() noexcept {
+    if (ending.phase != Ending::Phase::sends_flush) return false;
+    const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+    if (send_head.load(std::memory_order_acquire) != tail) {
+        return false;
+    }
+    ending.phase = Ending::Phase::none;
+    send_source.flushing.store(false, std::memory_order_relaxed);
+    block.pending->step.store(0, std::memory_order_relaxed);
+    block.pending->head.store(pending_tail, std::memory_order_release);
+    pending_seen = pending_shown = pending_tail;
+    block.fault->send.store(0, std::memory_order_relaxed);
+    stall.end();
+    set_state(IBV_QPS_RTS);
+    execute_at_once(own.connected() && cable == nullptr);
+    if (cable != nullptr) cable->restart();
+    if (flights != nullptr) flights->restart();
+    return true;
+}
+
+void QueuePair::await_landing() noexcept {
+    base::NapParker parker;
+    const auto landed = [&] {
+        const std::lock_guard guard{send_lock};
+        if (on_cable->completed_has_landed()) return true;
+        if (flights == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
+            return true;
+        }
+        static_cast<void>(serve());
+        return false;
+    };
+    // The longest latency and jitter, and some seconds on the port.
+    static_cast<void>(
+        base::wait_until(landed, base::Deadline::after(30s), base::WaitPolicy{}, parker));
+}
+
+bool QueuePair::settle() noexcept {
+    if (!ending.leaving()) return ending.flushing();
+    if (!executors_out(seen_hazards)) {
+        if (base::Clock::now() - ending.since < 1s) return false;
+        if (!broken.load(std::memory_order_relaxed)) {
+            broken_at = owner->process->registrations();
+            broken.store(true, std::memory_order_release);
+        }
+    }
+    ending.flush();
+    if (cable != nullptr) cable->release_executed();
+    // What was completed stays completed; what comes after it is flushed.
+    std::uint32_t waiting = cable != nullptr     ? cable->uncompleted()
+                            : flights != nullptr ? flights->grounded()
+                                                 : pending_count();
+    const std::uint32_t posted = ending.failed_tail - send_head.load(std::memory_order_acquire);
+    if (waiting > posted) waiting = posted;
+    ending.first_unexecuted = ending.failed_tail - waiting;
+    if (datagram != nullptr) pool->collect(false);
+    for (CompletionSource* source : {&send_source, &receive_source}) {
+        if (source->flushing.load(std::memory_order_relaxed)) continue;
+        if (ending.of_sends() && !source->send) continue;
+        source->limit.store(source->end_after(source->position.load(std::memory_order_acquire)),
+                            std::memory_order_relaxed);
+        source->flushing.store(true, std::memory_order_release);
+    }
+    if (srq != nullptr && !ending.of_sends()) settle_shared();
+    for (ibv_cq* cq : {send_cq, recv_cq}) {
+        static_cast<CompletionQueue*>(cq)->attention.store(true, std::memory_order_release);
+    }
+    static_cast<CompletionQueue*>(send_cq)->flushed();
+    if (recv_cq != send_cq) static_cast<CompletionQueue*>(recv_cq)->flushed();
+    return true;
+}
+
+void QueuePair::settle_shared() noexcept {
+    // What was taken from the shared receive queue and has a completion keeps it; the rest is
+    // offered again, unless a stopped executor may still write there.
+    if (datagram == nullptr) {
+        std::uint32_t at = receive_source.position.load(std::memory_order_acquire);
+        const std::uint32_t end = receive_source.limit.load(std::memory_order_relaxed);
+        for (; at != end; ++at) {
+            pool->mark_done(load_once(receive_source.entry(at).slot_and_flags) &
+                            completion_slot_mask);
+        }
+        if (ending.receive_status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) {
+            fault_slot = block.fault->receive_slot.load(std::memory_order_relaxed);
+            if (fault_slot != 0) pool->mark_done(fault_slot - 1);
+        }
+    }
+    if (!broken.load(std::memory_order_relaxed)) pool->offer_again(memory.index, false);
+    raise_async_event(*this, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+bool QueuePair::flush_pooled(ibv_wc& wc) noexcept {
+    if (own_pool != nullptr) return own_pool->take_oldest(wc.wr_id);
+    const std::uint32_t slot = std::exchange(fault_slot, 0);
+    return slot != 0 && pool->take_back(slot - 1, wc.wr_id);
+}
+
+bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
+    wc = ibv_wc{};
+    wc.qp_num = qp_num;
+    if (source.send) {
+        const std::lock_guard guard{send_lock};
+        std::uint32_t slot = send_head.load(std::memory_order_relaxed);
+        if (static_cast<std::int32_t>(ending.first_unexecuted - slot) > 0) {
+            slot = ending.first_unexecuted;  // what was executed unsignaled has no completion to
+                                             // wait for
+            send_head.store(slot, std::memory_order_release);
+        }
+        const std::uint32_t tail = send_tail.load(std::memory_order_relaxed);
+        if (static_cast<std::int32_t>(tail - slot) <= 0) return false;
+        const SentSlot& posted = sent[slot & send_mask];
+        wc.wr_id = posted.wr_id;
+        wc.opcode = posted.opcode;
+        wc.status = std::exchange(ending.send_status, IBV_WC_WR_FLUSH_ERR);
+        send_head.store(slot + 1, std::memory_order_release);
+    } else if (pool != nullptr) {
+        if (!flush_pooled(wc)) return false;
+    } else {
+        const std::uint32_t position = source.position.load(std::memory_order_relaxed);
+        if (position == receive_tail.load(std::memory_order_acquire)) return false;
+        wc.wr_id = receive_ids[position & receive_mask];
+        source.limit.store(position + 1, std::memory_order_relaxed);
+        source.position.store(position + 1, std::memory_order_release);
+    }
+    if (!source.send) {
+        wc.opcode = IBV_WC_RECV;
+        wc.status = ending.receive_status.exchange(IBV_WC_WR_FLUSH_ERR, std::memory_order_relaxed);
+    }
+    source.errors.store(source.errors.load(std::memory_order_relaxed) + 1,
+                        std::memory_order_relaxed);
+    return true;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,370 @@
+// The queue pair's state machine: which transition needs and allows which attributes (InfiniBand
+// specification, "QP State Transition Properties"), and what each of them does.
+#include <cerrno>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "datagram/address_handle.hpp"
+#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/wait.hpp"
+#include "millrace/soft/device.hpp"
+#include "process/context.hpp"
+#include "process/control_calls.hpp"
+#include "process/domains.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "system/fences.hpp"
+#include "transport/failure_lines.hpp"
+#include "transport/path.hpp"
+
+namespace millrace::soft {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct Transition {
+    ibv_qp_state from;
+    ibv_qp_state to;
+    int required;
+    int optional;
+};
+
+constexpr Transition rc_transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR,
+     IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS,
+     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0,
+     IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_TIMEOUT |
+         IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+         IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+};
+
+constexpr Transition uc_transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0,
+     IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS},
+};
+
+constexpr Transition ud_transitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+};
+
+[[nodiscard]] std::span<const Transition> transitions_of(ibv_qp_type type) noexcept {
+    if (type == IBV_QPT_UC) return uc_transitions;
+    if (type == IBV_QPT_UD) return ud_transitions;
+    return rc_transitions;
+}
+
+[[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+    mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0;
+    for (const Transition& transition : transitions_of(type)) {
+        if (transition.from != from || transition.to != to) continue;
+        return (mask & transition.required) == transition.required &&
+               (mask & ~(transition.required | transition.optional)) == 0;
+    }
+    return false;
+}
+
+void tell_illegal(const QueuePair& qp, ibv_qp_state to, int mask) noexcept {
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return tell_transition(qp, to, mask, 0, 0);
+    for (const Transition& transition : transitions_of(qp.qp_type)) {
+        if (transition.from != qp.state || transition.to != to) continue;
+        return tell_transition(qp, to, mask, transition.required, transition.optional);
+    }
+    tell_no_transition(qp, to);
+}
+
+[[nodiscard]] bool values_make_sense(const ibv_qp_attr& attributes, int mask) noexcept {
+    if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return false;
+    if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index != 0) return false;
+    if ((mask & IBV_QP_PATH_MTU) != 0 &&
+        (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096)) {
+        return false;
+    }
+    if ((mask & IBV_QP_RNR_RETRY) != 0 && attributes.rnr_retry > 7) return false;
+    if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return false;
+    if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return false;
+    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && attributes.min_rnr_timer > 31) return false;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attributes.max_rd_atomic > max_reads) return false;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attributes.max_dest_rd_atomic > max_reads) {
+        return false;
+    }
+    if ((mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num > 0xffffff) return false;
+    return true;
+}
+
+void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
+    if ((mask & IBV_QP_ACCESS_FLAGS) != 0) kept.qp_access_flags = given.qp_access_flags;
+    if ((mask & IBV_QP_PKEY_INDEX) != 0) kept.pkey_index = given.pkey_index;
+    if ((mask & IBV_QP_QKEY) != 0) kept.qkey = given.qkey;
+    if ((mask & IBV_QP_PORT) != 0) kept.port_num = given.port_num;
+    if ((mask & IBV_QP_AV) != 0) kept.ah_attr = given.ah_attr;
+    if ((mask & IBV_QP_PATH_MTU) != 0) kept.path_mtu = given.path_mtu;
+    if ((mask & IBV_QP_TIMEOUT) != 0) kept.timeout = given.timeout;
+    if ((mask & IBV_QP_RETRY_CNT) != 0) kept.retry_cnt = given.retry_cnt;
+    if ((mask & IBV_QP_RNR_RETRY) != 0) kept.rnr_retry = given.rnr_retry;
+    if ((mask & IBV_QP_RQ_PSN) != 0) kept.rq_psn = given.rq_psn & 0xffffff;
+    if ((mask & IBV_QP_SQ_PSN) != 0) kept.sq_psn = given.sq_psn & 0xffffff;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) kept.max_rd_atomic = given.max_rd_atomic;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0) {
+        kept.max_dest_rd_atomic = given.max_dest_rd_atomic;
+    }
+    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) kept.min_rnr_timer = given.min_rnr_timer;
+    if ((mask & IBV_QP_DEST_QPN) != 0) kept.dest_qp_num = given.dest_qp_num;
+    if ((mask & IBV_QP_ALT_PATH) != 0) {
+        kept.alt_ah_attr = given.alt_ah_attr;
+        kept.alt_pkey_index = given.alt_pkey_index;
+        kept.alt_port_num = given.alt_port_num;
+        kept.alt_timeout = given.alt_timeout;
+    }
+    if ((mask & IBV_QP_PATH_MIG_STATE) != 0) kept.path_mig_state = given.path_mig_state;
+}
+
+/// Publishes what the peer has to respect.
+void publish(QueuePair& qp) noexcept {
+    auto access = static_cast<std::uint32_t>(qp.attributes.qp_access_flags);
+    if (qp.attributes.max_dest_rd_atomic == 0) {  // no resources to answer with
+        access &= ~std::uint32_t{IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+    }
+    qp.opcodes = allowed_opcodes(qp);
+    for (auto* const word : {&qp.access, &qp.block.control->access}) {
+        word->store(access, std::memory_order_relaxed);
+    }
+    qp.block.control->min_rnr_timer.store(qp.attributes.min_rnr_timer, std::memory_order_relaxed);
+    qp.block.receive->qkey.store(qp.attributes.qkey, std::memory_order_relaxed);
+    for (PathLine* const line : {&qp.path, qp.block.path}) {
+        describe_path(*line, qp.attributes, qp.leads_to_port);
+    }
+}
+
+int to_error(QueuePair& qp) noexcept {
+    // Who is busy with it lets go soon; who does not is dead or stopped.
+    for (int tries = 0; qp.strict() && tries < 1000 && !qp.take_landed(); ++tries) base::pause();
+    {
+        const std::lock_guard guard{qp.send_lock};
+        qp.begin_error(IBV_WC_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+    }
+    base::NapParker parker;
+    const auto settled = [&] {
+        const std::lock_guard guard{qp.send_lock};
+        return qp.settle();
+    };
+    // `settle` itself gives up after a second.
+    static_cast<void>(
+        base::wait_until(settled, base::Deadline::after(2s), base::WaitPolicy{}, parker));
+    return 0;
+}
+
+/// With the locks of both completion queues.
+void clear_source(CompletionSource& source) noexcept {
+    QueuePair& qp = *source.qp;
+    auto* const cq = static_cast<CompletionQueue*>(source.send ? qp.send_cq : qp.recv_cq);
+    for (std::uint32_t i = 0; i <= source.mask; ++i) {
+        // Looked at before: pages that were never used stay unused.
+        std::atomic<std::uint32_t>& sequence = source.ring[i].sequence;
+        if (sequence.load(std::memory_order_relaxed) != 0) {
+            sequence.store(0, std::memory_order_relaxed);
+        }
+    }
+    source.position.store(first_position, std::memory_order_relaxed);
+    source.limit.store(first_position, std::memory_order_relaxed);
+    source.flushing.store(false, std::memory_order_relaxed);
+    source.arm_position = first_position;
+    if (!source.send && qp.own_pool != nullptr) {
+        qp.own_pool->clear(*qp.datagram);
+    } else if (!source.send && qp.pool != nullptr) {
+        // What it has taken from a shared receive queue and nobody has polled is offered again.
+        qp.fault_slot = 0;
+        qp.pool->offer_again(qp.memory.index, true, qp.datagram.get());
+    }
+    cq->moved(source);
+    cq->look_for_flushing();
+}
+
+/// With all locks: nobody may see one half of it, or set something in between.
+void clear(QueuePair& qp) noexcept {
+    clear_source(qp.send_source);
+    clear_source(qp.receive_source);
+    qp.send_tail.store(first_position, std::memory_order_relaxed);
+    qp.send_end = first_position;
+    qp.send_head.store(first_position, std::memory_order_relaxed);
+    qp.receive_tail.store(first_position, std::memory_order_relaxed);
+    qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
+    qp.rewind_block();
+    qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
+    qp.block.pending->step.store(0, std::memory_order_relaxed);
+    qp.block.fault->receive.store(0, std::memory_order_relaxed);
+    qp.block.fault->send.store(0, std::memory_order_relaxed);
+    qp.block.fault->receive_slot.store(0, std::memory_order_relaxed);
+    qp.block.fault->wishes.store(0, std::memory_order_relaxed);
+    qp.established_told.store(false, std::memory_order_relaxed);
+    qp.draining = false;
+    qp.block.control->destination.store(0, std::memory_order_relaxed);
+    qp.forget_local();
+    qp.ending.phase = Ending::Phase::none;
+    qp.corrupt.store(false, std::memory_order_relaxed);
+    qp.given_up.store(false, std::memory_order_relaxed);
+    qp.stall.end();
+    qp.ending.first_unexecuted = first_position;
+    if (qp.cable != nullptr) qp.cable->restart();
+    qp.disconnect();
+}
+
+int to_reset(QueuePair& qp) noexcept {
+    if (qp.state_now() == IBV_QPS_RESET) return 0;
+    {
+        const std::lock_guard guard{qp.send_lock};
+        qp.execute_at_once(false);
+        ++qp.connection;  // what peers know of it is no longer true
+        if (qp.flights != nullptr) {
+            qp.flights->ground(cable_now());
+            qp.flights->restart();
+        }
+        qp.set_state(IBV_QPS_ERR);
+    }
+    heavy_fence();
+    if (!qp.wait_for_executors()) return EBUSY;  // a stopped executor may still write here
+    qp.owner->process->windows().leave(qp.block.windows);
+    const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+    auto* first = static_cast<CompletionQueue*>(qp.send_cq);
+    auto* second = static_cast<CompletionQueue*>(qp.recv_cq);
+    if (std::less<>{}(second, first)) std::swap(first, second);
+    const std::lock_guard first_guard{first->lock};
+    std::unique_lock second_guard{second->lock, std::defer_lock};
+    if (second != first) second_guard.lock();
+    const std::lock_guard send_guard{qp.send_lock};
+    bool run_again = false;  // for nobody: it is connected no longer
+    const ErrandPause run_pause{qp.run_lock, run_again};
+    const std::lock_guard receive_guard{qp.receive_lock};
+    clear(qp);
+    qp.broken.store(false, std::memory_order_relaxed);
+    qp.set_state(IBV_QPS_RESET);
+    return 0;
+}
+
+/// SQE to RTS. EBUSY: sends that were flushed still have completions to be polled.
+int leave_send_error(QueuePair& qp, const ibv_qp_attr& attributes, int mask) noexcept {
+    auto* const cq = static_cast<CompletionQueue*>(qp.send_cq);
+    const std::lock_guard queue_guard{cq->lock};
+    const std::lock_guard send_guard{qp.send_lock};
+    if (qp.state != IBV_QPS_SQE) return EINVAL;  // an error came in between
+    if (!qp.end_send_error()) return EBUSY;
+    cq->look_for_flushing();
+    remember(qp.attributes, attributes, mask);
+    publish(qp);
+    return 0;
+}
+
+}  // namespace
+
+int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noexcept {
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    const std::lock_guard modify{qp.modify_mutex};
+    const ibv_qp_state from = qp.state_now();
+    if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
+    const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
+    if (!legal(qp.qp_type, from, to, mask)) {
+        if (qp.strict()) tell_illegal(qp, to, mask);
+        return EINVAL;
+    }
+    if (!values_make_sense(*attributes, mask)) return EINVAL;
+    if ((mask & IBV_QP_AV) != 0 && !has_source(qp.context, attributes->ah_attr)) return EINVAL;
+    if (to == IBV_QPS_RESET) return to_reset(qp);
+    if (to == IBV_QPS_ERR) return from == IBV_QPS_RESET ? EINVAL : to_error(qp);
+    if (from == IBV_QPS_SQE) return leave_send_error(qp, *attributes, mask);
+    const bool leads = (mask & IBV_QP_AV) != 0 && leads_to_port(qp.context, attributes->ah_attr);
+    bool run_again = to == IBV_QPS_RTR;
+    {
+        const std::lock_guard process{qp.owner->process->queue_pairs_mutex()};
+        const std::lock_guard send_guard{qp.send_lock};
+        const ErrandPause run_pause{qp.run_lock, run_again};
+        if (qp.state != from) return EINVAL;  // an error came in between
+        remember(qp.attributes, *attributes, mask);
+        if ((mask & IBV_QP_AV) != 0) qp.leads_to_port = leads;
+        publish(qp);
+        if ((mask & (IBV_QP_AV | IBV_QP_SQ_PSN)) != 0) {
+            qp.own.look_at_way_again();
+            qp.theirs.look_at_way_again();
+        }
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.datagram == nullptr) {
+            errno = 0;
+            qp.connect();
+            // A peer that is not there may come later; our own descriptors would only be missed
+            // again and again, and nobody would say so.
+            if (qp.peer == nullptr && errno == EMFILE) return EMFILE;
+            if (qp.mode_refused) return EINVAL;
+        }
+        qp.set_state(to);
+        const bool held_back = to == IBV_QPS_RTS && qp.pending_shown != qp.pending_tail;
+        if (held_back) {
+            qp.show_pending();
+            heavy_fence();  // published, then looked: the peer's post_recv does it the other way
+        }
+        qp.execute_at_once(to == IBV_QPS_RTS && qp.cable == nullptr && qp.own.connected() &&
+                           qp.pending_count() == 0);
+        if (qp.datagram == nullptr) qp.tell_of_way(true);
+        if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
+        if (held_back && qp.cable != nullptr) qp.cable->expect();
+        if (to != IBV_QPS_SQD) qp.draining = false;
+        if (to == IBV_QPS_SQD && from == IBV_QPS_RTS) {
+            qp.drained_event =
+                (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes->en_sqd_async_notify != 0;
+            qp.draining = true;
+            heavy_fence();
+            qp.see_hazards(qp.seen_hazards);
+            qp.finish_draining();
+        }
+    }
+    if (run_again) {
+        // Published, then looked: a peer whose sends wait for us does it the other way round.
+        heavy_fence();
+        qp.run_peer_pending();
+    }
+    return 0;
+}
+
+int query_qp(ibv_qp* public_qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) noexcept {
+    const base::Uncancelled held;
+    auto& qp = *static_cast<QueuePair*>(public_qp);
+    qp.service();
+    const std::lock_guard modify{qp.modify_mutex};
+    *attributes = qp.attributes;
+    attributes->qp_state = attributes->cur_qp_state = qp.state_now();
+    attributes->sq_draining = qp.draining ? 1 : 0;
+    *init = qp.created;
+    return 0;
+}
+
+}  // namespace millrace::soft

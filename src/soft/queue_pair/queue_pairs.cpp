@@ -1,0 +1,277 @@
+#include "queue_pair/queue_pairs.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+#include <new>
+#include <string>
+
+#include "copy_service/copy_service.hpp"
+#include "datagram/datagram_target.hpp"
+#include "fabric/node.hpp"
+#include "millrace/base/clock.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/uncancelled.hpp"
+#include "millrace/base/wait.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "system/fences.hpp"
+
+namespace millrace::soft {
+namespace {
+
+std::mutex current_mutex;
+std::weak_ptr<Process> the_current;
+
+/// A thread that the child does not have may have held the lock, for as long as joining a fabric
+/// takes, and left the pointer half written. The child joins by itself anyway.
+void forget_in_child() noexcept {
+    new (&current_mutex) std::mutex;
+    new (&the_current) std::weak_ptr<Process>;
+}
+
+}  // namespace
+
+std::shared_ptr<Process> current_process() {
+    static const int handler = pthread_atfork(nullptr, nullptr, &forget_in_child);
+    static_cast<void>(handler);
+    const std::lock_guard guard{current_mutex};
+    const char* const named = std::getenv("MILLRACE_FABRIC");
+    const std::string fabric = named != nullptr && *named != '\0' ? named : "default";
+    if (auto process = the_current.lock();
+        process && process->node().usable() && process->fabric() == fabric) {
+        return process;
+    }
+    auto process = std::make_shared<Process>(Node::join(fabric), fabric);
+    process->take(std::make_shared<CopyService>(process->node()));
+    process->take(std::make_shared<DatagramTargets>(process->counters()));
+    process->take(std::make_shared<QueuePairs>(*process));
+    the_current = process;
+    return process;
+}
+
+QueuePairs::QueuePairs(Process& process)
+    : process_{process},
+      tend_interval_{base::ticks_in(std::chrono::milliseconds{5})},
+      collect_interval_{base::ticks_in(std::chrono::milliseconds{50})},
+      publish_interval_{base::ticks_in(std::chrono::milliseconds{100})} {
+    try {
+        page_ = std::make_unique<base::StatisticsPage>(
+            "soft device",
+            std::initializer_list<std::string_view>{
+                count_names[0], count_names[1], count_names[2], count_names[3], count_names[4],
+                count_names[5], count_names[6], count_names[7], count_names[8], count_names[9],
+                count_names[10], count_names[11], count_names[12], count_names[13], count_names[14],
+                count_names[15], count_names[16], count_names[17]});
+        static_assert(count_kinds == 18);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "soft", "no statistics page: {}", error.what());
+    }
+}
+
+QueuePairs::~QueuePairs() {
+    process_.copies().stop();
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    publish_sums();
+}
+
+void QueuePairs::add(QueuePair& qp) {
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    all_.push_back(&qp);
+}
+
+void QueuePairs::remove(QueuePair& qp) noexcept {
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    if (std::erase(all_, &qp) != 0) add_to(retired_, qp);
+}
+
+void QueuePairs::add_to(Sums& sums, const QueuePair& qp) noexcept {
+    for (std::size_t i = 0; i < count_kinds; ++i) {
+        sums[i] += qp.counters.value(i) + qp.run_counters.value(i);
+    }
+    const auto add = [&](Count what, const std::atomic<std::uint64_t>& count) {
+        sums[static_cast<std::size_t>(what)] += count.load(std::memory_order_relaxed);
+    };
+    add(Count::send_completion, qp.send_source.polled);
+    add(Count::receive_completion, qp.receive_source.polled);
+    add(Count::error_completion, qp.send_source.errors);
+    add(Count::error_completion, qp.receive_source.errors);
+}
+
+void QueuePairs::keep(std::unique_ptr<QueuePair> qp) noexcept {
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    try {
+        kept_.push_back(std::move(qp));
+    } catch (const std::bad_alloc&) {
+        static_cast<void>(qp.release());  // stays listed all the same
+    }
+}
+
+void QueuePairs::tend_now(std::uint64_t now) noexcept {
+    const base::Uncancelled held;
+    last_tending_.store(now, std::memory_order_relaxed);
+    process_.look_for_deaths(now);
+    publish_by_clock(now);
+    if (now - last_collection_.load(std::memory_order_relaxed) >= collect_interval_) collect(now);
+}
+
+void QueuePairs::publish_now(std::uint64_t now) noexcept {
+    // The caller may hold a completion queue's lock, which comes after the mutex.
+    const std::unique_lock guard{process_.queue_pairs_mutex(), std::try_to_lock};
+    if (!guard) return;
+    last_publication_.store(now, std::memory_order_relaxed);
+    publish_sums();
+    publication_cost_.store(base::ticks() - now, std::memory_order_relaxed);
+}
+
+void QueuePairs::collect(std::uint64_t now) noexcept {
+    const std::unique_lock guard{process_.queue_pairs_mutex(), std::try_to_lock};
+    if (!guard) return;
+    last_collection_.store(now, std::memory_order_relaxed);
+    let_go_of_the_gone(now);
+    try {
+        retire_mappings();
+    } catch (const std::bad_alloc&) {  // what has not been taken out is taken out next time
+    }
+    if (retired_mappings_.empty()) return;
+    bool forgotten = true;
+    for (QueuePair* qp : all_) forgotten &= qp->forget_regions();
+    try {
+        for (const auto& target : process_.datagram_targets().all())
+            forgotten &= target->forget_regions();
+    } catch (const std::bad_alloc&) {
+        forgotten = false;
+    }
+    if (forgotten) retired_mappings_.clear();
+}
+
+/// A sender of datagrams would find out by itself, but only when it sends there again. Every
+/// second, because queue pairs end while their processes live, and at once after a death, which has
+/// cost descriptors.
+void QueuePairs::let_go_of_the_gone(std::uint64_t now) noexcept {
+    static const std::uint64_t seldom = base::ticks_in(std::chrono::seconds{1});
+    const std::uint64_t deaths = process_.deaths();
+    if (deaths == deaths_let_go_.load(std::memory_order_relaxed) && now - last_letting_go_ < seldom)
+        return;
+    bool all = true;
+    for (QueuePair* qp : all_) all &= qp->forget_gone_receivers();
+    process_.copies().forget_dead();
+    if (!all) return;
+    deaths_let_go_.store(deaths, std::memory_order_relaxed);
+    last_letting_go_ = now;
+}
+
+void QueuePairs::retire_mappings() {
+    std::vector<PeerNode*> peers;
+    for (const QueuePair* qp : all_) {
+        if (qp->peer != nullptr) peers.push_back(qp->peer.get());
+    }
+    const auto targets = process_.datagram_targets().all();
+    for (const auto& target : targets) peers.push_back(&target->peer());
+    std::sort(peers.begin(), peers.end());
+    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+    for (PeerNode* peer : peers) peer->retire_stale(retired_mappings_);
+}
+
+void QueuePairs::publish_before_sleep() noexcept {
+    const std::uint64_t now = base::ticks();
+    const std::uint64_t rest = 100 * publication_cost_.load(std::memory_order_relaxed);
+    if (now - last_publication_.load(std::memory_order_relaxed) >= rest) publish_now(now);
+}
+
+void QueuePairs::publish_sums() noexcept {
+    if (page_ == nullptr) return;
+    Sums sums = retired_;
+    for (std::size_t i = 0; i < count_kinds; ++i) sums[i] += process_.counters().value(i);
+    for (const QueuePair* qp : all_) add_to(sums, *qp);
+    for (std::size_t i = 0; i < count_kinds; ++i) page_->counter(i).set(sums[i]);
+}
+
+void QueuePairs::let_go_of_the_dead() noexcept {
+    if (process_.deaths() == deaths_let_go_.load(std::memory_order_relaxed)) [[likely]]
+        return;
+    collect(base::ticks());
+}
+
+void QueuePairs::look_after() noexcept {
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    for (QueuePair* qp : all_) qp->look_after();
+}
+
+void QueuePairs::tell_of_requests_with(std::uint32_t key) noexcept {
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    for (QueuePair* qp : all_) {
+        if (qp->strict()) qp->tell_if_in_flight(key);
+    }
+}
+
+bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
+    heavy_fence();
+    process_.counters().add(Count::heavy_fence);
+    process_.look_for_deaths(base::ticks());
+    const FencedKey region{process_.node(), key};
+    struct Watched {
+        QueuePair* qp;
+        std::uint32_t index;
+        std::uint32_t generation;
+        std::uint32_t disconnections;
+        SeenHazards seen;
+    };
+    std::vector<Watched> watched;
+    bool free = true;
+    {
+        const std::lock_guard guard{process_.queue_pairs_mutex()};
+        for (QueuePair* qp : all_) {
+            Watched one{qp, qp->memory.index, qp->memory.generation, qp->disconnections, {}};
+            qp->see_hazards(one.seen);
+            if (qp->executors_out(one.seen, &region)) continue;
+            if (qp->broken.load(std::memory_order_acquire)) {
+                // Its executor stopped before this memory was registered, or it may be in it.
+                if (registration <= qp->broken_at) free = false;
+                continue;
+            }
+            // Of a UD queue pair, only who is stopped is to be mistrusted, not all the others.
+            if (qp->datagram != nullptr &&
+                !qp->datagram->pass_stopped(one.seen.senders, registration, region)) {
+                free = false;
+            }
+            watched.push_back(std::move(one));
+        }
+    }
+    if (watched.empty()) return free;
+    // Who is no longer listed, or connected otherwise, has waited for its executors itself. With
+    // the mutex.
+    const auto is_out = [&](const Watched& one) {
+        const auto found = std::find(all_.begin(), all_.end(), one.qp);
+        return found == all_.end() || one.qp->memory.index != one.index ||
+               one.qp->memory.generation != one.generation ||
+               one.qp->disconnections != one.disconnections ||
+               one.qp->executors_out(one.seen, &region);
+    };
+    base::NapParker parker;
+    const auto out = [&] {
+        process_.look_for_deaths(base::ticks());
+        const std::lock_guard guard{process_.queue_pairs_mutex()};
+        std::erase_if(watched, is_out);
+        return watched.empty();
+    };
+    if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
+                         parker) == base::Status::ok) {
+        return free;
+    }
+    const std::lock_guard guard{process_.queue_pairs_mutex()};
+    std::erase_if(watched, is_out);  // this thread may have slept for long since
+    for (const Watched& one : watched) {
+        if (one.qp->datagram != nullptr && one.seen.complete) {
+            one.qp->datagram->remember_stopped(one.seen.senders, process_.registrations(), region);
+            continue;
+        }
+        one.qp->give_up(process_.registrations());
+    }
+    return free && watched.empty();
+}
+
+}  // namespace millrace::soft

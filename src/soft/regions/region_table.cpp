@@ -1,0 +1,236 @@
+#include "regions/region_table.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "system/memory_areas.hpp"
+
+namespace millrace::soft {
+namespace {
+
+constexpr std::uint32_t needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::uint32_t needs_write_rights = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
+// IBV_ACCESS_HUGETLB is advice; IBV_ACCESS_ZERO_BASED is in the iova already.
+constexpr std::uint32_t understood_rights = needs_write_rights | IBV_ACCESS_REMOTE_READ |
+                                            IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                            IBV_ACCESS_HUGETLB;
+
+constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 62) - 1;
+
+int check_access(std::uint32_t access) noexcept {
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+    if ((access & ~understood_rights) != 0) return EINVAL;
+    if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+    return 0;
+}
+
+/// Peers may map it: it cannot shrink under them and holds the whole range.
+bool can_be_mapped(int descriptor, std::uint64_t offset, std::size_t length) noexcept {
+    const int seals = ::fcntl(descriptor, F_GET_SEALS);
+    struct stat status {};
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(descriptor, &status) == 0 &&
+           offset <= largest_offset && static_cast<std::uint64_t>(status.st_size) >= offset &&
+           static_cast<std::uint64_t>(status.st_size) - offset >= length;
+}
+
+/// Its bits in an entry.
+constexpr std::uint64_t kind_bits(RegionKind kind) noexcept {
+    return static_cast<std::uint64_t>(kind) & 3;
+}
+
+}  // namespace
+
+RegionTable::RegionTable(RegionEntry* shown, std::shared_ptr<const std::atomic<bool>> usable)
+    : usable_{std::move(usable)},
+      own_{Mapping::of_own_memory(regions_per_node * sizeof(RegionEntry))},
+      shown_{shown},
+      generations_(regions_per_node, 0) {
+    if (!own_) base::throw_errno(errno, "make the table of registered memory", "this process");
+}
+
+void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcept {
+    for (RegionEntry* const table : {entries(), shown_}) {
+        RegionEntry& entry = table[index];
+        // seq_cst: what is written to the entry after it must not be seen before it.
+        entry.key_word.store(0);
+        entry.iova = facts.iova;
+        entry.length = facts.length;
+        entry.address = facts.address;
+        entry.access = facts.access;
+        entry.pd = facts.pd;
+        entry.descriptor = facts.descriptor;
+        entry.device = facts.device;
+        entry.inode = facts.inode;
+        entry.file_offset = facts.file_offset;
+        entry.kind = facts.kind;
+        entry.key_word.store(facts.key_word, std::memory_order_release);
+    }
+}
+
+int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
+                     std::uint32_t pd, LocalRegion& region) {
+    if (!usable()) return ENODEV;
+    access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
+    if (const int error = check_access(access); error != 0) return error;
+    const auto begin = reinterpret_cast<std::uintptr_t>(address);
+    if (begin + length < begin || iova + length < iova) return EINVAL;
+    int own_descriptor = -1;
+    std::optional<MappedRange> range;
+    // A region of no length is one, and holds nothing: what is behind it does not matter.
+    if (length != 0) {
+        range = look_behind_own(begin, length, own_descriptor);
+        if (!range) range = look_behind(begin, length);
+        if (!range) return errno != 0 ? errno : EFAULT;
+        if (!range->readable || ((access & needs_write_rights) != 0 && !range->writable))
+            return EFAULT;
+    }
+
+    const std::scoped_lock lock{mutex_};
+    int descriptor = -1;
+    if (range && range->one_shared_file) {
+        descriptor = own_descriptor >= 0
+                         ? own_descriptor
+                         : find_descriptor(range->device, range->inode, last_descriptor_);
+        if (descriptor >= 0) last_descriptor_ = descriptor;
+        if (descriptor >= 0 && !can_be_mapped(descriptor, range->file_offset, length)) {
+            descriptor = -1;
+        }
+    }
+
+    const std::uint32_t key = new_key();
+    if (key == 0) return ENOMEM;
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.iova = iova;
+    facts.length = length;
+    facts.address = begin;
+    facts.access = access;
+    facts.pd = pd;
+    facts.kind = kind_bits(range ? RegionKind::private_memory : RegionKind::nothing);
+    if (descriptor >= 0) {
+        facts.kind = kind_bits(RegionKind::shared_file);
+        facts.descriptor = descriptor;
+        facts.device = static_cast<std::uint32_t>(range->device);
+        facts.inode = range->inode;
+        facts.file_offset = range->file_offset & largest_offset;
+    }
+    publish(index_of_key(key), facts);
+
+    region = {key, static_cast<std::byte*>(address), iova, length, access, pd};
+    return 0;
+}
+
+int RegionTable::add_nothing(std::uint32_t pd, LocalRegion& region) {
+    if (!usable()) return ENODEV;
+    const std::scoped_lock lock{mutex_};
+    const std::uint32_t key = new_key();
+    if (key == 0) return ENOMEM;
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.length = ~std::uint64_t{0};
+    facts.access = IBV_ACCESS_LOCAL_WRITE;
+    facts.pd = pd;
+    facts.kind = kind_bits(RegionKind::nothing);
+    publish(index_of_key(key), facts);
+    region = {key, nullptr, 0, facts.length, facts.access, pd};
+    return 0;
+}
+
+std::uint32_t RegionTable::add_window() {
+    if (!usable()) return 0;
+    const std::scoped_lock lock{mutex_};
+    std::uint32_t key = new_key();
+    // The program makes the low bits of a window's key, 0 among them; with index 0 that is no key.
+    if (key != 0 && index_of_key(key) == 0) {
+        freed_.push_back(0);
+        key = new_key();
+        if (index_of_key(key) == 0) return 0;  // there was no other
+    }
+    return key;
+}
+
+void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
+                              const WindowFacts& window) noexcept {
+    if (!usable()) return;
+    const std::scoped_lock lock{mutex_};
+    const std::uint64_t offset = window.address - parent.iova;
+    RegionFacts facts{};
+    facts.key_word = key_word_of(key);
+    facts.iova = window.iova;
+    facts.length = window.length;
+    facts.address = parent.address + offset;
+    facts.access = window.access | access_window;
+    facts.pd = window.pd;
+    facts.descriptor = parent.descriptor;
+    facts.device = parent.device;
+    facts.inode = parent.inode;
+    facts.file_offset = (parent.file_offset + offset) & largest_offset;
+    facts.kind = parent.kind;
+    generations_[index_of_key(key)] = static_cast<std::uint8_t>(key);
+    publish(index_of_key(key), facts);
+}
+
+void RegionTable::release_window(std::uint32_t key) noexcept {
+    if (!usable()) return;
+    const std::scoped_lock lock{mutex_};
+    try {
+        freed_.push_back(index_of_key(key));
+    } catch (const std::bad_alloc&) {
+        base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
+    }
+}
+
+std::uint32_t RegionTable::new_key() {
+    std::uint32_t index = 0;
+    if (never_used_ < regions_per_node) {
+        index = never_used_++;
+    } else if (!freed_.empty()) {
+        index = freed_.front();
+        freed_.pop_front();
+    } else {
+        return 0;
+    }
+    std::uint8_t& generation = generations_[index];
+    if (++generation == 0) generation = 1;
+    return make_key(index, generation);
+}
+
+void RegionTable::invalidate(std::uint32_t key) noexcept {
+    if (!usable() || index_of_key(key) >= regions_per_node) return;
+    for (RegionEntry* const table : {entries(), shown_}) {
+        std::uint64_t expected = key_word_of(key);
+        // seq_cst: what is written to the entry after it must not be seen before it.
+        table[index_of_key(key)].key_word.compare_exchange_strong(expected, 0);
+    }
+}
+
+bool RegionTable::is_window(std::uint32_t key) const noexcept {
+    const RegionEntry* const found = entry(key);
+    if (found == nullptr) return false;
+    // Whoever asks about a key that is not in use gets any answer.
+    const std::atomic_ref access{const_cast<RegionEntry*>(found)->access};
+    return (access.load(std::memory_order_relaxed) & access_window) != 0;
+}
+
+void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
+    if (!usable()) return;
+    const std::uint32_t index = index_of_key(key);
+    const std::scoped_lock lock{mutex_};
+    if (quarantine || index >= never_used_ || make_key(index, generations_[index]) != key) return;
+    if (entries()[index].key_word.load(std::memory_order_relaxed) != 0) return;
+    try {
+        freed_.push_back(index);
+    } catch (const std::bad_alloc&) {
+        base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
+    }
+}
+
+}  // namespace millrace::soft

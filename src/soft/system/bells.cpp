@@ -1,0 +1,36 @@
+#include "system/bells.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+
+#include "millrace/base/uncancelled.hpp"
+#include "system/process_identity.hpp"
+
+namespace millrace::soft {
+
+std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
+    const base::Uncancelled held;
+    if (descriptor < 0) return nullptr;
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", living_thread_of(pid), descriptor);
+    struct stat now {};
+    if (::stat(path, &now) != 0 || !S_ISFIFO(now.st_mode)) return nullptr;
+    if (const auto known = bells_.find(descriptor); known != bells_.end()) {
+        const Bell& bell = known->second;
+        auto pipe = bell.pipe.lock();
+        if (pipe && bell.device == now.st_dev && bell.inode == now.st_ino) return pipe;
+    }
+    std::erase_if(bells_, [](const auto& bell) { return bell.second.pipe.expired(); });
+
+    // For reading, too: then a write can never meet a pipe without a reader and raise SIGPIPE.
+    Descriptor pipe{::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
+    struct stat opened {};
+    if (!pipe || ::fstat(pipe.get(), &opened) != 0 || !S_ISFIFO(opened.st_mode)) return nullptr;
+    auto shared = std::make_shared<const Descriptor>(std::move(pipe));
+    bells_[descriptor] = Bell{shared, opened.st_dev, opened.st_ino};
+    return shared;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,150 @@
+// The executor's atomics: by the processor's own where everybody maps the memory, else read,
+// changed and written under a lock of the region's owner. docs/soft-device.md, "Execution".
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
+#include "fabric/node.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/system_calls.hpp"
+#include "system/cable_time.hpp"
+#include "transport/executor.hpp"
+#include "transport/strict_plan.hpp"
+
+namespace millrace::soft {
+namespace {
+
+/// The longest time between the two halves of an atomic, during which others wait for its lock.
+constexpr std::int64_t longest_atomic = 20'000;
+
+}  // namespace
+
+CopyResult Executor::change(const Request& request, const Reach& at, std::uint64_t& original,
+                            std::int64_t pause) noexcept {
+    const Reach here{reinterpret_cast<std::byte*>(&original), 0, 0};
+    if (const CopyResult result = copy_word(request, CopyPurpose::atomic_read, here, at);
+        result != CopyResult::ok) {
+        return result;
+    }
+    std::uint64_t next = request.swap;
+    if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        next = original + request.compare_or_add;
+    } else if (original != request.compare_or_add) {
+        return CopyResult::ok;
+    }
+    if (pause != 0) {
+        const std::int64_t until = cable_now() + pause;
+        while (cable_now() < until) {
+            sched_yield();
+            base::count_system_call();
+        }
+    }
+    return copy_word(request, CopyPurpose::atomic_write, at,
+                     Reach{reinterpret_cast<std::byte*>(&next), 0, 0});
+}
+
+template <class Steps>
+Progress Executor::attempt_atomic(const Request& request) noexcept {
+    constexpr std::uint64_t size = sizeof(std::uint64_t);
+    Pieces local;
+    std::uint32_t local_count = 0;
+    std::uint64_t total = 0;
+    // Where the old value comes to is looked at when it comes: the peer judges, and executes,
+    // first.
+    const bool has_room = gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total);
+    if (!has_room) local_count = 0;
+    if (has_room && total != size) {
+        because<Steps>([&] { return Reason{ReasonKind::not_eight, 0, total}; });
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    }
+    if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
+        request.remote_address % size != 0) {
+        because<Steps>([&] {
+            return request.remote_address % size != 0
+                       ? Reason{ReasonKind::unaligned, 0, request.remote_address}
+                       : Reason{ReasonKind::queue_pair_access, 0, IBV_ACCESS_REMOTE_ATOMIC};
+        });
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    Piece target;
+    target.length = size;
+    target.key = request.remote_key;
+    const KeyCache::Region* const region = receiver_.keys.find_region(
+        request.remote_key, request.remote_address, size, IBV_ACCESS_REMOTE_ATOMIC, target.at);
+    if (region == nullptr) {
+        because<Steps>([&] {
+            return receiver_.keys.reason_of_range(request.remote_key, request.remote_address, size,
+                                                  IBV_ACCESS_REMOTE_ATOMIC);
+        });
+        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    const std::uint64_t address = target.at.direct != nullptr
+                                      ? reinterpret_cast<std::uint64_t>(target.at.direct)
+                                      : target.at.remote;
+    // The memory behind an aligned address need not be aligned: the program chose both.
+    if (address % size != 0) {
+        because<Steps>([&] { return Reason{ReasonKind::unaligned, 0, address}; });
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+
+    name_regions(local.data(), local_count, &target, 1);
+    full_fence();  // as for a READ
+    std::uint64_t original = request.compare_or_add;
+    CopyResult result = CopyResult::ok;
+    if constexpr (Steps::in_pieces) {
+        // Read, pause, written: atomic to other requests, and not to the processor.
+        const std::uint64_t at_owner =
+            receiver_.keys.address_at_owner(request.remote_key, request.remote_address);
+        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        if (!locks.lock(at_owner)) return Progress::busy;
+        result = change(request, target.at, original,
+                        draw_delay(scatter_bits(plan_),
+                                   std::min(sender_.end.strict->delay_ns, longest_atomic)));
+        locks.unlock(at_owner);
+    } else if (region->kind == RegionKind::shared_file) {
+        // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
+        if (target.at.direct == nullptr) {
+            if (!receiver_.end.mine && !peer_->still_there()) return Progress::gone;
+            base::log_line(
+                base::LogLevel::error, "soft",
+                "atomic: the peer's shared memory cannot be mapped here, and the system's "
+                "copies are not atomic to its processors; raise the limits on open files "
+                "and memory (ulimit -n, -v)");
+            return fail(IBV_WC_REM_OP_ERR, IBV_WC_WR_FLUSH_ERR);
+        }
+        std::atomic_ref<std::uint64_t> cell{*reinterpret_cast<std::uint64_t*>(target.at.direct)};
+        if (request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+            original = cell.fetch_add(request.compare_or_add);
+        } else {
+            cell.compare_exchange_strong(original, request.swap);
+        }
+    } else {
+        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
+        if (!locks.lock(address)) return Progress::busy;
+        result = change(request, target.at, original, 0);
+        locks.unlock(address);
+    }
+    if (result == CopyResult::ok) {
+        if (!has_room) {
+            because<Steps>([&] { return reason_of_own(request, IBV_ACCESS_LOCAL_WRITE); });
+            return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
+        target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};
+        result = copy(local.data(), local_count, &target, 1, size);
+        if (result != CopyResult::ok) {
+            return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+        }
+    } else {
+        return copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    counters_->add(Count::atomic);
+    if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, size);
+    return Progress::done;
+}
+
+template Progress Executor::attempt_atomic<Executor::AtOnce>(const Request&) noexcept;
+template Progress Executor::attempt_atomic<Executor::InPieces>(const Request&) noexcept;
+
+}  // namespace millrace::soft

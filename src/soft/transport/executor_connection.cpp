@@ -1,0 +1,150 @@
+// Who the executor's two ends are, whether they are still connected to each other, and in which
+// state.
+#include <algorithm>
+#include <cstdint>
+
+#include "system/cable_time.hpp"
+#include "transport/executor.hpp"
+#include "transport/path.hpp"
+
+namespace millrace::soft {
+
+Executor::Executor() noexcept { disconnect(); }
+
+void Executor::connect(Node* node, PeerNode* peer, const End& sender, const End& receiver,
+                       bool asymmetric, Counters* counters) noexcept {
+    disconnect();
+    node_ = node;
+    peer_ = peer;
+    connected_ = true;
+    reliable_ = sender.type == IBV_QPT_RC;
+    sender_.end = sender;
+    receiver_.end = receiver;
+    for (Side* side : {&receiver_, &sender_}) side->keys.open(side->end, node, peer);
+    const auto open = [&](Side& side, CompletionRing::Of of, const CompletionRing::Owner& owner) {
+        if (side.end.mine) {
+            side.completions.open(side.end.block, of, owner, asymmetric, *counters);
+        } else {
+            side.completions.open(side.end.block, of, peer, asymmetric, *counters);
+        }
+    };
+    open(sender_, CompletionRing::Of::sends, {sender.bell_send, sender.news_send});
+    open(receiver_, CompletionRing::Of::receives, {receiver.bell_receive, receiver.news_receive});
+    asymmetric_ = asymmetric;
+    copies_refused_ = peer != nullptr && peer->copies_refused();
+    counters_ = counters;
+    hazard_ = sender.mine ? &sender.block.hazard->send : &receiver.block.hazard->run;
+    access_ = receiver.mine ? receiver.access : &receiver.block.control->access;
+    receiver_state_ = receiver.mine ? receiver.state_word : &receiver.block.control->state_word;
+    receive_tail_ = receiver.block.consumed->position.load(std::memory_order_relaxed);
+}
+
+void Executor::disconnect() noexcept {
+    for (Side* side : {&receiver_, &sender_}) {
+        side->end = End{};
+        side->keys.close();
+        side->completions.close();
+        side->bell_async = PeerBell{};
+    }
+    receiver_word_ = no_word;
+    sender_word_ = no_word;
+    limit_messages(max_message_bytes);
+    claimed_ = 0;
+    abandoned_ = false;
+    hazard_ = nullptr;
+    node_ = nullptr;
+    peer_ = nullptr;
+    connected_ = false;
+}
+
+void Executor::limit_messages(std::uint32_t longest) noexcept {
+    longest_ = longest;
+    longest_inline_ = std::min(longest, sender_.end.block.inline_bytes);
+}
+
+void Executor::forget_regions() noexcept {
+    for (Side* side : {&receiver_, &sender_}) {
+        if (!side->end.mine) side->keys.forget();
+    }
+}
+
+bool Executor::verify(const Side& peer, const Side& other, std::uint64_t word) noexcept {
+    const End& end = peer.end;
+    const std::uint64_t mine =
+        make_state_word(end.generation, index_of_qpn(end.qpn), 0, IBV_QPS_RESET);
+    constexpr std::uint64_t who = ~std::uint64_t{0} << 32;
+    if ((word & who) != (mine & who)) return false;  // the block is another queue pair's now
+    if (load_once(end.block.control->type) != static_cast<std::uint16_t>(other.end.type))
+        return false;
+    const std::uint64_t destination =
+        end.block.control->destination.load(std::memory_order_acquire);
+    // Only a peer that has mapped our block can wait for our hazards: until then, it is not ready.
+    return destination == make_destination(other.end.generation, other.end.qpn);
+}
+
+bool Executor::receiver_changed(std::uint64_t word) noexcept {
+    const std::uint64_t state = word & state_mask;
+    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return false;
+    if (!verify(receiver_, sender_, word)) return false;
+    const Reason way = compare_paths(path_of(sender_), path_of(receiver_), reliable_);
+    if (way.kind != ReasonKind::none && way.kind != ReasonKind::other_mtu) return false;
+    limit_messages(way.kind == ReasonKind::none ? max_message_bytes : longest_message(way));
+    receiver_word_ = (word & ~state_mask) | IBV_QPS_RTR;
+    receive_tail_ = receiver_.end.block.consumed->position.load(std::memory_order_relaxed);
+    if (state == IBV_QPS_RTR) {
+        receiver_.end.block.fault->wishes.fetch_or(wish_established, std::memory_order_release);
+        ring_async(receiver_);
+    }
+    return true;
+}
+
+bool Executor::receiver_stands() const noexcept {
+    const std::uint64_t word = receiver_state_->load(std::memory_order_acquire);
+    const std::uint64_t state = word & state_mask;
+    return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && verify(receiver_, sender_, word);
+}
+
+Reason Executor::way() const noexcept {
+    if (!connected_ || peer_ == nullptr || !receiver_stands()) return {};
+    const std::uint64_t word =
+        sender_.end.mine ? sender_.end.state_word->load(std::memory_order_acquire)
+                         : sender_.end.block.control->state_word.load(std::memory_order_acquire);
+    const std::uint64_t state = word & state_mask;
+    if (state < IBV_QPS_RTS || state > IBV_QPS_SQE || !verify(sender_, receiver_, word)) return {};
+    return compare_paths(path_of(sender_), path_of(receiver_), reliable_);
+}
+
+bool Executor::sender_ready() noexcept {
+    const std::uint64_t word =
+        sender_.end.block.control->state_word.load(std::memory_order_acquire);
+    if (word == sender_word_) [[likely]]
+        return true;
+    const std::uint64_t state = word & state_mask;
+    // In SQD it shows only what it had posted before.
+    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return false;
+    if (!verify(sender_, receiver_, word)) return false;
+    sender_word_ = word;
+    look_at_way_again();  // it is connected anew
+    return true;
+}
+
+bool Executor::could_go_on(Progress progress) noexcept {
+    std::uint32_t position = 0;
+    switch (progress) {
+        case Progress::done: return true;
+        case Progress::no_receive:
+            if (!receiver_ready()) return false;
+            return receive_available(position) &&
+                   (!receiver_.end.pool || receiver_.end.pool.peek().slot != nullptr);
+        case Progress::no_peer: return receiver_ready();
+        case Progress::not_due: return cable_now() >= due_;
+        case Progress::gone:
+        case Progress::owners:
+        case Progress::busy:
+        case Progress::held:
+        case Progress::failed: return false;
+    }
+    return false;
+}
+
+}  // namespace millrace::soft

@@ -1,0 +1,111 @@
+// MILLRACE_REMAP: plain memory that peers reach directly, and that is plain again afterwards. The
+// setting is looked at once per process, so each test is one.
+#include <sys/wait.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "soft/remote_endpoint.hpp"
+
+namespace millrace::test {
+namespace {
+
+/// What /proc/self/maps says of the area that `address` lies in: "rw-p", "rw-s".
+std::string permissions_of(const void* address) {
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    std::FILE* const maps = std::fopen("/proc/self/maps", "re");
+    std::string answer;
+    char line[512];
+    while (std::fgets(line, sizeof line, maps) != nullptr) {
+        unsigned long begin = 0;
+        unsigned long end = 0;
+        char permissions[5];
+        if (std::sscanf(line, "%lx-%lx %4s", &begin, &end, permissions) == 3 && begin <= wanted &&
+            wanted < end) {
+            answer = permissions;
+        }
+    }
+    std::fclose(maps);
+    return answer;
+}
+
+#define REQUIRE(condition)              \
+    do {                                \
+        if (!(condition)) {             \
+            say("failed: " #condition); \
+            return 1;                   \
+        }                               \
+    } while (false)
+
+MILLRACE_CHILD(soft_remapped) {
+    setenv("MILLRACE_REMAP", "1", 1);
+    EndpointOptions options;
+    options.shared_memory = false;
+    auto* const whole = static_cast<std::byte*>(
+        mmap(nullptr, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    {
+        Endpoint end{options};
+        REQUIRE(permissions_of(end.memory) == "rw-s");
+        // Of an odd place, and of another region's part.
+        std::memset(whole, 7, 16384);
+        ibv_mr* const odd = soft::reg_mr(end.pd, whole + 8, 4096, 0, options.access);
+        REQUIRE(odd != nullptr && permissions_of(whole) == "rw-p");
+        REQUIRE(soft::dereg_mr(odd) == 0);
+        ibv_mr* const first =
+            soft::reg_mr(end.pd, whole + 4096, 8192, reinterpret_cast<std::uint64_t>(whole + 4096),
+                         options.access);
+        REQUIRE(first != nullptr);
+        REQUIRE(permissions_of(whole) == "rw-p" && permissions_of(whole + 4096) == "rw-s");
+        REQUIRE(permissions_of(whole + 8192) == "rw-s" && permissions_of(whole + 12288) == "rw-p");
+        REQUIRE(whole[4096] == std::byte{7} && whole[12287] == std::byte{7});
+        ibv_mr* const second = soft::reg_mr(
+            end.pd, whole + 8200, 8, reinterpret_cast<std::uint64_t>(whole + 8200), options.access);
+        REQUIRE(second != nullptr);
+        REQUIRE(soft::dereg_mr(first) == 0);
+        REQUIRE(permissions_of(whole + 8192) == "rw-s");
+        say(std::to_string(end.qp->qp_num) + ' ' + std::to_string(second->rkey) + ' ' +
+            std::to_string(reinterpret_cast<std::uint64_t>(whole + 8200)));
+        REQUIRE(end.connect(static_cast<std::uint32_t>(std::stoul(*hear()))) == 0);
+        say("connected");
+        REQUIRE(hear() == "written");
+        REQUIRE(whole[8200] == std::byte{9} && whole[8208] == std::byte{7});
+        whole[4100] = std::byte{1};
+        REQUIRE(soft::dereg_mr(second) == 0);
+    }
+    REQUIRE(permissions_of(whole + 8192) == "rw-p");
+    REQUIRE(whole[8200] == std::byte{9} && whole[4100] == std::byte{1});
+    REQUIRE(whole[4096] == std::byte{7} && whole[12287] == std::byte{7});
+    // And a child has it again.
+    const pid_t child = fork();
+    if (child == 0) _exit(whole[8200] == std::byte{9} ? 0 : 1);
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child && status == 0);
+    say("good");
+    return 0;
+}
+
+TEST(Remapping, GivesPeersDirectStoresAndTheProgramItsMemoryBack) {
+    auto child = ChildProcess::start("soft_remapped", {});
+    std::istringstream line{child.read_line().value_or("")};
+    std::uint32_t qpn = 0;
+    std::uint32_t rkey = 0;
+    std::uint64_t address = 0;
+    line >> qpn >> rkey >> address;
+    ASSERT_NE(qpn, 0U) << line.str();
+    Endpoint end;
+    ASSERT_TRUE(child.write_line(std::to_string(end.qp->qp_num)));
+    ASSERT_EQ(child.read_line().value_or("gone"), "connected");
+    ASSERT_EQ(end.connect(qpn), 0);
+    std::memset(end.memory, 9, 8);
+    ASSERT_EQ(end.write(1, 0, 8, address, rkey), 0);
+    const auto wc = end.complete();
+    ASSERT_TRUE(wc);
+    EXPECT_EQ(wc->status, IBV_WC_SUCCESS);
+    ASSERT_TRUE(child.write_line("written"));
+    EXPECT_EQ(child.read_line().value_or("gone"), "good");
+    EXPECT_TRUE(child.wait().success());
+}
+
+}  // namespace
+}  // namespace millrace::test
