@@ -47,7 +47,7 @@ ibv_context* open_device(ibv_device* device) noexcept;
 /// A context of the device that was opened with the context whose cmd_fd `command_descriptor`
 /// duplicates; it belongs to that context from then on. The two share their protection domains,
 /// regions and device memory, by import_*; queues and events are each one's own. NULL with EINVAL:
-/// no such descriptor; it stays the caller's.
+/// no such descriptor; or ENODEV: this process does not have it open. It stays the caller's.
 ibv_context* import_device(int command_descriptor) noexcept;
 /// True if `import_device` knows it.
 [[nodiscard]] bool owns_descriptor(int command_descriptor) noexcept;

@@ -339,29 +339,21 @@ bool RemoteNode::open_lifeline(const NodeHeader& facts) {
 
 }  // namespace
 
-Descriptor open_region_file(pid_t pid, const RegionFacts& facts, bool writable) {
-    Descriptor file = open_file_of(pid, facts.descriptor, facts.device, facts.inode,
-                                   writable ? O_RDWR : O_RDONLY);
+Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
+    const Descriptor file = open_file_of(pid, facts.descriptor, facts.device, facts.inode,
+                                         writable ? O_RDWR : O_RDONLY);
     struct stat status {};
     if (!file || ::fstat(file.get(), &status) != 0) return {};
+    // Large enough, and sealed against shrinking.
     const int seals = ::fcntl(file.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
     const auto size = static_cast<std::uint64_t>(status.st_size);
     if (facts.file_offset > size || size - facts.file_offset < facts.length) return {};
-    return file;
-}
-
-Mapping map_region_file(int file, const RegionFacts& facts, bool writable, std::size_t& skip) {
-    const std::uint64_t unit = mapping_unit(file);
+    const std::uint64_t unit = mapping_unit(file.get());
     const std::uint64_t begin = facts.file_offset / unit * unit;
     skip = facts.file_offset - begin;
     const std::uint64_t bytes = (skip + facts.length + unit - 1) / unit * unit;
-    return Mapping{file, begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
-}
-
-Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
-    const Descriptor file = open_region_file(pid, facts, writable);
-    return file ? map_region_file(file.get(), facts, writable, skip) : Mapping{};
+    return Mapping{file.get(), begin, bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ};
 }
 
 std::optional<Reach> PeerNode::reach(const RegionEntry& entry, std::uint32_t key, bool writable) {

@@ -25,11 +25,6 @@ namespace millrace::soft {
 [[nodiscard]] Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable,
                                  std::size_t& skip);
 
-/// The two halves of that. The file: open, large enough, and sealed against shrinking; or empty.
-[[nodiscard]] Descriptor open_region_file(pid_t pid, const RegionFacts& facts, bool writable);
-[[nodiscard]] Mapping map_region_file(int file, const RegionFacts& facts, bool writable,
-                                      std::size_t& skip);
-
 /// What PeerNode::members finds in a group table that its owner may be changing.
 void find_members(const GroupEntry* table, std::uint32_t node,
                   const std::array<std::uint8_t, 16>& group, std::vector<std::uint32_t>& found);

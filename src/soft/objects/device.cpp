@@ -14,7 +14,6 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/uncancelled.hpp"
-#include "objects/device_file.hpp"
 #include "objects/device_memory.hpp"
 #include "objects/opened_device.hpp"
 #include "objects/polling.hpp"
@@ -217,15 +216,16 @@ ibv_context* open_device(ibv_device* device) noexcept {
 bool owns_descriptor(int command_descriptor) noexcept {
     const base::Uncancelled held;
     return OpenedDevice::behind(command_descriptor) != nullptr ||
-           read_device_facts(command_descriptor).has_value();
+           OpenedDevice::leads_to_one(command_descriptor);
 }
 
 ibv_context* import_device(int command_descriptor) noexcept {
     const base::Uncancelled held;
     return made_or_errno([command_descriptor]() -> ibv_context* {
         auto opened = OpenedDevice::behind(command_descriptor);
-        if (opened == nullptr) opened = OpenedDevice::borrow(command_descriptor);
-        if (opened == nullptr) return refused(EINVAL);
+        if (opened == nullptr) {
+            return refused(OpenedDevice::leads_to_one(command_descriptor) ? ENODEV : EINVAL);
+        }
         Descriptor command{command_descriptor};
         try {
             return make_context(std::move(opened), command);

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "copy_service/copy_service.hpp"
@@ -72,74 +71,31 @@ void give_back(Process& process, std::uint32_t key) noexcept {
     return region;
 }
 
-/// Makes a region of what `add` registers in the domain; nullptr with errno. `borrowed`: of another
-/// process's region with that handle.
-template <class Add>
-[[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const std::shared_ptr<Domain>& domain,
-                                        std::optional<std::uint32_t> borrowed, const Add& add) {
-    Context* const owner = context_of(pd->context);
-    Process& process = *owner->process;
-    auto registration = std::make_shared<Registration>();
-    registration->domain = domain;
-    LocalRegion made;
-    if (const int error = add(process.node(), domain->number, made); error != 0)
-        return refused(error);
-    take_over(*registration, made, process);
-    MemoryRegion* region = nullptr;
-    try {
-        if (borrowed) {
-            registration->borrowed = true;
-            registration->handle = *borrowed;
-        } else {
-            owner->opened->add(made.key, registration);
-        }
-        region = make_handle(pd, registration);
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-    }
-    if (region == nullptr) {
-        owner->opened->forget(made.key, *registration);
-        give_back(process, made.key);
-        return nullptr;
-    }
-    domain->users.enter();
-    tell_copies(process, made.key);
-    return region;
-}
-
-/// The same for the program's own; no exceptions.
+/// Makes a region of what `add` registers in the domain; nullptr with errno.
 template <class Add>
 [[nodiscard]] MemoryRegion* make_region(ibv_pd* pd, const Add& add) noexcept {
     if (!usable(pd)) return refused(EINVAL);
+    Context* const owner = context_of(pd->context);
+    Process& process = *owner->process;
+    const auto& domain = static_cast<ProtectionDomain*>(pd)->domain;
+    LocalRegion made;
     try {
-        return make_region(pd, static_cast<ProtectionDomain*>(pd)->domain, std::nullopt, add);
+        auto registration = std::make_shared<Registration>();
+        registration->domain = domain;
+        if (const int error = add(process.node(), domain->number, made); error != 0)
+            return refused(error);
+        take_over(*registration, made, process);
+        owner->opened->add(made.key, registration);
+        if (MemoryRegion* const region = make_handle(pd, registration)) {
+            domain->users.enter();
+            tell_copies(process, made.key);
+            return region;
+        }
+        owner->opened->forget(made.key, *registration);
     } catch (const std::exception&) {
-        return refused(ENOMEM);
     }
-}
-
-/// A region over the memory of another process's. Nullptr with errno.
-[[nodiscard]] MemoryRegion* borrow_region(ibv_pd* pd, std::uint32_t handle) {
-    OpenedDevice& opened = *context_of(pd->context)->opened;
-    LentRegion lent;
-    int error = opened.lender()->region(handle, lent);
-    const auto domain = error == 0 ? opened.domain(lent.domain) : nullptr;
-    if (domain == nullptr) {
-        errno = error != 0 ? error : ENOENT;
-        return nullptr;
-    }
-    MemoryRegion* const region = make_region(
-        pd, domain, handle, [&lent](Node& node, std::uint32_t number, LocalRegion& made) {
-            if (!lent.mapping) return node.regions().add_nothing(number, made);
-            return node.regions().add(lent.mapping.memory() + lent.skip, lent.facts.length,
-                                      lent.facts.iova, lent.facts.access, number, made);
-        });
-    if (region == nullptr) return nullptr;
-    Registration& registration = *region->registration;
-    registration.plain = false;
-    registration.file = std::move(lent.file);
-    registration.mapping = std::move(lent.mapping);
-    return region;
+    give_back(process, made.key);
+    return refused(ENOMEM);
 }
 
 /// Where it is asked for and can be done.
@@ -205,16 +161,9 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* public_memory, std::uint64_t offset, std::
 
 ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) noexcept {
     const base::Uncancelled held;
-    OpenedDevice& opened = *context_of(pd->context)->opened;
-    if (auto registration = opened.registration(handle)) {
-        return make_handle(pd, std::move(registration));
-    }
-    if (opened.lender() == nullptr) return refused(ENOENT);
-    try {
-        return borrow_region(pd, handle);
-    } catch (const std::exception&) {
-        return refused(ENOMEM);
-    }
+    auto registration = context_of(pd->context)->opened->registration(handle);
+    if (registration == nullptr) return refused(ENOENT);
+    return make_handle(pd, std::move(registration));
 }
 
 void unimport_mr(ibv_mr* mr) noexcept {
@@ -222,16 +171,6 @@ void unimport_mr(ibv_mr* mr) noexcept {
     auto* const region = static_cast<MemoryRegion*>(mr);
     ibv_pd* const pd = region->pd;
     Context* const owner = context_of(region->context);
-    if (const auto& registration = region->registration;
-        registration->borrowed && !registration->ended) {
-        bool free = false;
-        try {
-            free = !owner->process->windows().any_on(*registration) &&
-                   end_registration(*owner->process, *registration);
-        } catch (const std::bad_alloc&) {
-        }
-        if (!free) owner->opened->keep(registration);  // somebody is, or may be, in it
-    }
     delete region;
     drop(pd);
     release(owner);

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdlib>
+#include <cstdio>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -49,10 +49,6 @@ struct Directory {
     return instance;
 }
 
-/// What other processes' devices give handles for, they give below these.
-constexpr std::uint32_t handles_of_borrowers = 1 << 20;
-static_assert(handles_of_borrowers >= domain_handles && handles_of_borrowers >= regions_per_node);
-
 [[nodiscard]] Descriptor duplicate(int descriptor) {
     Descriptor copy{::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)};
     if (!copy) {
@@ -61,24 +57,24 @@ static_assert(handles_of_borrowers >= domain_handles && handles_of_borrowers >= 
     return copy;
 }
 
-void enlist(const std::shared_ptr<OpenedDevice>& opened, int file) {
-    const auto name = file_name_of(file);
-    if (!name) return;
-    const std::lock_guard guard{directory().mutex};
-    directory().devices[*name] = opened;
-}
-
 }  // namespace
 
 std::shared_ptr<OpenedDevice> OpenedDevice::open() {
-    const char* const mode = std::getenv("MILLRACE_SOFT_MODE");
     auto opened = std::make_shared<OpenedDevice>(current_process(), mode_of_environment());
-    Node& node = opened->process->node();
-    opened->own_file_.emplace(node.number(), node.identity(), mode == nullptr ? "" : mode);
-    opened->domains_.end = domain_handles;
-    opened->memories_.end = memory_handles;
-    enlist(opened, opened->file());
+    if (const auto name = file_name_of(opened->file_.get())) {
+        const std::lock_guard guard{directory().mutex};
+        directory().devices[*name] = opened;
+    }
     return opened;
+}
+
+bool OpenedDevice::leads_to_one(int descriptor) noexcept {
+    char path[32];
+    char file[64];
+    std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    const ssize_t length = ::readlink(path, file, sizeof file);
+    return length > 0 && std::string_view{file, static_cast<std::size_t>(length)} ==
+                             "/memfd:millrace-device (deleted)";
 }
 
 std::shared_ptr<OpenedDevice> OpenedDevice::behind(int descriptor) noexcept {
@@ -91,28 +87,19 @@ std::shared_ptr<OpenedDevice> OpenedDevice::behind(int descriptor) noexcept {
     return opened != nullptr && opened->process->node().usable() ? opened : nullptr;
 }
 
-std::shared_ptr<OpenedDevice> OpenedDevice::borrow(int descriptor) {
-    const auto facts = read_device_facts(descriptor);
-    if (!facts) return nullptr;
-    const std::string_view mode{facts->mode, facts->mode_length};
-    auto opened =
-        std::make_shared<OpenedDevice>(current_process(), mode.empty() ? Mode{} : parse_mode(mode));
-    opened->file_ = duplicate(descriptor);
-    opened->lender_ = Lender::find(opened->process->node(), opened->file(), *facts);
-    opened->domains_.last = opened->memories_.last = handles_of_borrowers;
-    opened->first_handle_ = handles_of_borrowers;
-    enlist(opened, opened->file());
-    return opened;
-}
-
 OpenedDevice::OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen)
     : process{std::move(opener)},
       mode{chosen},
       yields{base::yields_of_environment()},
-      cable{chosen.scheduled() ? Cable::open(chosen) : nullptr} {}
+      cable{chosen.scheduled() ? Cable::open(chosen) : nullptr},
+      file_{::memfd_create("millrace-device", MFD_CLOEXEC)} {
+    if (!file_)
+        base::throw_errno(errno, "open the soft device", "the file of its command descriptor");
+    domains_.end = domain_handles;
+}
 
 OpenedDevice::~OpenedDevice() {
-    if (const auto name = file_name_of(file())) {
+    if (const auto name = file_name_of(file_.get())) {
         const std::lock_guard guard{directory().mutex};
         const auto found = directory().devices.find(*name);
         if (found != directory().devices.end() && found->second.expired()) {
@@ -124,18 +111,14 @@ OpenedDevice::~OpenedDevice() {
             if (end_registration(*process, registration)) return;
         } catch (const std::bad_alloc&) {  // as if somebody were in it
         }
-        // What is mapped here only stays mapped.
-        static_cast<void>(registration.mapping.release());
-        static_cast<void>(registration.file.release());
         base::log_line(base::LogLevel::warn, "soft",
                        "close the device: a stopped process may still be copying from or to memory "
                        "that was registered; it must not be reused");
     };
     for (const auto& [handle, registration] : registrations_) end(*registration);
-    for (const auto& registration : kept_) end(*registration);
 }
 
-Descriptor OpenedDevice::descriptor() const { return duplicate(file()); }
+Descriptor OpenedDevice::descriptor() const { return duplicate(file_.get()); }
 
 // --- handles ------------------------------------------------------------------------------------
 
@@ -172,85 +155,39 @@ std::shared_ptr<Domain> OpenedDevice::add_domain() {
     domain->number = process->new_pd();
     const std::lock_guard guard{mutex_};
     domains_.add(domain);
-    if (own_file_) own_file_->show_domain(domain->handle, domain->number);
     return domain;
 }
 
 std::shared_ptr<Domain> OpenedDevice::domain(std::uint32_t handle) {
     const std::lock_guard guard{mutex_};
-    if (lender_ != nullptr && handle < handles_of_borrowers) return borrow_domain(handle);
     return domains_.find(handle);
-}
-
-std::shared_ptr<Domain> OpenedDevice::borrow_domain(std::uint32_t handle) {
-    const std::uint32_t origin = lender_->domain(handle);
-    if (origin == 0) return nullptr;
-    auto& known = borrowed_[handle];
-    if (known == nullptr || known->origin != origin || known->users.ended()) {
-        known = std::make_shared<Domain>();
-        known->number = process->new_pd();
-        known->handle = handle;
-        known->origin = origin;
-    }
-    return known;
 }
 
 void OpenedDevice::forget(const Domain& domain) noexcept {
     const std::lock_guard guard{mutex_};
-    if (own_file_) own_file_->show_domain(domain.handle, 0);
     domains_.forget(domain.handle);
 }
 
 void OpenedDevice::add(const std::shared_ptr<DeviceBytes>& memory) {
-    struct stat status {};
-    if (::fstat(memory->file.get(), &status) != 0) throw std::bad_alloc{};
     const std::lock_guard guard{mutex_};
     memories_.add(memory);
-    if (own_file_) {
-        own_file_->show_memory(memory->handle, {status.st_ino, status.st_dev, memory->length,
-                                                static_cast<std::uint32_t>(memory->file.get()), 0});
-    }
 }
 
 std::shared_ptr<DeviceBytes> OpenedDevice::device_memory(std::uint32_t handle) {
-    if (lender_ != nullptr && handle < handles_of_borrowers) return borrow_memory(handle);
     const std::lock_guard guard{mutex_};
     return memories_.find(handle);
 }
 
-std::shared_ptr<DeviceBytes> OpenedDevice::borrow_memory(std::uint32_t handle) const {
-    auto memory = std::make_shared<DeviceBytes>();
-    memory->file = lender_->memory(handle, memory->length);
-    if (!memory->file) return nullptr;
-    const std::size_t whole = (memory->length + page_size - 1) / page_size * page_size;
-    memory->mapping = Mapping{memory->file.get(), 0, whole, PROT_READ | PROT_WRITE};
-    if (!memory->mapping) return nullptr;
-    memory->handle = handle;
-    return memory;
-}
-
 void OpenedDevice::forget(const DeviceBytes& memory) noexcept {
     const std::lock_guard guard{mutex_};
-    if (own_file_) own_file_->show_memory(memory.handle, {});
     memories_.forget(memory.handle);
 }
 
 void OpenedDevice::add(std::uint32_t key, const std::shared_ptr<Registration>& registration) {
-    const std::uint32_t handle = first_handle_ + index_of_key(key);
+    const std::uint32_t handle = index_of_key(key);
     const std::lock_guard guard{mutex_};
     registrations_.insert_or_assign(handle, registration);
     registration->handle = handle;
-}
-
-void OpenedDevice::keep(const std::shared_ptr<Registration>& registration) noexcept {
-    const std::lock_guard guard{mutex_};
-    try {
-        kept_.push_back(registration);
-    } catch (const std::bad_alloc&) {
-        // Then it is never given back.
-        static_cast<void>(registration->mapping.release());
-        static_cast<void>(registration->file.release());
-    }
 }
 
 std::shared_ptr<Registration> OpenedDevice::registration(std::uint32_t handle) noexcept {
@@ -261,7 +198,7 @@ std::shared_ptr<Registration> OpenedDevice::registration(std::uint32_t handle) n
 
 void OpenedDevice::forget(std::uint32_t key, const Registration& registration) noexcept {
     const std::lock_guard guard{mutex_};
-    const auto found = registrations_.find(first_handle_ + index_of_key(key));
+    const auto found = registrations_.find(index_of_key(key));
     if (found != registrations_.end() && found->second.get() == &registration) {
         registrations_.erase(found);
     }

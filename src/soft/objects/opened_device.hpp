@@ -1,21 +1,18 @@
 // What one ibv_open_device opened: the names (handles) of its protection domains, regions and
 // device memory, and the file that is its contexts' cmd_fd. ibv_import_device makes further
-// contexts of it, and ibv_import_* look handles up here. Thread-safe.
+// contexts of it in this process, and ibv_import_* look handles up here. Thread-safe.
 //
-// A descriptor says what it leads to by its inode, so a duplicate made by dup or handed over a
-// socket is as good as the first.
+// A descriptor says what it leads to by its inode, so a duplicate made by dup is as good as the
+// first. The file is empty.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "millrace/base/yielding.hpp"
-#include "objects/device_file.hpp"
-#include "objects/lender.hpp"
 #include "process/process.hpp"
 #include "regions/registration.hpp"
 #include "system/descriptor.hpp"
@@ -24,17 +21,19 @@
 
 namespace millrace::soft {
 
+/// Of protection domains; 0 is none.
+inline constexpr std::uint32_t domain_handles = 65536;
+
 class OpenedDevice {
   public:
     /// Opens the device anew, as the environment says. Throws base::Error.
     [[nodiscard]] static std::shared_ptr<OpenedDevice> open();
-    /// What a duplicate of a context's cmd_fd leads to. Null: to none that this process opened, or
-    /// imported.
+    /// What a duplicate of a context's cmd_fd leads to. Null: to none that this process has open.
     [[nodiscard]] static std::shared_ptr<OpenedDevice> behind(int descriptor) noexcept;
-    /// Imports the one of another process that it leads to. Null: it leads to none. Throws
-    /// base::Error if that process is not to be found.
-    [[nodiscard]] static std::shared_ptr<OpenedDevice> borrow(int descriptor);
+    /// Does it lead to a device that was opened once, here or in another process?
+    [[nodiscard]] static bool leads_to_one(int descriptor) noexcept;
 
+    /// Throws base::Error.
     OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen);
     /// Deregisters what no handle is left of, as a device does that nobody has open any more.
     ~OpenedDevice();
@@ -45,8 +44,7 @@ class OpenedDevice {
     [[nodiscard]] Descriptor descriptor() const;
 
     // Each adds under a new handle, finds, or forgets. What is not there (any longer) is found as
-    // null. Adding may throw std::bad_alloc. Of another process's device, all handles there are
-    // found, but its regions (`lender`); what is added here has handles that there are not.
+    // null. Adding may throw std::bad_alloc.
     [[nodiscard]] std::shared_ptr<Domain> add_domain();
     [[nodiscard]] std::shared_ptr<Domain> domain(std::uint32_t handle);
     void forget(const Domain& domain) noexcept;
@@ -55,13 +53,8 @@ class OpenedDevice {
     void forget(const DeviceBytes& memory) noexcept;
     /// Its handle comes from the index of its key.
     void add(std::uint32_t key, const std::shared_ptr<Registration>& registration);
-    /// One that has no handle, and that stays until nobody has the device open.
-    void keep(const std::shared_ptr<Registration>& registration) noexcept;
     [[nodiscard]] std::shared_ptr<Registration> registration(std::uint32_t handle) noexcept;
     void forget(std::uint32_t key, const Registration& registration) noexcept;
-
-    /// Null: this process opened it.
-    [[nodiscard]] const Lender* lender() const noexcept { return lender_.get(); }
 
     const std::shared_ptr<Process> process;
     const Mode mode;                     ///< chosen when it was opened
@@ -82,23 +75,11 @@ class OpenedDevice {
         void forget(std::uint32_t handle) noexcept;
     };
 
-    [[nodiscard]] int file() const noexcept {
-        return own_file_ ? own_file_->descriptor().get() : file_.get();
-    }
-    /// With the mutex.
-    [[nodiscard]] std::shared_ptr<Domain> borrow_domain(std::uint32_t handle);
-    [[nodiscard]] std::shared_ptr<DeviceBytes> borrow_memory(std::uint32_t handle) const;
-
-    std::optional<DeviceFile> own_file_;
-    Descriptor file_;  ///< of another process's device
-    std::unique_ptr<Lender> lender_;
-    std::uint32_t first_handle_ = 0;  ///< regions': so much is added to the index
+    Descriptor file_;
     std::mutex mutex_;
     Table<Domain> domains_;
     Table<DeviceBytes> memories_;
     std::map<std::uint32_t, std::shared_ptr<Registration>> registrations_;
-    std::map<std::uint32_t, std::shared_ptr<Domain>> borrowed_;  ///< by the handle over there
-    std::vector<std::shared_ptr<Registration>> kept_;
 };
 
 /// Makes the registration invalid and waits, at most a second, until nobody copies from or to its

@@ -38,7 +38,6 @@ class Users {
 struct Domain {
     std::uint32_t number = 0;  ///< in region tables and in blocks
     std::uint32_t handle = 0;
-    std::uint32_t origin = 0;  ///< of another process's: its number there
     Users users;
 };
 
@@ -63,11 +62,8 @@ struct Registration {
     std::shared_ptr<DeviceBytes> device_memory;  ///< what it is a region of, if it is; entered
     bool plain = true;                           ///< of the program's memory
     std::shared_ptr<RemappedMemory> remapped;
-    Descriptor file;  ///< of another process's region: what its memory is, and where that is here
-    Mapping mapping;
-    bool borrowed = false;  ///< from another process: it ends with its one handle
-    bool invalid = false;   ///< dereg_mr has begun and answered EBUSY
-    bool ended = false;     ///< deregistered, perhaps through another handle
+    bool invalid = false;  ///< dereg_mr has begun and answered EBUSY
+    bool ended = false;    ///< deregistered, perhaps through another handle
 };
 
 }  // namespace millrace::soft

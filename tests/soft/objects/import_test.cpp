@@ -2,6 +2,7 @@
 // several handles. What the manual pages of ibv_import_* and ibv_unimport_* say.
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -118,6 +119,21 @@ TEST(Import, RefusesADescriptorOfSomethingElse) {
         EXPECT_TRUE(is_open(descriptor)) << "it stays the caller's";
         close(descriptor);
     }
+}
+
+TEST(Import, RefusesADeviceThatAnotherProcessHasOpen) {
+    const Endpoint end;
+    const int descriptor = duplicate(end.context);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        errno = 0;
+        _exit(soft::import_device(descriptor) == nullptr && errno == ENODEV ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    close(descriptor);
 }
 
 TEST(Import, RefusesADescriptorWhoseDeviceIsClosed) {
