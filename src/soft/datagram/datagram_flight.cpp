@@ -4,18 +4,16 @@
 #include <cstdint>
 #include <cstring>
 
-#include "datagram/datagram_send.hpp"
 #include "transport/cable_random.hpp"
 
 namespace millrace::soft {
 
 DatagramFlights::DatagramFlights(std::function<void()> serve, std::shared_ptr<Cable> cable,
-                                 const ibv_qp& qp, Counters& counters, DatagramSender& sender,
-                                 std::uint32_t entries, std::uint32_t slots)
-    : CableMember{std::move(serve), std::move(cable)},
+                                 const ibv_qp& qp, Counters& counters, std::uint32_t entries,
+                                 std::uint32_t slots)
+    : CableEnd{std::move(serve), std::move(cable)},
       qp_{qp},
       counters_{counters},
-      sender_{sender},
       mask_{entries - 1},
       ahead_{entries - slots},
       in_air_{std::make_unique_for_overwrite<InAir[]>(entries)},
@@ -100,16 +98,13 @@ void DatagramFlights::add_failure(std::uint32_t slot, ibv_wc_status status) noex
     one.status = status;
 }
 
-void DatagramFlights::landed(InAir& one) noexcept {
-    if (--one.landings != 0) return;
-    free_.push_back(one.buffer);
-    // What fails or was grounded never was in the air.
-    while (head_ != released_ && at(head_).landings == 0) ++head_;
-}
-
-void DatagramFlights::land(std::uint32_t position) noexcept {
-    InAir& one = at(position);
-    DatagramMessage message;
+bool DatagramFlights::take_landed(std::int64_t now, LandedDatagram& landed) noexcept {
+    if (landings_.empty() || landings_.front().arrival > now) return false;
+    InAir& one = at(landings_.front().position);
+    std::pop_heap(landings_.begin(), landings_.end(), Later{});
+    landings_.pop_back();
+    landed.to = one.to;
+    DatagramMessage& message = landed.message;
     message.pieces[0] = {Reach{buffer(one.buffer), 0, 0}, one.carried, 0};
     message.count = one.carried == 0 ? 0 : 1;
     message.bytes = one.carried;
@@ -118,8 +113,14 @@ void DatagramFlights::land(std::uint32_t position) noexcept {
     message.immediate = one.immediate;
     message.flags = one.flags;
     message.grh = one.global ? &one.grh : nullptr;
-    sender_.deliver(one.to, message);
-    landed(one);
+    if (--one.landings == 0) free_.push_back(one.buffer);
+    pass_landed();
+    return true;
+}
+
+void DatagramFlights::pass_landed() noexcept {
+    // What fails or was grounded never was in the air.
+    while (head_ != released_ && at(head_).landings == 0) ++head_;
 }
 
 bool DatagramFlights::may_release() const noexcept {
@@ -129,31 +130,25 @@ bool DatagramFlights::may_release() const noexcept {
     return room && (qp_.state == IBV_QPS_RTS || qp_.state == IBV_QPS_SQD);
 }
 
-void DatagramFlights::release(std::int64_t now) noexcept {
+bool DatagramFlights::take_left(std::int64_t now, LeftDatagram& left) noexcept {
     while (may_release()) {
         const InAir& one = at(released_);
-        if (one.departure > now || one.status != IBV_WC_SUCCESS) return;
-        if (one.signaled) sender_.complete(one.slot, one.bytes);
+        if (one.departure > now || one.status != IBV_WC_SUCCESS) return false;
+        left = {one.slot, one.bytes};
+        const bool signaled = one.signaled;
         ++released_;
-        while (head_ != released_ && at(head_).landings == 0) ++head_;
+        pass_landed();
+        if (signaled) return true;
     }
+    return false;
 }
 
-ibv_wc_status DatagramFlights::move(std::int64_t now) noexcept {
-    do {
-        release(now);
-        if (landings_.empty() || landings_.front().arrival > now) break;
-        const std::uint32_t position = landings_.front().position;
-        std::pop_heap(landings_.begin(), landings_.end(), Later{});
-        landings_.pop_back();
-        land(position);
-    } while (true);
+ibv_wc_status DatagramFlights::expect_next(std::int64_t now) noexcept {
     expect();
     return may_release() && at(released_).departure <= now ? at(released_).status : IBV_WC_SUCCESS;
 }
 
-void DatagramFlights::ground(std::int64_t now) noexcept {
-    release(now);
+void DatagramFlights::ground() noexcept {
     failing_ = false;
     grounded_ = tail_ - released_;
     std::erase_if(landings_, [this](const Landing& landing) {

@@ -1,6 +1,6 @@
 // Datagrams on a shaped link: what a UD queue pair has sent and has not arrived yet. Its bytes are
 // copied when it is posted, it completes when it has left, and the sender's process delivers it
-// when it arrives. Owned by the queue pair; called by its posting and by whoever moves the link.
+// when it arrives. Owned by the sender of datagrams, which asks what is due.
 // docs/soft-device.md, "Mode shaped".
 #pragma once
 
@@ -16,12 +16,10 @@
 
 #include "datagram/datagram_target.hpp"
 #include "system/counters.hpp"
-#include "transport/cable_member.hpp"
+#include "transport/cable_end.hpp"
 #include "transport/fault_plan.hpp"
 
 namespace millrace::soft {
-
-class DatagramSender;
 
 /// Who a datagram is for.
 struct DatagramAddress {
@@ -31,13 +29,24 @@ struct DatagramAddress {
     ibv_gid group{};
 };
 
+/// What has arrived. The bytes stay until the next `add`.
+struct LandedDatagram {
+    DatagramAddress to;
+    DatagramMessage message;
+};
+
+/// What has left, and is to be completed.
+struct LeftDatagram {
+    std::uint32_t slot = 0;
+    std::uint32_t bytes = 0;
+};
+
 /// Everything with the queue pair's send_lock, but `waits_for`.
-class DatagramFlights final : public CableMember {
+class DatagramFlights final : public CableEnd {
   public:
     /// At most `entries` are in flight, of which `slots` may still be the program's.
     DatagramFlights(std::function<void()> serve, std::shared_ptr<Cable> cable, const ibv_qp& qp,
-                    Counters& counters, DatagramSender& sender, std::uint32_t entries,
-                    std::uint32_t slots);
+                    Counters& counters, std::uint32_t entries, std::uint32_t slots);
 
     /// The request in send queue slot `slot` leaves in its turn. There is room for it.
     void add(const DatagramMessage& message, const DatagramAddress& to, std::uint32_t slot,
@@ -45,12 +54,16 @@ class DatagramFlights final : public CableMember {
     /// When the request in `slot` comes to its turn, it fails.
     void add_failure(std::uint32_t slot, ibv_wc_status status) noexcept;
 
-    /// Delivers what has arrived, and completes what has left. What the next one fails with, if it
-    /// does now.
-    [[nodiscard]] ibv_wc_status move(std::int64_t now) noexcept;
+    /// The next one that has left by `now` and is to be completed. False: there is none.
+    [[nodiscard]] bool take_left(std::int64_t now, LeftDatagram& left) noexcept;
+    /// The next one that has arrived by `now`. False: there is none.
+    [[nodiscard]] bool take_landed(std::int64_t now, LandedDatagram& landed) noexcept;
+    /// When both have nothing more: sees to it that somebody looks when something is due. What the
+    /// next one fails with, if it does now.
+    [[nodiscard]] ibv_wc_status expect_next(std::int64_t now) noexcept;
 
-    /// The queue pair goes to an error: what has not left by `now` never will.
-    void ground(std::int64_t now) noexcept;
+    /// The queue pair goes to an error, and what has left was taken: the others never will.
+    void ground() noexcept;
     /// So many did not.
     [[nodiscard]] std::uint32_t grounded() const noexcept { return grounded_; }
     /// Everything posted is complete.
@@ -99,16 +112,13 @@ class DatagramFlights final : public CableMember {
     /// When it arrives, once or, in mode `faulty`, otherwise.
     void set_off(std::uint32_t position, std::int64_t arrival) noexcept;
     void expect_landing(std::uint32_t position, std::int64_t arrival) noexcept;
-    void land(std::uint32_t position) noexcept;
-    void landed(InAir& one) noexcept;
+    void pass_landed() noexcept;
     /// May the next one be completed once it has left?
     [[nodiscard]] bool may_release() const noexcept;
-    void release(std::int64_t now) noexcept;
     void expect() noexcept;
 
     const ibv_qp& qp_;
     Counters& counters_;
-    DatagramSender& sender_;
     const std::uint32_t mask_;
     const std::uint32_t ahead_;  ///< so many may be complete and still in flight
     const std::unique_ptr<InAir[]> in_air_;

@@ -1,29 +1,25 @@
 #include "datagram/datagram_send.hpp"
 
-#include <cerrno>
 #include <cstdint>
 
 #include "datagram/address_handle.hpp"
 #include "fabric/node.hpp"
-#include "millrace/base/clock.hpp"
 #include "millrace/base/log.hpp"
-#include "process/context.hpp"
 #include "process/domains.hpp"
 #include "process/process.hpp"
-#include "queue_pair/queue_pair.hpp"
-#include "transport/request.hpp"
 
 namespace millrace::soft {
 
-DatagramSender::DatagramSender(QueuePair& qp) noexcept : qp_{qp} {
-    completions_.open(qp.block, CompletionRing::Of::sends, {qp.end.bell_send, qp.end.news_send},
-                      qp.asymmetric, qp.counters);
-    keys_.open(qp.end, &qp.owner->process->node(), nullptr);
+DatagramSender::DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights) noexcept
+    : of_{of}, flights_{std::move(flights)} {
+    completions_.open(of.block, CompletionRing::Of::sends, {of.end.bell_send, of.end.news_send},
+                      of.asymmetric, of.counters);
+    keys_.open(of.end, &of.process.node(), nullptr);
 }
 
 void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept {
     const auto look_up = [&](const DatagramTarget* instead_of) {
-        Process& process = *qp_.owner->process;
+        Process& process = of_.process;
         last_ = nullptr;
         std::shared_ptr<DatagramTarget> found;
         try {
@@ -56,7 +52,7 @@ void DatagramSender::send_to(std::uint32_t qpn, const DatagramMessage& message) 
         look_up(last_);
         if (last_ != nullptr) result = last_->deliver(message);
     }
-    if (result != Result::delivered) qp_.counters.add(Count::dropped);
+    if (result != Result::delivered) of_.counters.add(Count::dropped);
 }
 
 void DatagramSender::forget_gone() noexcept {
@@ -69,7 +65,7 @@ void DatagramSender::forget_gone() noexcept {
 
 void DatagramSender::send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept {
     try {
-        Node& node = qp_.owner->process->node();
+        Node& node = of_.process.node();
         for (const std::uint32_t member : groups_.members(node, group_name(group))) {
             send_to(member, message);
         }
@@ -90,8 +86,8 @@ void DatagramSender::deliver(const DatagramAddress& to, const DatagramMessage& m
 void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& message,
                           std::uint32_t flags, std::uint32_t slot) noexcept {
     const bool signaled = (flags & IBV_SEND_SIGNALED) != 0;
-    if (qp_.flights != nullptr) {
-        qp_.flights->add(message, to, slot, signaled, bytes_);
+    if (flights_ != nullptr) {
+        flights_->add(message, to, slot, signaled, bytes_);
         return;
     }
     deliver(to, message);
@@ -101,10 +97,10 @@ void DatagramSender::send(const DatagramAddress& to, const DatagramMessage& mess
 ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
                                   std::uint32_t slot) noexcept {
     const auto& ah = *static_cast<const AddressHandle*>(wr.wr.ud.ah);
-    if (static_cast<ProtectionDomain*>(ah.pd)->number != qp_.end.pd) {
+    if (static_cast<ProtectionDomain*>(ah.pd)->number != of_.end.pd) {
         return IBV_WC_LOC_QP_OP_ERR;
     }
-    const HazardScope scope{qp_.block.hazard->send, qp_.asymmetric};
+    const HazardScope scope{of_.block.hazard->send, of_.asymmetric};
     DatagramMessage message;
     std::uint64_t total = 0;
     if (!keys_.gather(wr.sg_list, wr.num_sge, (wr.send_flags & IBV_SEND_INLINE) != 0, 0,
@@ -113,7 +109,7 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
     }
     RegionNames names;
     for (std::uint32_t i = 0; i < message.count; ++i) names.add_sender(message.pieces[i].key);
-    names.publish(qp_.block.hazard->send);
+    names.publish(of_.block.hazard->send);
     bytes_ = static_cast<std::uint32_t>(total);
     if (total > datagram_mtu) {
         static std::atomic<bool> said{false};
@@ -127,10 +123,10 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
         return IBV_WC_SUCCESS;
     }
     message.bytes = bytes_;
-    message.source = qp_.qp_num;
+    message.source = of_.end.qpn;
     // A Q_Key with the highest bit set stands for the queue pair's own (IBTA 10.2.4).
     const std::uint32_t qkey = wr.wr.ud.remote_qkey;
-    message.qkey = (qkey & 0x80000000U) != 0 ? qp_.attributes.qkey : qkey;
+    message.qkey = (qkey & 0x80000000U) != 0 ? of_.qkey : qkey;
     message.flags = std::uint32_t{ah.attributes.sl} << completion_service_level_shift;
     if ((flags & IBV_SEND_SOLICITED) != 0) message.flags |= completion_solicited;
     if (wr.opcode == IBV_WR_SEND_WITH_IMM) {
@@ -154,62 +150,29 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
         to.qpn = wr.wr.ud.remote_qpn & 0xffffff;
     }
     send(to, message, flags, slot);
-    qp_.counters.add(Count::send);
+    of_.counters.add(Count::send);
     return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status DatagramSender::move(std::int64_t now) noexcept {
+    complete_left(now);
+    for (LandedDatagram landed; flights_->take_landed(now, landed); complete_left(now)) {
+        deliver(landed.to, landed.message);
+    }
+    return flights_->expect_next(now);
+}
+
+void DatagramSender::ground(std::int64_t now) noexcept {
+    complete_left(now);
+    flights_->ground();
+}
+
+void DatagramSender::complete_left(std::int64_t now) noexcept {
+    for (LeftDatagram left; flights_->take_left(now, left);) complete(left.slot, left.bytes);
 }
 
 void DatagramSender::complete(std::uint32_t slot, std::uint32_t bytes) noexcept {
     completions_.write(completions_.position(), bytes, 0, slot);
-}
-
-int DatagramSender::post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
-    const ibv_qp_state state = qp_.state;
-    if (state != IBV_QPS_RTS && state != IBV_QPS_ERR && state != IBV_QPS_SQE) {
-        *bad = wr;
-        return EINVAL;
-    }
-    qp_.owner->process->look_for_deaths(base::ticks());
-    bool flushed = false;
-    int error = 0;
-    for (; wr != nullptr; wr = wr->next) {
-        const bool in_line = (wr->send_flags & IBV_SEND_INLINE) != 0;
-        const unsigned opcode = raw_opcode(*wr);
-        const bool known = opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM;
-        const bool fits =
-            wr->num_sge >= 0 && static_cast<std::uint32_t>(wr->num_sge) <= qp_.send_sges;
-        if (!known || !fits || wr->wr.ud.ah == nullptr ||
-            (in_line && bytes_of(wr->sg_list, wr->num_sge) > qp_.inline_bytes)) [[unlikely]] {
-            error = EINVAL;
-            break;
-        }
-        const std::uint32_t slot = qp_.send_tail.load(std::memory_order_relaxed);
-        if (slot - qp_.send_head.load(std::memory_order_acquire) >= qp_.send_capacity)
-            [[unlikely]] {
-            error = ENOMEM;
-            break;
-        }
-        const std::uint32_t index = slot & qp_.send_mask;
-        qp_.sent[index] = SentSlot{wr->wr_id, IBV_WC_SEND};
-        qp_.send_tail.store(slot + 1, std::memory_order_release);
-        if (qp_.state != IBV_QPS_RTS) [[unlikely]] {
-            flushed = true;
-            continue;
-        }
-        const std::uint32_t flags = wr->send_flags | qp_.always;
-        const ibv_wc_status status = run(*wr, flags, index);
-        if (status == IBV_WC_SUCCESS) [[likely]]
-            continue;
-        if (qp_.flights != nullptr) {
-            qp_.flights->add_failure(index, status);
-        } else {
-            ++qp_.pending_tail;  // posted, and the first that does not complete
-            qp_.begin_send_error(status);
-        }
-    }
-    if (qp_.flights != nullptr) qp_.move_flights();
-    if (error != 0) *bad = wr;
-    if (flushed && qp_.ending.flushing()) static_cast<CompletionQueue*>(qp_.send_cq)->flushed();
-    return error;
 }
 
 }  // namespace millrace::soft

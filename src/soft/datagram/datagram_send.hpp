@@ -1,5 +1,6 @@
-// Sending UD datagrams: ibv_post_send of a UD queue pair. Called by post.cpp; owned by queue pairs.
-// docs/soft-device.md, "Receive pools".
+// Sending UD datagrams: what a request says is gathered, and goes to whom it is for, at once or
+// once it has crossed a modelled link. Owned by queue pairs, which post. docs/soft-device.md,
+// "Receive pools".
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,35 +16,52 @@
 
 namespace millrace::soft {
 
-struct QueuePair;
+class Process;
 
 /// The sending half of a UD queue pair. With its send_lock.
 class DatagramSender {
   public:
-    /// `qp` has its block, its completion queues and its fences.
-    explicit DatagramSender(QueuePair& qp) noexcept;
+    /// What it knows of its queue pair.
+    struct Of {
+        const BlockView& block;
+        const End& end;
+        const std::uint32_t& qkey;
+        bool asymmetric;
+        Counters& counters;
+        Process& process;
+    };
+    /// `flights`: over a modelled link; else null.
+    DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights) noexcept;
 
-    /// ibv_post_send, in whatever state.
-    [[nodiscard]] int post(ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+    /// Sends the request in `slot`, whose `flags` are all that it has.
+    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags,
+                                    std::uint32_t slot) noexcept;
+
+    /// Null: they arrive at once.
+    [[nodiscard]] DatagramFlights* flights() noexcept { return flights_.get(); }
+    /// With flights: delivers what has arrived, and completes what has left. What the next one
+    /// fails with, if it does now.
+    [[nodiscard]] ibv_wc_status move(std::int64_t now) noexcept;
+    /// Likewise. The queue pair goes to an error: what has not left by `now` never will.
+    void ground(std::int64_t now) noexcept;
 
     /// Lets go of receivers that are gone: their memory, and what tells of their process.
     void forget_gone() noexcept;
 
+  private:
     /// The datagram is there: whoever has a receive for it now has it.
     void deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept;
     /// Writes the completion of the request in `slot`.
     void complete(std::uint32_t slot, std::uint32_t bytes) noexcept;
-
-  private:
-    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags,
-                                    std::uint32_t slot) noexcept;
+    void complete_left(std::int64_t now) noexcept;
     /// At once, or once it has arrived.
     void send(const DatagramAddress& to, const DatagramMessage& message, std::uint32_t flags,
               std::uint32_t slot) noexcept;
     void send_to(std::uint32_t qpn, const DatagramMessage& message) noexcept;
     void send_to_group(const ibv_gid& group, const DatagramMessage& message) noexcept;
 
-    QueuePair& qp_;
+    const Of of_;
+    const std::unique_ptr<DatagramFlights> flights_;
     std::unordered_map<std::uint32_t, std::shared_ptr<DatagramTarget>> targets_;
     Groups groups_;
     std::uint32_t last_qpn_ = 0;

@@ -189,13 +189,16 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     qp.asymmetric = node.membarrier();
     qp.datagram = std::make_unique<Datagram>(node, qp.memory.memory + qp.geometry.block_size(),
                                              qp.pool->entries());
-    qp.datagram_sender = std::make_unique<DatagramSender>(qp);
+    std::unique_ptr<DatagramFlights> flights;
     if (qp.owner->cable != nullptr) {
-        qp.flights = std::make_unique<DatagramFlights>(
-            [&qp] { qp.service(); }, qp.owner->cable, qp, qp.counters, *qp.datagram_sender,
-            qp.geometry.send_entries, ring_size(wanted.cap.max_send_wr));
-        qp.on_cable = qp.flights.get();
+        flights = std::make_unique<DatagramFlights>([&qp] { qp.service(); }, qp.owner->cable, qp,
+                                                    qp.counters, qp.geometry.send_entries,
+                                                    ring_size(wanted.cap.max_send_wr));
     }
+    qp.on_cable = qp.flights = flights.get();
+    const DatagramSender::Of of{qp.block,      qp.end,      qp.attributes.qkey,
+                                qp.asymmetric, qp.counters, *qp.owner->process};
+    qp.datagram_sender = std::make_unique<DatagramSender>(of, std::move(flights));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;

@@ -275,7 +275,7 @@ void end_lone_write(QueuePair& qp) noexcept {
     bool serve = false;
     if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
         if (qp.datagram_sender != nullptr) {
-            error = qp.datagram_sender->post(wr, bad);
+            error = post_datagrams(qp, wr, bad);
         } else {
             error = post_slowly(qp, wr, bad);
             serve = true;

@@ -235,7 +235,7 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
 }
 
 void QueuePair::move_flights() noexcept {
-    const ibv_wc_status failure = flights->move(cable_now());
+    const ibv_wc_status failure = datagram_sender->move(cable_now());
     if (failure != IBV_WC_SUCCESS) begin_send_error(failure);
 }
 

@@ -130,10 +130,10 @@ struct QueuePair : ExtendableQueuePair {
     bool leads_to_port = false;  ///< its address vector
     PathLine path{};             ///< as in the block, where the peer may have changed it
     ibv_qp_init_attr created{};
-    std::unique_ptr<CableQueue> cable;         ///< of a connected one; null: mode `fast`
-    std::unique_ptr<DatagramFlights> flights;  ///< the same of a UD queue pair
-    CableMember* on_cable = nullptr;           ///< one of the two
-    bool mode_refused = false;                 ///< by `connect`: the peer's differs from ours
+    std::unique_ptr<CableQueue> cable;   ///< of a connected one; null: mode `fast`
+    DatagramFlights* flights = nullptr;  ///< the same of a UD queue pair: its sender's
+    CableEnd* on_cable = nullptr;        ///< one of the two
+    bool mode_refused = false;           ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
     // --- timers and errors; guarded by send_lock ---
@@ -346,6 +346,8 @@ struct QueuePair : ExtendableQueuePair {
 [[nodiscard]] std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept;
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
+/// Of a UD queue pair, with send_lock.
+int post_datagrams(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
 
 }  // namespace millrace::soft

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
     if ((ending.begun() && !ending.of_sends()) || state == IBV_QPS_RESET) return;
-    if (flights != nullptr && !ending.begun()) flights->ground(cable_now());
+    if (flights != nullptr && !ending.begun()) datagram_sender->ground(cable_now());
     if (strict()) static_cast<void>(take_landed());
     set_state(IBV_QPS_ERR);
     ending.receive_status.store(receive, std::memory_order_relaxed);
@@ -47,7 +47,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
         return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     if (ending.begun() || state == IBV_QPS_RESET) return;
-    if (flights != nullptr) flights->ground(cable_now());
+    if (flights != nullptr) datagram_sender->ground(cable_now());
     set_state(IBV_QPS_SQE);
     ending.failed_tail = send_tail.load(std::memory_order_relaxed);
     ending.send_status = status;

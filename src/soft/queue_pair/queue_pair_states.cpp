@@ -249,7 +249,7 @@ int to_reset(QueuePair& qp) noexcept {
         qp.execute_at_once(false);
         ++qp.connection;  // what peers know of it is no longer true
         if (qp.flights != nullptr) {
-            qp.flights->ground(cable_now());
+            qp.datagram_sender->ground(cable_now());
             qp.flights->restart();
         }
         qp.set_state(IBV_QPS_ERR);

@@ -25,7 +25,7 @@ constexpr std::int64_t software_share = 700;
 CableQueue::CableQueue(std::function<void()> serve, std::shared_ptr<Cable> cable,
                        const CableView& view, std::uint32_t entries, std::uint32_t slots,
                        bool reliable)
-    : CableMember{std::move(serve), std::move(cable)},
+    : CableEnd{std::move(serve), std::move(cable)},
       view_{view},
       mask_{entries - 1},
       ahead_{entries - slots},

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "layout/block_layout.hpp"
-#include "transport/cable_member.hpp"
+#include "transport/cable_end.hpp"
 #include "transport/connection_end.hpp"
 #include "transport/executor.hpp"
 #include "transport/fault_plan.hpp"
@@ -32,7 +32,7 @@ struct CableView {
     const std::uint32_t& pending_shown;
 };
 
-class CableQueue final : public CableMember {
+class CableQueue final : public CableEnd {
   public:
     /// `entries`: of the pending ring; `slots`: of the send queue.
     CableQueue(std::function<void()> serve, std::shared_ptr<Cable> cable, const CableView& view,
