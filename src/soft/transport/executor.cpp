@@ -106,7 +106,7 @@ template <class Steps>
 Progress Executor::gather_message(const Request& request, std::uint32_t access, Pieces& pieces,
                                   std::uint32_t& count, std::uint64_t& total) noexcept {
     if (!gather(request, access, pieces.data(), count, total)) [[unlikely]] {
-        because<Steps>([&] { return reason_of_own(request, access); });
+        because<Steps>([&] { return sender_.keys.reason(); });
         return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
     if (total > max_message_bytes) [[unlikely]] {
@@ -144,10 +144,7 @@ Progress Executor::find_target(const Request& request, std::uint64_t bytes,
         receiver_.keys.find(request.remote_key, request.remote_address, bytes, needed, target.at)) {
         return Progress::done;
     }
-    because<Steps>([&] {
-        return receiver_.keys.reason_of_range(request.remote_key, request.remote_address, bytes,
-                                              needed);
-    });
+    because<Steps>([&] { return receiver_.keys.reason(); });
     // The receive that it would have completed was to say so.
     return fail(IBV_WC_REM_ACCESS_ERR, request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM
                                            ? IBV_WC_LOC_ACCESS_ERR
@@ -174,7 +171,7 @@ Progress Executor::find_receive(const Consumed& receive, std::uint64_t bytes, Pi
                                        receive.slot + 1, pieces.data(), count, room);
     }
     if (!known) {
-        because<Steps>([&] { return reason_of_receive(receive); });
+        because<Steps>([&] { return receiver_.keys.reason(); });
         return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
     }
     if (bytes > room) {
@@ -182,27 +179,6 @@ Progress Executor::find_receive(const Consumed& receive, std::uint64_t bytes, Pi
         return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
     }
     return Progress::done;
-}
-
-Reason Executor::reason_of_own(const Request& request, std::uint32_t access) noexcept {
-    return sender_.keys.reason_of_sges(request.sges, static_cast<std::uint32_t>(request.sge_count),
-                                       access | KeyCache::access_local);
-}
-
-Reason Executor::reason_of_receive(const Consumed& receive) noexcept {
-    EntrySges sges;
-    const BlockView& block = receiver_.end.block;
-    // Of ours, a pool's queue pair has no receive queue to point into.
-    const ReceiveEntry* const entry =
-        receive.pooled ? nullptr : block.receive_entry(receive.position);
-    const auto* const list = receive.pooled ? static_cast<const void*>(receive.slot + 1)
-                                            : static_cast<const void*>(entry + 1);
-    const std::uint32_t most = receive.pooled ? receiver_.end.pool.sges() : block.receive_sges;
-    const std::uint32_t count =
-        std::min(load_once(receive.pooled ? receive.slot->sges : entry->sges), most);
-    load_sges(list, count, sges.data());
-    return receiver_.keys.reason_of_sges(sges.data(), count,
-                                         IBV_ACCESS_LOCAL_WRITE | KeyCache::access_local);
 }
 
 CopyResult Executor::move(const Request& request, const Consumed& receive, const Piece* to,

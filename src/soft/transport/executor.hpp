@@ -283,8 +283,6 @@ class Executor {
     /// After a READ whose own pieces are wrong.
     template <class Steps>
     [[nodiscard]] Progress judge_read(const Request& request) noexcept;
-    [[nodiscard]] Reason reason_of_own(const Request& request, std::uint32_t access) noexcept;
-    [[nodiscard]] Reason reason_of_receive(const Consumed& receive) noexcept;
     /// Copies, or has the peer copy what the system does not let us.
     [[nodiscard]] CopyResult move(const Request& request, const Consumed& receive, const Piece* to,
                                   std::uint32_t to_count, const Piece* from,

@@ -74,10 +74,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     const KeyCache::Region* const region = receiver_.keys.find_region(
         request.remote_key, request.remote_address, size, IBV_ACCESS_REMOTE_ATOMIC, target.at);
     if (region == nullptr) {
-        because<Steps>([&] {
-            return receiver_.keys.reason_of_range(request.remote_key, request.remote_address, size,
-                                                  IBV_ACCESS_REMOTE_ATOMIC);
-        });
+        because<Steps>([&] { return receiver_.keys.reason(); });
         return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
     }
     const std::uint64_t address = target.at.direct != nullptr
@@ -128,7 +125,7 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     }
     if (result == CopyResult::ok) {
         if (!has_room) {
-            because<Steps>([&] { return reason_of_own(request, IBV_ACCESS_LOCAL_WRITE); });
+            because<Steps>([&] { return sender_.keys.reason(); });
             return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
         }
         target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};

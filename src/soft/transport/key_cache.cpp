@@ -88,7 +88,10 @@ const KeyCache::Region* KeyCache::find_region(std::uint32_t key, std::uint64_t a
     constexpr std::uint32_t writing =
         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     const Region* region = look_up(key, (access & writing) != 0);
-    return reach_within(region, address, length, access, reach) ? region : nullptr;
+    if (reach_within(region, address, length, access, reach)) [[likely]]
+        return region;
+    miss({key, access, address, length, domain()});
+    return nullptr;
 }
 
 bool KeyCache::reach_within(const Region* region, std::uint64_t address, std::uint64_t length,
@@ -108,7 +111,8 @@ bool KeyCache::find_room(const ibv_sge& sge, Reach& reach) noexcept {
     const bool known =
         receiving_.is_valid_as(sge.lkey) && receiving_.pd == wanted && receiving_.writable;
     return reach_within(known ? &receiving_ : look_up_slowly(receiving_, sge.lkey, true, wanted),
-                        sge.addr, sge.length, needed, reach);
+                        sge.addr, sge.length, needed, reach) ||
+           miss({sge.lkey, needed, sge.addr, sge.length, wanted});
 }
 
 bool KeyCache::gather(const ibv_sge* sges, int most, bool in_line, std::uint32_t access,
@@ -135,7 +139,10 @@ bool KeyCache::gather(const ibv_sge* sges, int most, bool in_line, std::uint32_t
 bool KeyCache::scatter(const std::uint32_t& written, std::uint32_t most, const void* list,
                        Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept {
     const std::uint32_t posted = load_once(written);
-    if (posted > most) return false;
+    if (posted > most) {
+        missed_.reset();
+        return false;
+    }
     count = 0;
     total = 0;
     for (std::uint32_t i = 0; i < posted; ++i) {
@@ -151,8 +158,9 @@ bool KeyCache::scatter(const std::uint32_t& written, std::uint32_t most, const v
     return true;
 }
 
-Reason KeyCache::reason_of_range(std::uint32_t key, std::uint64_t address, std::uint64_t length,
-                                 std::uint32_t access) const noexcept {
+Reason KeyCache::reason() const noexcept {
+    if (!missed_) return {ReasonKind::malformed};
+    const auto& [key, access, address, length, wanted] = *missed_;
     const RegionEntry* const entry = entry_of(key);
     if (entry == nullptr) return {ReasonKind::no_key, key};
     if (entry->key_word.load(std::memory_order_acquire) != key_word_of(key)) {
@@ -166,25 +174,13 @@ Reason KeyCache::reason_of_range(std::uint32_t key, std::uint64_t address, std::
     if ((access & access_local) != 0 && (rights & access_window) != 0) {
         return {ReasonKind::window_key, key};
     }
-    if ((pd & pd_is_queue_pair) == 0 && pd != domain()) return {ReasonKind::other_domain, key};
+    if ((pd & pd_is_queue_pair) == 0 && pd != wanted) return {ReasonKind::other_domain, key};
     if (missing != 0) return {ReasonKind::region_access, key, missing};
     if (address < begin) return {ReasonKind::before, key, begin - address};
     if (address > end || length > end - address) {
         return {ReasonKind::beyond, key, address - end + length};
     }
     return {(pd & pd_is_queue_pair) != 0 ? ReasonKind::no_window : ReasonKind::cannot_map, key};
-}
-
-Reason KeyCache::reason_of_sges(const ibv_sge* sges, std::uint32_t count,
-                                std::uint32_t access) noexcept {
-    for (std::uint32_t i = 0; i < count; ++i) {
-        const ibv_sge& sge = sges[i];
-        Reach unused;
-        if (sge.length != 0 && !find(sge.lkey, sge.addr, sge.length, access, unused)) {
-            return reason_of_range(sge.lkey, sge.addr, sge.length, access);
-        }
-    }
-    return {ReasonKind::malformed};
 }
 
 std::uint64_t KeyCache::address_at_owner(std::uint32_t key, std::uint64_t address) const noexcept {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -94,11 +95,8 @@ class KeyCache {
     [[nodiscard]] bool scatter(const std::uint32_t& written, std::uint32_t most, const void* list,
                                Piece* pieces, std::uint32_t& count, std::uint64_t& total) noexcept;
 
-    /// What is wrong with a range that `find_region` has not found.
-    [[nodiscard]] Reason reason_of_range(std::uint32_t key, std::uint64_t address,
-                                         std::uint64_t length, std::uint32_t access) const noexcept;
-    [[nodiscard]] Reason reason_of_sges(const ibv_sge* sges, std::uint32_t count,
-                                        std::uint32_t access) noexcept;
+    /// What was wrong with the range that was last not found, or with the list that it was not in.
+    [[nodiscard]] Reason reason() const noexcept;
     /// The address in the region's own process, which is the same for whoever executes.
     [[nodiscard]] std::uint64_t address_at_owner(std::uint32_t key,
                                                  std::uint64_t address) const noexcept;
@@ -126,10 +124,24 @@ class KeyCache {
                                            std::uint64_t length, std::uint32_t access,
                                            Reach& reach) noexcept;
 
+    struct Range {
+        std::uint32_t key;
+        std::uint32_t access;
+        std::uint64_t address;
+        std::uint64_t length;
+        std::uint32_t domain;
+    };
+    /// False, always: the range is not there.
+    [[gnu::cold]] bool miss(const Range& range) noexcept {
+        missed_ = range;
+        return false;
+    }
+
     std::array<Region, 8> regions_;
     /// Of a shared receive queue in another protection domain than its queue pair: the last of its
     /// receives' regions. It is no key of the queue pair's, and so never in `regions_`.
     Region receiving_;
+    std::optional<Range> missed_;  ///< none: there were more pieces than there can be
     const End* end_ = &none;
     Node* node_ = nullptr;
     PeerNode* peer_ = nullptr;
