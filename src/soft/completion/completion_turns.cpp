@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <new>
 
 #include "completion/completion_source.hpp"
 #include "fabric/node.hpp"

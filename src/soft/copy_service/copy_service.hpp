@@ -4,7 +4,6 @@
 // docs/soft-device.md, "The copy service".
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

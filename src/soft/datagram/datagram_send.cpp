@@ -154,7 +154,29 @@ ibv_wc_status DatagramSender::run(const ibv_send_wr& wr, std::uint32_t flags,
     return IBV_WC_SUCCESS;
 }
 
-ibv_wc_status DatagramSender::move(std::int64_t now) noexcept {
+bool DatagramSender::takes(const ibv_send_wr& wr) const noexcept { return wr.wr.ud.ah != nullptr; }
+
+ibv_wc_status DatagramSender::post(const ibv_send_wr& wr, std::uint32_t flags,
+                                   std::uint32_t slot) noexcept {
+    const ibv_wc_status status = run(wr, flags, slot);
+    if (status == IBV_WC_SUCCESS) [[likely]]
+        return status;
+    if (flights_ == nullptr) {
+        failed_ = 1;
+        return status;
+    }
+    flights_->add_failure(slot, status);  // in its turn
+    return IBV_WC_SUCCESS;
+}
+
+void DatagramSender::restart() noexcept {
+    failed_ = 0;
+    if (flights_ != nullptr) flights_->restart();
+}
+
+ibv_wc_status DatagramSender::move() noexcept {
+    if (flights_ == nullptr) return IBV_WC_SUCCESS;
+    const std::int64_t now = cable_now();
     complete_left(now);
     for (LandedDatagram landed; flights_->take_landed(now, landed); complete_left(now)) {
         deliver(landed.to, landed.message);
@@ -162,8 +184,9 @@ ibv_wc_status DatagramSender::move(std::int64_t now) noexcept {
     return flights_->expect_next(now);
 }
 
-void DatagramSender::ground(std::int64_t now) noexcept {
-    complete_left(now);
+void DatagramSender::abort() noexcept {
+    if (flights_ == nullptr) return;
+    complete_left(cable_now());
     flights_->ground();
 }
 

@@ -13,13 +13,14 @@
 #include "datagram/datagram_flight.hpp"
 #include "datagram/datagram_target.hpp"
 #include "fabric/multicast.hpp"
+#include "transport/transport.hpp"
 
 namespace millrace::soft {
 
 class Process;
 
-/// The sending half of a UD queue pair. With its send_lock.
-class DatagramSender {
+/// The sending half of a UD queue pair.
+class DatagramSender final : public Transport {
   public:
     /// What it knows of its queue pair.
     struct Of {
@@ -30,25 +31,26 @@ class DatagramSender {
         Counters& counters;
         Process& process;
     };
-    /// `flights`: over a modelled link; else null.
+    /// `flights`: over a modelled link; null: datagrams arrive at once.
     DatagramSender(const Of& of, std::unique_ptr<DatagramFlights> flights) noexcept;
 
-    /// Sends the request in `slot`, whose `flags` are all that it has.
-    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags,
-                                    std::uint32_t slot) noexcept;
-
-    /// Null: they arrive at once.
-    [[nodiscard]] DatagramFlights* flights() noexcept { return flights_.get(); }
-    /// With flights: delivers what has arrived, and completes what has left. What the next one
-    /// fails with, if it does now.
-    [[nodiscard]] ibv_wc_status move(std::int64_t now) noexcept;
-    /// Likewise. The queue pair goes to an error: what has not left by `now` never will.
-    void ground(std::int64_t now) noexcept;
-
-    /// Lets go of receivers that are gone: their memory, and what tells of their process.
-    void forget_gone() noexcept;
+    [[nodiscard]] bool takes(const ibv_send_wr& wr) const noexcept override;
+    [[nodiscard]] ibv_wc_status post(const ibv_send_wr& wr, std::uint32_t flags,
+                                     std::uint32_t slot) noexcept override;
+    [[nodiscard]] ibv_wc_status move() noexcept override;
+    void abort() noexcept override;
+    [[nodiscard]] std::uint32_t aborted() const noexcept override {
+        return flights_ != nullptr ? flights_->grounded() : failed_;
+    }
+    void restart() noexcept override;
+    [[nodiscard]] bool idle() const noexcept override {
+        return flights_ == nullptr || flights_->released_all();
+    }
+    void forget_gone() noexcept override;
 
   private:
+    [[nodiscard]] ibv_wc_status run(const ibv_send_wr& wr, std::uint32_t flags,
+                                    std::uint32_t slot) noexcept;
     /// The datagram is there: whoever has a receive for it now has it.
     void deliver(const DatagramAddress& to, const DatagramMessage& message) noexcept;
     /// Writes the completion of the request in `slot`.
@@ -68,7 +70,8 @@ class DatagramSender {
     DatagramTarget* last_ = nullptr;
     CompletionRing completions_;
     KeyCache keys_;
-    std::uint32_t bytes_ = 0;  ///< of the request that `run` ran
+    std::uint32_t bytes_ = 0;   ///< of the request that `run` ran
+    std::uint32_t failed_ = 0;  ///< without flights: one that failed when it was posted
 };
 
 }  // namespace millrace::soft

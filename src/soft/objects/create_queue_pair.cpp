@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "datagram/address_handle.hpp"
+#include "datagram/datagram_send.hpp"
 #include "fabric/multicast.hpp"
 #include "fabric/node.hpp"
 #include "millrace/base/uncancelled.hpp"
@@ -195,10 +196,10 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
                                                     qp.counters, qp.geometry.send_entries,
                                                     ring_size(wanted.cap.max_send_wr));
     }
-    qp.on_cable = qp.flights = flights.get();
+    qp.on_cable = flights.get();
     const DatagramSender::Of of{qp.block,      qp.end,      qp.attributes.qkey,
                                 qp.asymmetric, qp.counters, *qp.owner->process};
-    qp.datagram_sender = std::make_unique<DatagramSender>(of, std::move(flights));
+    qp.transport = std::make_unique<DatagramSender>(of, std::move(flights));
     qp.receive_source.ring = qp.datagram->ring();
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;

@@ -53,7 +53,7 @@ void tell_copies(Process& process, std::uint32_t key) noexcept {
 void give_back(Process& process, std::uint32_t key) noexcept {
     if (key == 0) return;
     process.node().regions().invalidate(key);
-    process.node().regions().release(key, false);
+    process.node().regions().release(key);
 }
 
 /// A handle of the registration. Null with errno.

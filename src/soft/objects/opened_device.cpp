@@ -208,7 +208,7 @@ bool end_registration(Process& process, Registration& registration) {
     process.node().regions().invalidate(registration.key);
     registration.invalid = true;
     if (!process.queue_pairs().fence_region(registration.key, registration.number)) return false;
-    process.node().regions().release(registration.key, false);
+    process.node().regions().release(registration.key);
     registration.domain->users.leave();
     if (registration.device_memory != nullptr) registration.device_memory->users.leave();
     registration.ended = true;

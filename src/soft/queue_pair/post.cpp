@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/peer_causality.hpp"
+#include "process/context.hpp"
 #include "process/memory_window.hpp"
+#include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "system/fences.hpp"
 #include "transport/pieces.hpp"
@@ -120,17 +123,18 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 /// Everything but "RTS, nothing pending, no fault": with send_lock.
 [[gnu::noinline]] int post_slowly(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept {
     const ibv_qp_state state = qp.state;
-    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_SQE &&
-        state != IBV_QPS_ERR) {
+    if (state != IBV_QPS_RTS && (state != IBV_QPS_SQD || qp.transport != nullptr) &&
+        state != IBV_QPS_SQE && state != IBV_QPS_ERR) {
         *bad = wr;
         return EINVAL;
     }
+    if (qp.transport != nullptr) qp.owner->process->look_for_deaths(base::ticks());
     int error = 0;
     bool deferred = false;
     bool flushed = false;
     for (; wr != nullptr; wr = wr->next) {
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (!well_formed(qp, *wr)) {
+        if (!well_formed(qp, *wr) || (qp.transport != nullptr && !qp.transport->takes(*wr))) {
             error = EINVAL;
             break;
         }
@@ -141,6 +145,13 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         qp.sent[slot & qp.send_mask] = SentSlot{wr->wr_id, completion_opcodes[wr->opcode]};
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flushed = true;
+        } else if (qp.transport != nullptr) {
+            // Before it is carried: the completion may be polled by another thread at once.
+            qp.send_tail.store(slot + 1, std::memory_order_release);
+            const ibv_wc_status status =
+                qp.transport->post(*wr, wr->send_flags | qp.always, slot & qp.send_mask);
+            if (status != IBV_WC_SUCCESS) [[unlikely]]
+                qp.begin_send_error(status);
         } else {
             const std::uint32_t flags = wr->send_flags | qp.always;
             // On a shaped link, completions are the link's to write.
@@ -157,6 +168,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
         qp.send_tail.store(slot + 1, std::memory_order_release);
     }
     if (error != 0) *bad = wr;
+    if (qp.transport != nullptr) qp.move_transport();
     if (deferred) {
         qp.execute_at_once(false);
         // Published, then looked: the peer's post_recv does it the other way round. What is still
@@ -176,6 +188,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
 }  // namespace
 
 std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept {
+    if (qp.qp_type == IBV_QPT_UD) return 1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM;
     std::uint32_t allowed = 1U << IBV_WR_RDMA_WRITE | 1U << IBV_WR_RDMA_WRITE_WITH_IMM |
                             1U << IBV_WR_SEND | 1U << IBV_WR_SEND_WITH_IMM |
                             1U << IBV_WR_SEND_WITH_INV | 1U << IBV_WR_BIND_MW |
@@ -274,12 +287,8 @@ void end_lone_write(QueuePair& qp) noexcept {
     int error = 0;
     bool serve = false;
     if (!qp.direct || qp.block.fault->receive.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-        if (qp.datagram_sender != nullptr) {
-            error = post_datagrams(qp, wr, bad);
-        } else {
-            error = post_slowly(qp, wr, bad);
-            serve = true;
-        }
+        error = post_slowly(qp, wr, bad);
+        serve = qp.transport == nullptr;
         wr = nullptr;
     }
     for (; wr != nullptr; wr = wr->next) {

@@ -234,22 +234,22 @@ void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noe
     }
 }
 
-void QueuePair::move_flights() noexcept {
-    const ibv_wc_status failure = datagram_sender->move(cable_now());
+void QueuePair::move_transport() noexcept {
+    const ibv_wc_status failure = transport->move();
     if (failure != IBV_WC_SUCCESS) begin_send_error(failure);
 }
 
 void QueuePair::finish_draining() noexcept {
     if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
     if (cable != nullptr && !cable->released_all_before(pending_shown)) return;
-    if (flights != nullptr && !flights->released_all()) return;
+    if (transport != nullptr && !transport->idle()) return;
     draining = false;
     if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
 }
 
 bool QueuePair::serve() noexcept {
     deaths_served.store(owner->process->deaths(), std::memory_order_relaxed);
-    if (flights != nullptr) move_flights();
+    if (transport != nullptr) move_transport();
     if (ending.leaving()) {
         settle();
     } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
@@ -297,7 +297,7 @@ bool QueuePair::serve() noexcept {
                 cable->expect();
             }
             if (draining) finish_draining();
-            return peer == nullptr && state >= IBV_QPS_RTR && datagram == nullptr;
+            return peer == nullptr && state >= IBV_QPS_RTR && transport == nullptr;
         }
     }
     return false;

@@ -17,8 +17,6 @@
 
 #include "completion/completion_queue.hpp"
 #include "copy_service/copy_service.hpp"
-#include "datagram/datagram_flight.hpp"
-#include "datagram/datagram_send.hpp"
 #include "fabric/node.hpp"
 #include "layout/block_layout.hpp"
 #include "millrace/base/clock.hpp"
@@ -38,6 +36,7 @@
 #include "transport/connection_end.hpp"
 #include "transport/executor.hpp"
 #include "transport/request.hpp"
+#include "transport/transport.hpp"
 
 namespace millrace::soft {
 
@@ -99,7 +98,9 @@ struct QueuePair : ExtendableQueuePair {
     ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
     std::unique_ptr<ReceivePool> own_pool;  ///< of a UD queue pair without one
     std::unique_ptr<Datagram> datagram;     ///< of a UD queue pair, and
-    std::unique_ptr<DatagramSender> datagram_sender;  ///< guarded by send_lock
+    /// Null: its requests are executed at the doorbell, or wait in the pending ring. Guarded by
+    /// send_lock.
+    std::unique_ptr<Transport> transport;
     std::uint32_t fault_slot = 0;  ///< 1 + the receive of the pool that failed, 0: none
 
     // --- running the peer's pending sends; guarded by run_lock ---
@@ -130,10 +131,9 @@ struct QueuePair : ExtendableQueuePair {
     bool leads_to_port = false;  ///< its address vector
     PathLine path{};             ///< as in the block, where the peer may have changed it
     ibv_qp_init_attr created{};
-    std::unique_ptr<CableQueue> cable;   ///< of a connected one; null: mode `fast`
-    DatagramFlights* flights = nullptr;  ///< the same of a UD queue pair: its sender's
-    CableEnd* on_cable = nullptr;        ///< one of the two
-    bool mode_refused = false;           ///< by `connect`: the peer's differs from ours
+    std::unique_ptr<CableQueue> cable;  ///< of a connected one; null: mode `fast`
+    CableEnd* on_cable = nullptr;       ///< that, or what a UD queue pair has in flight
+    bool mode_refused = false;          ///< by `connect`: the peer's differs from ours
     std::mutex modify_mutex;
 
     // --- timers and errors; guarded by send_lock ---
@@ -183,8 +183,8 @@ struct QueuePair : ExtendableQueuePair {
     /// An executor has not left a region for too long: breaks the connection, now or, where the
     /// executor is a thread of ours, when that comes out. `registrations`: so many there were.
     void give_up(std::uint64_t registrations) noexcept;
-    /// Of a UD queue pair on a link: what is due. With send_lock.
-    void move_flights() noexcept;
+    /// With a transport: what is due. With send_lock.
+    void move_transport() noexcept;
     /// In SQD: tells the program once all that was posted before is complete. With send_lock.
     void finish_draining() noexcept;
     /// A send failed by its sender's own fault: goes to ERROR, or where sends are not
@@ -346,8 +346,6 @@ struct QueuePair : ExtendableQueuePair {
 [[nodiscard]] std::uint32_t allowed_opcodes(const QueuePair& qp) noexcept;
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
-/// Of a UD queue pair, with send_lock.
-int post_datagrams(QueuePair& qp, ibv_send_wr* wr, ibv_send_wr** bad) noexcept;
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept;
 
 }  // namespace millrace::soft

@@ -146,9 +146,9 @@ void QueuePair::disconnect() noexcept {
 }
 
 bool QueuePair::forget_gone_receivers() noexcept {
-    if (datagram_sender == nullptr) return true;
+    if (transport == nullptr) return true;
     if (!send_lock.try_lock()) return false;
-    datagram_sender->forget_gone();
+    transport->forget_gone();
     send_lock.unlock();
     return true;
 }

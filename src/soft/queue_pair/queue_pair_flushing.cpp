@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 void QueuePair::begin_error(ibv_wc_status send, ibv_wc_status receive,
                             std::optional<ibv_event_type> event) noexcept {
     if ((ending.begun() && !ending.of_sends()) || state == IBV_QPS_RESET) return;
-    if (flights != nullptr && !ending.begun()) datagram_sender->ground(cable_now());
+    if (transport != nullptr && !ending.begun()) transport->abort();
     if (strict()) static_cast<void>(take_landed());
     set_state(IBV_QPS_ERR);
     ending.receive_status.store(receive, std::memory_order_relaxed);
@@ -47,7 +47,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
         return begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
     if (ending.begun() || state == IBV_QPS_RESET) return;
-    if (flights != nullptr) datagram_sender->ground(cable_now());
+    if (transport != nullptr) transport->abort();
     set_state(IBV_QPS_SQE);
     ending.failed_tail = send_tail.load(std::memory_order_relaxed);
     ending.send_status = status;
@@ -82,7 +82,7 @@ bool QueuePair::end_send_error() noexcept {
     set_state(IBV_QPS_RTS);
     execute_at_once(own.connected() && cable == nullptr);
     if (cable != nullptr) cable->restart();
-    if (flights != nullptr) flights->restart();
+    if (transport != nullptr) transport->restart();
     return true;
 }
 
@@ -91,7 +91,7 @@ void QueuePair::await_landing() noexcept {
     const auto landed = [&] {
         const std::lock_guard guard{send_lock};
         if (on_cable->completed_has_landed()) return true;
-        if (flights == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
+        if (transport == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
             return true;
         }
         static_cast<void>(serve());
@@ -114,9 +114,9 @@ bool QueuePair::settle() noexcept {
     ending.flush();
     if (cable != nullptr) cable->release_executed();
     // What was completed stays completed; what comes after it is flushed.
-    std::uint32_t waiting = cable != nullptr     ? cable->uncompleted()
-                            : flights != nullptr ? flights->grounded()
-                                                 : pending_count();
+    std::uint32_t waiting = cable != nullptr       ? cable->uncompleted()
+                            : transport != nullptr ? transport->aborted()
+                                                   : pending_count();
     const std::uint32_t posted = ending.failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
     ending.first_unexecuted = ending.failed_tail - waiting;

@@ -248,9 +248,9 @@ int to_reset(QueuePair& qp) noexcept {
         const std::lock_guard guard{qp.send_lock};
         qp.execute_at_once(false);
         ++qp.connection;  // what peers know of it is no longer true
-        if (qp.flights != nullptr) {
-            qp.datagram_sender->ground(cable_now());
-            qp.flights->restart();
+        if (qp.transport != nullptr) {
+            qp.transport->abort();
+            qp.transport->restart();
         }
         qp.set_state(IBV_QPS_ERR);
     }
@@ -318,7 +318,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.own.look_at_way_again();
             qp.theirs.look_at_way_again();
         }
-        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.datagram == nullptr) {
+        if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.transport == nullptr) {
             errno = 0;
             qp.connect();
             // A peer that is not there may come later; our own descriptors would only be missed

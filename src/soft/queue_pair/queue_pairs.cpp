@@ -8,6 +8,7 @@
 #include <iterator>
 #include <new>
 #include <string>
+#include <tuple>
 
 #include "copy_service/copy_service.hpp"
 #include "datagram/datagram_target.hpp"
@@ -59,14 +60,12 @@ QueuePairs::QueuePairs(Process& process)
       collect_interval_{base::ticks_in(std::chrono::milliseconds{50})},
       publish_interval_{base::ticks_in(std::chrono::milliseconds{100})} {
     try {
-        page_ = std::make_unique<base::StatisticsPage>(
-            "soft device",
-            std::initializer_list<std::string_view>{
-                count_names[0], count_names[1], count_names[2], count_names[3], count_names[4],
-                count_names[5], count_names[6], count_names[7], count_names[8], count_names[9],
-                count_names[10], count_names[11], count_names[12], count_names[13], count_names[14],
-                count_names[15], count_names[16], count_names[17]});
-        static_assert(count_kinds == 18);
+        page_ = std::apply(
+            [](auto... names) {
+                return std::make_unique<base::StatisticsPage>(
+                    "soft device", std::initializer_list<std::string_view>{names...});
+            },
+            count_names);
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "no statistics page: {}", error.what());
     }

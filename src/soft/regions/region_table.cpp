@@ -220,11 +220,11 @@ bool RegionTable::is_window(std::uint32_t key) const noexcept {
     return (access.load(std::memory_order_relaxed) & access_window) != 0;
 }
 
-void RegionTable::release(std::uint32_t key, bool quarantine) noexcept {
+void RegionTable::release(std::uint32_t key) noexcept {
     if (!usable()) return;
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};
-    if (quarantine || index >= never_used_ || make_key(index, generations_[index]) != key) return;
+    if (index >= never_used_ || make_key(index, generations_[index]) != key) return;
     if (entries()[index].key_word.load(std::memory_order_relaxed) != 0) return;
     try {
         freed_.push_back(index);

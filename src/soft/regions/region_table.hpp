@@ -41,9 +41,9 @@ class RegionTable {
                      const WindowFacts& window) noexcept;
     void release_window(std::uint32_t key) noexcept;
     /// Clears the key word; the caller then waits out the executors and calls `release`, which lets
-    /// the index be used again (not with `quarantine`).
+    /// the index be used again.
     void invalidate(std::uint32_t key) noexcept;
-    void release(std::uint32_t key, bool quarantine) noexcept;
+    void release(std::uint32_t key) noexcept;
 
     /// The entry of a key whose index is in the table, valid or not.
     [[nodiscard]] const RegionEntry* entry(std::uint32_t key) const noexcept {

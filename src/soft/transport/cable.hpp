@@ -4,8 +4,6 @@
 // docs/soft-device.md, "Mode shaped".
 #pragma once
 
-#include <ctime>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,5 @@
 #include "transport/executor.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 

@@ -11,9 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <utility>
 
 #include "completion/completion_ring.hpp"
 #include "completion/ringing.hpp"

@@ -224,7 +224,7 @@ TEST(RegionTable, NeverTakesAStaleKey) {
     ASSERT_NE(node->regions().valid(key), nullptr);
     node->regions().invalidate(key);
     EXPECT_EQ(node->regions().valid(key), nullptr);
-    node->regions().release(key, false);
+    node->regions().release(key);
     EXPECT_EQ(node->regions().valid(key), nullptr);
     const std::uint32_t next = registered(*node, memory.data(), 64).key;
     EXPECT_NE(index_of_key(next), index_of_key(key)) << "fresh indices come first";
@@ -244,14 +244,14 @@ TEST(RegionTable, ReportsWhenItIsFullAndReusesTheOldestIndexWithANewKey) {
     EXPECT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), ENOMEM);
     for (const std::size_t i : {9, 3, 5}) {
         node->regions().invalidate(keys[i]);
-        node->regions().release(keys[i], i == 3);
+        if (i != 3) node->regions().release(keys[i]);
     }
     ASSERT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), 0);
     EXPECT_EQ(index_of_key(region.key), index_of_key(keys[9]));
     EXPECT_NE(region.key, keys[9]);
     EXPECT_EQ(node->regions().valid(keys[9]), nullptr);
     ASSERT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), 0);
-    EXPECT_EQ(index_of_key(region.key), index_of_key(keys[5])) << "3 is in quarantine";
+    EXPECT_EQ(index_of_key(region.key), index_of_key(keys[5])) << "3 is not released";
     EXPECT_EQ(node->regions().add(memory.data(), 64, 0, 0, 1, region), ENOMEM);
 }
 
@@ -283,7 +283,7 @@ MILLRACE_CHILD(region_owner) {
         if (what == "byte") say(std::to_string(static_cast<int>(memory[index])));
         if (what == "drop") {
             node->regions().invalidate(region.key);
-            node->regions().release(region.key, false);
+            node->regions().release(region.key);
             say("dropped");
         }
         if (what == "unmap") {
