@@ -99,9 +99,7 @@ namespace {
         qp.pool = qp.own_pool.get();
         return qp.pool != nullptr;
     } else {
-        qp.receive_ids = std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
-        qp.own_receives = std::make_unique_for_overwrite<std::byte[]>(geometry.receive_entries *
-                                                                      geometry.receive_stride());
+        qp.receives.make(geometry);
     }
     return true;
 }
@@ -130,20 +128,20 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     qp.send_capacity = cap.max_send_wr == 0 ? 0 : ring_size(cap.max_send_wr);
     qp.send_sges = geometry.send_sges;
     qp.inline_bytes = geometry.inline_bytes;
-    qp.receive_mask = geometry.receive_entries - 1;
+    qp.receives.mask = geometry.receive_entries - 1;
     if (wanted.srq == nullptr) {
-        qp.receive_capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
-        qp.receive_sges = geometry.receive_sges;
+        qp.receives.capacity = cap.max_recv_wr == 0 ? 0 : geometry.receive_entries;
+        qp.receives.sges = geometry.receive_sges;
     }
     End& end = qp.end;
     end.mine = true;
     end.block = qp.block;
-    end.block.receive_queue = qp.own_receives.get();
+    end.block.receive_queue = qp.receives.copy();
     end.block.pending_ring = qp.own_pending.get();
     end.path = &qp.path;
     end.state_word = &qp.state_word;
     end.receive_head = &qp.receive_source.position;
-    end.receive_tail = &qp.receive_tail;
+    end.receive_tail = &qp.receives.tail();
     end.access = &qp.access;
     end.qpn = qp.qp_num;
     end.generation = memory.generation;
@@ -166,7 +164,7 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     qp.send_source.qp = &qp;
     qp.send_source.block = &qp.block;
     qp.receive_source.ring = qp.block.receive_ring;
-    qp.receive_source.mask = qp.receive_mask;
+    qp.receive_source.mask = qp.receives.mask;
     qp.receive_source.qp = &qp;
     qp.receive_source.block = &qp.block;
 }
@@ -204,8 +202,8 @@ void set_up_datagrams(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     qp.receive_source.mask = qp.datagram->mask();
     qp.receive_source.collects_from = qp.pool;
     if (wanted.srq == nullptr) {
-        qp.receive_capacity = qp.pool->entries();
-        qp.receive_sges = qp.pool->sges();
+        qp.receives.capacity = qp.pool->entries();
+        qp.receives.sges = qp.pool->sges();
     }
 }
 
@@ -294,9 +292,9 @@ ibv_qp* make_queue_pair(ibv_pd* pd, ibv_qp_init_attr* attributes) noexcept {
         return refused(ENOMEM);
     }
     attributes->cap.max_send_wr = qp->send_capacity;
-    attributes->cap.max_recv_wr = qp->receive_capacity;
+    attributes->cap.max_recv_wr = qp->receives.capacity;
     attributes->cap.max_send_sge = qp->send_sges;
-    attributes->cap.max_recv_sge = qp->receive_sges;
+    attributes->cap.max_recv_sge = qp->receives.sges;
     attributes->cap.max_inline_data = qp->inline_bytes;
     qp->created = *attributes;
     qp->attributes.cap = attributes->cap;

@@ -77,7 +77,7 @@ void add_arrival(ibv_wc& wc, const ArrivalFacts& facts) noexcept {
                  qp.send_head.load(std::memory_order_relaxed);
         written = qp.block.send->completions.load(std::memory_order_relaxed) - at;
     } else {
-        posted = qp.receive_tail.load(std::memory_order_relaxed) - at;
+        posted = qp.receives.tail().load(std::memory_order_relaxed) - at;
         written = qp.block.consumed->position.load(std::memory_order_relaxed) - at;
     }
     return std::min({posted, written, source.mask + 1});
@@ -134,11 +134,11 @@ bool PolledQueue::take_one(CompletionSource& source, ibv_wc& wc) noexcept {
             }
         }
     } else {
-        if (position == qp.receive_tail.load(std::memory_order_relaxed)) [[unlikely]] {
+        if (position == qp.receives.tail().load(std::memory_order_relaxed)) [[unlikely]] {
             qp.corrupt.store(true, std::memory_order_relaxed);  // nothing was posted there
             return false;
         }
-        fill_receive(wc, entry, qp, qp.receive_ids[position & qp.receive_mask]);
+        fill_receive(wc, entry, qp, qp.receives.id(position));
     }
     source.position.store(position + 1, std::memory_order_release);
     if (!source.send && qp.srq != nullptr && qp.datagram == nullptr) [[unlikely]]

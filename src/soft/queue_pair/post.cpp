@@ -379,45 +379,32 @@ int post_recv(ibv_qp* public_qp, ibv_recv_wr* wr, ibv_recv_wr** bad) noexcept {
     if (qp.pool != nullptr) [[unlikely]]
         return post_pooled_recv(qp, wr, bad);
     int error = 0;
-    qp.receive_lock.lock_often();
-    const std::uint32_t before = qp.receive_tail.load(std::memory_order_relaxed);
-    std::uint32_t tail = before;
-    const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
-    if (qp.state_now() == IBV_QPS_RESET) [[unlikely]] {
-        *bad = wr;
-        error = EINVAL;
-        wr = nullptr;
-    }
-    for (; wr != nullptr; wr = wr->next) {
-        if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > qp.receive_sges)
-            [[unlikely]] {
-            error = EINVAL;
-        } else if (tail - head >= qp.receive_capacity) [[unlikely]] {
-            error = ENOMEM;
-        }
-        if (error != 0) [[unlikely]] {
+    bool flushing = false;
+    {
+        ReceiveQueue::Posting posting{qp.receives};
+        const std::uint32_t head = qp.receive_source.position.load(std::memory_order_acquire);
+        if (qp.state_now() == IBV_QPS_RESET) [[unlikely]] {
             *bad = wr;
-            break;
+            error = EINVAL;
+            wr = nullptr;
         }
-        for (const BlockView* const view : {&qp.end.block, &qp.block}) {
-            ReceiveEntry* const entry = view->receive_entry(tail);
-            entry->sges = static_cast<std::uint32_t>(wr->num_sge);
-            if (wr->num_sge == 1) [[likely]] {
-                std::memcpy(entry + 1, wr->sg_list, sizeof(ibv_sge));
-            } else if (wr->num_sge > 0) {
-                std::memcpy(entry + 1, wr->sg_list,
-                            static_cast<std::size_t>(wr->num_sge) * sizeof(ibv_sge));
+        for (; wr != nullptr; wr = wr->next) {
+            if (wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > qp.receives.sges)
+                [[unlikely]] {
+                error = EINVAL;
+            } else if (!posting.has_room(head)) [[unlikely]] {
+                error = ENOMEM;
             }
+            if (error != 0) [[unlikely]] {
+                *bad = wr;
+                break;
+            }
+            posting.put(*wr, qp.end.block, qp.block);
         }
-        qp.receive_ids[tail & qp.receive_mask] = wr->wr_id;
-        ++tail;
+        qp.run_counters.add(Count::post_receive);
+        flushing = qp.receive_source.flushing.load(std::memory_order_relaxed);
+        if (!posting.publish(qp.block)) return error;
     }
-    qp.run_counters.add(Count::post_receive);
-    const bool flushing = qp.receive_source.flushing.load(std::memory_order_relaxed);
-    qp.receive_tail.store(tail, std::memory_order_release);
-    qp.block.receive->tail.store(tail, std::memory_order_release);
-    qp.receive_lock.unlock();
-    if (tail == before) return error;
     if (flushing) [[unlikely]]
         static_cast<CompletionQueue*>(qp.recv_cq)->flushed();
     // Published, then looked: the peer's deferral does it the other way round.

@@ -3,8 +3,8 @@
 // the posting in post.cpp.
 //
 // Locks, in the order in which they may be taken: process mutex, completion queues (both: the one
-// at the lower address first), `send_lock`. `receive_lock` and `run_lock` are taken alone or inside
-// those.
+// at the lower address first), `send_lock`. That of `receives` and `run_lock` are taken alone or
+// inside those.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,6 +23,7 @@
 #include "process/context.hpp"
 #include "process/memory_window.hpp"
 #include "queue_pair/ending.hpp"
+#include "queue_pair/receive_queue.hpp"
 #include "queue_pair/stall.hpp"
 #include "queue_pair/work_requests.hpp"
 #include "receives/datagram.hpp"
@@ -81,16 +82,10 @@ struct QueuePair : ExtendableQueuePair {
     CompletionSource send_source;
     CompletionSource receive_source;
 
-    // --- the receive side; guarded by receive_lock ---
-    alignas(cache_line) ThreadLock receive_lock;
-    std::uint32_t receive_mask = 0;
-    std::uint32_t receive_capacity = 0;
-    std::uint32_t receive_sges = 0;
-    std::atomic<std::uint32_t> receive_tail{first_position};
-    std::unique_ptr<std::uint64_t[]> receive_ids;
-    /// The receive queue and the pending ring as they were posted. What lies in the block is for
-    /// the peer's executor, and in its hands; ours believe these, which `end` leads to.
-    std::unique_ptr<std::byte[]> own_receives;
+    // --- the receive side ---
+    alignas(cache_line) ReceiveQueue receives;
+    /// The pending ring as it was posted: what lies in the block is in the peer's hands. Ours
+    /// believe this, which `end` leads to.
     std::unique_ptr<std::byte[]> own_pending;
     std::atomic<std::uint64_t> state_word{0};  ///< likewise
 
@@ -216,7 +211,7 @@ struct QueuePair : ExtendableQueuePair {
         return source.send ? send_head.load(std::memory_order_relaxed) !=
                                  send_tail.load(std::memory_order_relaxed)
                            : pool == nullptr && source.position.load(std::memory_order_relaxed) !=
-                                                    receive_tail.load(std::memory_order_acquire);
+                                                    receives.tail().load(std::memory_order_acquire);
     }
 
     /// Tells the program once if what the two ends were told of the way between them does not
@@ -265,12 +260,12 @@ struct QueuePair : ExtendableQueuePair {
     /// What the block's receive line says at the beginning: no receives, or, of a shared receive
     /// queue's, up to where the sub-ring has room for completions.
     [[nodiscard]] std::uint32_t first_receive_tail() const noexcept {
-        return srq == nullptr ? first_position : first_position + receive_mask + 1;
+        return srq == nullptr ? first_position : first_position + receives.mask + 1;
     }
     /// A completion of a shared receive queue's receive was polled, the one before `position`.
     void free_completion_before(std::uint32_t position) noexcept {
-        block.receive->tail.store(position + receive_mask + 1, std::memory_order_release);
-        if (pool->entries() <= receive_mask + 1) [[likely]]
+        block.receive->tail.store(position + receives.mask + 1, std::memory_order_release);
+        if (pool->entries() <= receives.mask + 1) [[likely]]
             return;
         // The queue has grown: a request may have waited for room, and not for a receive.
         light_fence(asymmetric);

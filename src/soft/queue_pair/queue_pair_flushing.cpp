@@ -184,8 +184,8 @@ bool QueuePair::flush(CompletionSource& source, ibv_wc& wc) noexcept {
         if (!flush_pooled(wc)) return false;
     } else {
         const std::uint32_t position = source.position.load(std::memory_order_relaxed);
-        if (position == receive_tail.load(std::memory_order_acquire)) return false;
-        wc.wr_id = receive_ids[position & receive_mask];
+        if (position == receives.tail().load(std::memory_order_acquire)) return false;
+        wc.wr_id = receives.id(position);
         source.limit.store(position + 1, std::memory_order_relaxed);
         source.position.store(position + 1, std::memory_order_release);
     }

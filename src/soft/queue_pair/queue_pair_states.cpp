@@ -220,7 +220,6 @@ void clear(QueuePair& qp) noexcept {
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_end = first_position;
     qp.send_head.store(first_position, std::memory_order_relaxed);
-    qp.receive_tail.store(first_position, std::memory_order_relaxed);
     qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
     qp.rewind_block();
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
@@ -267,7 +266,8 @@ int to_reset(QueuePair& qp) noexcept {
     const std::lock_guard send_guard{qp.send_lock};
     bool run_again = false;  // for nobody: it is connected no longer
     const ErrandPause run_pause{qp.run_lock, run_again};
-    const std::lock_guard receive_guard{qp.receive_lock};
+    ReceiveQueue::Pause receives{qp.receives};
+    receives.clear();
     clear(qp);
     qp.broken.store(false, std::memory_order_relaxed);
     qp.set_state(IBV_QPS_RESET);
