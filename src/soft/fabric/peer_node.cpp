@@ -342,12 +342,8 @@ bool RemoteNode::open_lifeline(const NodeHeader& facts) {
 Mapping map_region(pid_t pid, const RegionFacts& facts, bool writable, std::size_t& skip) {
     const Descriptor file = open_file_of(pid, facts.descriptor, facts.device, facts.inode,
                                          writable ? O_RDWR : O_RDONLY);
-    struct stat status {};
-    if (!file || ::fstat(file.get(), &status) != 0) return {};
-    // Large enough, and sealed against shrinking.
-    const int seals = ::fcntl(file.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
-    const auto size = static_cast<std::uint64_t>(status.st_size);
+    const std::uint64_t size = file ? sealed_size(file.get()) : 0;
+    if (size == 0) return {};
     if (facts.file_offset > size || size - facts.file_offset < facts.length) return {};
     const std::uint64_t unit = mapping_unit(file.get());
     const std::uint64_t begin = facts.file_offset / unit * unit;

@@ -8,10 +8,8 @@
 
 #include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <new>
 #include <optional>
-#include <string_view>
 
 #include "fabric/node.hpp"
 #include "layout/layout.hpp"
@@ -19,6 +17,7 @@
 #include "millrace/base/log.hpp"
 #include "process/process.hpp"
 #include "queue_pair/queue_pairs.hpp"
+#include "system/file_of_process.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -68,13 +67,8 @@ std::shared_ptr<OpenedDevice> OpenedDevice::open() {
     return opened;
 }
 
-bool OpenedDevice::leads_to_one(int descriptor) noexcept {
-    char path[32];
-    char file[64];
-    std::snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
-    const ssize_t length = ::readlink(path, file, sizeof file);
-    return length > 0 && std::string_view{file, static_cast<std::size_t>(length)} ==
-                             "/memfd:millrace-device (deleted)";
+bool OpenedDevice::leads_to_one(int descriptor) {
+    return leads_to(getpid(), descriptor, "/memfd:millrace-device (deleted)");
 }
 
 std::shared_ptr<OpenedDevice> OpenedDevice::behind(int descriptor) noexcept {

@@ -8,19 +8,6 @@
 
 namespace millrace::soft {
 
-void SenderTable::enter(std::uint32_t node, const NodeIdentity& identity) const noexcept {
-    const std::uint64_t tag = tag_of(identity);
-    std::atomic<std::uint64_t>& mine = word(node);
-    const std::uint64_t before = mine.load(std::memory_order_relaxed);
-    // Whoever had the number before is gone, and out whatever its word says.
-    if (before == 0 || tag_in(before) != tag || (before & 1) != 0) {
-        copy_box(node).store(0, std::memory_order_relaxed);
-        mine.store(((before & ~(one_step - 1)) + one_step) | tag << 1, std::memory_order_release);
-    }
-    // Seen by each fence from here on, or it comes before whatever we check.
-    bits(node / 64).fetch_or(std::uint64_t{1} << (node % 64), std::memory_order_seq_cst);
-}
-
 Datagram::Datagram(Node& node, std::byte* sender_table, std::uint32_t entries)
     : node_{node},
       senders_{sender_table},
