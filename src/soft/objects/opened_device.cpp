@@ -67,8 +67,10 @@ std::shared_ptr<OpenedDevice> OpenedDevice::open() {
     return opened;
 }
 
-bool OpenedDevice::leads_to_one(int descriptor) {
+bool OpenedDevice::leads_to_one(int descriptor) noexcept try {
     return leads_to(getpid(), descriptor, "/memfd:millrace-device (deleted)");
+} catch (const std::bad_alloc&) {
+    return false;
 }
 
 std::shared_ptr<OpenedDevice> OpenedDevice::behind(int descriptor) noexcept {

@@ -30,9 +30,8 @@ class OpenedDevice {
     [[nodiscard]] static std::shared_ptr<OpenedDevice> open();
     /// What a duplicate of a context's cmd_fd leads to. Null: to none that this process has open.
     [[nodiscard]] static std::shared_ptr<OpenedDevice> behind(int descriptor) noexcept;
-    /// Does it lead to a device that was opened once, here or in another process? May throw
-    /// std::bad_alloc.
-    [[nodiscard]] static bool leads_to_one(int descriptor);
+    /// Does it lead to a device that was opened once, here or in another process?
+    [[nodiscard]] static bool leads_to_one(int descriptor) noexcept;
 
     /// Throws base::Error.
     OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen);
