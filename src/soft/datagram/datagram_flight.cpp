@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "transport/cable_random.hpp"
-
 namespace millrace::soft {
 
 DatagramFlights::DatagramFlights(std::function<void()> serve, std::shared_ptr<Cable> cable,
@@ -21,10 +19,6 @@ DatagramFlights::DatagramFlights(std::function<void()> serve, std::shared_ptr<Ca
     free_.reserve(entries);
     for (std::uint32_t number = entries; number-- > 0;) free_.push_back(number);
     landings_.reserve(std::size_t{2} * entries);  // what is duplicated lands twice
-    if (cable_->mode.kind == ModeKind::faulty) {
-        faults_.emplace(cable_->mode.faults, cable_->mode.cable.seed, number_);
-    }
-    random_ = first_random(cable_->mode.cable.seed, number_);
 }
 
 void DatagramFlights::add(const DatagramMessage& message, const DatagramAddress& to,
@@ -164,7 +158,7 @@ void DatagramFlights::ground() noexcept {
 
 void DatagramFlights::restart() noexcept {
     grounded_ = 0;
-    random_ = first_random(cable_->mode.cable.seed, number_);
+    begin_random();
 }
 
 void DatagramFlights::expect() noexcept {

@@ -11,13 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "datagram/datagram_target.hpp"
 #include "system/counters.hpp"
 #include "transport/cable_end.hpp"
-#include "transport/fault_plan.hpp"
 
 namespace millrace::soft {
 
@@ -125,7 +123,6 @@ class DatagramFlights final : public CableEnd {
     const std::unique_ptr<std::byte[]> bytes_;  ///< of which only what is used is touched
     std::vector<std::uint32_t> free_;           ///< buffers; the last used is taken first
     std::vector<Landing> landings_;             ///< a heap, the next one first
-    std::optional<FaultPlan> faults_;
     std::atomic<std::int64_t> first_arrival_{cable_never};
     std::uint32_t head_ = 0;      ///< oldest that has not landed
     std::uint32_t released_ = 0;  ///< next to be completed
@@ -134,7 +131,6 @@ class DatagramFlights final : public CableEnd {
     bool failing_ = false;  ///< one that waits for its turn will fail, and all after it
     std::int64_t last_departure_ = 0;
     std::int64_t last_arrival_ = 0;
-    std::uint64_t random_ = 0;
 };
 
 }  // namespace millrace::soft

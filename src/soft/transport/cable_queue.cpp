@@ -32,9 +32,6 @@ CableQueue::CableQueue(std::function<void()> serve, std::shared_ptr<Cable> cable
       reliable_{reliable},
       strict_{cable_->mode.kind == ModeKind::strict},
       requests_{std::make_unique<Request[]>(entries)} {
-    if (cable_->mode.kind == ModeKind::faulty) {
-        faults_.emplace(cable_->mode.faults, cable_->mode.cable.seed, number_);
-    }
     restart();
 }
 
@@ -263,7 +260,7 @@ void CableQueue::expect() noexcept {
 }
 
 void CableQueue::restart() noexcept {
-    random_ = first_random(cable_->mode.cable.seed, number_);
+    begin_random();
     released_ = noticed_ = view_.pending_tail;
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;

@@ -14,7 +14,6 @@
 #include "transport/cable_end.hpp"
 #include "transport/connection_end.hpp"
 #include "transport/executor.hpp"
-#include "transport/fault_plan.hpp"
 #include "transport/request.hpp"
 
 namespace millrace::soft {
@@ -113,8 +112,6 @@ class CableQueue final : public CableEnd {
     const bool reliable_;
     const bool strict_;
     const std::unique_ptr<Request[]> requests_;
-    std::optional<FaultPlan> faults_;
-    std::uint64_t random_ = 0;
     std::uint32_t released_ = first_position;  ///< next to be completed
     std::int64_t last_arrival_ = 0;
     std::int64_t last_completion_ = 0;        ///< scheduled
