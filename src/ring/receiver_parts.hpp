@@ -8,6 +8,7 @@
 #include "intake_push1.hpp"
 #include "intake_push2.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/shared_lines.hpp"
 #include "receiver_sleep.hpp"
 
 #include <fmt/format.h>
@@ -90,6 +91,7 @@ void Receiver<D>::join(const Places& theirs) {
     intake_.meet(met);
     giver_.meet(met);
     front_.ring = ring_memory_.data();
+    takes_lines_ = D.data == DataFlow::push1 && peer_memory_.stores() && base::readers_take_lines();
     join_.reset();
 }
 

@@ -245,7 +245,7 @@ base::Status Sender<D>::make_moved_room(std::uint64_t bytes) noexcept {
         return base::Status::full;
     }
     if (skip != 0) lay_skip(skip);
-    set_room(std::max(bytes, std::min(own - skip, terms_.ring_bytes - offset_)));
+    set_room(std::max(bytes, std::min(own - skip, terms_.ring_bytes - offset())));
     return base::Status::ok;
 }
 

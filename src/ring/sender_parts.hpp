@@ -41,6 +41,7 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     }
     slices_ = std::clamp<std::size_t>(link_.queue_pair().capacity().max_send_sge, 1, max_slices);
     produced_ = room_end_ = terms_.initial;
+    set_offset(0);
     if (batching_ == Batching::fixed) gather_ = terms_.batch_bytes;
 
     using detail::SenderPage;
@@ -73,6 +74,7 @@ void Sender<D>::join(const Places& theirs) {
         ring_memory_ = link_.allocate(size + mark_bytes, verbs::Access::none);
         ring_ = ring_memory_.data();
     }
+    set_offset(0);  // nothing was laid yet
     out_.meet(theirs, peer_memory_, page_memory_, options,
               terms_.in_place ? nullptr : &ring_memory_, std::move(peer_ring));
     holds_marks_ = may_hold_marks && (D.data == DataFlow::pull || terms_.in_place) &&
@@ -119,17 +121,18 @@ bool Sender<D>::is_too_large(std::uint64_t bytes) const noexcept {
 template <Design D>
     requires(check_design<D>())
 std::uint64_t Sender<D>::skip_before(std::uint64_t bytes) noexcept {
-    if (offset_ == terms_.ring_bytes) offset_ = 0;
-    return terms_.ring_bytes - offset_ < bytes ? terms_.ring_bytes - offset_ : 0;
+    if (offset() == terms_.ring_bytes) set_offset(0);
+    const std::uint64_t to_the_end = terms_.ring_bytes - offset();
+    return to_the_end < bytes ? to_the_end : 0;
 }
 
 template <Design D>
     requires(check_design<D>())
 void Sender<D>::lay_skip(std::uint64_t skip) noexcept {
     base::telling_peers();
-    store_word(ring_ + offset_, Frames<D>::skip(produced_, terms_.secret));
+    store_word(at(), Frames<D>::skip(produced_, terms_.secret));
     produced_ += skip;
-    offset_ = 0;
+    set_offset(0);
 }
 
 template <Design D>
@@ -161,7 +164,7 @@ Status Sender<D>::find_room(std::uint64_t bytes) noexcept {
     if (is_too_large(bytes)) return Status::too_large;
     // What a batch has laid out so far goes before the ring wraps.
     if (way_ != Way::behind && produced_ != out_.intransit() &&
-        terms_.ring_bytes - offset_ < bytes) {
+        terms_.ring_bytes - offset() < bytes) {
         if (const Status status = push(); status != Status::ok) return status;
     }
     if (const Status status = unless_ended(out_.service()); status != Status::ok) return status;
@@ -207,7 +210,8 @@ template <class Ready>
 void Sender<D>::rest(Ready&& ready) noexcept {
     const bool joined = join_ == nullptr;
     // A consumer that publishes its progress without a fence may be missed: so now and then it is
-    // asked again, as between the slices of a wait. It is not missed where its fences are made here.
+    // asked again, as between the slices of a wait. It is not missed where its fences are made
+    // here.
     const std::chrono::nanoseconds limit = joined && terms_.far_fences && moved_ == nullptr
                                                ? connect::Readiness::until_woken
                                                : base::Parker::slice;
@@ -219,7 +223,7 @@ void Sender<D>::rest(Ready&& ready) noexcept {
 template <Design D>
     requires(check_design<D>())
 void Sender<D>::choose_way(std::uint64_t bytes) noexcept {
-    const std::uint64_t to_the_end = terms_.ring_bytes - offset_;
+    const std::uint64_t to_the_end = terms_.ring_bytes - offset();
     const bool waits = way_ == Way::behind && produced_ != out_.intransit();
     if (D.data != DataFlow::push2 && (terms_.in_order || terms_.in_place) && !waits &&
         out_.peer_room() >= bytes) {
@@ -332,7 +336,7 @@ Status Sender<D>::push_gathered(verbs::Slices slices, std::uint64_t bytes) noexc
     if constexpr (D.data != DataFlow::push1) {
         return Status::full;
     } else {
-        const Status status = out_.push_gathered(slices, offset_, bytes, produced_ + bytes);
+        const Status status = out_.push_gathered(slices, offset(), bytes, produced_ + bytes);
         if (status == Status::full) return status;
         if (out_.intransit() == produced_ + bytes) append(bytes);
         return unless_ended(status);

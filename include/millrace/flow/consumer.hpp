@@ -105,10 +105,17 @@ class ConsumerEnd {
     }
 
     template <class Try>
-    base::Status wait_for_item(Try&& try_once, const base::Deadline& deadline) {
-        base::Status status = try_once();
+    base::Status wait_for_item(const Try& try_once, const base::Deadline& deadline) {
+        const base::Status status = try_once();
         if (status != base::Status::empty) [[likely]]
             return status;
+        return wait_while_empty(try_once, deadline);
+    }
+    /// Out of line, and `try_once` by value: the call that need not wait then keeps nothing in
+    /// memory for it.
+    template <class Try>
+    [[gnu::noinline]] base::Status wait_while_empty(Try try_once, const base::Deadline& deadline) {
+        base::Status status = base::Status::empty;
         const base::SoleCall call{use_, "wait for an item of a flow queue", peer()};
         const base::Status waited = receiver_->wait(
             [&] {

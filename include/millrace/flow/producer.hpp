@@ -116,11 +116,18 @@ class ProducerEnd {
 
     /// Tries until it is not full any more.
     template <class Try>
-    base::Status wait_for_space(Try&& try_once, const base::Deadline& deadline) {
-        base::Status status = try_once();
+    base::Status wait_for_space(const Try& try_once, const base::Deadline& deadline) {
+        const base::Status status = try_once();
         if (status != base::Status::full) [[likely]]
             return status;
+        return wait_while_full(try_once, deadline);
+    }
+    /// Out of line, and `try_once` by value: the call that need not wait then keeps nothing in
+    /// memory for it.
+    template <class Try>
+    [[gnu::noinline]] base::Status wait_while_full(Try try_once, const base::Deadline& deadline) {
         show();
+        base::Status status = base::Status::full;
         const base::SoleCall call{use_, "wait for room in a flow queue", peer()};
         const base::Status waited = sender_->wait(
             [&] {

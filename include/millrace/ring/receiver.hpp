@@ -86,6 +86,8 @@ class Receiver {
     [[nodiscard]] const std::byte* slot() const noexcept { return front_.ring + front_.offset; }
     /// Gives it back.
     void release_slot(std::uint64_t slot_bytes) noexcept {
+        // Before the space returns: the place of its mark is still this end's.
+        if (looks_at_marks && takes_lines_) store_word(place_of_mark(slot_bytes), 0);
         front_.pass(slot_bytes);
         // So that the space of a batch that is not full returns without another look.
         if (intake_.in_batches() &&
@@ -228,6 +230,9 @@ class Receiver {
         return load_word(slot() + slot_bytes - mark_bytes) ==
                slot_mark(front_.consumed, front_.initial);
     }
+    [[nodiscard]] std::byte* place_of_mark(std::uint64_t slot_bytes) const noexcept {
+        return const_cast<std::byte*>(slot()) + slot_bytes - mark_bytes;
+    }
     [[gnu::cold]] void disbelieve() noexcept;
     std::span<const std::byte> next_frame(bool& found) noexcept;
 
@@ -255,6 +260,7 @@ class Receiver {
     std::uint64_t tag_ = 0;     ///< of the frame in front
     std::uint64_t looked_ = 0;  ///< ticks of the last look()
     std::uint64_t look_ticks_ = 0;
+    bool takes_lines_ = false;  ///< base::readers_take_lines(), where the producer may store
     Terms terms_;
 
     // Declared in the order in which they may go: the queue pair before the memory it reaches.

@@ -76,16 +76,15 @@ class Sender {
         return make_room(bytes);
     }
     /// Where the next item goes, after a reserve() that said ok.
-    [[nodiscard]] std::byte* at() const noexcept { return ring_ + offset_; }
+    [[nodiscard]] std::byte* at() const noexcept {
+        return reinterpret_cast<std::byte*>(lap_ + produced_);
+    }
     /// How many bytes may be laid there, one item behind the other, without asking again.
     [[nodiscard]] std::uint64_t room() const noexcept { return room_end_ - produced_; }
     /// Its position in the stream.
     [[nodiscard]] std::uint64_t position() const noexcept { return produced_; }
     /// The item at at() is complete, marks included. At most what was reserved.
-    void append(std::uint64_t bytes) noexcept {
-        produced_ += bytes;
-        offset_ += bytes;
-    }
+    void append(std::uint64_t bytes) noexcept { produced_ += bytes; }
     /// To be called after append(): sends what was appended and is due, as far as the peer is
     /// known to have space. `ok` also when nothing is due or it has none: then items wait in our
     /// ring for a later call, or for flush(). `closed`, `peer_lost`.
@@ -157,7 +156,7 @@ class Sender {
             if constexpr (has_marks(D)) {
                 store_word(end - mark_bytes, slot_mark(produced_ + taken * slot, terms_.initial));
             }
-            slices[used++] = ring_memory_.slice(offset_ + taken * slot + bytes, slot - bytes);
+            slices[used++] = ring_memory_.slice(offset() + taken * slot + bytes, slot - bytes);
         }
         if (taken == 0) return 0;
         status = push_gathered({slices.data(), used}, taken * slot);
@@ -247,7 +246,7 @@ class Sender {
         if constexpr (D.data == DataFlow::push2) {
             return push();  // its items always wait for their chunk
         } else {
-            const base::Status status = out_.push_straight(offset_ - bytes, bytes, produced_);
+            const base::Status status = out_.push_straight(offset() - bytes, bytes, produced_);
             if (status == base::Status::ok) [[likely]]
                 return status;
             return push_failed(status);
@@ -274,6 +273,13 @@ class Sender {
     void rest(Ready&& ready) noexcept;
 
     void set_room(std::uint64_t bytes) noexcept { room_end_ = produced_ + bytes; }
+    /// Of produced_ in the ring; ring_bytes where it must wrap.
+    [[nodiscard]] std::uint64_t offset() const noexcept {
+        return static_cast<std::uint64_t>(at() - ring_);
+    }
+    void set_offset(std::uint64_t offset) noexcept {
+        lap_ = reinterpret_cast<std::uintptr_t>(ring_) + offset - produced_;
+    }
     /// The Transmitter hears how far items are laid.
     void tell_laid() noexcept {
         if constexpr (may_store) {
@@ -308,7 +314,7 @@ class Sender {
     std::uint64_t room_end_ = 0;  ///< position from which on make_room must be asked
     std::uint64_t produced_ = 0;
     std::uint64_t gather_ = 0;  ///< fewer bytes are not sent, or not weighed yet
-    std::uint64_t offset_ = 0;  ///< of produced_ in the ring; ring_bytes where it must wrap
+    std::uintptr_t lap_ = 0;    ///< where position 0 would lie if this lap had begun there
     std::byte* ring_ = nullptr;
     Way way_ = Way::behind;
     Batching batching_ = Batching::none;
