@@ -6,11 +6,19 @@
 #include <fmt/format.h>
 
 namespace millrace::stream {
+namespace {
+
+/// What is written into a receive is looked at behind the message that tells of it. Devices that do
+/// not know relaxed ordering keep theirs.
+constexpr verbs::Access written_by_peers =
+    verbs::Access::remote_write | static_cast<verbs::Access>(IBV_ACCESS_RELAXED_ORDERING);
+
+}  // namespace
 
 Buffer::Buffer(std::size_t size, std::shared_ptr<connect::Endpoint> endpoint) {
     auto made = std::make_shared<Slice::Registration>();
     made->endpoint = endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared();
-    made->memory = made->endpoint->protection_domain().allocate(size, verbs::Access::remote_write);
+    made->memory = made->endpoint->protection_domain().allocate(size, written_by_peers);
     bytes_ = {made->memory.data(), made->memory.size()};
     share_out(std::move(made));
 }
@@ -20,7 +28,7 @@ Buffer::Buffer(std::span<std::byte> memory, std::shared_ptr<connect::Endpoint> e
     auto made = std::make_shared<Slice::Registration>();
     made->endpoint = endpoint != nullptr ? std::move(endpoint) : connect::Endpoint::shared();
     made->program_memory =
-        made->endpoint->protection_domain().register_memory(memory, verbs::Access::remote_write);
+        made->endpoint->protection_domain().register_memory(memory, written_by_peers);
     share_out(std::move(made));
 }
 

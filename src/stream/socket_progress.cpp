@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "millrace/base/clock.hpp"
+#include "millrace/base/long_copy.hpp"
 
 namespace millrace::stream {
 
@@ -96,7 +97,12 @@ void Socket::Core::perform(const Write& write) noexcept {
     if (stores && !transfer.direct) {
         std::byte* at = peer_ring + transfer.address;
         for (const Piece& piece : pieces) {
-            std::memcpy(at, send_at(piece.send).data + piece.offset, piece.length);
+            const std::byte* const from = send_at(piece.send).data + piece.offset;
+            if (piece.length >= base::least_long_copy) {
+                base::copy_for_peer(at, from, piece.length);
+            } else {
+                std::memcpy(at, from, piece.length);
+            }
             at += piece.length;
         }
         put(write.notification, false, ring::Signal::when_due);

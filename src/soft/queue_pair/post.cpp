@@ -269,7 +269,7 @@ void end_lone_write(QueuePair& qp) noexcept {
 [[gnu::noinline]] int finish_lone_write(QueuePair& qp, const ibv_send_wr& wr, std::byte* to,
                                         const std::byte* from) noexcept {
     const std::uint32_t length = wr.sg_list->length;
-    copy_in_order(to, from, length);
+    qp.own.copy_way({to, from, length}, wr.wr.rdma.rkey);
     qp.own.look_ahead(to, length);
     if (((wr.send_flags | qp.always) & IBV_SEND_SIGNALED) != 0) {
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed) - 1;

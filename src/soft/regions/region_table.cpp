@@ -18,10 +18,11 @@ namespace {
 
 constexpr std::uint32_t needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr std::uint32_t needs_write_rights = IBV_ACCESS_LOCAL_WRITE | needs_local_write;
-// IBV_ACCESS_HUGETLB is advice; IBV_ACCESS_ZERO_BASED is in the iova already.
+// IBV_ACCESS_HUGETLB is advice, IBV_ACCESS_RELAXED_ORDERING is leave (Executor::copy_way);
+// IBV_ACCESS_ZERO_BASED is in the iova already.
 constexpr std::uint32_t understood_rights = needs_write_rights | IBV_ACCESS_REMOTE_READ |
                                             IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                            IBV_ACCESS_HUGETLB;
+                                            IBV_ACCESS_HUGETLB | IBV_ACCESS_RELAXED_ORDERING;
 
 constexpr std::uint64_t largest_offset = (std::uint64_t{1} << 62) - 1;
 
@@ -78,7 +79,7 @@ void RegionTable::publish(std::uint32_t index, const RegionFacts& facts) noexcep
 int RegionTable::add(void* address, std::size_t length, std::uint64_t iova, std::uint32_t access,
                      std::uint32_t pd, LocalRegion& region) {
     if (!usable()) return ENODEV;
-    access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE);
+    access &= ~static_cast<std::uint32_t>(IBV_ACCESS_OPTIONAL_RANGE) | IBV_ACCESS_RELAXED_ORDERING;
     if (const int error = check_access(access); error != 0) return error;
     const auto begin = reinterpret_cast<std::uintptr_t>(address);
     if (begin + length < begin || iova + length < iova) return EINVAL;

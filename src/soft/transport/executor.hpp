@@ -20,6 +20,7 @@
 #include "layout/block_layout.hpp"
 #include "layout/hazard.hpp"
 #include "layout/receive_pool_layout.hpp"
+#include "millrace/base/long_copy.hpp"
 #include "system/counters.hpp"
 #include "system/lines_ahead.hpp"
 #include "transport/connection_end.hpp"
@@ -142,6 +143,15 @@ class Executor {
         }
         return true;
     }
+    /// Of such a WRITE. The owner of what `rkey` names may have said that it needs no order.
+    [[gnu::always_inline]] void copy_way(const Way& way, std::uint32_t rkey) const noexcept {
+        if (way.length < base::least_long_copy ||
+            (receiver_.keys.at(rkey).access & IBV_ACCESS_RELAXED_ORDERING) == 0) [[likely]] {
+            copy_in_order(way.to, way.from, way.length);
+        } else {
+            base::copy_for_peer(way.to, way.from, way.length);
+        }
+    }
     /// After such a WRITE of `length` bytes to `to`: asks for the lines of the next one.
     [[gnu::always_inline]] void look_ahead(const std::byte* to, std::uint64_t length) noexcept {
         if (to == stream_end_) {
@@ -160,7 +170,7 @@ class Executor {
         // Overlap: the copy is not for it. Laid where it is to go (map_remote): it is there.
         if (!find_way(wr, way) || way.overlaps()) [[unlikely]]
             return false;
-        if (way.to != way.from) copy_in_order(way.to, way.from, way.length);
+        if (way.to != way.from) copy_way(way, wr.wr.rdma.rkey);
         look_ahead(way.to, way.length);
         counters_->add(Count::write);
         if ((flags & IBV_SEND_SIGNALED) != 0) {

@@ -1,4 +1,5 @@
-// copy_in_order: the right bytes, in the right order, nothing beside them.
+// copy_in_order, and base::copy_for_peer, by which WRITEs go to regions of relaxed ordering: the
+// right bytes, in the right order, nothing beside them.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "fabric/copy_in_order.hpp"
 #include "millrace/base/deadline.hpp"
+#include "millrace/base/long_copy.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::soft {
@@ -18,10 +20,16 @@ namespace {
 
 constexpr std::byte unwritten{0xa5};
 
+using Copy = void (*)(std::byte*, const std::byte*, std::size_t) noexcept;
+void in_order(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+    copy_in_order(to, from, bytes);
+}
+
 std::byte pattern(std::size_t i) { return static_cast<std::byte>(i * 31 + (i >> 8) * 7 + 1); }
 
 /// Copies `bytes` to and from those offsets of a cache line; the memory around must stay as it is.
-void check_copy(std::size_t bytes, std::size_t to_offset, std::size_t from_offset) {
+void check_copy(std::size_t bytes, std::size_t to_offset, std::size_t from_offset,
+                Copy copy = in_order) {
     constexpr std::size_t margin = 64;
     std::vector<std::byte> to_memory(bytes + 4 * margin, unwritten);
     std::vector<std::byte> from_memory(bytes + 2 * margin);
@@ -32,7 +40,7 @@ void check_copy(std::size_t bytes, std::size_t to_offset, std::size_t from_offse
     std::byte* to = line_of(to_memory) + margin + to_offset;
     std::byte* from = line_of(from_memory) + from_offset;
     for (std::size_t i = 0; i < bytes; ++i) from[i] = pattern(i);
-    copy_in_order(to, from, bytes);
+    copy(to, from, bytes);
     ASSERT_EQ(std::memcmp(to, from, bytes), 0)
         << bytes << " bytes to offset " << to_offset << " from " << from_offset;
     for (const std::byte* p = to_memory.data(); p < to_memory.data() + to_memory.size(); ++p) {
@@ -62,12 +70,22 @@ TEST(CopyInOrder, CopiesLargeSizes) {
     }
 }
 
+TEST(CopyForPeer, CopiesEveryAlignment) {
+    for (const std::size_t bytes :
+         {base::least_long_copy, base::least_long_copy + 1, std::size_t{65'553}}) {
+        for (std::size_t turn = 0; turn < 70; ++turn) {
+            check_copy(bytes, turn, turn * 5 % 64, base::copy_for_peer);
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
 /// Copies items of `bytes` again and again, each filled with its number, to a buffer whose reader
 /// polls the last byte and then expects the number in all that lie before.
-void check_order(std::size_t bytes, std::size_t offset) {
+void check_order(std::size_t bytes, std::size_t offset, Copy copy = in_order) {
     // Two hand-overs each, which on a busy machine wait for the scheduler; 70 times this.
     const int items = std::getenv("MILLRACE_TEST_LONG") != nullptr ? 400 : 100;
-    alignas(64) static std::byte to_memory[8192];
+    alignas(64) static std::byte to_memory[80 << 10];
     std::byte* to = to_memory + offset;
     std::memset(to_memory, 0, sizeof to_memory);
     std::atomic<int> consumed{0};
@@ -100,7 +118,7 @@ void check_order(std::size_t bytes, std::size_t offset) {
     std::vector<std::byte> item_memory(bytes);
     for (int item = 1; item <= items && !failed; ++item) {
         std::memset(item_memory.data(), item % 251 + 1, bytes);
-        copy_in_order(to, item_memory.data(), bytes);
+        copy(to, item_memory.data(), bytes);
         const auto done = [&] {
             return consumed.load(std::memory_order_acquire) == item || failed;
         };
@@ -113,6 +131,12 @@ void check_order(std::size_t bytes, std::size_t offset) {
 TEST(CopyInOrder, StoresTheLastByteLast) {
     for (const std::size_t bytes : {1, 2, 7, 8, 9, 24, 63, 64, 65, 129, 200, 1024, 4096, 4099}) {
         for (const std::size_t offset : {0, 1, 4, 9, 16}) check_order(bytes, offset);
+    }
+}
+
+TEST(CopyForPeer, StoresTheLastByteLast) {
+    for (const std::size_t bytes : {base::least_long_copy, std::size_t{65'557}}) {
+        for (const std::size_t offset : {0, 1, 63}) check_order(bytes, offset, base::copy_for_peer);
     }
 }
 

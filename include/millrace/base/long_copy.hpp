@@ -1,0 +1,55 @@
+// Long copies into memory that another processor reads next: past the caches where that is faster.
+// Used by who stores a peer's bytes and tells it of them afterwards: the soft device's WRITEs to
+// regions of relaxed ordering, and the rings of byte streams.
+//
+// A line that lies changed in another processor's cache has to be fetched from there before it can
+// be stored to, even to be overwritten whole, and between processors that share no cache that takes
+// longer than to memory: stores past the caches (non-temporal ones) fetch nothing. Between
+// processors of one third-level cache, and for copies larger than the second-level ones, ordinary
+// stores are faster. Which it is depends on where a program runs, which may change while it runs.
+// So each thread tries both ways now and then, apart for each size, and takes the faster one.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace millrace::base {
+
+/// What is shorter is copied as ever, by whoever copies it.
+inline constexpr std::size_t least_long_copy = std::size_t{16} << 10;
+
+/// Copies `bytes`, which are `least_long_copy` at least. The two must not overlap. Bytes become
+/// visible in no order, but the last of them (down to the last boundary of 8) behind all others, as
+/// a peer may poll them, and all before whatever this thread stores behind it with release order.
+void copy_for_peer(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+
+/// Which way the next copy goes, of copies of about one size by one thread. Tells no time itself.
+class CopyChoice {
+  public:
+    enum class Way : std::uint8_t { cached, streaming };
+
+    [[nodiscard]] Way next() const noexcept { return next_; }
+    /// Behind each copy: that next() one took `cost` for each byte.
+    void note(float cost) noexcept;
+
+    /// Copies of which the last ones are compared with as many of the other way: those before show
+    /// what the way before left in the caches.
+    static constexpr std::uint32_t trial = 8;
+    static constexpr std::uint32_t compared = 5;
+    /// Between two trials; the worse the other way did, the more of them.
+    static constexpr std::uint32_t fewest_between = 400;
+    static constexpr std::uint32_t most_between = 16'384;
+
+  private:
+    [[nodiscard]] float typical() noexcept;
+
+    Way next_ = Way::cached;
+    Way chosen_ = Way::cached;
+    bool is_trying_ = false;  ///< next_ is not the chosen one
+    std::uint32_t left_ = trial;
+    float chosen_cost_ = 0;
+    std::array<float, compared> last_{};
+};
+
+}  // namespace millrace::base

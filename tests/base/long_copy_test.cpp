@@ -1,0 +1,97 @@
+// Long copies: the right bytes by both ways, and which way is taken.
+#include "millrace/base/long_copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace millrace::base {
+namespace {
+
+using Way = CopyChoice::Way;
+
+/// Copies, of which each takes `cached` or `streaming` for a byte. How many went past the caches?
+std::uint32_t streamed(CopyChoice& choice, std::uint32_t copies, float cached, float streaming) {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < copies; ++i) {
+        const bool is_streaming = choice.next() == Way::streaming;
+        count += is_streaming ? 1 : 0;
+        choice.note(is_streaming ? streaming : cached);
+    }
+    return count;
+}
+
+TEST(CopyChoice, TriesBothWaysFirst) {
+    CopyChoice choice;
+    EXPECT_EQ(streamed(choice, CopyChoice::trial, 1, 1), 0U);
+    EXPECT_EQ(streamed(choice, CopyChoice::trial, 1, 1), CopyChoice::trial);
+}
+
+TEST(CopyChoice, StaysWithTheFasterWayAndSeldomTriesTheOther) {
+    constexpr std::uint32_t copies = 100'000;
+    for (const float slower : {1.2F, 2.0F, 9.0F}) {
+        CopyChoice past_caches;
+        CopyChoice ordinary;
+        const std::uint32_t of_past_caches = copies - streamed(past_caches, copies, slower, 1);
+        const std::uint32_t of_ordinary = streamed(ordinary, copies, 1, slower);
+        for (const std::uint32_t others : {of_past_caches, of_ordinary}) {
+            EXPECT_GE(others, 2 * CopyChoice::trial) << slower;
+            // What they cost beside the others.
+            EXPECT_LE(static_cast<float>(others) * (slower - 1), 0.015F * copies) << slower;
+        }
+    }
+}
+
+TEST(CopyChoice, TurnsWhenTheOtherWayHasBecomeFaster) {
+    CopyChoice choice;
+    (void)streamed(choice, 1000, 4, 1);
+    EXPECT_EQ(choice.next(), Way::streaming);
+    (void)streamed(choice, 2 * CopyChoice::most_between, 1, 4);
+    EXPECT_EQ(choice.next(), Way::cached);
+}
+
+TEST(CopyChoice, IsNotTurnedByOneSlowCopy) {
+    CopyChoice choice;
+    for (std::uint32_t i = 0; i < 50'000; ++i) {
+        const bool is_streaming = choice.next() == Way::streaming;
+        choice.note((is_streaming ? 2.0F : 1.0F) * (i % 7 == 0 ? 1000.0F : 1.0F));
+    }
+    EXPECT_LT(streamed(choice, 10'000, 1, 2), 1000U);
+}
+
+TEST(CopyChoice, LivesWithAClockThatStands) {
+    CopyChoice choice;
+    EXPECT_LT(streamed(choice, 100'000, 0, 0), 2000U);
+}
+
+TEST(LongCopy, CopiesAllBytesAndNothingBeside) {
+    constexpr std::size_t margin = 192;
+    constexpr std::byte unwritten{0xa5};
+    for (const std::size_t bytes : {least_long_copy, least_long_copy + 1, std::size_t{65'536},
+                                    std::size_t{100'003}, std::size_t{1} << 20}) {
+        std::vector<std::byte> to(bytes + 2 * margin);
+        std::vector<std::byte> from(bytes + margin);
+        for (std::size_t i = 0; i < from.size(); ++i) {
+            from[i] = static_cast<std::byte>(i * 31 + (i >> 8) * 7);
+        }
+        // So often that both ways are taken.
+        for (std::size_t turn = 0; turn < std::size_t{2} * CopyChoice::trial; ++turn) {
+            const std::size_t to_offset = margin / 2 + turn * 5 % 67;
+            const std::size_t from_offset = turn * 3 % 64;
+            std::fill(to.begin(), to.end(), unwritten);
+            copy_for_peer(to.data() + to_offset, from.data() + from_offset, bytes);
+            ASSERT_EQ(std::memcmp(to.data() + to_offset, from.data() + from_offset, bytes), 0)
+                << bytes << " bytes, turn " << turn;
+            for (std::size_t i = 0; i < to.size(); ++i) {
+                if (i >= to_offset && i < to_offset + bytes) continue;
+                ASSERT_EQ(to[i], unwritten) << bytes << " bytes, turn " << turn << ", byte " << i;
+            }
+        }
+    }
+}
+
+}  // namespace
+}  // namespace millrace::base
