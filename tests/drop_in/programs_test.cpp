@@ -153,9 +153,8 @@ TEST_P(Perftest, EndsWellOnBothSidesAndPrintsAResult) {
     }
 }
 
-// -a goes through all sizes. Before each result perftest compares two clocks for a fifth of a
-// second, and a latency's once more unless the result shall be in cycles (-C): one of each program
-// is not.
+// -a goes through all sizes. Before each result perftest compares two clocks (quick_clock), and a
+// latency's once more unless the result shall be in cycles (-C): one of each program is not.
 INSTANTIATE_TEST_SUITE_P(
     Latency, Perftest,
     testing::Values(Command{"ib_write_lat", "-d", "soft0", "-s", "8"},

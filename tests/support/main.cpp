@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "support/child_process.hpp"
+#include "support/processor_time.hpp"
 #include "support/withheld_copies.hpp"
 
 int main(int argc, char** argv) {
@@ -16,5 +17,6 @@ int main(int argc, char** argv) {
     }
     if (const auto code = millrace::test::run_as_child(argc, argv)) return *code;
     testing::InitGoogleMock(&argc, argv);
+    millrace::test::ProcessorTime::print_if_asked_for();
     return RUN_ALL_TESTS();
 }
