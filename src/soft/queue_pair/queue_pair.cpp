@@ -88,8 +88,8 @@ bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
         owner->process->look_for_deaths(base::ticks());
         return executors_out(seen, region);
     };
-    return base::wait_until(out, base::Deadline::after(1s), base::WaitPolicy{}, parker) ==
-           base::Status::ok;
+    return base::wait_until(out, base::Deadline::after(longest_execution), base::WaitPolicy{},
+                            parker) == base::Status::ok;
 }
 
 void QueuePair::check_timers() noexcept {
@@ -108,19 +108,13 @@ void QueuePair::check_timers() noexcept {
                 std::chrono::nanoseconds{std::int64_t{4096} << (attributes.timeout & 31)};
     }
     const auto elapsed = stall.age();
-    if (elapsed < limit) {
-        auto* channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
-        if (channel == nullptr) return;
-        if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
-            channel->wake_in(limit - elapsed);
-        }
-        return;
-    }
-    // The peer may be running it at this moment: then it is not too late yet.
+    if (elapsed < limit) return look_again_in(limit - elapsed);
+    // The peer may be running it at this moment: then it is not too late yet. One that was stopped
+    // with the lock would keep it for ever.
     std::uint32_t free = run_free;
-    if (!block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst)) {
-        return;
-    }
+    const bool locked =
+        block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst);
+    if (!locked && elapsed - limit < longest_execution) return look_again_behind(elapsed - limit);
     const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
     if (waits) {
         if (strict()) {
@@ -133,7 +127,20 @@ void QueuePair::check_timers() noexcept {
         }
         begin_error(status, IBV_WC_WR_FLUSH_ERR, std::nullopt);
     }
-    block.pending->lock.store(run_free, std::memory_order_seq_cst);
+    if (locked) block.pending->lock.store(run_free, std::memory_order_seq_cst);
+}
+
+void QueuePair::look_again_in(std::chrono::nanoseconds delay) noexcept {
+    auto* const channel = static_cast<CompletionQueue*>(send_cq)->soft_channel;
+    if (channel == nullptr) return;
+    if (stall.needs_alarm(channel->alarms.load(std::memory_order_relaxed))) {
+        channel->wake_in(delay);
+    }
+}
+
+void QueuePair::look_again_behind(std::chrono::nanoseconds waited) noexcept {
+    look_again_in(std::clamp<std::chrono::nanoseconds>(
+        longest_execution - waited, 1us, std::max<std::chrono::nanoseconds>(waited, 1ms)));
 }
 
 void QueuePair::look_after_pool() noexcept {

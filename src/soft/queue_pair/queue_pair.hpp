@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -48,6 +49,9 @@ struct SeenHazards {
     std::vector<SeenSender> senders;  ///< to a UD queue pair
     bool complete = true;             ///< false: there was no memory to note all
 };
+
+/// Who executes for longer has been stopped.
+inline constexpr std::chrono::seconds longest_execution{1};
 
 struct QueuePair : ExtendableQueuePair {
     // --- the send side; guarded by send_lock ---
@@ -331,6 +335,10 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] Progress run_pending(Executor& executor, const BlockView& view, RunSide side,
                                        Hazard& hazard, Counters& counts) noexcept;
     void check_timers() noexcept;
+    /// Whoever sleeps for the send queue's events looks at this queue pair again by then.
+    void look_again_in(std::chrono::nanoseconds delay) noexcept;
+    /// The same for an executor that nobody hears leave, and that was waited for that long.
+    void look_again_behind(std::chrono::nanoseconds waited) noexcept;
     void look_after_pool() noexcept;
     [[nodiscard]] PoolView map_peer_pool() noexcept;
     void settle_shared() noexcept;

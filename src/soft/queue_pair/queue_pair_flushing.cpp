@@ -58,6 +58,7 @@ void QueuePair::begin_send_error(ibv_wc_status status) noexcept {
 void QueuePair::await_executors(Ending::Phase how) noexcept {
     execute_at_once(false);
     forget_local();
+    stall.end();
     ending.begin(how);
     heavy_fence();
     counters.add(Count::heavy_fence);
@@ -105,7 +106,11 @@ void QueuePair::await_landing() noexcept {
 bool QueuePair::settle() noexcept {
     if (!ending.leaving()) return ending.flushing();
     if (!executors_out(seen_hazards)) {
-        if (base::Clock::now() - ending.since < 1s) return false;
+        const auto waited = base::Clock::now() - ending.since;
+        if (waited < longest_execution) {
+            look_again_behind(waited);
+            return false;
+        }
         if (!broken.load(std::memory_order_relaxed)) {
             broken_at = owner->process->registrations();
             broken.store(true, std::memory_order_release);

@@ -17,7 +17,10 @@ class Stall {
         return why_ != Progress::done && head_ == head;
     }
     [[nodiscard]] base::Clock::duration age() const noexcept { return base::Clock::now() - since_; }
-    void end() noexcept { why_ = Progress::done; }
+    void end() noexcept {
+        why_ = Progress::done;
+        alarm_set_ = false;
+    }
     /// The request at `head` does not go on. False: that was known.
     bool begin(Progress why, std::uint32_t head) noexcept {
         if (why_ == why && head_ == head) return false;

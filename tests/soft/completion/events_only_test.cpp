@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <thread>
 
+#include "queue_pair/queue_pair.hpp"
 #include "soft/events.hpp"
 #include "soft/mode_scope.hpp"
 #include "soft/remote_endpoint.hpp"
@@ -34,7 +36,7 @@ bool sleep_for_event(const Endpoint& end) {
         const timespec time{.tv_sec = limit / 1s, .tv_nsec = (limit % 1s).count()};
         pollfd entry{end.channel->fd, POLLIN, 0};
         (void)ppoll(&entry, 1, &time, nullptr);
-        if (take_event(end)) return true;
+        if (std::chrono::steady_clock::now() < deadline && take_event(end)) return true;
     }
     return false;
 }
@@ -118,6 +120,43 @@ TEST_P(EventsOnlyIn, ASleeperHearsThatAStoppedPeerDidNotAnswer) {
     ASSERT_TRUE(done);
     EXPECT_NE(done->status, IBV_WC_SUCCESS);
     pair.right.child.resume();
+}
+
+// A peer is stopped anywhere, also where it has just executed a request, and holds the lock of
+// those that wait.
+TEST_P(EventsOnlyIn, ASleeperHearsThatAPeerThatHoldsTheLockDidNotAnswer) {
+    const ModeScope mode{GetParam()};
+    EndpointOptions options = with_events_only();
+    options.rnr_retry = 1;
+    options.timeout = 12;  // 17 ms
+    options.retry_cnt = 1;
+    Pair pair{options};
+    auto& lock = static_cast<soft::QueuePair*>(pair.left.qp)->block.pending->lock;
+    lock.store(soft::run_peer);
+    ASSERT_EQ(pair.left.send(1, 0, 8), 0) << "without a receive";
+    ASSERT_EQ(ibv_req_notify_cq(pair.left.cq, 0), 0);
+    EXPECT_TRUE(sleep_for_event(pair.left));
+    const auto done = pair.left.poll_once();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_EQ(lock.load(), soft::run_peer) << "it is the peer's still";
+    lock.store(soft::run_free);
+}
+
+// Nobody rings when the last executor leaves, and a stopped one never does.
+TEST(EventsOnly, TellOfWhatWasFlushedBesideAStoppedExecutor) {
+    EndpointOptions options = with_events_only();
+    options.rnr_retry = 1;
+    Pair pair{options};
+    auto& executes = static_cast<soft::QueuePair*>(pair.right.qp)->block.hazard->run.word;
+    executes.store(executes.load() | 1);
+    ASSERT_EQ(pair.left.send(1, 0, 8), 0) << "without a receive";
+    ASSERT_EQ(ibv_req_notify_cq(pair.left.cq, 0), 0);
+    EXPECT_TRUE(sleep_for_event(pair.left));
+    const auto done = pair.left.poll_once();
+    ASSERT_TRUE(done);
+    EXPECT_EQ(done->status, IBV_WC_RNR_RETRY_EXC_ERR);
+    executes.store(executes.load() & ~std::uint64_t{1});
 }
 
 // The sleeper asked before there was an alarm: the bell tells it that there is one now.
