@@ -1,8 +1,12 @@
 // Placement: asks and sets the processor affinity of threads.
 #include "millrace/base/placement.hpp"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include <sched.h>
 
@@ -54,19 +58,62 @@ std::vector<int> available_cores() {
     return cores;
 }
 
-void pin_this_thread(int core) {
+void pin_this_thread(int core) { bind_this_thread({&core, 1}); }
+
+void bind_this_thread(std::span<const int> cores) {
     const auto allowed = available_cores();
-    const auto object = fmt::format("core {}", core);
+    const auto object =
+        fmt::format("core{} {}", cores.size() == 1 ? "" : "s", fmt::join(cores, ", "));
     const auto remedy = fmt::format("choose one of: {}", fmt::join(allowed, ", "));
-    if (core < 0 || core >= Mask::bits) {
-        throw Error{ErrorCode::invalid_argument, "pin this thread", object, "there is no such core",
-                    remedy};
-    }
     Mask mask;
-    CPU_SET_S(static_cast<std::size_t>(core), sizeof(mask.bytes), mask.set());
+    for (const int core : cores) {
+        if (core < 0 || core >= Mask::bits) {
+            throw Error{ErrorCode::invalid_argument, "pin this thread", object,
+                        "there is no such core", remedy};
+        }
+        CPU_SET_S(static_cast<std::size_t>(core), sizeof(mask.bytes), mask.set());
+    }
     if (sched_setaffinity(0, sizeof(mask.bytes), mask.set()) != 0) {
         throw_errno(errno, "pin this thread", object, remedy);
     }
+}
+
+std::vector<int> parse_core_list(std::string_view text) {
+    std::vector<int> cores;
+    const char* at = text.data();
+    const char* const end = at + text.size();
+    const auto number = [&](int& into) {
+        const auto [behind, error] = std::from_chars(at, end, into);
+        const bool is_one = error == std::errc{} && into >= 0 && into < Mask::bits;
+        at = behind;
+        return is_one;
+    };
+    while (at != end && *at != '\n') {
+        int first = 0;
+        if (!number(first)) return {};
+        int last = first;
+        if (at != end && *at == '-' && (++at, !number(last) || last < first)) return {};
+        for (int core = first; core <= last; ++core) cores.push_back(core);
+        if (at != end && *at == ',') {
+            ++at;
+        } else if (at != end && *at != '\n') {
+            return {};
+        }
+    }
+    return cores;
+}
+
+std::vector<int> cores_of_node(int node, const std::string& nodes) {
+    const std::vector<int> available = available_cores();
+    std::error_code none;
+    if (!std::filesystem::exists(nodes, none)) return node == 0 ? available : std::vector<int>{};
+    std::ifstream file{fmt::format("{}/node{}/cpulist", nodes, node)};
+    std::string line;
+    std::getline(file, line);
+    std::vector<int> cores = parse_core_list(line);
+    std::erase_if(cores,
+                  [&](int core) { return std::ranges::find(available, core) == available.end(); });
+    return cores;
 }
 
 int current_core() noexcept {

@@ -2,13 +2,17 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <exception>
 #include <functional>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
+#include "millrace/base/placement.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/ring/carrier.hpp"
 #include "protection.hpp"
@@ -156,7 +160,8 @@ Server::State::~State() {
 }
 
 Server Server::listen(const connect::Address& address, ServerOptions options) {
-    return std::move(listen_together(address, options, 1).front());
+    const auto anywhere = [](std::size_t) { return std::vector<int>{}; };
+    return std::move(listen_together(address, options, 1, anywhere).front());
 }
 
 namespace {
@@ -181,6 +186,22 @@ struct Made {
     WireHosts wires;
     std::unique_ptr<SharedReceives> shared;
 };
+
+/// Calls it in a thread on one of `cores`; here, if there are none.
+template <class Call>
+void run_on(const std::vector<int>& cores, Call&& call) {
+    if (cores.empty()) return call();
+    std::exception_ptr thrown;
+    std::thread{[&] {
+        try {
+            base::bind_this_thread(cores);
+            call();
+        } catch (...) {
+            thrown = std::current_exception();
+        }
+    }}.join();
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+}
 
 struct Chosen {
     Polling polling;
@@ -208,8 +229,9 @@ struct Chosen {
 
 }  // namespace
 
-std::vector<Server> Server::listen_together(const connect::Address& address,
-                                            const ServerOptions& chosen, std::size_t count) {
+std::vector<Server> Server::listen_together(
+    const connect::Address& address, const ServerOptions& chosen, std::size_t count,
+    const std::function<std::vector<int>(std::size_t)>& where) {
     ServerOptions options = chosen;
     check(options);
     check_transports(options);
@@ -221,7 +243,7 @@ std::vector<Server> Server::listen_together(const connect::Address& address,
     std::vector<Made> made;
     std::vector<connect::LinkOptions> links;
     for (std::size_t number = 0; number < count; ++number) {
-        made.emplace_back(options, channel);
+        run_on(where(number), [&] { made.emplace_back(options, channel); });
         links.push_back(made.back().link);
     }
     std::vector<connect::Listener> listeners =
@@ -230,10 +252,13 @@ std::vector<Server> Server::listen_together(const connect::Address& address,
     const auto crowd = std::make_shared<Crowd>(options.max_clients);
     std::vector<Server> servers;
     for (std::size_t number = 0; number < count; ++number) {
-        auto state =
-            std::make_unique<State>(std::move(made[number].shared), std::move(made[number].wires),
-                                    std::move(listeners[number]), options, polling.polling, crowd,
-                                    static_cast<std::uint32_t>(number));
+        std::unique_ptr<State> state;
+        run_on(where(number), [&] {
+            state = std::make_unique<State>(std::move(made[number].shared),
+                                            std::move(made[number].wires),
+                                            std::move(listeners[number]), options, polling.polling,
+                                            crowd, static_cast<std::uint32_t>(number));
+        });
         state->why_polling = polling.why;
         servers.push_back(Server{std::move(state)});
     }

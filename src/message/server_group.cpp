@@ -60,6 +60,24 @@ void check(const ServerThreads& threads) {
         refuse(fmt::format("core {}", core), "this process may not run there",
                fmt::format("choose among {}", fmt::join(available, ", ")));
     }
+    if (!threads.cores.empty() && !threads.nodes.empty()) {
+        refuse("cores and nodes", "a node is a set of cores", "choose one of both");
+    }
+    for (const int node : threads.nodes) {
+        if (!base::cores_of_node(node).empty()) continue;
+        refuse(fmt::format("NUMA node {}", node),
+               "it is not there, or this process may not run on any of its cores",
+               "see /sys/devices/system/node");
+    }
+}
+
+/// Where thread `number` is to run; none: anywhere.
+[[nodiscard]] std::vector<int> cores_for(const ServerThreads& threads, std::size_t number) {
+    if (!threads.nodes.empty()) {
+        return base::cores_of_node(threads.nodes[number % threads.nodes.size()]);
+    }
+    if (!threads.cores.empty()) return {threads.cores[number % threads.cores.size()]};
+    return {};
 }
 
 }  // namespace
@@ -67,8 +85,12 @@ void check(const ServerThreads& threads) {
 ServerGroup ServerGroup::listen(const connect::Address& address, const ServerOptions& options,
                                 const ServerThreads& threads) {
     check(threads);
-    return ServerGroup{std::make_unique<State>(
-        Server::listen_together(address, options, threads.count), options, threads)};
+    // What a server allocates lies where it is touched first.
+    const auto where = [&](std::size_t number) { return cores_for(threads, number); };
+    ServerGroup group{std::make_unique<State>(
+        Server::listen_together(address, options, threads.count, where), options, threads)};
+    group.adopt();
+    return group;
 }
 
 const connect::Address& ServerGroup::address() const noexcept {
@@ -95,8 +117,8 @@ Status ServerGroup::run(const Body& body) {
         Status status = Status::closed;
         std::exception_ptr error;
         try {
-            const std::vector<int>& cores = group.threads.cores;
-            if (!cores.empty()) base::pin_this_thread(cores[number % cores.size()]);
+            const std::vector<int> cores = cores_for(group.threads, number);
+            if (!cores.empty()) base::bind_this_thread(cores);
             status = body(group.servers[number], number);
         } catch (...) {
             error = std::current_exception();
@@ -188,6 +210,10 @@ std::string ServerGroup::explain() const {
     if (!group.threads.cores.empty()) {
         text += fmt::format("their threads are pinned to cores {}\n",
                             fmt::join(group.threads.cores, ", "));
+    }
+    if (!group.threads.nodes.empty()) {
+        text += fmt::format("their threads, mailboxes and pools are on NUMA nodes {}\n",
+                            fmt::join(group.threads.nodes, ", "));
     }
     return text + "the first of them: " + group.servers.front().explain();
 }

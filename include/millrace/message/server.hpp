@@ -367,10 +367,11 @@ class Server {
 
   private:
     friend class ServerGroup;
-    /// So many, for a thread each, at one address.
-    [[nodiscard]] static std::vector<Server> listen_together(const connect::Address& address,
-                                                             const ServerOptions& options,
-                                                             std::size_t count);
+    /// So many, for a thread each, at one address. Each is made on the cores that `where(number)`
+    /// names, if it names any, and belongs to nobody yet then.
+    [[nodiscard]] static std::vector<Server> listen_together(
+        const connect::Address& address, const ServerOptions& options, std::size_t count,
+        const std::function<std::vector<int>(std::size_t)>& where);
     /// One turn of drain(). True: nothing is pending.
     [[nodiscard]] bool turn_to_drain();
 
