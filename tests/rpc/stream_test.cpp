@@ -68,7 +68,7 @@ TEST_P(Streams, BringEveryPartOnceAndInOrder) {
                     }};
     std::optional<Dispatching> dispatching;
     Client client = running.connect<Count, Add>(client_options_of(GetParam(), dispatching));
-    for (const std::uint64_t count : {0UL, 1UL, 8UL, test::repetitions(500)}) {
+    for (const std::uint64_t count : {0UL, 1UL, 8UL, test::repetitions(200)}) {
         auto one = client.open<Count>({1, count}, patience());
         auto other = client.open<Count>({2, count}, patience(), 3);
         for (std::uint64_t i = 0; i < count; ++i) {

@@ -40,8 +40,11 @@ void CompletionRing::attend(std::uint32_t position, bool solicited, std::uint32_
 }
 
 void CompletionRing::ring(bool solicited, std::uint32_t before) noexcept {
-    const std::uint32_t now = armed();
+    std::uint32_t now = armed();
+    // What is written before these fences is seen by who arms behind them, or we see that it did.
+    if ((now & armed_fenced) != 0) full_fence();
     if ((now & armed_news) != 0) announce();
+    if ((now & (armed_fenced | armed_news)) != 0) now = armed_->load(std::memory_order_seq_cst);
     if (rung_.must_ring(now, before, solicited)) wake();
 }
 

@@ -61,14 +61,17 @@ class CompletionRing {
     /// A completion was written elsewhere: tells the owner if its completion queue wants that.
     void told(bool solicited, std::uint32_t before) noexcept {
         light_fence(asymmetric_);
-        if ((armed_->load(std::memory_order_relaxed) & armed_mode_mask) != armed_not) [[unlikely]]
+        if ((armed_->load(std::memory_order_relaxed) & (armed_mode_mask | armed_fenced)) != 0)
+            [[unlikely]] {
             ring(solicited, before);
+        }
     }
 
     /// Wakes the owner if its completion queue is armed for anything. Once per epoch suffices for
     /// completions that were written after it had begun: `before` is the armed word as it was ahead
     /// of the completion. One that came while the queue was being armed may be older than the
-    /// epoch's first event, and a fault is no completion: they do not count.
+    /// epoch's first event, and a fault is no completion: they do not count. Makes the full fence
+    /// that the armed word may ask for.
     void ring(bool solicited, std::uint32_t before = armed_not) noexcept;
     /// The same whether it is armed or not.
     void wake() noexcept;

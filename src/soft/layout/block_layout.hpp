@@ -77,8 +77,8 @@ inline constexpr std::uint64_t state_mask = 0xff;
     return std::uint64_t{generation} << 32 | qpn;
 }
 
-/// Armed words: epoch << 4 | "say when each completion was written" | "announce completions in the
-/// news page" | mode.
+/// Armed words: epoch << 5 | "make a full fence behind each completion" | "say when each completion
+/// was written" | "announce completions in the news page" | mode.
 enum : std::uint32_t {
     armed_not = 0,
     armed_any = 1,
@@ -86,8 +86,9 @@ enum : std::uint32_t {
     armed_mode_mask = 3,
     armed_news = 4,
     armed_stamps = 8,
-    armed_attention_mask = 15,  ///< whoever completes has something to do
-    armed_epoch = 16,
+    armed_fenced = 16,          ///< who arms leaves the fence to whoever completes (polling.hpp)
+    armed_attention_mask = 31,  ///< whoever completes has something to do
+    armed_epoch = 32,
 };
 
 struct alignas(cache_line) ControlLine {

@@ -305,9 +305,7 @@ bool PolledQueue::put_off() noexcept {
     const std::int64_t left = moderation.put_off_at + moderation.period - now;
     if (left <= 0 || enough()) return false;
     // Whoever completes rings once per epoch: a new one, and then another look, as when arming.
-    armed += armed_epoch;
-    publish_armed();
-    heavy_fence();
+    arm(armed & armed_mode_mask);
     if (enough()) return false;
     soft_channel->wake_in(std::chrono::nanoseconds{left});
     return true;
@@ -373,6 +371,7 @@ template <class After>
             if (++cq.full_polls % 64 == 0) {
                 cq.owner->process->queue_pairs().publish_by_clock(base::ticks());
                 cq.turns.refresh();
+                cq.look_whether_armed_seldom();
             }
             cq.lock.unlock();
             return taken;
@@ -424,35 +423,6 @@ int poll_with_stamp(PolledQueue& cq, ibv_wc& wc, std::uint64_t& stamp) noexcept 
     const auto now = static_cast<std::uint64_t>(cable_now());
     if (stamp == 0 || stamp > now) stamp = now;
     return taken;
-}
-
-int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
-    auto& cq = *static_cast<PolledQueue*>(queue);
-    if (cq.soft_channel == nullptr) return 0;
-    const base::Uncancelled held;
-    const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
-    // Who arms is about to sleep.
-    cq.owner->process->queue_pairs().publish_before_sleep();
-    const std::lock_guard guard{cq.lock};
-    const std::uint32_t before = cq.armed & armed_mode_mask;
-    if (before == armed_any || before == mode) return 0;
-    // Where the news begins must be known before anybody can ring for it: what comes in between
-    // is then an event without a bell, which the poll after arming finds.
-    for (CompletionSource* source : cq.turns.all()) {
-        if (source->collects_from != nullptr) {
-            static_cast<void>(source->collects_from->collect(false));
-        }
-        source->arm_position = source->end_after(source->position.load(std::memory_order_relaxed));
-    }
-    cq.event_forced.store(false, std::memory_order_relaxed);
-    cq.moderation.put_off_at = 0;
-    cq.armed = ((cq.armed + armed_epoch) & ~std::uint32_t{armed_attention_mask}) | mode;
-    cq.publish_armed();
-    heavy_fence();
-    cq.owner->process->counters().add(Count::heavy_fence);
-    // Timers and deaths have to fire also when nobody polls.
-    cq.service();
-    return 0;
 }
 
 int modify_cq(ibv_cq* public_queue, ibv_modify_cq_attr* attributes) noexcept {

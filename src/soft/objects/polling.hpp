@@ -38,6 +38,21 @@ struct Moderation {
     [[nodiscard]] bool on() const noexcept { return count > 1 && period != 0; }
 };
 
+/// Who makes the fence between a completion and the look at the armed word. A queue that is armed
+/// seldom makes it for everybody, with membarrier, when it arms: completing costs nothing. One that
+/// is armed again and again says so in the armed word (`armed_fenced`): once that was published
+/// with membarrier, whoever completes sees it, and makes a full fence before the look that counts;
+/// the one who arms needs no more than its own. Until the word loses that bit again.
+struct ArmingCost {
+    /// So many completions' fences cost about as much as one membarrier.
+    static constexpr std::uint32_t few = 64;
+    /// Looks at the clock, one in 64 polls that find something, without an arming between them.
+    static constexpr std::uint32_t long_ago = 4;
+
+    std::uint32_t passed = few;  ///< completions from arming to arming, lately; at most `few`
+    std::uint32_t looks = 0;     ///< since the last arming
+};
+
 struct PolledQueue : CompletionQueue {
     explicit PolledQueue(base::Yields how) noexcept : yielding{how} {}
 
@@ -51,6 +66,7 @@ struct PolledQueue : CompletionQueue {
     ObjectLimit::Place place;
     std::unique_ptr<ExtendedPoll> extended_poll;  ///< of an ibv_cq_ex
     Moderation moderation;
+    ArmingCost arming;
 
     // All with the lock held.
 
@@ -67,6 +83,12 @@ struct PolledQueue : CompletionQueue {
     [[nodiscard]] bool unpolled_due() const noexcept;
     /// Is an event due, and not put off? Then it disarms.
     [[nodiscard]] bool take_event() noexcept;
+    /// Begins another epoch of `mode`. What is polled behind it, or whoever completes sees it.
+    void arm(std::uint32_t mode) noexcept;
+    /// Now and then, by a poller that always finds something.
+    void look_whether_armed_seldom() noexcept {
+        if ((armed & armed_fenced) != 0 && ++arming.looks == ArmingCost::long_ago) arm_seldom();
+    }
     /// Is something in flight that is due in a moment?
     [[nodiscard]] bool due_soon() const noexcept;
     /// Looks after the queue pairs (faults, deaths, timers, pending work).
@@ -82,6 +104,7 @@ struct PolledQueue : CompletionQueue {
     /// An event being due: is it to come later? The channel's descriptor becomes readable then.
     [[nodiscard]] bool put_off() noexcept;
     void fail_by_overrun(std::uint64_t waiting) noexcept;
+    void arm_seldom() noexcept;
 };
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) noexcept;

@@ -8,6 +8,7 @@
 #include "millrace/base/system_calls.hpp"
 #include "soft/events.hpp"
 #include "soft/remote_endpoint.hpp"
+#include "system/fences.hpp"
 
 namespace millrace::test {
 namespace {
@@ -136,6 +137,39 @@ TEST(CompletionChannel, CountsTheSystemCallsOfWaitingArmingAndRinging) {
     EXPECT_EQ(spent([&] { ASSERT_EQ(pair.left.send(1, 0, 8), 0); }), 1U) << "the bell";
     ASSERT_EQ(pair.right.receive(2, 0, 64), 0);
     EXPECT_EQ(spent([&] { ASSERT_EQ(pair.left.send(2, 0, 8), 0); }), 0U) << "rings already";
+}
+
+/// An event of a message of 8 B, from arming to the poll behind it. How many system calls the
+/// arming was.
+std::uint64_t system_calls_of_arming_for_an_event(Pair& pair) {
+    const std::uint64_t before = base::system_calls_of_this_thread();
+    EXPECT_EQ(ibv_req_notify_cq(pair.right.cq, 0), 0);
+    const std::uint64_t calls = base::system_calls_of_this_thread() - before;
+    EXPECT_EQ(pair.right.receive(1, 0, 64), 0);
+    EXPECT_EQ(pair.left.send(1, 0, 8), 0);
+    EXPECT_TRUE(take_event(pair.right));
+    EXPECT_TRUE(pair.right.complete());
+    EXPECT_TRUE(pair.left.complete());
+    return calls;
+}
+
+TEST(CompletionChannel, LeavesTheFenceToWhoCompletesWhereItIsArmedAgainAndAgain) {
+    if (!soft::register_for_membarrier()) GTEST_SKIP() << "no membarrier: everybody fences anyway";
+    Pair pair{{}, with_events()};
+    EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 1U);
+    EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 1U) << "from here on";
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 0U) << i;
+
+    // Whoever only polls takes it back.
+    for (int i = 0; i < 400; ++i) {
+        ASSERT_EQ(pair.right.receive(1, 0, 64), 0);
+        ASSERT_EQ(pair.left.send(1, 0, 8), 0);
+        ASSERT_TRUE(pair.right.complete());
+        ASSERT_TRUE(pair.left.complete());
+    }
+    EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 1U) << "seldom, with 400 between them";
+    EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 1U) << "from here on again";
+    EXPECT_EQ(system_calls_of_arming_for_an_event(pair), 0U);
 }
 
 TEST(CompletionChannel, NamesWhichOfItsQueuesHasSomething) {

@@ -1,0 +1,73 @@
+// Arming a completion queue: a call of its owner, and what it publishes for whoever completes.
+// docs/soft-device.md, "Lost-wake-up rules"; models/arming.pml.
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "millrace/base/uncancelled.hpp"
+#include "objects/polling.hpp"
+#include "process/context.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pairs.hpp"
+#include "receives/receive_pool.hpp"
+#include "system/fences.hpp"
+
+namespace millrace::soft {
+
+void PolledQueue::arm(std::uint32_t mode) noexcept {
+    const bool fenced = (armed & armed_fenced) != 0;
+    const bool often = arming.passed < ArmingCost::few;
+    arming.looks = 0;
+    armed = ((armed + armed_epoch) & ~std::uint32_t{armed_attention_mask}) | mode |
+            (often ? std::uint32_t{armed_fenced} : 0U);
+    publish_armed();
+    if (fenced && often) {
+        full_fence();  // against the one that whoever completes makes
+        return;
+    }
+    // Who has looked at an armed word that does not ask for a fence has written its completion.
+    heavy_fence();
+    owner->process->counters().add(Count::heavy_fence);
+}
+
+void PolledQueue::arm_seldom() noexcept {
+    // Who still sees the bit makes a fence too many; the next arming makes it for everybody.
+    arming.passed = ArmingCost::few;
+    armed &= ~std::uint32_t{armed_fenced};
+    publish_armed();
+}
+
+int req_notify_cq(ibv_cq* queue, int solicited_only) noexcept {
+    auto& cq = *static_cast<PolledQueue*>(queue);
+    if (cq.soft_channel == nullptr) return 0;
+    const base::Uncancelled held;
+    const std::uint32_t mode = solicited_only != 0 ? armed_solicited : armed_any;
+    // Who arms is about to sleep.
+    cq.owner->process->queue_pairs().publish_before_sleep();
+    const std::lock_guard guard{cq.lock};
+    const std::uint32_t before = cq.armed & armed_mode_mask;
+    if (before == armed_any || before == mode) return 0;
+    // Where the news begins must be known before anybody can ring for it: what comes in between
+    // is then an event without a bell, which the poll after arming finds.
+    std::uint32_t passed = 0;
+    for (CompletionSource* source : cq.turns.all()) {
+        if (source->collects_from != nullptr) {
+            static_cast<void>(source->collects_from->collect(false));
+        }
+        const std::uint32_t last =
+            std::exchange(source->arm_position,
+                          source->end_after(source->position.load(std::memory_order_relaxed)));
+        passed += std::min(source->arm_position - last, ArmingCost::few);
+    }
+    cq.event_forced.store(false, std::memory_order_relaxed);
+    cq.moderation.put_off_at = 0;
+    // Of the first one nobody knows whether there will be more.
+    cq.arming.passed = cq.armed < armed_epoch ? ArmingCost::few : std::min(passed, ArmingCost::few);
+    cq.arm(mode);
+    // Timers and deaths have to fire also when nobody polls.
+    cq.service();
+    return 0;
+}
+
+}  // namespace millrace::soft
