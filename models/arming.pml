@@ -1,5 +1,5 @@
-/* Arming a completion queue of the soft device: src/soft/polling.cpp (PolledQueue::arm) and
- * src/soft/completion_ring.hpp. Who makes the fence between a completion and the look at the armed
+/* Arming a completion queue of the soft device: src/soft/objects/arming.cpp (PolledQueue::arm) and
+ * src/soft/completion/completion_ring.hpp. Who makes the fence between a completion and the look at the armed
  * word: the one who arms, for everybody, with membarrier; or, once the armed word has asked for it,
  * whoever completes.
  *

@@ -32,7 +32,8 @@ constexpr std::uint64_t gap_magic = 0x6d72'7374'2067'6170;   // "mrst gap"
 constexpr std::uint32_t file_version = 2;
 constexpr std::string_view file_name = "millrace-stats:pages";
 constexpr std::uint32_t most_counters = 65'536;  // of a page that is read, not trusted
-constexpr std::uint32_t usual_lines = 1024;      // of a file: 64 KiB
+constexpr std::uint32_t fewest_lines = 1024;     // of a file: 64 KiB
+constexpr std::uint32_t most_lines = most_counters + 2;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct FileHeader {
@@ -123,12 +124,19 @@ class File {
         return offset < lines_ * line;
     }
     [[nodiscard]] bool is_empty() const noexcept { return used_ == 0; }
+    [[nodiscard]] std::uint32_t lines() const noexcept { return lines_; }
 
     /// Zeroed lines in which nobody looks for a page yet, or null.
     [[nodiscard]] Header* take(std::uint32_t wanted) noexcept {
-        for (std::uint32_t at = 1; at < lines_; at += header_at(memory_, at)->lines) {
+        if (lines_ - 1 - used_ < wanted) return nullptr;
+        bool passed_gap = false;
+        for (std::uint32_t at = first_gap_; at < lines_; at += header_at(memory_, at)->lines) {
             Header* const gap = header_at(memory_, at);
-            if (gap->magic != gap_magic) continue;
+            if (gap->magic != gap_magic) {
+                if (!passed_gap) first_gap_ = at + gap->lines;
+                continue;
+            }
+            passed_gap = true;
             // Gaps that lie together become one.
             while (at + gap->lines < lines_ &&
                    header_at(memory_, at + gap->lines)->magic == gap_magic) {
@@ -147,6 +155,8 @@ class File {
     }
     void give_back(Header* page) noexcept {
         used_ -= page->lines;
+        const auto offset = reinterpret_cast<std::byte*>(page) - static_cast<std::byte*>(memory_);
+        first_gap_ = std::min(first_gap_, static_cast<std::uint32_t>(offset / line));
         std::atomic_ref{page->magic}.store(gap_magic, std::memory_order_release);
     }
 
@@ -162,6 +172,7 @@ class File {
     void* memory_ = nullptr;
     std::uint32_t lines_;
     std::uint32_t used_ = 0;
+    std::uint32_t first_gap_ = 1;  ///< there is none before it
 };
 
 struct Files {
@@ -205,7 +216,7 @@ void read_file(const std::string& path, int pid, std::vector<StatisticsPage::Sna
     // A file that cannot shrink cannot raise SIGBUS while it is read.
     if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
         status.st_size >= static_cast<off_t>(2 * line) &&
-        status.st_size <= static_cast<off_t>((most_counters + 2) * line) &&
+        status.st_size <= static_cast<off_t>(most_lines * line) &&
         (::fcntl(file, F_GET_SEALS) & seals) == seals) {
         const auto size = static_cast<std::size_t>(status.st_size);
         void* memory = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
@@ -260,7 +271,13 @@ StatisticsPage::StatisticsPage(std::string_view title,
         if ((header = file->take(wanted)) != nullptr) break;
     }
     if (header == nullptr) {
-        process.all.push_back(std::make_unique<File>(std::max(usual_lines, wanted + 1), object));
+        // Twice as large as all there are: thousands of pages take a handful of descriptors.
+        std::uint32_t lines = 0;
+        for (const auto& file : process.all) {
+            lines = std::min(lines + 2 * file->lines(), most_lines);
+        }
+        lines = std::max({lines, fewest_lines, wanted + 1});
+        process.all.push_back(std::make_unique<File>(lines, object));
         header = process.all.back()->take(wanted);
     }
     std::memcpy(header->title, title.data(), title.size());

@@ -193,7 +193,7 @@ void Handshake::describe_device() {
     own.max_reads = static_cast<std::uint8_t>(
         std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16));
     own.device = std::string{context.name()};
-    if (own.soft) own.fabric = printable(soft_fabric(), 512);
+    if (own.soft && own.fabric.empty()) own.fabric = printable(soft_fabric(), 512);
 }
 
 // Neither end goes on without the secret because the other has none.
@@ -273,7 +273,8 @@ void Handshake::check_device() const {
                       says(other.device, other.soft, context.name(), soft)};
     }
     if (soft) {
-        const std::string fabric = printable(soft_fabric(), 512);
+        std::string& fabric = state_->own.fabric;  // asked once: it takes system calls
+        if (fabric.empty()) fabric = printable(soft_fabric(), 512);
         if (other.fabric != fabric) {
             const auto says = [](std::string_view own, std::string_view others) {
                 return fmt::format(

@@ -34,12 +34,15 @@ std::string host_name() {
 std::string soft_fabric() {
     const char* fabric = std::getenv("MILLRACE_FABRIC");
     constexpr const char* file = "/proc/sys/kernel/random/boot_id";
-    std::string boot;
-    errno = 0;
-    if (!(std::ifstream{file} >> boot)) {
-        base::throw_errno(errno != 0 ? errno : EIO, "tell this host from others", file,
-                          "mount /proc");
-    }
+    static const std::string boot = [] {
+        std::string id;
+        errno = 0;
+        if (!(std::ifstream{file} >> id)) {
+            base::throw_errno(errno != 0 ? errno : EIO, "tell this host from others", file,
+                              "mount /proc");
+        }
+        return id;
+    }();
     return fmt::format(
         "fabric '{}' of user {} on {} (boot {}, network namespace {}, process namespace {}), mode "
         "{}",

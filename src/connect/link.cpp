@@ -153,6 +153,7 @@ void Link::State::flush() noexcept {
         if (n < 0) return;  // full, or broken: then receiving tells
         unsent.erase(unsent.begin(), unsent.begin() + n);
     }
+    unsent = {};  // an idle link keeps no room for it
 }
 
 void Link::State::take(const char* attempted, const Given& more) {
@@ -311,13 +312,11 @@ void LinkParker::woken(Rest from) {
     if (from != Rest::look) (void)link_->peer_now();
 }
 
-void LinkParker::sleep_for(std::chrono::nanoseconds limit,
-                           const base::Cancellation* cancellation) {
+void LinkParker::sleep_for(std::chrono::nanoseconds limit, const base::Cancellation* cancellation) {
     pollfd entries[2] = {{.fd = link_->channel().descriptor(), .events = POLLIN, .revents = 0},
                          {.fd = link_->socket(), .events = POLLIN, .revents = 0}};
     // The socket of a peer that is gone is readable for ever.
-    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit,
-                   cancellation);
+    (void)poll_for({entries, link_->peer() == PeerState::alive ? 2U : 1U}, limit, cancellation);
 }
 
 // The socket of a peer that is gone is not watched any more, and a receive queue that others share

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,7 +46,7 @@ struct Link::State {
 
     FrameBuffer inbox;
     std::vector<std::byte> unsent;
-    std::deque<std::vector<std::byte>> exchanges;  ///< bodies that came before they were asked for
+    std::list<std::vector<std::byte>> exchanges;  ///< bodies that came before they were asked for
     std::vector<std::byte> last_words;
     PeerState peer = PeerState::alive;
     bool said_goodbye = false;

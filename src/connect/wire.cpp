@@ -296,7 +296,11 @@ std::optional<Frame> FrameBuffer::next(std::size_t max_body) {
     const auto begin = bytes_.begin() + static_cast<std::ptrdiff_t>(header_bytes);
     const auto end = begin + static_cast<std::ptrdiff_t>(size);
     Frame frame{static_cast<FrameType>(type), {begin, end}};
-    bytes_.erase(bytes_.begin(), end);
+    if (end == bytes_.end()) {
+        bytes_ = {};  // words are rare, and idle links many
+    } else {
+        bytes_.erase(bytes_.begin(), end);
+    }
     return frame;
 }
 

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "each_completion.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/random.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/verbs/datagram.hpp"
 
@@ -41,11 +41,6 @@ struct Goodbye {
     std::uint32_t sent = 0;  ///< the number behind its last packet
     std::uint32_t got = 0;   ///< and behind the last one that it has got
 };
-
-[[nodiscard]] std::uint64_t random_word() {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random();
-}
 
 [[nodiscard]] std::size_t mtu_of(connect::Endpoint& endpoint) {
     return std::size_t{128} << endpoint.context().port(endpoint.port()).active_mtu;
@@ -124,7 +119,7 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory,
     }
     if (!posting.habits.inlines) max_inline_ = 0;
     if (is_client()) news_ = link_.news();
-    facts_ = {.token = is_client() ? random_word() : host_->add(*this),
+    facts_ = {.token = is_client() ? base::random_bits() : host_->add(*this),
               .ring_bytes = memory.ring_bytes,
               // Those of a pool are shared, and rarely needed all.
               .room = slots_.count == 0 ? most_packets : receives.room,
@@ -588,7 +583,7 @@ void DatagramHost::open_station(connect::LinkOptions& link) {
         .max_inline = link.max_inline,
     });
     // Keys with the highest bit are privileged: a request may not name one.
-    const auto key = static_cast<std::uint32_t>(random_word() & 0x7fffffff);
+    const auto key = static_cast<std::uint32_t>(base::random_bits() & 0x7fffffff);
     station_.pair.start(endpoint_->port(), key);
     for (std::uint32_t slot = 0; slot < station_.slots.count; ++slot) {
         give_back(slot);
@@ -605,7 +600,7 @@ void DatagramHost::open_station(connect::LinkOptions& link) {
 
 std::uint64_t DatagramHost::add(DatagramWire& wire) {
     sockets_.add(wire.link().socket(), &wire);
-    const std::uint64_t word = random_word();
+    const std::uint64_t word = base::random_bits();
     if (!is_ud()) {
         by_pair_.emplace(wire.link().queue_pair().number(), &wire);
         return word;

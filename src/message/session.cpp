@@ -1,8 +1,8 @@
 // The words of a session, as they travel.
 #include "millrace/message/session.hpp"
+#include "millrace/base/random.hpp"
 
 #include <cstring>
-#include <random>
 
 namespace millrace::message {
 
@@ -86,10 +86,9 @@ bool parse(std::span<const std::byte> message, SessionHeader& header,
 }
 
 SessionName SessionName::random() {
-    std::random_device source;
     SessionName name;
     while (name.is_none()) {
-        for (std::uint64_t& part : name.bits) part = std::uint64_t{source()} << 32 | source();
+        for (std::uint64_t& part : name.bits) part = base::random_bits();
     }
     return name;
 }

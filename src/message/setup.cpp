@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
-#include <random>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"
 #include "millrace/connect/facts.hpp"
 #include "millrace/ring/far_fence.hpp"
@@ -159,8 +159,7 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
     }
     if (options.posting.inlines) max_inline = link.queue_pair().capacity().max_inline_data;
     if (!options.posting.signals_selectively) signal = ring::Signal::now;
-    std::random_device random;
-    secret = std::uint64_t{random()} << 32 | random();
+    secret = base::random_bits();
     if (is_told_of_events()) post_receives();
 }
 

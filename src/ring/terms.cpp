@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +15,7 @@
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/name_hash.hpp"
+#include "millrace/base/random.hpp"
 #include "millrace/ring/design_name.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 #include "millrace/ring/detail/space.hpp"
@@ -255,8 +255,7 @@ Terms agree(connect::Link& link, Role role, Design design, const RingOptions& op
                   .item_name_hash = 0,
                   .item_name = {}};
     put_items(mine, item);
-    std::random_device random;
-    mine.secret = std::uint64_t{random()} << 32 | random();
+    mine.secret = base::random_bits();
 
     const Proposal theirs = swap(link, mine, deadline);
     if (mine.role == theirs.role) {

@@ -164,8 +164,6 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
       memory{connected.allocate(
           ring_bytes_of(options) + message_slots * sizeof(Slot) + sizeof(ControlPage),
           verbs::Access::remote_write | verbs::Access::remote_read)},
-      sends(std::size_t{2} * options.sends),
-      receives(options.receives + 1),
       link{std::move(connected)},
       window{link},
       in_flight{window.slots()},
@@ -210,8 +208,8 @@ Socket::Core::Core(connect::Link connected, const SocketOptions& asked, const Wa
     sleeper.emplace(*this);
     in_order = link.writes_in_order();
     max_inline = link.queue_pair().capacity().max_inline_data;
-    free_receives.reserve(receives.size());
-    for (std::uint32_t i = 0; i < receives.size(); ++i) free_receives.push_back(i);
+    free_receives.reserve(std::size_t{options.receives} + 1);
+    for (std::uint32_t i = 0; i <= options.receives; ++i) free_receives.push_back(i);
 }
 
 Facts Socket::Core::facts() {

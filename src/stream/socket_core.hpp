@@ -296,6 +296,8 @@ struct Socket::Core {
     [[nodiscard]] bool lend(Send& send) noexcept;
     [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
+        if (sends.empty()) [[unlikely]]
+            sends.resize(std::size_t{2} * options.sends);
         return sends[number % sends.size()];
     }
     /// `region`: of `into`, with `rkey`, which a receive that may not be advertised lacks.
@@ -312,9 +314,9 @@ struct Socket::Core {
     Way way;
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
     verbs::RegisteredBuffer staging_memory;
-    verbs::RegisteredBuffer landing;  ///< mode direct: what read_some reads from
-    std::vector<Send> sends;
-    std::vector<Receive> receives;
+    verbs::RegisteredBuffer landing;         ///< mode direct: what read_some reads from
+    std::vector<Send> sends;                 ///< none before the first
+    std::vector<Receive> receives;           ///< likewise
     std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
     connect::Link link;
     ring::SendWindow window;

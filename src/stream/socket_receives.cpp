@@ -51,6 +51,8 @@ Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey
                                    bool advertised, bool wait_all, bool is_internal) {
     if (connection->is_broken()) return ended;
     // One more than the program may have: read_some's.
+    if (receives.empty()) [[unlikely]]
+        receives.resize(std::size_t{options.receives} + 1);
     const std::uint32_t index = free_receives.back();
     Receive& receive = receives[index];
     const Status status =

@@ -185,10 +185,26 @@ TEST(StatisticsPage, TakesAnotherFileWhenOneIsFull) {
     std::vector<StatisticsPage> pages;
     for (int i = 0; i < 1200; ++i)
         pages.emplace_back("small", std::initializer_list<std::string_view>{"a"});
-    EXPECT_EQ(files_of_pages(), 3);
+    EXPECT_EQ(files_of_pages(), 2);
     EXPECT_EQ(pages_titled("small").size(), 1200U);
     pages.erase(pages.begin() + 1, pages.end());
     EXPECT_EQ(files_of_pages(), 1);
+}
+
+TEST(StatisticsPage, TakesAHandfulOfFilesForThousandsOfOthers) {
+    std::vector<StatisticsPage> pages;
+    for (int i = 0; i < 20'000; ++i)
+        pages.emplace_back("one of many", std::initializer_list<std::string_view>{"a"});
+    EXPECT_LE(files_of_pages(), 5);
+    // In any order: each gap is found again.
+    std::minstd_rand random{2};
+    std::shuffle(pages.begin(), pages.end(), random);
+    pages.erase(pages.begin() + 10'000, pages.end());
+    const int files = files_of_pages();
+    for (int i = 0; i < 10'000; ++i)
+        pages.emplace_back("one of many", std::initializer_list<std::string_view>{"a"});
+    EXPECT_EQ(files_of_pages(), files);
+    EXPECT_EQ(pages_titled("one of many").size(), 20'000U);
 }
 
 TEST(StatisticsPage, OfAChildAreItsOwn) {

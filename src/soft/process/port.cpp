@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
 #include <string_view>
 
+#include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/uncancelled.hpp"
 
@@ -111,6 +113,7 @@ class GidTable {
         const std::optional<Addresses> now = host_addresses();
         errno = error;
         const std::lock_guard guard{mutex_};
+        seen_ = base::Clock::now();
         places_.all[0].gid = own_gid();
         places_.count = std::max<std::size_t>(places_.count, 1);
         if (!now) return;  // what was there stays there
@@ -121,6 +124,15 @@ class GidTable {
         for (std::size_t i = 0; i < now->count; ++i) {
             if (find(places_, now->all[i].gid) == places_.count) put(now->all[i]);
         }
+    }
+    /// The same unless that was done a moment ago: the kernel takes tens of microseconds to list
+    /// all interfaces, and who accepts clients by the hundred asks for the port each time.
+    void refresh_sometimes() noexcept {
+        {
+            const std::lock_guard guard{mutex_};
+            if (base::Clock::now() - seen_ < std::chrono::milliseconds{10}) return;
+        }
+        refresh();
     }
     [[nodiscard]] Addresses places() noexcept {
         {
@@ -154,6 +166,7 @@ class GidTable {
 
     std::mutex mutex_;
     Addresses places_;
+    base::Clock::time_point seen_{};
 };
 
 /// Never destroyed: a program may ask after that. Held over fork, as a child asks, too.
@@ -201,7 +214,7 @@ bool is_ipv4(const ibv_gid& gid) noexcept {
 
 int count_gids() noexcept {
     if (!is_ethernet()) return 1;
-    table().refresh();
+    table().refresh_sometimes();
     return static_cast<int>(2 * table().places().count);
 }
 
