@@ -112,7 +112,8 @@ void Client::State::connect(const Deadline& deadline) {
                       .resumes = options.resumes,
                       .next_id = next_id,
                       .max_answer = options.max_answer_bytes,
-                      .reads_large = options.large.allowed && !line->is_wire()};
+                      .reads_large = options.large.allowed && !line->is_wire(),
+                      .moves = !line->is_wire()};
     (void)line->send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello));
     std::span<const std::byte> message;
     Status status = Status::empty;
@@ -153,8 +154,32 @@ void Client::State::connect(const Deadline& deadline) {
     take_welcome(*welcome);
 }
 
+void Client::State::find_mailbox(bool anew) {
+    box = nullptr;
+    if (!is_dense) return;
+    mailbox = {welcomed.mailbox, welcomed.mailbox_rkey};
+    box = core().carrier.map(mailbox, 1);
+    if (box != nullptr || (!anew && hint_source.data() != nullptr)) return;
+    hint_source =
+        core().link.protection_domain().allocate(sizeof(std::uint64_t), verbs::Access::none);
+    *hint_source.data() = std::byte{1};
+}
+
+bool Client::State::take_move(std::span<const std::byte> payload) {
+    const std::optional<Welcome> word = parse_welcome(payload);
+    if (!word.has_value() || !word->resumed || word->session != session || line->is_wire() ||
+        word->polling != welcomed.polling) {
+        return false;
+    }
+    welcomed = *word;
+    find_mailbox(false);
+    ++counts.moved;
+    send_control({.kind = SessionKind::moved});
+    return true;
+}
+
 void Client::State::take_welcome(const Welcome& welcome) {
-    welcomed = welcome;
+    const std::uint32_t former_server = std::exchange(welcomed, welcome).server;
     ended = Status::ok;
     why_failed.clear();
     max_request = welcome.max_request;
@@ -172,16 +197,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
     awaits_in_ring = !line->is_wire() && options.answers == Transfer::write;
     waits_between = line->is_wire() ? 0 : 7;
     gathers = options.gathers_requests && !line->is_wire();
-    box = nullptr;
-    if (is_dense) {
-        mailbox = {welcome.mailbox, welcome.mailbox_rkey};
-        box = core().carrier.map(mailbox, 1);
-        if (box == nullptr) {
-            hint_source = core().link.protection_domain().allocate(sizeof(std::uint64_t),
-                                                                   verbs::Access::none);
-            *hint_source.data() = std::byte{1};
-        }
-    }
+    find_mailbox(true);
     const bool is_first = session.is_none();
     session = welcome.session;
     window = std::min(welcome.window, options.window);
@@ -209,6 +225,7 @@ void Client::State::take_welcome(const Welcome& welcome) {
             (void)send_long(pack(header), its.copy);
         }
         if (is_dense) hint();
+        if (former_server != welcome.server) send_control({.kind = SessionKind::moved});
     }
 }
 

@@ -231,6 +231,7 @@ struct Client::State {
         std::span<const std::byte> payload;
         if (!parse_here(message, header, payload)) return false;
         if (header.kind == SessionKind::answer) return is_of_before(header);
+        if (header.kind == SessionKind::welcome) return take_move(payload);
         return header.kind == SessionKind::answer_by_read && take_announcement(header, payload);
     }
     /// A request that was sent again may be answered twice.
@@ -404,6 +405,10 @@ struct Client::State {
     void connect(const base::Deadline& deadline);
     base::Status connect_again(const base::Deadline& deadline);
     void take_welcome(const Welcome& welcome);
+    /// Another server of the group has it now. False: it says something else.
+    bool take_move(std::span<const std::byte> payload);
+    /// Where our byte is. `anew`: it is another connection.
+    void find_mailbox(bool anew);
 
     connect::Address server;
     ClientOptions options;

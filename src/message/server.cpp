@@ -441,6 +441,10 @@ bool Server::State::take(Peer& peer, std::span<const std::byte> message,
         cancel(peer, header.id);
         return true;
     }
+    if (header.kind == SessionKind::moved && peer.phase == Phase::joined) {
+        settle(peer);
+        return true;
+    }
     if (header.kind == SessionKind::hello && peer.phase == Phase::joining) {
         const std::optional<Hello> hello = parse_hello(payload);
         if (hello.has_value()) {
@@ -518,6 +522,7 @@ Status Server::drain(const base::Deadline& deadline) {
 bool Server::turn_to_drain() {
     State& server = *state_;
     server.is_draining = true;
+    server.look_at_kernel();  // for clients that are on their way here
     const auto nobody = [](void*, Request&) {};
     (void)server.turn({nullptr, nobody}, std::size_t{1024});
     // What it answered has to be under way before this may be the last turn.
@@ -543,7 +548,10 @@ Status Server::close(const base::Deadline& deadline) {
             server.mailboxes.withdraw(peer->id.place);
             peer->line.reset();
         }
-        if (peer->phase != State::Phase::vacant) server.part(*peer, true);
+        // The byte of one that has moved may be written to still, and is given back at the end.
+        if (peer->phase != State::Phase::vacant && peer->phase != State::Phase::moved) {
+            server.part(*peer, true);
+        }
     }
     return status;
 }

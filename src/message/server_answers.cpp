@@ -184,7 +184,7 @@ void Server::State::flush_clogged() {
             }
         }
         const bool is_there = peer.line.has_value();
-        if (is_there && peer.is_paused &&
+        if (is_there && peer.is_paused && !peer.leaving_for.has_value() &&
             peer.line->waiting_bytes() <= options.max_waiting_bytes / 2) {
             peer.is_paused = false;
             if (peer.line->is_wire()) {

@@ -106,7 +106,7 @@ ChannelOptions channel_options_of(const ServerOptions& options) {
 
 }  // namespace
 
-const Service server_service{"message server", 3};
+const Service server_service{"message server", 4};
 
 Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its_wires,
                      connect::Listener its_listener, ServerOptions chosen, Polling polling,
@@ -129,10 +129,11 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
       slice_ticks{base::ticks_in(options.group_slice)},
       look_every{base::ticks_in(std::chrono::milliseconds{1})},
       spin_ticks{base::ticks_in(options.wait.spin)},
-      statistics{"message server",
-                 {"clients", "away", "joined", "left", "resumed", "refused", "misbehaved",
-                  "requests", "answers", "deferred", "pending", "failed", "overloaded", "repeated",
-                  "large", "kept back", "vain looks", "sleeps", "put off"}} {
+      statistics{"message server", {"clients",   "away",       "joined",     "left",     "resumed",
+                                    "refused",   "misbehaved", "requests",   "answers",  "deferred",
+                                    "pending",   "failed",     "overloaded", "repeated", "large",
+                                    "kept back", "vain looks", "sleeps",     "put off",  "moved"}} {
+    crowd->join(*this);
     hub.add(listener.descriptor(), [this] { accept(); });
     if (shared != nullptr) {
         hub.add(shared->channel().descriptor(), [this] {
@@ -149,9 +150,14 @@ Server::State::State(std::unique_ptr<SharedReceives> its_receives, WireHosts its
 }
 
 Server::State::~State() {
+    crowd->part(number);
     hub.adopt();  // whichever thread served: nobody else uses it any more
     replies->end();
     for (const auto& peer : peers) {
+        if (peer->phase == Phase::moved) {
+            mailboxes.withdraw(peer->id.place);
+            peer->held.reset();
+        }
         if (!peer->line.has_value()) continue;
         unwatch(*peer);
         mailboxes.withdraw(peer->id.place);
@@ -285,7 +291,7 @@ void Server::State::accept() {
     }
 }
 
-void Server::State::add(Line line) {
+Server::State::Peer* Server::State::vacant_place() {
     std::uint32_t place;
     if (!free_places.empty()) {
         std::pop_heap(free_places.begin(), free_places.end(), lowest_first);
@@ -295,17 +301,26 @@ void Server::State::add(Line line) {
         place = static_cast<std::uint32_t>(peers.size());
         peers.push_back(std::make_unique<Peer>(place, number));
     } else {
-        base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
-                  line.link().peer_name());
-        return;
+        return nullptr;
     }
     in_use = std::max<std::size_t>(in_use, place + 1);
-    Peer& peer = *peers[place];
+    return peers[place].get();
+}
+
+Server::State::Peer* Server::State::add(Line line) {
+    Peer* const vacant = vacant_place();
+    if (vacant == nullptr) {
+        base::log(base::LogLevel::warn, "message", "dismissed {}: too many are joining",
+                  line.link().peer_name());
+        return nullptr;
+    }
+    Peer& peer = *vacant;
     peer.phase = Phase::joining;
     peer.since = base::Clock::now();
     peer.max_answer = 0;
     peer.line.emplace(std::move(line));
     watch(peer);
+    return vacant;
 }
 
 void Server::State::watch(Peer& peer) {
@@ -358,6 +373,7 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         peers[known->second]->resumes) {
         // Its former channel may be here still: it has ended, or its client is done with it.
         Peer& former = *peers[known->second];
+        if (former.phase == Phase::moved) return send_on(peer, former, hello);
         if (former.line.has_value()) part(former, false);
         if (!grant(former, peer)) return;
         peer.line->pass();
@@ -369,6 +385,9 @@ void Server::State::join(Peer& peer, const Hello& hello) {
         --counts.away;
         former.since = base::Clock::now();
         former.max_answer = longest_answer(former, hello);
+        former.moves = hello.moves;
+        // Who asked for this server knows that it is here.
+        if (!is_taking_over) settle(former);
         agree(former, hello);
         watch(former);
         ++counts.resumed;
@@ -385,6 +404,8 @@ void Server::State::join(Peer& peer, const Hello& hello) {
     peer.session = SessionName::random();
     sessions.emplace(peer.session.bits[0], peer.id.place);
     peer.resumes = hello.resumes;
+    peer.moves = hello.moves;
+    peer.balanced_at = hello.next_id - 1;
     peer.window = std::min(hello.window, options.max_window);
     const std::size_t room = std::bit_ceil(std::size_t{peer.window});
     peer.mask = room - 1;
@@ -460,6 +481,7 @@ void Server::State::part(Peer& peer, bool for_good) noexcept {
     }
     peer.is_paused = false;
     peer.is_plain = false;
+    peer.leaving_for.reset();
     if (!for_good && peer.phase == Phase::joined && peer.resumes) {
         peer.phase = Phase::away;
         ++counts.away;
@@ -483,6 +505,11 @@ void Server::State::vacate(Peer& peer) noexcept {
         --counts.clients;
         crowd->leave();
         ++counts.left;
+        settle(peer);
+    } else if (peer.phase == Phase::moved) {
+        sessions.erase(peer.session.bits[0]);
+        mailboxes.withdraw(peer.id.place);
+        peer.held.reset();
     }
     if (unwanted) {
         for (const std::uint64_t id : peer.deferred) {

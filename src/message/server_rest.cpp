@@ -76,7 +76,7 @@ void Server::State::look_for_sends() {
     for (std::size_t i = 0; i < by_send.size();) {
         Peer& peer = *peers[by_send[i]];
         if (!peer.line.has_value() || peer.line->is_wire() ||
-            !peer.line->core().incoming.has_value()) [[unlikely]] {
+            (!peer.line->core().incoming.has_value() && !peer.came_from.has_value())) [[unlikely]] {
             peer.is_by_send = false;
             by_send[i] = by_send.back();
             by_send.pop_back();
@@ -199,7 +199,7 @@ constexpr std::uint64_t ServerStats::*const shown_counts[] = {
     &ServerStats::deferred,   &ServerStats::pending,    &ServerStats::failed,
     &ServerStats::overloaded, &ServerStats::repeated,   &ServerStats::large,
     &ServerStats::kept_back,  &ServerStats::vain_looks, &ServerStats::sleeps,
-    &ServerStats::put_off};
+    &ServerStats::put_off,    &ServerStats::moved};
 static_assert(std::size(shown_counts) * sizeof(std::uint64_t) == sizeof(ServerStats));
 }  // namespace
 

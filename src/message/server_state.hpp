@@ -1,14 +1,16 @@
 // The state of a server: its clients by place, who of them is awake, whose answers wait. Used by
 // server.cpp (serving), server_answers.cpp (what is answered otherwise), server_batches.cpp
 // (several at once), server_large.cpp (requests that are READ), server_clients.cpp (joining and
-// leaving) and server_rest.cpp (sleeping).
+// leaving), server_moves.cpp (from one server of a group to another) and server_rest.cpp
+// (sleeping).
 //
-// A client is at its place in one of four phases:
+// A client is at its place in one of five phases:
 //
 //   joining   its channel stands, and it has not said hello yet
 //   joined    it is served
 //   away      its channel broke, and its session is kept for it (only if it asked for that)
 //   refused   it has been told why, and is to close
+//   moved     another server of the group has it, and it may write to its former byte still
 //
 // and its channel is awake or asleep (connect/readiness.hpp):
 //
@@ -29,6 +31,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,7 +59,8 @@ namespace millrace::message {
     return std::as_bytes(std::span{text.substr(0, longest_text)});
 }
 
-/// What the servers of a group share, or one has that is alone: how many clients they may have.
+/// What the servers of a group share, or one has that is alone: how many clients they may have, how
+/// busy each is, and the way from one to another.
 class Crowd {
   public:
     explicit Crowd(std::uint32_t most) noexcept : most_{most} {}
@@ -70,9 +74,32 @@ class Crowd {
     }
     void leave() noexcept { clients_.fetch_sub(1, std::memory_order_relaxed); }
 
+    /// Any thread: has it called in the thread of that server. False: it is gone.
+    bool post(std::uint32_t server, connect::Hub::Call call);
+    /// Within what was posted to it.
+    [[nodiscard]] Server::State& server(std::uint32_t number) {
+        const std::lock_guard guard{mutex_};
+        return *servers_[number];
+    }
+    void join(Server::State& server);
+    void part(std::uint32_t server) noexcept;
+
+    /// The least busy of the other servers, and by how many requests it is less busy than this one,
+    /// which took `load` since it asked last. None: 0.
+    struct Gap {
+        std::uint32_t below = 0;
+        std::uint64_t requests = 0;
+    };
+    [[nodiscard]] Gap gap_below(std::uint32_t server, std::uint64_t load);
+    /// Clients that make so many requests are about to go there.
+    void shift(std::uint32_t from, std::uint32_t to, std::uint64_t load);
+
   private:
     const std::uint32_t most_;
     std::atomic<std::uint32_t> clients_{0};
+    std::mutex mutex_;  ///< of these, by number
+    std::vector<Server::State*> servers_;
+    std::vector<std::uint64_t> loads_;
 };
 
 struct Server::State {
@@ -91,8 +118,34 @@ struct Server::State {
         std::uint64_t at = 0;  ///< ticks
     };
 
-    struct Peer {
-        enum class Phase : std::uint8_t { vacant, joining, joined, away, refused };
+    /// What is kept of a client's session; it moves as it is.
+    struct Session {
+        SessionName session{};
+        bool resumes = false;
+        bool moves = false;  ///< the client knows what a second welcome means
+        std::uint32_t window = 0;
+        std::uint64_t mask = 0;          ///< of a request's number, for its place in these:
+        std::uint64_t taken = 0;         ///< the highest number that was taken
+        std::uint64_t acknowledged = 0;  ///< every number below is; only if it resumes
+        std::uint64_t max_answer = 0;
+        std::vector<std::uint64_t> deferred{};  ///< numbers; 0: none
+        std::vector<KeptAnswer> kept{};         ///< only if it resumes
+        std::size_t kept_bytes = 0;
+        /// Numbers that were taken by announcements and have no answer yet; only if it resumes.
+        std::vector<std::uint64_t> unread{};
+    };
+
+    /// A client on its way from one server to another, to whom nothing is owed.
+    struct Moving {
+        Moving(Line its_line, Session its_session, ClientId former) noexcept
+            : line{std::move(its_line)}, session{std::move(its_session)}, from{former} {}
+        Line line;
+        Session session;
+        ClientId from;  ///< the place that is kept for it
+    };
+
+    struct Peer : Session {
+        enum class Phase : std::uint8_t { vacant, joining, joined, away, refused, moved };
 
         Peer(std::uint32_t its_place, std::uint32_t its_server) noexcept
             : id{its_place, 0, its_server} {}
@@ -115,21 +168,16 @@ struct Server::State {
         std::uint64_t clogged_at = 0;  ///< Line::flushed_bytes then
         base::Clock::time_point fetching_since{};
         std::uint64_t fetching_at = 0;  ///< Line::fetch_progress then
+        std::uint32_t pending = 0;      ///< of Session::deferred
 
-        // Its session.
-        SessionName session{};
-        bool resumes = false;
-        std::uint32_t window = 0;
-        std::uint64_t mask = 0;          ///< of a request's number, for its place in these:
-        std::uint64_t taken = 0;         ///< the highest number that was taken
-        std::uint64_t acknowledged = 0;  ///< every number below is; only if it resumes
-        std::uint64_t max_answer = 0;
-        std::vector<std::uint64_t> deferred{};  ///< numbers; 0: none
-        std::uint32_t pending = 0;              ///< of deferred
-        std::vector<KeptAnswer> kept{};         ///< only if it resumes
-        std::size_t kept_bytes = 0;
-        /// Numbers that were taken by announcements and have no answer yet; only if it resumes.
-        std::vector<std::uint64_t> unread{};
+        // Between two servers.
+        std::optional<std::uint32_t> leaving_for;  ///< stands in `leaving`
+        base::Clock::time_point leaving_since{};
+        std::optional<ClientId> came_from;        ///< until its client knows that it is here
+        std::uint32_t moved_to = 0;               ///< if it has moved
+        std::shared_ptr<connect::Endpoint> held;  ///< … the domain of its byte
+        std::uint64_t balanced_at = 0;            ///< `taken` then
+        std::uint64_t rate = 0;                   ///< requests in the time before
     };
     using Phase = Peer::Phase;
 
@@ -239,7 +287,9 @@ struct Server::State {
     // --- joining and leaving
 
     void accept();
-    void add(Line line);
+    /// Null: too many are joining.
+    Peer* add(Line line);
+    [[nodiscard]] Peer* vacant_place();
     void watch(Peer& peer);
     void unwatch(Peer& peer) noexcept;
     /// Behind its hello. Its channel may be another client's then, who came back.
@@ -255,6 +305,24 @@ struct Server::State {
     void misbehaved(Peer& peer, std::string_view how) noexcept;
     void vacate(Peer& peer) noexcept;
     void keep_house();
+
+    // --- from one server of a group to another
+
+    /// That client, if it is here still, is to go there once nothing is owed to it.
+    void move(ClientId client, std::uint32_t to);
+    void look_at_leaving();
+    void send_off(Peer& peer);
+    void take_in(Peer& peer, Moving& moving);
+    void arrive(Moving& moving);
+    void take_back(Moving& moving);
+    /// Its client knows that it is here: the former server may forget it.
+    void settle(Peer& peer) noexcept;
+    void give_up_place(ClientId former) noexcept;
+    /// A client that has come back for a session that has moved.
+    void send_on(Peer& newcomer, const Peer& former, const Hello& hello);
+    void take_over(Line& line, const Hello& hello);
+    /// Lets a client go to a less busy server, if that is worth it.
+    void balance();
 
     // --- sleeping
 
@@ -318,7 +386,11 @@ struct Server::State {
     std::vector<std::uint32_t> fetching;   ///< of whom something is to be READ
     std::vector<std::uint32_t> gathering;  ///< whose answers are not posted yet
     std::uint32_t gathered_turns = 0;      ///< since post_gathered()
-    std::vector<std::uint32_t> by_send;    ///< who has receives of its own and no byte; only dense
+    /// Who has receives of its own and no byte, or sets that of another server; only dense.
+    std::vector<std::uint32_t> by_send;
+    std::vector<ClientId> leaving;
+    bool is_waiting_for_leaving = false;
+    bool is_taking_over = false;
     std::unordered_map<std::uint64_t, std::uint32_t> sessions;  ///< places by their first word
     std::vector<std::uint32_t> told;                            ///< memory of look_for_wires
     std::size_t by_wire = 0;                                    ///< clients

@@ -101,7 +101,7 @@ std::array<std::byte, hello_bytes> pack(const Hello& hello) noexcept {
         .put(std::uint32_t{hello.resumes})
         .put(hello.next_id)
         .put(hello.max_answer)
-        .put(std::uint64_t{hello.reads_large});
+        .put(std::uint64_t{hello.reads_large} | std::uint64_t{hello.moves} << 1);
     return bytes;
 }
 
@@ -109,17 +109,18 @@ std::optional<Hello> parse_hello(std::span<const std::byte> payload) noexcept {
     if (payload.size() != hello_bytes) return std::nullopt;
     Hello hello;
     std::uint32_t resumes = 0;
-    std::uint64_t reads_large = 0;
+    std::uint64_t abilities = 0;
     Taken{payload.data()}
         .get(hello.session.bits)
         .get(hello.window)
         .get(resumes)
         .get(hello.next_id)
         .get(hello.max_answer)
-        .get(reads_large);
+        .get(abilities);
     hello.resumes = resumes == 1;
-    hello.reads_large = reads_large == 1;
-    const bool allowed = resumes <= 1 && reads_large <= 1 && hello.window >= 1 &&
+    hello.reads_large = (abilities & 1) != 0;
+    hello.moves = (abilities & 2) != 0;
+    const bool allowed = resumes <= 1 && abilities <= 3 && hello.window >= 1 &&
                          hello.window <= largest_window && hello.next_id >= 1 &&
                          hello.next_id <= largest_request_id;
     return allowed ? std::optional{hello} : std::nullopt;

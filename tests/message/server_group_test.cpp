@@ -51,33 +51,8 @@ class ServerGroups : public ByEveryWay {};
 INSTANTIATE_TEST_SUITE_P(Every, ServerGroups, testing::ValuesIn(ways_of_groups),
                          [](const auto& way) { return name_of(way.param); });
 
-/// Waits for what the servers' threads are about to do.
-template <class Ready>
-[[nodiscard]] bool eventually(Ready&& ready) {
-    const Deadline deadline = patience();
-    while (!ready()) {
-        if (deadline.expired()) return false;
-        std::this_thread::sleep_for(1ms);
-    }
-    return true;
-}
-
 using Who = std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>;
 Who who_of(const ClientId& id) { return {id.server, id.place, id.generation}; }
-
-/// Answers with the number of the server, and who asked.
-void tell_server(Request& request) {
-    const ClientId id = request.client();
-    (void)request.answer(std::as_bytes(std::span{&id, 1}));
-}
-ClientId ask(Client& client) {
-    Bytes answer;
-    EXPECT_EQ(client.call({}, answer, patience()), Outcome::ok);
-    ClientId id{.server = ~0U};
-    EXPECT_EQ(answer.size(), sizeof id);
-    if (answer.size() == sizeof id) std::memcpy(&id, answer.data(), sizeof id);
-    return id;
-}
 
 TEST_P(ServerGroups, AnswerACrowdEachClientByOneThread) {
     const std::uint64_t count = repetitions(400);

@@ -16,7 +16,9 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -256,6 +258,31 @@ inline void talk_while_it_breaks(Breakable& breakable, std::uint64_t whose, std:
             ++cuts;
         }
     }
+}
+
+/// Waits for what the servers' threads are about to do.
+template <class Ready>
+[[nodiscard]] bool eventually(Ready&& ready) {
+    const base::Deadline deadline = patience();
+    while (!ready()) {
+        if (deadline.expired()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    return true;
+}
+
+/// Answers with the number of the server, and who asked.
+inline void tell_server(Request& request) {
+    const ClientId id = request.client();
+    (void)request.answer(std::as_bytes(std::span{&id, 1}));
+}
+inline ClientId ask(Client& client) {
+    Bytes answer;
+    EXPECT_EQ(client.call({}, answer, patience()), Outcome::ok) << client.failure();
+    ClientId id{.server = ~0U};
+    EXPECT_EQ(answer.size(), sizeof id);
+    if (answer.size() == sizeof id) std::memcpy(&id, answer.data(), sizeof id);
+    return id;
 }
 
 /// A server that a thread serves until it is stopped.

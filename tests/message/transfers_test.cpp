@@ -15,6 +15,7 @@
 #include "millrace/base/error.hpp"
 #include "setup.hpp"
 #include "support/counted_posts.hpp"
+#include "support/extent.hpp"
 
 namespace millrace::message {
 namespace {

@@ -133,10 +133,99 @@ TEST_F(Places, TakeNoAnswersForTheFormerClient) {
               Status::empty);
     EXPECT_EQ(replies[1].answer(bytes_of("to the next")), Status::ok);
     for (int turn = 0; turn < 20; ++turn) turns();
-    EXPECT_EQ(next.poll([](const Answer& answer) {
-        EXPECT_EQ(text_of(answer.payload), "to the next");
-    }),
-              Status::ok);
+    EXPECT_EQ(
+        next.poll([](const Answer& answer) { EXPECT_EQ(text_of(answer.payload), "to the next"); }),
+        Status::ok);
+}
+
+/// Two servers of a group, by turns of this thread.
+class Pair {
+  public:
+    explicit Pair(const ServerOptions& options)
+        : group{ServerGroup::listen(unique_address(), options, {.count = 2})} {}
+    template <class Handler>
+    void turn(Handler& handler) {
+        for (std::size_t i = 0; i < group.size(); ++i) (void)group.server(i).turn(handler);
+    }
+    /// As long as the other server needs to hear of something.
+    template <class Handler>
+    void turn_for_long(Handler& handler) {
+        const Deadline deadline = Deadline::after(std::chrono::milliseconds{20});
+        while (!deadline.expired()) turn(handler);
+    }
+    ServerGroup group;
+};
+
+TEST_F(Places, AreLeftWhenNothingIsOwed) {
+    Pair pair{dense()};
+    std::vector<Reply> replies;
+    const auto keep = [&](Request& request) { replies.push_back(request.defer()); };
+    Client client = connect(pair.group.server(0), [&] { pair.turn(keep); });
+    (void)submit(client);
+    const Deadline deadline = patience();
+    while (replies.empty() && !deadline.expired()) pair.turn(keep);
+    ASSERT_EQ(replies.size(), 1U);
+    pair.group.move(replies[0].client(), 1 - replies[0].client().server);
+    pair.turn_for_long(keep);
+    EXPECT_EQ(replies[0].answer(bytes_of("later")), Status::ok);
+    pair.turn_for_long(keep);
+    EXPECT_EQ(
+        client.poll([](const Answer& answer) { EXPECT_EQ(text_of(answer.payload), "later"); }),
+        Status::ok);
+    while (pair.group.stats().moved == 0 && !deadline.expired()) {
+        pair.group.move(replies[0].client(), 1 - replies[0].client().server);
+        pair.turn(keep);
+    }
+    EXPECT_EQ(pair.group.stats().moved, 1U);
+}
+
+TEST_F(Places, AreLookedAtUntilTheirClientKnowsThem) {
+    Pair pair{dense()};
+    std::optional<ClientId> who;
+    const auto answer = [&](Request& request) {
+        who = request.client();
+        echo(request);
+    };
+    Client client = connect(pair.group.server(0), [&] { pair.turn(answer); });
+    (void)submit(client);
+    const Deadline deadline = patience();
+    while (!who.has_value() && !deadline.expired()) pair.turn(answer);
+    ASSERT_TRUE(who.has_value());
+    pair.group.move(*who, 1 - who->server);
+    while (pair.group.stats().moved == 0 && !deadline.expired()) pair.turn(answer);
+    pair.turn_for_long(answer);
+    // It has read nothing, so it sets its former byte.
+    (void)submit(client);
+    for (int turn = 0; turn < 20; ++turn) pair.turn(answer);
+    EXPECT_EQ(pair.group.stats().requests, 2U);
+    EXPECT_EQ(client.link().peer_now(), connect::PeerState::alive);
+}
+
+TEST_F(Places, AreKeptUntilTheirClientKnowsAnother) {
+    std::atomic<std::uint32_t> server{2};
+    RunningGroup running{2, dense(), [&](Request& request) {
+                             server = request.client().server;
+                             echo(request);
+                         }};
+    Breakable one{running.group.address(), resuming()};
+    Bytes answer;
+    ASSERT_EQ(one.client.call({}, answer, patience()), Outcome::ok);
+    running.group.move({.place = 0, .generation = 0, .server = server}, 1 - server);
+    const Deadline deadline = patience();
+    while (running.group.stats().moved == 0 && !deadline.expired()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    one.cut();
+    const std::uint32_t former = server;
+    while (one.client.stats().resumed == 0 && !deadline.expired()) {
+        if (one.client.call({}, answer, patience()) != Outcome::ok) break;
+    }
+    EXPECT_EQ(one.client.stats().resumed, 1U);
+    EXPECT_EQ(one.client.call({}, answer, patience()), Outcome::ok);
+    EXPECT_EQ(server, 1 - former);
+    running.stop();
+    EXPECT_EQ(running.group.stats().joined, 1U);
 }
 
 TEST_F(Places, LoseALookToAForeignByte) {

@@ -97,6 +97,7 @@ struct ClientStats {
     std::uint64_t full = 0;            ///< requests that found no room, or no place in the window
     std::uint64_t repeated = 0;        ///< requests sent again, for a session that was resumed
     std::uint64_t resumed = 0;         ///< channels after the first that went on with a session
+    std::uint64_t moved = 0;           ///< to another server of the group, on the same channel
     std::uint64_t bytes_sent = 0;      ///< of payload
     std::uint64_t bytes_received = 0;  ///< of payload
 };

@@ -152,12 +152,14 @@ struct ServerStats {
     std::uint64_t vain_looks = 0;  ///< at clients that had nothing: a late or a foreign hint
     std::uint64_t sleeps = 0;
     std::uint64_t put_off = 0;  ///< requests that were handed to the handler once more, or will be
+    std::uint64_t moved = 0;    ///< clients that came from another server of the group
 
     /// Of several servers together.
     ServerStats& operator+=(const ServerStats& other) noexcept;
 };
 
-/// A client's place, and how many had that place before: no two clients are the same.
+/// A client's place, and how many had that place before: no two clients are the same. One that was
+/// moved (ServerGroup::move) is another one from then on.
 struct ClientId {
     std::uint32_t place = 0;
     std::uint32_t generation = 0;
@@ -347,7 +349,8 @@ class Server {
 
     /// Called within turn() for each deferred request whose client takes it back, or has left for
     /// good, so that work on it can end: with the client and the request's number, Request::id;
-    /// behind these of a client that has left, once with 0. It must not use the server, nor throw.
+    /// behind these of a client that has left, or was moved to another server of its group, once
+    /// with 0. It must not use the server, nor throw.
     /// None: nobody is told.
     void on_unwanted(std::function<void(ClientId, std::uint64_t id)> call);
 

@@ -5,15 +5,17 @@
 //
 // Each thread has a Server of its own, with all that belongs to one: no request waits for another
 // thread, and nothing is locked on its way. A client belongs to one of them from its first word on,
-// the one that has the fewest then. Its session stays there, for good: a client that comes back
-// asks for the server that keeps it (session.hpp), so that requests are known again, answers that
-// were deferred find it, and ClientId, Reply and what a handler keeps of a client never change
-// hands.
+// the one that has the fewest then. Its session stays there unless it is moved (move(),
+// ServerThreads::balance_every): a client that comes back asks for the server that keeps it
+// (session.hpp), so that requests are known again, and answers that were deferred find it. A client
+// is moved when it is owed nothing, so a Reply never changes hands; for handlers it has left, and
+// another one has come.
 //
 // A group of one is a Server, at the same cost. Source: work 001, section 4.2, whose server has one
 // thread; the threads of work 004's servers (section 4.1) each have their own clients, too.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +46,11 @@ struct ServerThreads {
     /// beginning again. A thread runs on any core of its node that the process may use, and its
     /// mailboxes and pools are made there, too.
     std::vector<int> nodes{};
+    /// How often a thread that takes more requests than another one lets a client go there, if that
+    /// makes them more equal: of what it took since the last time, a quarter more. 1 ms at least;
+    /// 0: never. A server that sleeps wakes for it. Where rpc::Server is built on the group, the
+    /// streams of a client that goes end, as if it had left.
+    std::chrono::nanoseconds balance_every{0};
 };
 
 /// Belongs to the thread that made it, or to the one that called adopt() since, as Server; stop(),
@@ -53,7 +60,7 @@ class ServerGroup {
     /// `options` are those of each server; max_clients is for all together, and what is said of a
     /// pool (shared_receives, max_pending) for each. Throws Error as Server::listen;
     /// invalid_argument: a number of threads out of range, a core or a node that the process may
-    /// not use, or both cores and nodes.
+    /// not use, or both cores and nodes, or a time out of range.
     [[nodiscard]] static ServerGroup listen(const connect::Address& address,
                                             const ServerOptions& options = {},
                                             const ServerThreads& threads = {});
@@ -66,6 +73,15 @@ class ServerGroup {
     /// ClientId::server of its clients is `number`. For a program that has threads, or a loop, of
     /// its own: each adopts one, and serves it as any Server.
     [[nodiscard]] Server& server(std::size_t number) noexcept;
+
+    /// Any thread: the client is to be served by server `to` from then on. Soon: it is moved when
+    /// every request that was taken is answered, and every answer is in its ring; until then no
+    /// more of them are taken. If that takes longer than 100 ms (or ServerOptions::patience), it
+    /// stays. From then on it has another ClientId; ServerStats::moved and ClientStats::moved count
+    /// it. Nothing happens to a client that has left, or whose connection broke; nor to one over
+    /// sockets, UC or UD, or by Receives::shared, which use what belongs to their server. Throws
+    /// Error (invalid_argument): there is no such server.
+    void move(ClientId client, std::size_t to);
 
     /// Serves by all threads until it is stopped (`closed`), or `timed_out`, or `cancelled`.
     /// `handler(Request&)` is called by all of them, so that it must be thread-safe. What is thrown

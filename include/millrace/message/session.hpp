@@ -19,7 +19,7 @@
 //
 // A session belongs to one client, who is known by 128 random bits. It outlives a channel, if the
 // client asked for that, and never its server. Where several servers share an address (ServerGroup)
-// it stays with the one that it began with: the client names that one when it comes back.
+// the client names the one that welcomed it last when it comes back.
 //
 // Everything here may have been written by a hostile peer: parse_…() tells.
 //
@@ -72,8 +72,9 @@ enum class SessionKind : std::uint8_t {
     cancel,           ///< client: does not want the answer to `id` any more
     request_by_read,  ///< as request and answer, whose payload is to be READ. Payload: Announcement
     answer_by_read,
+    moved,  ///< client: it has read the welcome of the server that it was moved to
 };
-inline constexpr SessionKind last_session_kind = SessionKind::answer_by_read;
+inline constexpr SessionKind last_session_kind = SessionKind::moved;
 
 struct SessionHeader {
     std::uint64_t id = 0;         ///< of the request; below 2^48
@@ -139,8 +140,10 @@ struct Hello {
     std::uint64_t next_id = 1;     ///< of the first request that was never sent
     std::uint64_t max_answer = 0;  ///< bytes of payload
     bool reads_large = false;      ///< answers may be announced, and so may its requests
+    bool moves = false;            ///< another welcome may come later
 };
-/// The first word of a server.
+/// The first word of a server; and, in the midst of a session, that of the one to which it was
+/// moved.
 struct Welcome {
     SessionName session{};
     bool resumed = false;      ///< it is the session that was asked for

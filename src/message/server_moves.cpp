@@ -1,0 +1,295 @@
+// How a client goes from one server of a group to another: its connection and its session, as they
+// are, and nothing that somebody else holds on to.
+//
+//   the server that it leaves    takes none of its requests until every one that it took is
+//                                answered, and every answer is in the client's ring; then
+//                                gives line and session away, and keeps the place
+//   the one where it arrives     gives it a place and a byte, says so by a second welcome, and
+//   looks
+//                                at its ring whatever its byte says
+//   the client                   sets its new byte from then on, and says that it has moved
+//   the one where it arrived     looks at the byte alone, and tells the other one
+//   the server that it left      gives the place to others
+//
+// What the client wrote meanwhile lies in its ring, which nobody read in between, so it is taken
+// once and in its order. The former place is kept until then for two reasons. A byte that the
+// client writes there belongs to it still: by RDMA it is registered in its domain, and a write to
+// what is not would cost it its connection. And if the connection breaks before it has read the
+// second welcome, it comes back to the former server, which sends it on.
+//
+// All that one server does to another is a call that it posts to its hub. Two calls of one are made
+// in their order: so a client that comes back is never there before its session.
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "millrace/base/error.hpp"
+#include "millrace/base/log.hpp"
+#include "server_state.hpp"
+
+namespace millrace::message {
+
+namespace {
+/// How often it is looked whether a client that is to leave has its answers.
+constexpr std::chrono::milliseconds look_at_leaving_every{1};
+/// How long its requests may wait for that at most.
+constexpr std::chrono::milliseconds most_before_leaving{100};
+}  // namespace
+
+bool Crowd::post(std::uint32_t server, connect::Hub::Call call) {
+    const std::lock_guard guard{mutex_};
+    Server::State* const its = server < servers_.size() ? servers_[server] : nullptr;
+    if (its == nullptr) return false;
+    its->hub.post(std::move(call));
+    return true;
+}
+
+void Crowd::join(Server::State& server) {
+    const std::lock_guard guard{mutex_};
+    servers_.resize(std::max<std::size_t>(servers_.size(), server.number + 1));
+    loads_.resize(servers_.size());
+    servers_[server.number] = &server;
+}
+
+void Crowd::part(std::uint32_t server) noexcept {
+    const std::lock_guard guard{mutex_};
+    if (server < servers_.size()) servers_[server] = nullptr;
+}
+
+Crowd::Gap Crowd::gap_below(std::uint32_t server, std::uint64_t load) {
+    const std::lock_guard guard{mutex_};
+    loads_[server] = load;
+    Gap gap{server, 0};
+    for (std::uint32_t other = 0; other < loads_.size(); ++other) {
+        if (servers_[other] == nullptr || loads_[other] + gap.requests >= load) continue;
+        gap = {other, load - loads_[other]};
+    }
+    return gap;
+}
+
+void Crowd::shift(std::uint32_t from, std::uint32_t to, std::uint64_t load) {
+    const std::lock_guard guard{mutex_};
+    loads_[from] -= std::min(load, loads_[from]);
+    loads_[to] += load;
+}
+
+namespace {
+[[nodiscard]] bool may_move(Server::State& server, Server::State::Peer& peer) noexcept {
+    return peer.phase == Server::State::Phase::joined && peer.line.has_value() && peer.moves &&
+           !peer.line->is_wire() && server.shared == nullptr;
+}
+/// Nobody owes it anything, nor it anybody.
+[[nodiscard]] bool is_settled(const Server::State::Peer& peer) noexcept {
+    return peer.pending == 0 && !peer.is_clogged && !peer.is_fetching && peer.line->is_clear() &&
+           !peer.line->has_announced() && !peer.line->is_fetching() && !peer.came_from.has_value();
+}
+}  // namespace
+
+void Server::State::move(ClientId client, std::uint32_t to) {
+    Peer* const peer = find(client);
+    if (peer == nullptr || to == number || !may_move(*this, *peer)) return;
+    if (!peer->leaving_for.has_value()) {
+        leaving.push_back(client);
+        peer->leaving_since = base::Clock::now();
+    }
+    peer->leaving_for = to;
+    look_at_leaving();
+}
+
+void Server::State::look_at_leaving() {
+    post_gathered();
+    const auto is_late = [&, now = base::Clock::now()](const Peer& peer) {
+        return now - peer.leaving_since >
+               std::min<std::chrono::nanoseconds>(options.patience, most_before_leaving);
+    };
+    std::erase_if(leaving, [&](ClientId client) {
+        Peer* const peer = find(client);
+        if (peer == nullptr || !peer->leaving_for.has_value()) return true;
+        if (is_settled(*peer) && !is_draining) {
+            send_off(*peer);
+            return true;
+        }
+        if (is_draining || is_late(*peer) ||
+            peer->line->link().peer_now() != connect::PeerState::alive) {
+            peer->leaving_for.reset();
+            if (!peer->is_paused) return true;
+            peer->is_paused = false;
+            mailboxes.looked(peer->id.place, peer->line->core().reader);
+            mailboxes.remind(peer->id.place);
+            return true;
+        }
+        // What it says of its last move, and what is READ of it, is found where its requests are.
+        if (peer->came_from.has_value() || peer->is_fetching || peer->line->is_fetching()) {
+            return false;
+        }
+        peer->is_paused = true;
+        mailboxes.leave_out(peer->id.place);
+        return false;
+    });
+    if (leaving.empty() || is_waiting_for_leaving) return;
+    is_waiting_for_leaving = true;
+    hub.after(look_at_leaving_every, [this] {
+        is_waiting_for_leaving = false;
+        look_at_leaving();
+    });
+}
+
+void Server::State::send_off(Peer& peer) {
+    const std::uint32_t to = *peer.leaving_for;
+    // Awake, as who has just joined is: it rings for nobody.
+    Channel::Core& core = peer.line->core();
+    peer.readiness->end(*core.sleeper);
+    core.sleeper->retract();
+    core.falls_asleep = false;
+    unwatch(peer);
+    if (unwanted) unwanted(peer.id, 0);
+    peer.id.generation += 1;  // for the handler it has left
+    peer.held = peer.line->link().shared_endpoint();
+    const auto moving =
+        std::make_shared<Moving>(std::move(*peer.line), static_cast<Session&&>(peer), peer.id);
+    peer.line.reset();
+    peer.session = moving->session.session;
+    peer.resumes = moving->session.resumes;
+    peer.phase = Phase::moved;
+    peer.moved_to = to;
+    peer.is_paused = false;
+    peer.is_plain = false;
+    peer.leaving_for.reset();
+    --counts.clients;
+    const std::shared_ptr<Crowd> all = crowd;
+    if (!all->post(to, [all, to, moving] { all->server(to).arrive(*moving); })) take_back(*moving);
+}
+
+void Server::State::take_in(Peer& peer, Moving& moving) {
+    static_cast<Session&>(peer) = std::move(moving.session);
+    peer.phase = Phase::joined;
+    peer.since = base::Clock::now();
+    peer.balanced_at = peer.taken;
+    peer.is_plain = !peer.resumes;
+    peer.line.emplace(std::move(moving.line));
+    ++counts.clients;
+    watch(peer);
+}
+
+void Server::State::arrive(Moving& moving) {
+    Peer* const peer = vacant_place();
+    const auto refuse = [&](std::string_view why) {
+        base::log(base::LogLevel::warn, "message", "server {} does not take {} over: {}", number,
+                  moving.line.link().peer_name(), why);
+        const auto back = std::make_shared<Moving>(std::move(moving));
+        const std::shared_ptr<Crowd> all = crowd;
+        const std::uint32_t from = back->from.server;
+        if (!all->post(from, [all, from, back] { all->server(from).take_back(*back); })) {
+            all->leave();  // its session ends with that server
+        }
+    };
+    if (peer == nullptr) return refuse("it has no place");
+    peer->phase = Phase::joining;
+    try {
+        const bool has_byte =
+            mailboxes.polling() == Polling::dense && !moving.line.core().incoming.has_value();
+        peer->box =
+            has_byte ? mailboxes.grant(peer->id.place, moving.line.core().link.protection_domain())
+                     : verbs::RemoteAddress{};
+    } catch (const base::Error& error) {
+        vacate(*peer);
+        return refuse(error.what());
+    }
+    peer->came_from = moving.from;
+    moving.line.link().count_for(number);
+    take_in(*peer, moving);
+    sessions.emplace(peer->session.bits[0], peer->id.place);
+    ++counts.moved;
+    if (mailboxes.polling() == Polling::dense && !peer->is_by_send) {
+        peer->is_by_send = true;
+        by_send.push_back(peer->id.place);
+    }
+    welcome(*peer, true);
+}
+
+void Server::State::take_back(Moving& moving) {
+    Peer* const peer = find(moving.from);
+    if (peer == nullptr || peer->phase != Phase::moved) {
+        crowd->leave();  // it was closed meanwhile
+        return;
+    }
+    // Its byte is its own still, and it was told nothing.
+    peer->held.reset();
+    take_in(*peer, moving);
+}
+
+void Server::State::settle(Peer& peer) noexcept {
+    if (!peer.came_from.has_value()) return;
+    const ClientId from = *std::exchange(peer.came_from, {});
+    const std::shared_ptr<Crowd> all = crowd;
+    try {
+        (void)all->post(from.server, [all, from] { all->server(from.server).give_up_place(from); });
+    } catch (const std::exception& error) {
+        // The place is lost to that server, and nothing else.
+        base::log(base::LogLevel::warn, "message", "{}", error.what());
+    }
+}
+
+void Server::State::give_up_place(ClientId former) noexcept {
+    Peer* const peer = find(former);
+    if (peer != nullptr && peer->phase == Phase::moved) vacate(*peer);
+}
+
+void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hello) {
+    unwatch(newcomer);
+    const auto line = std::make_shared<Line>(std::move(*newcomer.line));
+    newcomer.line.reset();
+    vacate(newcomer);
+    const std::shared_ptr<Crowd> all = crowd;
+    const std::uint32_t to = former.moved_to;
+    // If that server is gone, the client finds that its connection has ended, and so is its
+    // session.
+    (void)all->post(to, [all, to, line, hello] { all->server(to).take_over(*line, hello); });
+}
+
+void Server::State::take_over(Line& line, const Hello& hello) {
+    line.link().count_for(number);
+    Peer* const peer = add(std::move(line));
+    if (peer == nullptr) return;
+    const std::uint32_t generation = peer->id.generation;
+    is_taking_over = true;
+    join(*peer, hello);
+    is_taking_over = false;
+    // As behind any look; unless it was the session's, and its hello is passed.
+    if (peer->id.generation != generation || !peer->line.has_value()) return;
+    peer->line->pass();
+    looked(*peer);
+}
+
+void Server::State::balance() {
+    std::uint64_t load = 0;
+    for (const auto& peer : peers) {
+        if (peer->phase != Phase::joined) continue;
+        peer->rate = peer->taken - std::min(peer->taken, peer->balanced_at);
+        peer->balanced_at = peer->taken;
+        load += peer->rate;
+    }
+    const Crowd::Gap gap = crowd->gap_below(number, load);
+    // What differs by less comes and goes by itself.
+    constexpr std::uint64_t worth = 4;
+    if (gap.requests == 0 || gap.requests < load / worth) return;
+    Peer* best = nullptr;
+    const auto left = [&](const Peer& peer) {
+        const std::uint64_t behind = 2 * peer.rate;
+        return behind > gap.requests ? behind - gap.requests : gap.requests - behind;
+    };
+    for (const auto& peer : peers) {
+        // One who is nearly all of the difference would make the other server the busier one.
+        if (!may_move(*this, *peer) || peer->rate == 0 || peer->rate > gap.requests / worth * 3 ||
+            peer->leaving_for.has_value() || peer->came_from.has_value()) {
+            continue;
+        }
+        if (best == nullptr || left(*peer) < left(*best)) best = peer.get();
+    }
+    if (best == nullptr) return;
+    crowd->shift(number, gap.below, best->rate);
+    move(best->id, gap.below);
+}
+
+}  // namespace millrace::message
