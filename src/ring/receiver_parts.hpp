@@ -53,6 +53,7 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
     front_.initial = front_.consumed = front_.arrived = front_.returned = terms_.initial;
     front_.step = detail::Intake<D>::step(
         std::max<std::uint64_t>(terms_.window_bytes / options.credit_parts, 1), terms_);
+    stand_back_.begin(terms_.initial);
     tag_ = frame_tag(front_.consumed, terms_.secret);
     look_ticks_ = base::ticks_in(std::chrono::microseconds{5});
     if constexpr (has_arrivals(D)) {
@@ -210,6 +211,31 @@ Status Receiver<D>::rest() noexcept {
 
 template <Design D>
     requires(check_design<D>())
+void Receiver<D>::stand_back(const base::Deadline& deadline,
+                             const base::WaitPolicy& policy) noexcept {
+    // Where requests bring the items, no processor's lines are taken away by a look.
+    if (terms_.framed() || !peer_memory_.stores()) return;
+    if (policy.spin < detail::StandBack::longest) return;
+    const std::uint64_t slot_bytes = terms_.slot_bytes;
+    const std::uint64_t items = stand_back_.drained(front_.consumed, slot_bytes, front_.ring_bytes);
+    if (items == 0) [[likely]]
+        return;
+    const std::uint64_t ahead = items * slot_bytes;
+    std::uint64_t offset = front_.offset + ahead;
+    if (offset >= front_.ring_bytes) offset -= front_.ring_bytes;
+    const std::byte* const at = front_.ring + offset + slot_bytes - mark_bytes;
+    const std::uint64_t mark = slot_mark(front_.consumed + ahead, front_.initial);
+    const std::uint64_t limit = base::ticks_in(std::min<std::chrono::nanoseconds>(
+        items * detail::StandBack::for_each, deadline.remaining()));
+    const std::uint64_t start = base::ticks();
+    do {
+        if (load_word(at) == mark) return;
+        base::pause();
+    } while (base::ticks() - start < limit);
+}
+
+template <Design D>
+    requires(check_design<D>())
 bool Receiver<D>::advance() noexcept {
     if (join_ != nullptr) [[unlikely]]
         return false;
@@ -293,7 +319,8 @@ ReceiverCounts Receiver<D>::counts() const noexcept {
             .events = giver_.events(),
             .work_requests = window_.posted() + intake_.posted_elsewhere(),
             .sleeps = sleeper_->sleeps(),
-            .wake_ups = sleeper_->woken()};
+            .wake_ups = sleeper_->woken(),
+            .stood_back = stand_back_.times()};
 }
 
 /// All that a Receiver of one design is made of.

@@ -40,7 +40,8 @@ struct ReceiverCounts {
     std::uint64_t events = 0;          ///< wake-ups sent to the producer
     std::uint64_t work_requests = 0;   ///< all of them, announcements of sleep included
     std::uint64_t sleeps = 0;
-    std::uint64_t wake_ups = 0;  ///< events received
+    std::uint64_t wake_ups = 0;    ///< events received
+    std::uint64_t stood_back = 0;  ///< waits behind a long run: see detail/stand_back.hpp
 };
 
 }  // namespace millrace::ring

@@ -41,6 +41,7 @@
 #include "millrace/ring/detail/intake.hpp"
 #include "millrace/ring/detail/joining.hpp"
 #include "millrace/ring/detail/space_giver.hpp"
+#include "millrace/ring/detail/stand_back.hpp"
 #include "millrace/ring/every_design.hpp"
 #include "millrace/ring/frames.hpp"
 #include "millrace/ring/item_facts.hpp"
@@ -193,6 +194,7 @@ class Receiver {
             status = base::wait_until(joined, deadline, policy, parker_of_word);
         }
         if (status == base::Status::ok) {
+            if (may_stand_back) stand_back(deadline, policy);
             status = base::wait_until(ready, deadline, policy, parker());
         }
         return status;
@@ -218,6 +220,8 @@ class Receiver {
     static constexpr bool looks_at_marks = has_marks(D) && D.data != DataFlow::pull;
     /// The space of pulled runs goes back as they arrive.
     static constexpr bool returns_what_is_consumed = D.data != DataFlow::pull;
+    /// Each slot has its mark, which can be looked at ahead of the front.
+    static constexpr bool may_stand_back = has_marks(D) && D.data == DataFlow::push1;
     class FlagSleeper;
     class ArrivalSleeper;
     using DataSleeper = std::conditional_t<has_arrivals(D), ArrivalSleeper, FlagSleeper>;
@@ -247,6 +251,9 @@ class Receiver {
         return join_ != nullptr ? join_->parker() : *sleeper_;
     }
     [[gnu::cold]] base::Status rest() noexcept;
+    /// Behind a long run of slots, leaves the front alone until some are there, or for a moment.
+    [[gnu::noinline]] void stand_back(const base::Deadline& deadline,
+                                      const base::WaitPolicy& policy) noexcept;
     [[gnu::noinline]] void return_credit() noexcept;
     /// Of what may be returned, nothing is kept. True: there was some.
     bool return_all() noexcept {
@@ -271,6 +278,7 @@ class Receiver {
     PeerMemory peer_memory_;
     SendWindow window_;
     detail::SpaceGiver<D.space> giver_;
+    detail::StandBack stand_back_;
     detail::Intake<D> intake_;
     std::unique_ptr<Parker> sleeper_;
     std::unique_ptr<detail::Join> join_;             ///< until the producer's last word
