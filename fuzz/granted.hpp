@@ -12,9 +12,9 @@
 
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
-#include "layout.hpp"
-#include "process.hpp"
-#include "queue_pairs.hpp"
+#include "layout/layout.hpp"
+#include "process/process.hpp"
+#include "queue_pair/queue_pairs.hpp"
 
 namespace millrace::fuzz {
 
