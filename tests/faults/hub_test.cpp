@@ -93,29 +93,43 @@ class Server {
         virtual ~End() = default;
         virtual Status take(Word& word) = 0;
         virtual int descriptor() = 0;
+        /// Behind the end of its peer, which may wait for this goodbye where a link takes time.
+        virtual void leave() = 0;
         std::optional<std::uint64_t> client;
     };
     struct Queue final : End {
         explicit Queue(flow::Consumer<Word> its) : consumer{std::move(its)} {}
         Status take(Word& word) override { return consumer.try_dequeue(word); }
         int descriptor() override { return consumer.descriptor(); }
+        void leave() override { consumer.close(); }
         flow::Consumer<Word> consumer;
     };
     struct Talk final : End {
         explicit Talk(message::Channel its) : channel{std::move(its)} {}
         Status take(Word& word) override {
+            answer();
             std::size_t size = 0;
             const auto bytes = std::as_writable_bytes(std::span{&word, 1});
             const Status status = channel.try_receive(bytes, size);
             if (status == Status::ok) {
                 EXPECT_EQ(size, sizeof word);
-                // Whoever does not hear it is on its way out.
-                (void)channel.try_send(std::as_bytes(std::span{&word, 1}));
+                EXPECT_FALSE(unanswered.has_value()) << "it waits for an answer each time";
+                unanswered = word;
+                answer();
             }
             return status;
         }
+        /// Over a link, room may still be on its way back: then the descriptor tells of it.
+        void answer() {
+            if (!unanswered.has_value()) return;
+            const auto bytes = std::as_bytes(std::span{&*unanswered, 1});
+            // Whoever does not hear it is on its way out.
+            if (channel.try_send(bytes) != Status::full) unanswered.reset();
+        }
         int descriptor() override { return channel.descriptor(); }
+        void leave() override { (void)channel.close(Deadline::now()); }
         message::Channel channel;
+        std::optional<Word> unanswered;
     };
 
     void serve(std::unique_ptr<End> end) {
@@ -138,6 +152,7 @@ class Server {
             EXPECT_EQ(word.number, taken[word.client]++);
             return true;
         }
+        if (status == Status::closed) end.leave();
         if (status == Status::closed && end.client.has_value()) closed.insert(*end.client);
         hub.remove(ends_.at(descriptor).second);
         ends_.erase(descriptor);
@@ -251,9 +266,9 @@ TEST(HubUnderFire, ServesTheOthersWhileSomeAreKilledStoppedAndReplaced) {
     const auto stand_by = [&](std::uint64_t echoes) {
         const std::uint64_t client = bystanders;
         bystanders += 2;
-        bystander = ChildProcess::start("faults_hub_bystander",
-                                        {std::to_string(client), server->address_of(client),
-                                         std::to_string(echoes)});
+        bystander = ChildProcess::start(
+            "faults_hub_bystander",
+            {std::to_string(client), server->address_of(client), std::to_string(echoes)});
     };
     const auto strike = [&] {
         reap();
@@ -362,9 +377,9 @@ MILLRACE_CHILD(faults_hub_bystander) {
     const std::uint64_t client = std::stoull(arguments[0]);
     base::Histogram times;
     try {
-        auto channel = message::connect(connect::Address::parse(arguments[1]),
-                                        message::ChannelOptions{.ring_bytes = 4096},
-                                        Deadline::after(60s));
+        auto channel =
+            message::connect(connect::Address::parse(arguments[1]),
+                             message::ChannelOptions{.ring_bytes = 4096}, Deadline::after(60s));
         auto due = base::Clock::now();
         for (std::uint64_t i = 0; i != std::stoull(arguments[2]); ++i) {
             due += 2ms;
