@@ -167,7 +167,7 @@ class Session {
                 transfer.sequence = number(end_.receiver().sequence() + end_.receiver().buffered());
                 transfer.length = static_cast<std::uint32_t>(number(1));
                 if (terms_.incoming.keeps_messages()) {
-                    transfer.header.flags = static_cast<std::uint8_t>(input_.below(4));
+                    transfer.header.flags = static_cast<std::uint8_t>(input_.below(8));
                 }
                 transfer.number = static_cast<std::uint32_t>(
                     number(end_.receiver().counts().adverts - end_.receiver().advertised()));

@@ -61,36 +61,61 @@ void Connection::break_off() noexcept {
     receiver_.break_off();
 }
 
+// One variable for all answers, made where the caller wants it: an Action is large.
 Action Connection::next(bool may_post) noexcept {
-    if (ReceiveDone done; receiver_.next_done(done)) return done;
-    if (SendDone done; sender_.next_done(done)) return done;
-    if (broken_ || violation_ != Violation::none) return Idle{};
-    if (receiver_.owes_acknowledgement_early() && may_post && credits_.control_allowed()) {
-        return SendMessage{stamp(receiver_.take_acknowledgement())};
+    Action action;
+    if (receiver_.has_done()) {
+        receiver_.next_done(action.emplace<ReceiveDone>());
+        return action;
     }
-    if (CopyOut copy; receiver_.next_copy(copy)) return copy;
-    if (!may_post) return Idle{};
+    if (sender_.has_done()) {
+        sender_.next_done(action.emplace<SendDone>());
+        return action;
+    }
+    if (broken_ || violation_ != Violation::none) return action;
+    const auto say = [&](const auto& message) {
+        action.emplace<SendMessage>().message = stamp(message);
+    };
+    if (receiver_.owes_acknowledgement_early() && may_post && credits_.control_allowed()) {
+        say(receiver_.take_acknowledgement());
+        return action;
+    }
+    if (receiver_.buffered() != 0) {
+        if (receiver_.next_copy(action.emplace<CopyOut>())) return action;
+        action.emplace<Idle>();
+    }
+    if (!may_post) return action;
     if (credits_.control_allowed()) {
-        if (sender_.owes_cancelled()) return SendMessage{stamp(sender_.take_cancelled())};
-        if (receiver_.owes_cancel()) return SendMessage{stamp(receiver_.take_cancel())};
-        // Before the ACK of the last byte: a sender that waits for one finds the other there.
-        if (receiver_.may_resume()) return SendMessage{stamp(receiver_.take_advert())};
-        // Behind all copies that there are to do: one ACK for all of them.
-        if (receiver_.owes_acknowledgement()) {
-            return SendMessage{stamp(receiver_.take_acknowledgement())};
+        if (sender_.owes_cancelled()) {
+            say(sender_.take_cancelled());
+        } else if (receiver_.owes_cancel()) {
+            say(receiver_.take_cancel());
+        } else if (receiver_.may_resume()) {
+            // Before the ACK of the last byte: a sender that waits for one finds the other there.
+            say(receiver_.take_advert());
+        } else if (receiver_.owes_acknowledgement()) {
+            // Behind all copies that there are to do: one ACK for all of them.
+            say(receiver_.take_acknowledgement());
+        } else if (receiver_.may_advertise()) {
+            say(receiver_.take_advert());
+        } else if (sender_.owes_fin()) {
+            say(sender_.take_fin());
         }
-        if (receiver_.may_advertise()) return SendMessage{stamp(receiver_.take_advert())};
-        if (sender_.owes_fin()) return SendMessage{stamp(sender_.take_fin())};
+        if (action.index() != 0) return action;
     }
     if (sender_.unsent() != 0) {
         if (credits_.transfer_allowed()) {
-            Transfer transfer;
+            Write& write = action.emplace<Write>();
             TransferMessage message;
-            if (sender_.next_transfer(transfer, message)) return Write{transfer, stamp(message)};
+            if (sender_.next_transfer(write.transfer, message)) {
+                write.notification = stamp(message);
+                return action;
+            }
+            action.emplace<Idle>();
         }
     }
-    if (credits_.return_due()) return SendMessage{stamp(CreditMessage{})};
-    return Idle{};
+    if (credits_.return_due()) say(CreditMessage{});
+    return action;
 }
 
 }  // namespace millrace::stream

@@ -48,7 +48,9 @@ class Connection {
     }
     [[nodiscard]] base::Status cancel(std::uint64_t id) noexcept { return receiver_.cancel(id); }
     [[nodiscard]] bool lend(Lent& lent) noexcept { return receiver_.lend(lent); }
-    void give_back(std::uint64_t length) noexcept { receiver_.give_back(length); }
+    void give_back(std::uint64_t length, bool copied = false) noexcept {
+        receiver_.give_back(length, copied);
+    }
     /// This end sends no more; it goes on receiving.
     void shut_down() noexcept { sender_.shut_down(); }
 

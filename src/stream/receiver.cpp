@@ -6,10 +6,16 @@ namespace millrace::stream {
 
 using base::Status;
 
+namespace {
+/// Bytes of which the ACK may be left, if they are no more than an eighth of the ring either.
+constexpr std::uint64_t most_left = 4096;
+}  // namespace
+
 Receiver::Receiver(const DirectionTerms& terms, const Terms& own)
     : terms_{terms},
       least_{std::max(terms.mark_bytes, 1U)},
       ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
+      few_{std::min<std::uint64_t>(terms.ring_bytes / 8, most_left)},
       advertises_again_{own.advertises_again},
       most_adverts_{terms.adverts},
       marks_{terms.keeps_messages() && terms.mode != Mode::direct
@@ -66,14 +72,18 @@ bool Receiver::lend(Lent& lent) noexcept {
     return true;
 }
 
-void Receiver::give_back(std::uint64_t length) noexcept {
+void Receiver::give_back(std::uint64_t length, bool copied) noexcept {
     is_lent_ = false;
     if (length != 0) leave_ring(length);
     if (lent_.ends_message && length == lent_.length) {
         leave_ring(terms_.mark_bytes);
         marks_.pop();
     }
-    counts_.lent_bytes += length;
+    if (copied) {
+        ++counts_.copies;
+    } else {
+        counts_.lent_bytes += length;
+    }
     if (terms_.keeps_messages()) pass_marks();
     settle_end();
 }
@@ -131,9 +141,12 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
     if (message.sequence != sequence_ + buffered_) return Violation::sequence_gap;
     const std::uint64_t offset = (taken_ + buffered_) & (terms_.ring_bytes - 1);
     std::uint64_t places = message.length;
-    if (message.header.flags != 0) {
-        if (!terms_.keeps_messages() || message.is_cut_off()) return Violation::message_mark;
-        places += terms_.mark_bytes;
+    is_unhurried_ = message.is_unhurried();
+    if (terms_.keeps_messages()) {
+        if (is_unhurried_ || message.is_cut_off()) return Violation::message_mark;
+        if (message.ends_message()) places += terms_.mark_bytes;
+    } else if ((message.header.flags & ~transfer_unhurried) != 0) {
+        return Violation::message_mark;
     }
     if (places == 0 || places > terms_.ring_bytes - buffered_ ||
         message.length > terms_.ring_bytes - offset) {
@@ -190,13 +203,6 @@ void Receiver::break_off() noexcept {
     broken_ = true;
     cancelling_ = cancel_due_ = false;
     while (!receives_.empty()) complete_front(Status::peer_lost);
-}
-
-bool Receiver::next_done(ReceiveDone& done) noexcept {
-    if (done_.empty()) return false;
-    done = done_.front();
-    done_.pop();
-    return true;
 }
 
 bool Receiver::next_copy(CopyOut& copy) noexcept {

@@ -95,7 +95,8 @@ class Receiver {
     [[nodiscard]] bool lend(Lent& lent) noexcept;
     /// The first `length` bytes of what was lent last leave the ring, and with all of them the mark
     /// behind them; the others stay there. Requires is_lent(), and no more than there were.
-    void give_back(std::uint64_t length) noexcept;
+    /// `copied`: they were lent for that alone, and count as a copy.
+    void give_back(std::uint64_t length, bool copied = false) noexcept;
     [[nodiscard]] bool is_lent() const noexcept { return is_lent_; }
 
     // ---- the peer
@@ -112,10 +113,18 @@ class Receiver {
 
     // ---- what is to be done
 
-    [[nodiscard]] bool next_done(ReceiveDone& done) noexcept;
+    [[nodiscard]] bool has_done() const noexcept { return !done_.empty(); }
+    bool next_done(ReceiveDone& done) noexcept {
+        if (done_.empty()) return false;
+        done = done_.front();
+        done_.pop();
+        return true;
+    }
     /// A copy that is to be done before anything else is asked.
-    [[nodiscard]] bool next_copy(CopyOut& copy) noexcept;
-    [[nodiscard]] bool owes_acknowledgement() const noexcept { return taken_ != acknowledged_; }
+    bool next_copy(CopyOut& copy) noexcept;
+    [[nodiscard]] bool owes_acknowledgement() const noexcept {
+        return taken_ != acknowledged_ && !leaves_acknowledgement();
+    }
     /// ... before the other copies that there are to do: the peer may be waiting for that room.
     [[nodiscard]] bool owes_acknowledgement_early() const noexcept {
         return taken_ - acknowledged_ >= ring_piece_ && buffered_ != 0;
@@ -164,6 +173,12 @@ class Receiver {
     [[nodiscard]] bool is_begun(const Receive& receive) const noexcept {
         return terms_.keeps_messages() && receive.filled != 0;
     }
+    /// Of a few bytes, while most of the ring is free: nobody waits for their room. Who advertises
+    /// is waited for: a sender that holds back goes on when the ring is empty.
+    [[nodiscard]] bool leaves_acknowledgement() const noexcept {
+        return is_unhurried_ && counts_.adverts == 0 && taken_ - acknowledged_ < few_ &&
+               buffered_ <= terms_.ring_bytes / 4;
+    }
     Violation on_direct_part(const TransferMessage& message) noexcept;
     void take(std::uint64_t length) noexcept;
     void take_direct(std::uint64_t length) noexcept;
@@ -177,11 +192,13 @@ class Receiver {
     DirectionTerms terms_;
     std::uint64_t least_;       ///< that a receive takes: a byte, or a mark
     std::uint64_t ring_piece_;  ///< that is copied at a time
+    std::uint64_t few_;         ///< bytes whose ACK may be left
     bool advertises_again_;
     std::uint32_t most_adverts_;         ///< that are not void, at a time
     bool is_phase_fruitless_ = false;    ///< ADVERTs are out, and no direct transfer has come
     BoundedQueue<std::uint64_t> marks_;  ///< in the ring: their places, counted as taken_ is
     bool is_message_open_ = false;       ///< its mark has not come
+    bool is_unhurried_ = false;          ///< the last transfer to the ring
     BoundedQueue<Receive> receives_;
     BoundedQueue<ReceiveDone> done_;
     std::size_t advertised_ = 0;

@@ -44,6 +44,7 @@ Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient, bool a
     const std::uint64_t begin = queued_;
     queued_ += length + terms_.mark_bytes;
     sends_.push({id, begin, queued_, at_once});
+    has_patient_ = has_patient_ || patient;
     if (!patient || terms_.keeps_messages()) impatient_ = queued_;
     return Status::ok;
 }
@@ -137,9 +138,8 @@ FinMessage Sender::take_fin() noexcept {
 }
 
 bool Sender::next_done(SendDone& done) noexcept {
-    if (sends_.empty()) return false;
+    if (!has_done()) return false;
     const bool is_written = sends_.front().end <= written_;
-    if (!broken_ && !is_written) return false;
     done = {sends_.front().id, is_written ? Status::ok : Status::peer_lost};
     sends_.pop();
     if (current_ != 0) --current_;
@@ -190,8 +190,7 @@ bool Sender::leaves_adverts() noexcept {
     const Send& next = sends_[current_];
     const std::uint64_t length = next.end - next.begin - terms_.mark_bytes;
     if (next.begin == sequence_) {
-        shorts_in_a_row_ =
-            length < short_bytes_ ? std::min(shorts_in_a_row_ + 1, short_sends_) : 0;
+        shorts_in_a_row_ = length < short_bytes_ ? std::min(shorts_in_a_row_ + 1, short_sends_) : 0;
     }
     return forgoes(length);
 }
@@ -281,6 +280,10 @@ void Sender::fill_indirect(Transfer& transfer, TransferMessage& message) noexcep
         run_left_ = 0;
     }
     ring_written_ += transfer.places;
+    if (!has_patient_ && !terms_.keeps_messages()) {
+        message.header.flags = transfer_unhurried;
+        unhurried_ = ring_written_;
+    }
     counts_.indirect_bytes += transfer.length;
     ++counts_.indirect_transfers;
 }

@@ -124,7 +124,10 @@ class Sender {
 
     // ---- what is to be done
 
-    [[nodiscard]] bool next_done(SendDone& done) noexcept;
+    [[nodiscard]] bool has_done() const noexcept {
+        return !sends_.empty() && (broken_ || sends_.front().end <= written_);
+    }
+    bool next_done(SendDone& done) noexcept;
     [[nodiscard]] bool owes_cancelled() const noexcept { return cancelled_due_; }
     [[nodiscard]] CancelledMessage take_cancelled() noexcept;
     /// Every byte before the end has gone to a transfer, and FIN has not been sent.
@@ -156,8 +159,8 @@ class Sender {
     /// only lie there behind it. A few patient bytes do so, and not with an advertisement there for
     /// them.
     [[nodiscard]] bool coalesces() const noexcept {
-        return ring_written_ != ring_taken_ && adverts_.empty() && !shut_down_ &&
-               sequence_ >= impatient_ && unsent() < coalesced_bytes_;
+        return ring_written_ > std::max(ring_taken_, unhurried_) && adverts_.empty() &&
+               !shut_down_ && sequence_ >= impatient_ && unsent() < coalesced_bytes_;
     }
     /// What is unsent waits until the receiver has taken all that lies in its ring.
     [[nodiscard]] bool holds_back() const noexcept {
@@ -255,6 +258,8 @@ class Sender {
     std::uint32_t adverts_seen_ = 0;
     std::uint64_t ring_written_ = 0;
     std::uint64_t ring_taken_ = 0;
+    std::uint64_t unhurried_ = 0;  ///< of ring_written_: whose ACK may be left
+    bool has_patient_ = false;     ///< there was a patient send
     std::uint64_t run_left_ = 0;   ///< of what goes to the ring piece by piece: not gone yet
     std::uint64_t held_from_ = 0;  ///< of ring_written_: nothing is held back before
     std::uint32_t held_in_vain_ = 0;

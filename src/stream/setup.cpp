@@ -116,7 +116,7 @@ std::optional<Mode> agreed(Mode mine, Mode theirs) noexcept {
 
 connect::LinkOptions link_options(const SocketOptions& options) {
     return {.service = "byte stream",
-            .service_version = 3,
+            .service_version = 4,
             .endpoint = options.endpoint,
             .max_send_requests = 256,
             .max_receive_requests = 16,

@@ -57,20 +57,20 @@ class IncomingSlots {
     IncomingSlots(Slot* slots, std::uint32_t count) noexcept
         : slots_{slots}, mask_{count - 1}, next_mark_{Slot::mark_of(1)} {}
 
-    /// Takes the next message, if it is there. A copy: the peer may go on writing to the slot. One
-    /// of an impossible size is answered with none at all, which no kind of message has.
-    [[nodiscard]] bool take(EncodedMessage& message) noexcept {
-        Slot& slot = slots_[taken_ & mask_];
-        if (std::atomic_ref<std::uint64_t>{slot.mark}.load(std::memory_order_acquire) !=
-            next_mark_) {
-            return false;
-        }
+    /// The next message is there.
+    [[nodiscard]] bool has_next() const noexcept {
+        return std::atomic_ref<std::uint64_t>{slots_[taken_ & mask_].mark}.load(
+                   std::memory_order_acquire) == next_mark_;
+    }
+    /// Takes it. A copy: the peer may go on writing to the slot. One of an impossible size is
+    /// answered with none at all, which no kind of message has.
+    void take(EncodedMessage& message) noexcept {
+        const Slot& slot = slots_[taken_ & mask_];
         base::heard_from_peers();
         std::memcpy(message.bytes.data(), slot.message.data(), largest_message);
         message.size = slot.size <= largest_message ? static_cast<std::uint32_t>(slot.size) : 0;
         ++taken_;
         next_mark_ = Slot::mark_of(taken_ + 1);
-        return true;
     }
     /// Messages so far.
     [[nodiscard]] std::uint64_t taken() const noexcept { return taken_; }

@@ -202,13 +202,17 @@ struct Socket::Core {
 
     /// Takes what has come and does what is to be done.
     void step() noexcept {
-        take_messages();
+        take_in();
+        if (!is_quiet) act();
+    }
+    void take_in() noexcept {
+        if (slots.has_next()) take_messages();
         if (!in_flight.empty()) settle_writes();
-        act();
     }
     /// A step of a waiting end: looks around now and then.
     void look() noexcept;
     void look_around() noexcept;
+    /// Requires slots.has_next().
     void take_messages() noexcept;
     void settle_writes() noexcept;
     void act() noexcept;
@@ -287,6 +291,8 @@ struct Socket::Core {
     [[nodiscard]] bool keeps_messages() const noexcept { return options.type == Type::seqpacket; }
     [[nodiscard]] bool goes_at_once(std::size_t length, bool patient) noexcept;
     [[nodiscard]] std::size_t longest_copied_message() const noexcept;
+    [[nodiscard]] bool reads_ring() const noexcept;
+    [[nodiscard]] base::Status read_ring(std::span<std::byte> into, std::size_t& size) noexcept;
     [[nodiscard]] base::Status start_read(std::span<std::byte> into);
     [[nodiscard]] base::Status end_reading() noexcept;
     [[nodiscard]] base::Status lend_landed() noexcept;
@@ -351,6 +357,7 @@ struct Socket::Core {
     std::uint64_t sends_done = 0;      ///< ... and as far as the protocol is concerned
     std::uint64_t bare_sends = 0;      ///< not done
     bool lacked_requests = false;      ///< when act() had nothing more to do
+    bool is_quiet = false;             ///< nothing has happened since, and time makes nothing due
     std::uint64_t open_sends = 0;      ///< of the program: their completion was not taken
     std::uint64_t open_receives = 0;
     std::vector<std::uint32_t> free_receives;

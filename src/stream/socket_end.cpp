@@ -15,7 +15,7 @@ void Socket::Core::end_by_peer() noexcept {
     if (ended != Status::ok) return;
     const connect::PeerState peer = link.peer_now();
     // What it sent before its end has landed before we learnt of the end: look once more.
-    take_messages();
+    if (slots.has_next()) take_messages();
     if (ended != Status::ok) return;
     // And what it had of ours by then is sent, whether or not the device still said so.
     (void)window.reap();
@@ -36,6 +36,7 @@ void Socket::Core::end_by_peer() noexcept {
 void Socket::Core::end(Status how, std::string why) noexcept {
     if (ended != Status::ok) return;
     ended = how;
+    is_quiet = false;
     why_failed = std::move(why);
     // From here on the peer writes to no receive, and the device reads no send.
     link.queue_pair().fail();
@@ -61,7 +62,7 @@ bool Socket::Core::peer_had_all() const noexcept {
 }
 
 void Socket::Core::say_goodbye() noexcept {
-    take_messages();
+    if (slots.has_next()) take_messages();
     const std::uint64_t arrived =
         connection->receiver().sequence() + connection->receiver().buffered();
     LastWords words;

@@ -18,15 +18,17 @@ using base::Status;
 
 void Socket::Core::take_messages() noexcept {
     if (ended != Status::ok) return;
+    is_quiet = false;
     EncodedMessage message;
-    while (slots.take(message)) {
+    do {
+        slots.take(message);
         const Violation violation = connection->deliver(message.span());
-        if (violation == Violation::none) [[likely]]
-            continue;
-        end(Status::peer_lost,
-            fmt::format("the peer broke the protocol of byte streams: {}", name_of(violation)));
-        return;
-    }
+        if (violation != Violation::none) [[unlikely]] {
+            end(Status::peer_lost,
+                fmt::format("the peer broke the protocol of byte streams: {}", name_of(violation)));
+            return;
+        }
+    } while (slots.has_next());
 }
 
 void Socket::Core::settle_writes() noexcept {
@@ -39,6 +41,7 @@ void Socket::Core::settle_writes() noexcept {
         connection->written(written.places);
         hold.note_write(written.posted, base::ticks());
         in_flight.pop();
+        is_quiet = false;
     }
 }
 
@@ -67,10 +70,11 @@ void Socket::Core::act() noexcept {
                 connection->break_off();
                 continue;
             }
-            if (ends_hold()) continue;
+            if ((connection->sender().is_awaiting() || hold.is_running()) && ends_hold()) continue;
             if (sends_reported != sends_added) report_sends();
             if (connection->sender().unsent() != 0) note_stall(could_post);
             lacked_requests = !could_post;
+            is_quiet = (could_post || ended != Status::ok) && !hold.is_running();
             return;
         }
     }

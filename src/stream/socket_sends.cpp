@@ -75,6 +75,7 @@ bool Socket::Core::goes_at_once(std::size_t length, bool patient) noexcept {
 
 void Socket::Core::shut_down() noexcept {
     connection->shut_down();
+    is_quiet = false;
     step();
     tell_loop();
 }

@@ -20,8 +20,10 @@ Violation decode(std::span<const std::byte> bytes, Message& message) noexcept {
     switch (static_cast<MessageKind>(bytes.front())) {
         case MessageKind::advert: return read<AdvertMessage>(bytes, advert_wait_all, message);
         case MessageKind::direct:
-        case MessageKind::indirect:
             return read<TransferMessage>(bytes, transfer_ends_message | transfer_cut_off, message);
+        case MessageKind::indirect:
+            return read<TransferMessage>(
+                bytes, transfer_ends_message | transfer_cut_off | transfer_unhurried, message);
         case MessageKind::acknowledgement: return read<AcknowledgementMessage>(bytes, 0, message);
         case MessageKind::cancel: return read<CancelMessage>(bytes, 0, message);
         case MessageKind::cancelled: return read<CancelledMessage>(bytes, 0, message);

@@ -71,6 +71,9 @@ inline constexpr std::uint8_t advert_wait_all = 1;
 /// there, as there was no more room in what was advertised. Only where messages are kept.
 inline constexpr std::uint8_t transfer_ends_message = 1;
 inline constexpr std::uint8_t transfer_cut_off = 2;
+/// Of INDIRECT, where no messages are kept: its sender waits for no ACK of it as long as there is
+/// room in the ring (it coalesces nothing), so that one of a few bytes may be left.
+inline constexpr std::uint8_t transfer_unhurried = 4;
 
 struct AdvertMessage {
     MessageHeader header{MessageKind::advert};
@@ -100,6 +103,9 @@ struct TransferMessage {
     }
     [[nodiscard]] bool is_cut_off() const noexcept {
         return (header.flags & transfer_cut_off) != 0;
+    }
+    [[nodiscard]] bool is_unhurried() const noexcept {
+        return (header.flags & transfer_unhurried) != 0;
     }
 };
 static_assert(sizeof(TransferMessage) == 24 && offsetof(TransferMessage, sequence) == 8 &&

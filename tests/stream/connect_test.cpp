@@ -110,7 +110,7 @@ TEST(StreamConnector, SaysHowFarItCame) {
     EXPECT_EQ(code_of(late, Deadline::after(2ms), text), ErrorCode::timed_out);
     // A peer whose link stands, and who says nothing more.
     connect::Listener silent = connect::Listener::listen(
-        unused_address(), {.service = "byte stream", .service_version = 3});
+        unused_address(), {.service = "byte stream", .service_version = 4});
     Connector linked{silent.address()};
     std::optional<connect::Link> link;
     while (!link) {

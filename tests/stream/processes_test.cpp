@@ -357,7 +357,7 @@ class Liar {
   public:
     explicit Liar(const connect::Address& address)
         : link_{connect::connect(
-              address, {.service = "byte stream", .service_version = 3, .max_inline = 128},
+              address, {.service = "byte stream", .service_version = 4, .max_inline = 128},
               patience())},
           memory_{link_.protection_domain().allocate(
               ring_bytes + slots * sizeof(Slot) + 4096,

@@ -16,6 +16,10 @@ TransferMessage direct(std::uint64_t sequence, std::uint32_t length, std::uint32
 TransferMessage indirect(std::uint64_t sequence, std::uint32_t length) {
     return {{MessageKind::indirect}, sequence, length, 0};
 }
+TransferMessage unhurried(TransferMessage message) {
+    message.header.flags = transfer_unhurried;
+    return message;
+}
 TransferMessage ending(TransferMessage message, std::uint8_t more = 0) {
     message.header.flags = transfer_ends_message | more;
     return message;
@@ -268,6 +272,37 @@ TEST_F(StreamReceiver, AdvertisesTheRestOfAReceiveThatWaitsForAll) {
     EXPECT_EQ(last.address, (1U << 12) + 4U);
     EXPECT_EQ(last.length, 6U);
     EXPECT_EQ(receiver.estimate(), 10U);
+}
+
+TEST_F(StreamReceiver, LeavesTheAcknowledgementOfAFewBytesThatNobodyWaitsFor) {
+    const auto take = [&](const TransferMessage& message) {
+        ASSERT_EQ(receiver.on_indirect(message), Violation::none);
+        Lent lent;
+        ASSERT_TRUE(receiver.lend(lent));
+        receiver.give_back(lent.length, true);
+    };
+    take(unhurried(indirect(0, 1)));
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+    take(unhurried(indirect(1, 1)));
+    EXPECT_TRUE(receiver.owes_acknowledgement()) << "an eighth of the ring";
+    EXPECT_EQ(receiver.take_acknowledgement().taken, 2U);
+    EXPECT_EQ(receiver.counts().copies, 2U);
+    take(unhurried(indirect(2, 1)));
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+    take(indirect(3, 1));
+    EXPECT_TRUE(receiver.owes_acknowledgement()) << "whose sender may wait";
+    EXPECT_EQ(receiver.take_acknowledgement().taken, 4U);
+    take(unhurried(indirect(4, 1)));
+    EXPECT_FALSE(receiver.owes_acknowledgement());
+    receive(8);
+    advertise();
+    EXPECT_TRUE(receiver.owes_acknowledgement()) << "a sender that holds back waits for it";
+}
+
+TEST_F(StreamReceiverOfMessages, RefusesUnhurriedOnes) {
+    EXPECT_EQ(receiver.on_indirect(unhurried(indirect(0, 1))), Violation::message_mark);
+    auto message = ending(indirect(0, 1), transfer_unhurried);
+    EXPECT_EQ(receiver.on_indirect(message), Violation::message_mark);
 }
 
 TEST_F(StreamReceiver, AcknowledgesAllCopiesSoFarAtOnce) {

@@ -59,6 +59,13 @@ class StreamSender : public testing::Test {
         ASSERT_TRUE(made && !made->direct && made->length == length);
     }
 
+    /// The same of a patient send, which waits for nothing.
+    void send_patiently(std::uint64_t length) {
+        ASSERT_EQ(sender.send(next_id++, length, true), Status::ok);
+        const auto made = transfer();
+        ASSERT_TRUE(made && !made->direct && made->length == length);
+    }
+
     Sender sender;
     TransferMessage message;
     std::uint64_t next_id = 0;
@@ -108,6 +115,22 @@ TEST_F(StreamSender, GathersWaitingSendsIntoOneTransfer) {
     EXPECT_EQ(made->pieces[1].send, 1U);
     EXPECT_EQ(made->pieces[1].offset, 0U);
     EXPECT_EQ(made->pieces[1].length, 4U);
+}
+
+TEST_F(StreamSender, SaysThatItWaitsForNoAcknowledgementUntilASendIsPatient) {
+    send_indirectly(1);
+    EXPECT_EQ(message.header.flags, transfer_unhurried);
+    // Those bytes may have been taken long ago: it does not wait behind them.
+    ASSERT_EQ(sender.send(next_id++, 2, true), Status::ok);
+    EXPECT_FALSE(sender.coalesces());
+    ASSERT_TRUE(transfer());
+    EXPECT_EQ(message.header.flags, 0U);
+    ASSERT_EQ(sender.send(next_id++, 2, true), Status::ok);
+    EXPECT_TRUE(sender.coalesces());
+    EXPECT_FALSE(transfer());
+    ASSERT_EQ(sender.on_acknowledgement(acknowledgement(3)), Violation::none);
+    ASSERT_TRUE(transfer());
+    EXPECT_EQ(message.header.flags, 0U);
 }
 
 // Long sends, which wait for an empty ring: of 6 bytes and more, for a ring of 16.
@@ -228,21 +251,21 @@ TEST_F(StreamSender, LetsPatientSendsWaitOnlyWhileEarlierBytesLieInTheRing) {
     EXPECT_EQ(made->piece_count, 2U);
 }
 TEST_F(StreamSender, LetsPatientSendsWaitForNoMoreThanAFewBytes) {
-    send_indirectly(1);
+    send_patiently(1);
     ASSERT_EQ(sender.send(1, 5, true), Status::ok);
     EXPECT_FALSE(transfer());
     ASSERT_EQ(sender.send(2, 1, true), Status::ok);
     EXPECT_TRUE(transfer());
 }
 TEST_F(StreamSender, LetsNoSendWaitBehindPatientOnes) {
-    send_indirectly(1);
+    send_patiently(1);
     ASSERT_EQ(sender.send(1, 1, true), Status::ok);
     EXPECT_FALSE(transfer());
     send(1);
     EXPECT_TRUE(transfer());
 }
 TEST_F(StreamSender, LetsNothingWaitForAnAdvertisementOrTheEnd) {
-    send_indirectly(1);
+    send_patiently(1);
     ASSERT_EQ(sender.send(1, 1, true), Status::ok);
     ASSERT_EQ(sender.on_advert(advert(1, 2, 0)), Violation::none);
     const auto made = transfer();

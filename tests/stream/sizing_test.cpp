@@ -139,7 +139,7 @@ TEST(StreamLongWay, APeerThatGoesWhileItIsMeasuredIsNoticed) {
     Connector connector{address};
     {
         connect::Listener listener = connect::Listener::listen(
-            address, {.service = "byte stream", .service_version = 3});
+            address, {.service = "byte stream", .service_version = 4});
         std::optional<connect::Link> link;
         for (const Deadline deadline = patience(); !link;) {
             ASSERT_FALSE(deadline.expired());

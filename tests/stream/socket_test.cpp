@@ -643,9 +643,8 @@ TEST(StreamSocket, SmallSendsThatExpectMoreTravelTogether) {
     SocketOptions options = in_mode(Mode::indirect);
     Pair pair{options};
     const Bytes message = pattern(64, 0);
-    // The first lies in the ring; those behind it wait for the last.
-    ASSERT_EQ(pair.near->send(std::span{message}.first(10), 0), Status::ok);
-    for (std::uint64_t id = 1; id < 4; ++id) {
+    // The first goes at once, and lies in the ring; those behind it wait for the last.
+    for (std::uint64_t id = 0; id < 4; ++id) {
         ASSERT_EQ(pair.near->send(std::span{message}.subspan(id * 10, 10), id, SendFlags::more),
                   Status::ok);
     }
@@ -656,6 +655,42 @@ TEST(StreamSocket, SmallSendsThatExpectMoreTravelTogether) {
     Bytes into(64);
     ASSERT_EQ(pair.far->receive(into, 1, ReceiveFlags::wait_all), Status::ok);
     EXPECT_EQ(next(*pair.far, 1).status, Status::ok);
+    EXPECT_TRUE(into == message);
+}
+
+TEST(StreamSocket, AByteToAndFroIsTwoMessages) {
+    for (const Mode mode : {Mode::dynamic, Mode::indirect}) {
+        Pair pair{in_mode(mode)};
+        constexpr std::uint64_t turns = 100;
+        std::array<std::byte, 1> byte{};
+        std::size_t size = 0;
+        for (std::uint64_t turn = 0; turn < turns; ++turn) {
+            for (auto [from, to] : {std::pair{&pair.near, &pair.far}, {&pair.far, &pair.near}}) {
+                byte[0] = static_cast<std::byte>(turn);
+                ASSERT_EQ((*from)->write_all(byte, patience()), Status::ok);
+                byte[0] = std::byte{0xff};
+                ASSERT_EQ((*to)->read_some(byte, size, patience()), Status::ok);
+                ASSERT_EQ(byte[0], static_cast<std::byte>(turn));
+            }
+        }
+        EXPECT_EQ(pair.near->stats().messages_sent, turns);
+        EXPECT_EQ(pair.far->stats().messages_sent, turns);
+        EXPECT_EQ(pair.far->stats().copies, turns);
+    }
+}
+
+TEST(StreamSocket, ReadsWhatLiesInTheRingOverItsEnd) {
+    Pair pair{in_mode(Mode::indirect, 64)};
+    const Bytes message = pattern(64, 0);
+    Bytes into(64);
+    std::size_t size = 0;
+    ASSERT_EQ(pair.near->write_all(std::span{message}.first(40), patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_some(into, size, patience()), Status::ok);
+    ASSERT_EQ(size, 40U);
+    // 24 bytes up to the end, and 40 behind it.
+    ASSERT_EQ(pair.near->write_all(message, patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_some(into, size, patience()), Status::ok);
+    EXPECT_EQ(size, 64U);
     EXPECT_TRUE(into == message);
 }
 

@@ -71,7 +71,10 @@ TEST(StreamWire, RefusesUnknownKindsFlagsAndBits) {
     EXPECT_EQ(decode_changed(credit, 4, 1), Violation::none);
     EXPECT_EQ(decode_changed(encode(AdvertMessage{}), 1, 2), Violation::malformed);
     EXPECT_EQ(decode_changed(encode(AdvertMessage{}), 1, 1), Violation::none);
-    EXPECT_EQ(decode_changed(encode(TransferMessage{}), 1, 4), Violation::malformed);
+    EXPECT_EQ(decode_changed(encode(TransferMessage{}), 1, 8), Violation::malformed);
+    EXPECT_EQ(decode_changed(encode(TransferMessage{}), 1, transfer_unhurried), Violation::none);
+    EXPECT_EQ(decode_changed(encode(TransferMessage{{MessageKind::direct}}), 1, transfer_unhurried),
+              Violation::malformed);
     EXPECT_EQ(decode_changed(encode(TransferMessage{}), 1, 3), Violation::none);
 }
 
