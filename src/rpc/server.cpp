@@ -170,9 +170,12 @@ void Desk::pull(message::Request& request, ClientState& client,
     }
     std::memcpy(asked.data(), payload.data(), sizeof asked);
     const auto found = client.streams.find(asked[0]);
-    if (found == client.streams.end()) {  // it was over before this was asked
-        const std::array<std::uint64_t, 1> end{detail::word_of_end};
-        (void)request.answer(std::as_bytes(std::span{end}));
+    if (found == client.streams.end()) {
+        // It was over before this was asked, which the reader has heard already; or it is another
+        // server's, or of a session that was lost, and then the reader must not take it for its
+        // end.
+        const std::array<std::uint64_t, 1> none{word_of(detail::PartKind::no_stream, 0)};
+        (void)request.answer(std::as_bytes(std::span{none}));
         return;
     }
     const std::shared_ptr<detail::StreamState> stream = found->second;

@@ -3,9 +3,12 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <deque>
 #include <utility>
+
+#include <fmt/format.h>
 
 #include "millrace/base/wait.hpp"
 #include "millrace/rpc/client.hpp"
@@ -17,8 +20,6 @@ using base::Status;
 
 namespace {
 
-constexpr std::array<std::byte, 8> end_word{std::byte{word_of_end}};
-
 std::string_view text_of(std::span<const std::byte> bytes) noexcept {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -26,6 +27,10 @@ std::string_view text_of(std::span<const std::byte> bytes) noexcept {
 }  // namespace
 
 // --- the server's end
+
+std::array<std::byte, 8> StreamState::end_word() const noexcept {
+    return std::bit_cast<std::array<std::byte, 8>>(word_of(PartKind::end, written_));
+}
 
 bool StreamState::pull(message::Request& request) {
     const std::lock_guard guard{mutex_};
@@ -43,7 +48,7 @@ bool StreamState::pull(message::Request& request) {
         ErrorRoom room;
         (void)request.fail(text_of(rpc::write(*error_, room)));
     } else {
-        (void)request.answer(end_word);
+        (void)request.answer(end_word());
     }
     return true;
 }
@@ -75,8 +80,11 @@ void StreamState::give_up_locked() {
 Status StreamState::write(std::vector<std::byte>& part) {
     const std::lock_guard guard{mutex_};
     if (has_ended_ || !is_wanted_) return Status::closed;
+    if (asking_.empty() && parts_.size() >= most_) return Status::full;
+    // Counted whatever becomes of it: a part that is lost on its way is missed by the reader.
+    const std::uint64_t word = word_of(PartKind::part, written_++);
+    std::memcpy(part.data(), &word, sizeof word);
     if (asking_.empty()) {
-        if (parts_.size() >= most_) return Status::full;
         parts_.push_back(std::move(part));
         return Status::ok;
     }
@@ -97,7 +105,7 @@ Status StreamState::end(std::optional<Error> error) {
         asking_.pop_front();
     }
     // Whoever asked ahead hears that there is no more.
-    for (Asking& one : asking_) (void)one.reply.answer(end_word);
+    for (Asking& one : asking_) (void)one.reply.answer(end_word());
     asking_.clear();
     return is_wanted_ ? Status::ok : Status::closed;
 }
@@ -194,6 +202,7 @@ struct ReaderCore::State {
     std::uint32_t ahead;
     std::uint64_t number = next_number();  ///< of the stream
     std::uint64_t session = 0;             ///< that it was opened in
+    std::uint64_t taken = 0;               ///< parts so far
     bool is_over = false;
     PartWaiter* waiter = nullptr;   ///< for the first of pulls
     std::deque<Pull> pulls{};       ///< in the order of their parts
@@ -315,19 +324,43 @@ Status ReaderCore::take(std::span<const std::byte>& part) {
     if (state.pulls.empty() || !state.pulls.front().is_over) return Status::empty;
     Pull pull = std::move(state.pulls.front());
     state.pulls.pop_front();
-    std::uint64_t word = 0;
-    if (pull.code == Code::ok && pull.payload.size() >= sizeof word) {
-        std::memcpy(&word, pull.payload.data(), sizeof word);
-    }
-    if (pull.code == Code::ok && word == word_of_end) {
-        state.is_over = true;
-        return Status::closed;
-    }
-    if (pull.code != Code::ok || word != 1) {
-        fail(pull.code == Code::ok ? Code::bad_answer : pull.code);
+    if (pull.code != Code::ok) {
+        fail(pull.code);
         if (!pull.error.text.empty()) error_ = std::move(pull.error);
         return Status::peer_lost;
     }
+    std::uint64_t word = 0;
+    if (pull.payload.size() >= sizeof word) {
+        std::memcpy(&word, pull.payload.data(), sizeof word);
+    }
+    const auto kind = static_cast<PartKind>(word & 0xff);
+    const std::uint64_t number = word >> 8;
+    const bool is_end = kind == PartKind::end;
+    if (is_end && number == state.taken) {
+        state.is_over = true;
+        return Status::closed;
+    }
+    if (kind != PartKind::part || number != state.taken) {
+        // Its end, had there been one, would have come before this.
+        if (kind == PartKind::no_stream) {
+            fail(Code::session_lost);
+            error_.text = fmt::format(
+                "read a stream: the server does not know it any more, behind {} parts: the session "
+                "that it was opened in was lost; open it again",
+                state.taken);
+        } else if (is_end || kind == PartKind::part) {
+            fail(Code::session_lost);
+            error_.text = fmt::format(
+                "read a stream: parts of it were lost: {} were read, and {}; open it again",
+                state.taken,
+                is_end ? fmt::format("{} were written", number)
+                       : fmt::format("the next one to come is number {}, counted from 0", number));
+        } else {
+            fail(Code::bad_answer);
+        }
+        return Status::peer_lost;
+    }
+    ++state.taken;
     state.part = std::move(pull.payload);
     part = std::span{state.part}.subspan(sizeof word);
     if (state.ask() != Status::ok && state.pulls.empty()) {

@@ -3,6 +3,8 @@
 // server.cpp.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -17,7 +19,15 @@
 
 namespace millrace::rpc::detail {
 
-inline constexpr std::uint64_t word_of_end = 2;
+/// What the first word of an answer says, in its lowest 8 bits; the others are a number.
+enum class PartKind : std::uint64_t {
+    part = 1,       ///< the number of this part
+    end = 2,        ///< how many parts there were
+    no_stream = 3,  ///< the server has none of that number; 0
+};
+[[nodiscard]] constexpr std::uint64_t word_of(PartKind kind, std::uint64_t number) noexcept {
+    return static_cast<std::uint64_t>(kind) | number << 8;
+}
 
 class StreamState {
   public:
@@ -51,6 +61,8 @@ class StreamState {
         message::Reply reply;
     };
     void give_up_locked();
+    /// What tells the reader of the end, and how many parts are before it.
+    [[nodiscard]] std::array<std::byte, 8> end_word() const noexcept;
     void settle(bool answered);
 
     mutable std::mutex mutex_;  ///< of all that follows
@@ -58,6 +70,7 @@ class StreamState {
     std::size_t most_;
     std::deque<Asking> asking_;                 ///< only where no parts wait
     std::deque<std::vector<std::byte>> parts_;  ///< only where nobody asks
+    std::uint64_t written_ = 0;                 ///< parts that the sink has written
     bool has_ended_ = false;
     bool is_wanted_ = true;
     std::optional<Error> error_;

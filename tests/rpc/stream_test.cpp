@@ -1,4 +1,5 @@
 // Answers as streams: every part once and in order, whoever is faster; ends of all kinds.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -6,14 +7,19 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "millrace/message/server.hpp"
+#include "millrace/rpc/table.hpp"
 #include "rpc/serving.hpp"
+#include "stream_state.hpp"
 #include "support/child_process.hpp"
 #include "support/extent.hpp"
 
@@ -200,6 +206,82 @@ TEST(StreamEnds, WithTheirSessionAreErrorsAndNoEnds) {
     EXPECT_EQ(reader.next(part, patience()), Status::peer_lost)
         << "the second server knows nothing of it";
     EXPECT_NE(reader.error().code, Code::ok);
+}
+
+/// A server of messages that answers a stream by these words, a pair behind each.
+class Scripted {
+  public:
+    explicit Scripted(std::vector<std::uint64_t> words)
+        : words_{std::move(words)},
+          server_{message::Server::listen(unique_address())},
+          thread_{server_, [this](message::Server& its) {
+                      return its.serve([this](message::Request& request) { answer(request); },
+                                       Deadline::never());
+                  }} {}
+    [[nodiscard]] const connect::Address& address() const { return server_.address(); }
+
+  private:
+    void answer(message::Request& request) {
+        const unsigned number = request.procedure() & ~unsigned{head_bit};
+        if (number == table_number) {
+            const std::array<ProcedureReport, 1> count{
+                {{.number = first_number, .signature = detail::signature_of<Count>()}}};
+            (void)request.answer(write_table(count, false));
+        } else if (next_ < words_.size()) {
+            const std::array<std::uint64_t, 3> part{words_[next_++], 1, 2};
+            (void)request.answer(std::as_bytes(std::span{part}));
+        } else {
+            (void)request.answer({});  // it is not wanted any more, or asked for ahead
+        }
+    }
+
+    std::vector<std::uint64_t> words_;
+    std::size_t next_ = 0;
+    message::Server server_;
+    test::ServingThread<message::Server> thread_;
+};
+
+TEST(StreamReaders, FindOutThatPartsWereLost) {
+    using detail::PartKind, detail::word_of;
+    struct Case {
+        std::vector<std::uint64_t> words;
+        int parts;
+        Code code;  ///< ok: it is complete
+        std::string_view text;
+    };
+    const auto part = [](std::uint64_t number) { return word_of(PartKind::part, number); };
+    const auto end = [](std::uint64_t parts) { return word_of(PartKind::end, parts); };
+    const std::vector<Case> cases{
+        {{end(0)}, 0, Code::ok, ""},
+        {{part(0), part(1), end(2)}, 2, Code::ok, ""},
+        {{part(0), end(2)}, 1, Code::session_lost, "1 were read, and 2 were written"},
+        {{end(1)}, 0, Code::session_lost, "0 were read, and 1 were written"},
+        {{part(0), part(2), end(3)}, 1, Code::session_lost, "the next one to come is number 2"},
+        {{part(1), end(2)}, 0, Code::session_lost, "the next one to come is number 1"},
+        {{part(0), part(0), end(1)}, 1, Code::session_lost, "the next one to come is number 0"},
+        {{part(0), word_of(PartKind::no_stream, 0)},
+         1,
+         Code::session_lost,
+         "does not know it any more"},
+        {{part(0), word_of(PartKind{9}, 1)}, 1, Code::bad_answer, ""},
+        {{part(0)}, 1, Code::bad_answer, ""},  // behind it comes what has no word at all
+    };
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+        SCOPED_TRACE(i);
+        Scripted server{cases[i].words};
+        Client client = Client::connect<Count>(server.address(), {}, patience());
+        auto reader = client.open<Count>({}, patience(), 1);
+        Pair read;
+        for (int k = 0; k < cases[i].parts; ++k) {
+            ASSERT_EQ(reader.next(read, patience()), Status::ok);
+            EXPECT_EQ(read.other, 2U);
+        }
+        const bool is_complete = cases[i].code == Code::ok;
+        EXPECT_EQ(reader.next(read, patience()), is_complete ? Status::closed : Status::peer_lost);
+        EXPECT_EQ(reader.error().code, cases[i].code) << name_of(reader.error().code);
+        EXPECT_NE(reader.error().text.find(cases[i].text), std::string::npos)
+            << reader.error().text;
+    }
 }
 
 TEST(StreamEnds, ByDeadlineLeaveTheStreamOrEndIt) {

@@ -19,7 +19,11 @@
 // window: a server has at most as many parts on their way as the reader asked for. What a sink
 // writes beyond waits in the server, up to ProcedureOptions::max_parts; then it is `full`.
 //
-//   answer   | 1: a part, 2: the end (64 bits) | part … |
+//   answer   | 1: a part, 2: the end, 3: no such stream (8 bits) | number (56) | part … |
+//
+// The number is that of the part, counted from 0, or how many there were before the end. A reader
+// compares it with what it has read: whatever happened to the session beneath, a stream that lacks
+// parts ends by an error, and never as if it were complete.
 #pragma once
 
 #include <cstddef>
@@ -45,12 +49,11 @@ namespace detail {
 class ClientCore;
 class StreamState;
 
-/// Of a part, with its first word.
+/// Of a part, behind its first word, which StreamState::write fills.
 template <Carried T>
 [[nodiscard]] std::vector<std::byte> part_of(const T& value) {
     const Writer<T> writer{value};
     std::vector<std::byte> bytes(8 + writer.size());
-    bytes[0] = std::byte{1};
     writer.write(bytes.data() + 8);
     return bytes;
 }
@@ -171,8 +174,9 @@ class StreamReader {
         : core_{std::move(core)} {}
 
     /// Waits for the next part, in the order in which they were written; callbacks of other calls
-    /// are called meanwhile, as by Client::wait. `ok`; `closed`: the stream has ended well;
-    /// `peer_lost`: it has ended otherwise, see error(); `timed_out`, `cancelled`: of this call,
+    /// are called meanwhile, as by Client::wait. `ok`; `closed`: the stream has ended well, and all
+    /// of its parts were read; `peer_lost`: it has ended otherwise, see error() (where parts were
+    /// lost with a session: Code::session_lost); `timed_out`, `cancelled`: of this call,
     /// the stream goes on.
     base::Status next(Part& part, const base::Deadline& deadline) {
         std::span<const std::byte> bytes;

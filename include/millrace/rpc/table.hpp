@@ -39,7 +39,7 @@ struct ProcedureReport {
                   latency_most = 0;
 };
 
-inline constexpr std::uint32_t table_version = 1;
+inline constexpr std::uint32_t table_version = 2;
 /// Of each of the three names.
 inline constexpr std::size_t longest_name = 1024;
 
