@@ -347,12 +347,15 @@ std::unique_ptr<AgainCall> ClientCore::take(AgainCall& call) noexcept {
 }
 
 AgainCall* ClientCore::due_again(base::Clock::time_point now) noexcept {
+    AgainCall* low = nullptr;  // only where no other one is due
     for (const auto& one : again_) {
         if (!one->is_put_off) continue;
-        const bool is_due = !is_lost_ && one->due <= now;
-        if (is_due || one->deadline.point() <= now || one->deadline.cancelled()) return one.get();
+        if (one->deadline.point() <= now || one->deadline.cancelled()) return one.get();
+        if (is_lost_ || one->due > now) continue;
+        if (one->priority != Priority::low) return one.get();
+        if (low == nullptr) low = one.get();
     }
-    return nullptr;
+    return low;
 }
 
 /// Those that were put off, and whose time has come. How many are over by that.

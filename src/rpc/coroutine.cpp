@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "millrace/base/cancellation.hpp"
+#include "millrace/message/server.hpp"
 
 namespace millrace::rpc {
 
@@ -71,7 +72,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
                 return false;
             }
         }
-        if (core().is_lost() || first_ != nullptr || !submit(call)) {
+        if (core().is_lost() || waits_behind_others(call) || !submit(call)) {
             if (call.state_ == SuspendedCall::State::over) return false;
             if (call.state_ != SuspendedCall::State::put_off) link(call);
         }
@@ -282,7 +283,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     bool submit(SuspendedCall& call) {
         const Status status = call.submit(core());
         switch (status) {
-            case Status::ok: return true;
+            case Status::ok: count_turn(call); return true;
             case Status::full: return false;
             case Status::timed_out: call.end(Code::late); break;
             case Status::too_large: call.end(Code::too_large); break;
@@ -296,7 +297,7 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     }
     void submit_queued() {
         while (first_ != nullptr && !core().is_lost()) {
-            SuspendedCall& call = *first_;
+            SuspendedCall& call = is_turn_of_low() ? *first_low_ : *first_;
             bool is_sent = false;
             if (core().has(call.attempt_)) {
                 is_sent = submit(call);
@@ -435,15 +436,36 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
         set_alarm();
     }
 
+    /// Among those that wait for a place: as a server serves what waits there.
+    [[nodiscard]] bool is_turn_of_low() const noexcept {
+        return first_low_ != nullptr &&
+               (first_ == first_low_ || others_sent_ >= message::Request::others_before);
+    }
+    [[nodiscard]] bool waits_behind_others(const SuspendedCall& call) const noexcept {
+        if (first_ == nullptr) return false;
+        const bool others_wait = first_ != first_low_;
+        return call.priority_ == Priority::low || others_wait ||
+               others_sent_ >= message::Request::others_before;
+    }
+    void count_turn(const SuspendedCall& call) noexcept {
+        const bool is_counted = call.priority_ != Priority::low && first_low_ != nullptr;
+        others_sent_ = is_counted ? others_sent_ + 1 : 0;
+    }
+
     void link(SuspendedCall& call) noexcept {
         call.state_ = SuspendedCall::State::queued;
         queued_until_ = std::min(queued_until_, call.deadline_.point());
-        call.before_ = last_;
-        call.behind_ = nullptr;
-        (last_ != nullptr ? last_->behind_ : first_) = &call;
-        last_ = &call;
+        // Those of low priority stand behind all others.
+        const bool is_low = call.priority_ == Priority::low;
+        call.behind_ = is_low ? nullptr : first_low_;
+        SuspendedCall*& before = call.behind_ != nullptr ? call.behind_->before_ : last_;
+        call.before_ = before;
+        (before != nullptr ? before->behind_ : first_) = &call;
+        before = &call;
+        if (is_low && first_low_ == nullptr) first_low_ = &call;
     }
     void unlink(SuspendedCall& call) noexcept {
+        if (first_low_ == &call) first_low_ = call.behind_;
         (call.before_ != nullptr ? call.before_->behind_ : first_) = call.behind_;
         (call.behind_ != nullptr ? call.behind_->before_ : last_) = call.before_;
     }
@@ -455,6 +477,8 @@ class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
     base::Clock::time_point alarm_at_{};
     SuspendedCall* first_ = nullptr;
     SuspendedCall* last_ = nullptr;
+    SuspendedCall* first_low_ = nullptr;  ///< of low priority: all behind it are
+    std::uint32_t others_sent_ = 0;       ///< while one of low priority waited for its turn
     /// None of these is over before, by its deadline.
     base::Clock::time_point queued_until_ = base::Clock::time_point::max();
     std::vector<SuspendedCall*> put_off_;

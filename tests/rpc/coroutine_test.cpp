@@ -62,6 +62,48 @@ TEST_P(AwaitedBy, ManyTasksHaveTheirOwnAnswersThoughTheWindowIsSmall) {
     EXPECT_EQ(running, 0);
 }
 
+TEST_P(AwaitedBy, CallsThatWaitForTheWindowGoByTheirPriority) {
+    std::vector<std::uint64_t> order;
+    Running running{{}, [&](Server& server) {
+                        server.handle<Add>([&](const Pair& pair) {
+                            order.push_back(pair.one);
+                            return sum_of(pair);
+                        });
+                    }};
+    std::optional<Dispatching> dispatching;
+    ClientOptions options = client_options_of({.design = {.connection = GetParam()}}, dispatching);
+    options.messages.window = 1;
+    connect::Hub hub;
+    AsyncClient client{hub, running.connect<Add>(options)};
+    int left = 0;
+    const auto add = [&](std::uint64_t number, Priority priority) -> Task<> {
+        const CallOptions said{.priority = priority};
+        EXPECT_TRUE((co_await client.call<Add>({number, 0}, patience(), said)).ok());
+        if (--left == 0) hub.stop();
+    };
+    const auto spawn = [&](std::uint64_t first, int count, Priority priority) {
+        left += count;
+        for (int i = 0; i < count; ++i) base::spawn(hub, add(first++, priority));
+    };
+    // The first one takes the window, and the others wait.
+    spawn(0, 10, Priority::normal);
+    spawn(100, 3, Priority::low);
+    spawn(10, 30, Priority::normal);
+    EXPECT_EQ(hub.run(patience()), Status::closed);
+    running.stop();
+    ASSERT_EQ(order.size(), 43U);
+    std::vector<std::uint64_t> expected;
+    const std::size_t before = message::Request::others_before;
+    std::uint64_t low = 100;
+    for (std::uint64_t number = 0; number < 40; ++number) {
+        expected.push_back(number);
+        // The first one went while none waited.
+        if (number != 0 && number % before == 0) expected.push_back(low++);
+    }
+    expected.push_back(low);
+    EXPECT_EQ(order, expected) << "normal ones first, and one of the others behind each 16";
+}
+
 /// Answers what adds to more than 0, and lets the rest lie.
 struct Lazy {
     Lazy()

@@ -293,6 +293,42 @@ TEST(Repeating, OfWhatWasSubmittedIsDoneIfThatIsAskedFor) {
     EXPECT_EQ(client.wait(patience()), Status::empty);
 }
 
+TEST(Repeating, OfWhatWasSubmittedGoesByItsPriority) {
+    const connect::Address address = unique_address();
+    std::vector<std::uint64_t> order;
+    const auto note = [&](Server& server) {
+        server.handle<Add>([&](const Pair& pair) {
+            order.push_back(pair.one);
+            return sum_of(pair);
+        });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, note, address);
+    ClientOptions options;
+    options.messages.window = 1;  // one at a time: the order at the server is the client's
+    options.retry = {.attempts = 100, .largest_budget = 100, .pause = 1us, .longest_pause = 1us};
+    Client client = first->connect<Add>(options);
+    first.reset();
+    ASSERT_TRUE(comes_true([&] {
+        const Status status = client.poll();
+        return status == Status::closed || status == Status::peer_lost;
+    }));
+    int answered = 0;
+    const auto submit = [&](std::uint64_t number, Priority priority) {
+        const auto keep = [&](const Result<Sum>& sum) { answered += sum.ok() ? 1 : 0; };
+        return client.submit<Add>({number, 0}, keep, patience(),
+                                  {.priority = priority, .again = true});
+    };
+    ASSERT_EQ(submit(100, Priority::low), Status::ok);
+    ASSERT_EQ(submit(101, Priority::low), Status::ok);
+    ASSERT_EQ(submit(0, Priority::normal), Status::ok);
+    ASSERT_EQ(submit(1, Priority::normal), Status::ok);
+    Running second{{}, note, address};
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    second.stop();
+    EXPECT_EQ(answered, 4);
+    EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 100, 101}));
+}
+
 TEST(Repeating, OfWhatWasSubmittedHasABudgetADeadlineAndAnEnd) {
     Refusing refusing{1'000'000};
     ClientOptions options;

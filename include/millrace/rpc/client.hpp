@@ -480,8 +480,8 @@ base::Status submit(ClientCore& core, const typename P::Request& request,
 }
 
 struct AgainCall {
-    AgainCall(const ClientCore::Attempt& its, const base::Deadline& until)
-        : attempt{its}, deadline{until} {}
+    AgainCall(const ClientCore::Attempt& its, const base::Deadline& until, Priority said)
+        : attempt{its}, deadline{until}, priority{said} {}
     AgainCall(const AgainCall&) = delete;
     AgainCall& operator=(const AgainCall&) = delete;
     virtual ~AgainCall() = default;
@@ -492,6 +492,7 @@ struct AgainCall {
 
     ClientCore::Attempt attempt;
     base::Deadline deadline;
+    Priority priority;
     std::uint64_t first_id = 0;  ///< by which the caller knows it
     std::uint64_t id = 0;
     Code code = Code::not_sent;  ///< of the last time
@@ -506,7 +507,9 @@ class Again final : public AgainCall {
     using A = Owned<typename P::Response>;
     Again(const typename P::Request& request, Callback callback, const base::Deadline& until,
           const CallOptions& options)
-        : AgainCall{{.place = place_of<P>, .is_idempotent = is_idempotent<P>()}, until},
+        : AgainCall{{.place = place_of<P>, .is_idempotent = is_idempotent<P>()},
+                    until,
+                    options.priority},
           request_{own(request)},
           callback_{std::move(callback)},
           options_{options} {}

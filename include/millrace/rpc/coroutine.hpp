@@ -54,8 +54,8 @@ class SuspendedCall {
 
   protected:
     SuspendedCall(AsyncCore& core, const base::Deadline& deadline,
-                  const ClientCore::Attempt& attempt) noexcept
-        : core_{&core}, deadline_{deadline}, attempt_{attempt} {}
+                  const ClientCore::Attempt& attempt, Priority priority) noexcept
+        : core_{&core}, deadline_{deadline}, priority_{priority}, attempt_{attempt} {}
     virtual ~SuspendedCall();
 
     /// Sends the request; `full`: not yet.
@@ -85,6 +85,7 @@ class SuspendedCall {
     base::detail::Run* run_ = nullptr;
     std::coroutine_handle<> frame_;
     State state_ = State::idle;
+    Priority priority_;
     ClientCore::Attempt attempt_;
     Code ended_ = Code::not_sent;      ///< the last time
     base::Clock::time_point due_{};    ///< of one that is put off
@@ -101,7 +102,8 @@ class CallAwaiter final : SuspendedCall {
                 const CallOptions& options)
         : SuspendedCall{core,
                         deadline,
-                        {.place = place_of<P>, .is_idempotent = is_idempotent<P>()}},
+                        {.place = place_of<P>, .is_idempotent = is_idempotent<P>()},
+                        options.priority},
           request_{std::move(request)},
           options_{options} {}
 
@@ -233,7 +235,7 @@ class OpenAwaiter final : SuspendedCall {
   public:
     OpenAwaiter(std::shared_ptr<AsyncCore> core, ClientCore& client, typename P::Request request,
                 const base::Deadline& deadline, std::uint32_t ahead, const CallOptions& options)
-        : SuspendedCall{*core, deadline, {.place = place_of<P>}},
+        : SuspendedCall{*core, deadline, {.place = place_of<P>}, options.priority},
           client_{std::move(core)},
           request_{std::move(request)},
           options_{options},
@@ -287,7 +289,9 @@ class AsyncClient {
     AsyncClient& operator=(AsyncClient&&) noexcept;
     ~AsyncClient();
 
-    /// co_await: Result<Response>. While the window is full, the call waits for its turn. It is
+    /// co_await: Result<Response>. While the window is full, the call waits for its turn: behind
+    /// those of its priority that wait, and one of Priority::low behind all others, of which each
+    /// 16 are followed by one of low priority. It is
     /// over by its deadline (Code::timed_out, or Code::late: it was not sent) or cancellation, and
     /// made again until then as RetryPolicy says, by another connection if need be. What a request
     /// is a view of must stay so long.
