@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "fabric/node.hpp"
 #include "fuzz/input.hpp"
 #include "fuzz/target.hpp"
 #include "layout/layout.hpp"
