@@ -395,7 +395,10 @@ Status Sender<D>::flush(const base::Deadline& deadline, const base::WaitPolicy& 
         if (outcome == Status::ok && is_to_be_asked()) outcome = out_.ask_consumer();
         return outcome != Status::ok || out_.is_done();
     };
+    // The questions are due by the clock, which wakes nobody by itself.
+    if constexpr (Transmitter::completions_wake) out_.sleep_to_ask(asks);
     const Status waited = wait(attempt, deadline, policy);
+    if constexpr (Transmitter::completions_wake) out_.sleep_to_ask(false);
     if (waited == Status::timed_out && readiness_ != nullptr) rest(attempt);
     return waited != Status::ok ? waited : outcome;
 }

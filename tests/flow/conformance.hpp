@@ -398,7 +398,9 @@ void flushes_what_was_taken(ring::Design design, Options asked = {}) {
         while (sent < 100 && ends.producer->try_enqueue(Kind<T>::make(sent)) == Status::ok) ++sent;
         ASSERT_GT(sent, 0U);
         for (std::uint64_t taken = 0; taken < sent; ++taken) ASSERT_EQ(ends.take(), taken);
-        EXPECT_EQ(ends.producer->flush(Deadline::after(40s)), Status::ok);
+        const Deadline deadline = Deadline::after(40s);
+        EXPECT_EQ(ends.producer->flush(deadline), Status::ok);
+        EXPECT_FALSE(deadline.expired()) << "the last look found it, and no sleep ended for it";
     }
 }
 

@@ -1,5 +1,6 @@
 // Clients that go from one thread of a group of servers to another: by call, by balance, under
 // load, while their connections break, and while they are killed.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -376,7 +377,9 @@ TEST_P(ServersThatMoveClients, ExecuteNothingTwiceWhereConnectionsBreakMeanwhile
                     });
                 EXPECT_EQ(seen.count(whose), sent) << "each once";
                 resumed += one.client.stats().resumed;
-                EXPECT_EQ(one.client.close(patience()), Status::ok);
+                // It may have been cut off behind the last answer.
+                EXPECT_THAT(one.client.close(patience()),
+                            testing::AnyOf(Status::ok, Status::peer_lost));
             });
         }
         for (std::thread& each : crowd) each.join();

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::base {
 
 /// What is shorter is copied as ever, by whoever copies it.

@@ -5,6 +5,7 @@
 // behind the arming raises an event, so no flag needs to travel and the other end posts no events.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 
@@ -32,8 +33,10 @@ class CompletionSleeper : public connect::LinkParker {
     [[nodiscard]] bool waits_for_bell() const noexcept { return true; }
 
     [[nodiscard]] std::chrono::nanoseconds patience() const noexcept override {
-        return patience_for_events();
+        return std::min(patience_for_events(), pause_);
     }
+    /// From now on no sleep is longer than this: who waits has something to do by the clock.
+    void sleep_at_most(std::chrono::nanoseconds pause) noexcept { pause_ = pause; }
 
     /// Sleeps that really happened, and those that a completion ended.
     [[nodiscard]] std::uint64_t sleeps() const noexcept { return sleeps_; }
@@ -46,6 +49,7 @@ class CompletionSleeper : public connect::LinkParker {
 
   private:
     connect::Link* link_;
+    std::chrono::nanoseconds pause_ = std::chrono::nanoseconds::max();
     std::uint64_t sleeps_ = 0;
     std::uint64_t woken_ = 0;
 };

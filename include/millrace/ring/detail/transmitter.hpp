@@ -167,6 +167,13 @@ class TransmitterBase {
         D.data == DataFlow::pull && D.space != SpaceNotification::pull;
     /// Credit that comes by SEND wakes by itself.
     static constexpr bool completions_wake = D.space == SpaceNotification::push2;
+    /// Whether sleeps have to be so short that the consumer can be asked in time.
+    void sleep_to_ask(bool asks) noexcept
+        requires completions_wake
+    {
+        sleeper_->sleep_at_most(asks ? std::chrono::milliseconds{2}
+                                     : std::chrono::nanoseconds::max());
+    }
 
   protected:
     using Self = Transmitter<D>;
