@@ -503,7 +503,7 @@ TEST_P(LargeMessagesOf, AreExecutedOnceWhenChannelsBreak) {
             << name_of(status) << breakable.client.failure();
     }
     EXPECT_EQ(executed.size(), sent);
-    EXPECT_EQ(std::set(executed.begin(), executed.end()).size(), requests);
+    EXPECT_EQ(std::set(executed.begin(), executed.end()).size(), sent);
 }
 
 /// address, way: asks for ever, with large requests

@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "millrace/base/language.hpp"
+
 namespace millrace::ring::detail {
 
 /// One thread. Nothing blocks, throws or allocates.
