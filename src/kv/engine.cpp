@@ -4,7 +4,6 @@
 #include <array>
 #include <limits>
 #include <new>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <xxhash.h>
 
 #include "millrace/base/error.hpp"
+#include "millrace/base/random.hpp"
 
 namespace millrace::kv {
 namespace {
@@ -32,11 +32,6 @@ const StoreOptions& checked(const StoreOptions& options) {
                           "give it 8 MiB to 1 TiB"};
     }
     return options;
-}
-
-std::uint64_t random_seed() {
-    std::random_device device;
-    return (std::uint64_t{device()} << 32) | device();
 }
 
 std::unique_ptr<Table> make_table(TableKind kind, Budget& budget) {
@@ -96,7 +91,7 @@ struct Engine::Wish {
 Engine::Engine(const StoreOptions& options, HashFunction function)
     : options_{checked(options)},
       hash_{function},
-      seed_{random_seed()},
+      seed_{base::random_bits()},
       budget_{options.memory_bytes},
       table_{make_table(options.table, budget_)},
       slabs_{budget_} {}

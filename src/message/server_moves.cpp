@@ -5,8 +5,7 @@
 //                                answered, and every answer is in the client's ring; then
 //                                gives line and session away, and keeps the place
 //   the one where it arrives     gives it a place and a byte, says so by a second welcome, and
-//   looks
-//                                at its ring whatever its byte says
+//                                looks at its ring whatever its byte says
 //   the client                   sets its new byte from then on, and says that it has moved
 //   the one where it arrived     looks at the byte alone, and tells the other one
 //   the server that it left      gives the place to others
@@ -17,8 +16,8 @@
 // what is not would cost it its connection. And if the connection breaks before it has read the
 // second welcome, it comes back to the former server, which sends it on.
 //
-// All that one server does to another is a call that it posts to its hub. Two calls of one are made
-// in their order: so a client that comes back is never there before its session.
+// All that one server does to another is a call that it asks it for (Crowd::ask). Two calls of one
+// are made in their order: so a client that comes back is never there before its session.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -37,11 +36,11 @@ constexpr std::chrono::milliseconds look_at_leaving_every{1};
 constexpr std::chrono::milliseconds most_before_leaving{100};
 }  // namespace
 
-bool Crowd::post(std::uint32_t server, connect::Hub::Call call) {
+bool Crowd::ask(std::uint32_t server, std::function<void(Server::State&)> what) {
     const std::lock_guard guard{mutex_};
     Server::State* const its = server < servers_.size() ? servers_[server] : nullptr;
     if (its == nullptr) return false;
-    its->hub.post(std::move(call));
+    its->hub.post([its, what = std::move(what)] { what(*its); });
     return true;
 }
 
@@ -157,8 +156,7 @@ void Server::State::send_off(Peer& peer) {
     peer.is_plain = false;
     peer.leaving_for.reset();
     --counts.clients;
-    const std::shared_ptr<Crowd> all = crowd;
-    if (!all->post(to, [all, to, moving] { all->server(to).arrive(*moving); })) take_back(*moving);
+    if (!crowd->ask(to, [moving](State& server) { server.arrive(*moving); })) take_back(*moving);
 }
 
 void Server::State::take_in(Peer& peer, Moving& moving) {
@@ -178,10 +176,8 @@ void Server::State::arrive(Moving& moving) {
         base::log(base::LogLevel::warn, "message", "server {} does not take {} over: {}", number,
                   moving.line.link().peer_name(), why);
         const auto back = std::make_shared<Moving>(std::move(moving));
-        const std::shared_ptr<Crowd> all = crowd;
-        const std::uint32_t from = back->from.server;
-        if (!all->post(from, [all, from, back] { all->server(from).take_back(*back); })) {
-            all->leave();  // its session ends with that server
+        if (!crowd->ask(back->from.server, [back](State& server) { server.take_back(*back); })) {
+            crowd->leave();  // its session ends with that server
         }
     };
     if (peer == nullptr) return refuse("it has no place");
@@ -222,9 +218,8 @@ void Server::State::take_back(Moving& moving) {
 void Server::State::settle(Peer& peer) noexcept {
     if (!peer.came_from.has_value()) return;
     const ClientId from = *std::exchange(peer.came_from, {});
-    const std::shared_ptr<Crowd> all = crowd;
     try {
-        (void)all->post(from.server, [all, from] { all->server(from.server).give_up_place(from); });
+        (void)crowd->ask(from.server, [from](State& server) { server.give_up_place(from); });
     } catch (const std::exception& error) {
         // The place is lost to that server, and nothing else.
         base::log(base::LogLevel::warn, "message", "{}", error.what());
@@ -241,11 +236,10 @@ void Server::State::send_on(Peer& newcomer, const Peer& former, const Hello& hel
     const auto line = std::make_shared<Line>(std::move(*newcomer.line));
     newcomer.line.reset();
     vacate(newcomer);
-    const std::shared_ptr<Crowd> all = crowd;
-    const std::uint32_t to = former.moved_to;
     // If that server is gone, the client finds that its connection has ended, and so is its
     // session.
-    (void)all->post(to, [all, to, line, hello] { all->server(to).take_over(*line, hello); });
+    (void)crowd->ask(former.moved_to,
+                     [line, hello](State& server) { server.take_over(*line, hello); });
 }
 
 void Server::State::take_over(Line& line, const Hello& hello) {

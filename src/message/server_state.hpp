@@ -74,13 +74,8 @@ class Crowd {
     }
     void leave() noexcept { clients_.fetch_sub(1, std::memory_order_relaxed); }
 
-    /// Any thread: has it called in the thread of that server. False: it is gone.
-    bool post(std::uint32_t server, connect::Hub::Call call);
-    /// Within what was posted to it.
-    [[nodiscard]] Server::State& server(std::uint32_t number) {
-        const std::lock_guard guard{mutex_};
-        return *servers_[number];
-    }
+    /// Any thread: has that server do it, in its own thread. False: it is gone.
+    bool ask(std::uint32_t server, std::function<void(Server::State&)> what);
     void join(Server::State& server);
     void part(std::uint32_t server) noexcept;
 
