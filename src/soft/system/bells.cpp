@@ -24,6 +24,12 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     }
     std::erase_if(bells_, [](const auto& bell) { return bell.second.pipe.expired(); });
 
+    // The number stands in memory that other processes write to. A bell is the only pipe that its
+    // process has open for both reading and writing (new_bell): a wrong number must not lead to a
+    // pipe of the program, whose reader would find our byte there (its standard output, say).
+    struct stat link {};
+    constexpr mode_t both = S_IRUSR | S_IWUSR;
+    if (::lstat(path, &link) != 0 || (link.st_mode & both) != both) return nullptr;
     // For reading, too: then a write can never meet a pipe without a reader and raise SIGPIPE.
     Descriptor pipe{::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
     struct stat opened {};

@@ -14,7 +14,8 @@ namespace millrace::soft {
 class Bells {
   public:
     /// Our descriptor of the pipe that is number `descriptor` in process `pid`; nullptr if that is
-    /// no pipe. Open as long as somebody has it: channels of peers come and go.
+    /// no pipe or one that the process has open for one direction only, which is not a bell. Open
+    /// as long as somebody has it: channels of peers come and go.
     [[nodiscard]] std::shared_ptr<const Descriptor> open(pid_t pid, int descriptor);
 
   private:
