@@ -92,13 +92,15 @@ expect("lost: ")
 
 # With pkg-config, and no other package's header but libibverbs'.
 set(ENV{PKG_CONFIG_PATH} ${PREFIX}/lib/pkgconfig)
-run(sh -c "exec \"$1\" -std=c++20 \"$2\" -o \"$3\" $(pkg-config --cflags --libs millrace)" sh
-  ${CXX} ${SOURCE}/main.cpp ${WORK}/with_pkg_config)
+run(sh -c "exec \"$1\" -std=c++20 -c \"$2\" -o \"$3\" $(pkg-config --cflags millrace)" sh
+  ${CXX} ${SOURCE}/main.cpp ${WORK}/with_pkg_config.o)
+run(sh -c "exec \"$1\" \"$2\" -o \"$3\" $(pkg-config --libs millrace)" sh
+  ${CXX} ${WORK}/with_pkg_config.o ${WORK}/with_pkg_config)
 set(ENV{LD_LIBRARY_PATH} ${PREFIX}/lib)
 run(${WORK}/with_pkg_config)
-run(sh -c "exec \"$1\" -static-libstdc++ -std=c++20 \"$2\" -o \"$3\" $(pkg-config --cflags millrace) \
+run(sh -c "exec \"$1\" -static-libstdc++ \"$2\" -o \"$3\" \
 -L\"$4\"/lib -l:libmillrace.a $(pkg-config --static --libs-only-l millrace | sed 's/-lmillrace//')" sh
-  ${CXX} ${SOURCE}/main.cpp ${WORK}/with_pkg_config_static ${PREFIX})
+  ${CXX} ${WORK}/with_pkg_config.o ${WORK}/with_pkg_config_static ${PREFIX})
 run(${WORK}/with_pkg_config_static)
 
 # Public headers need no package but libibverbs'.
