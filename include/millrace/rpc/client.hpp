@@ -375,6 +375,8 @@ class ClientCore {
     void end_all(Code code);
     [[nodiscard]] bool waits_for_connection(AgainCall& call);
     base::Status connect_anew(const base::Deadline& deadline);
+    base::Status ask_anew(std::vector<ProcedureReport>& table, const base::Deadline& deadline);
+    void take_table_anew(std::vector<ProcedureReport> table);
     void resolve_all();
     template <class Ask>
     base::Status look(Ask&& ask);
@@ -699,8 +701,8 @@ class Client {
 
     // --- the session
 
-    /// Connects anew if the connection has ended, and asks for the table. As
-    /// message::Client::reconnect; throws Error as connect().
+    /// Connects anew if the connection has ended, whether or not any call has noticed that yet, and
+    /// asks for the table. As message::Client::reconnect; throws Error as connect().
     base::Status reconnect(const base::Deadline& deadline);
     /// Ends the session in good order. What has no answer is told so by Code::closed.
     base::Status close(const base::Deadline& deadline);
