@@ -300,10 +300,6 @@ class ClientCore {
     [[nodiscard]] bool may_reconnect() const noexcept { return options_.reconnects && !is_closed_; }
     /// It has ended, and what may be made again waits for another one.
     [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
-    /// Another one, once another session may be there: streams of the former one have ended.
-    [[nodiscard]] std::uint64_t session() const noexcept {
-        return options_.messages.resumes ? 0 : counts_.reconnected;
-    }
     void lose() noexcept { is_lost_ = is_lost_ || may_reconnect(); }
     /// A call that finds it so may wait for that.
     [[nodiscard]] bool may_wait_for_connection() const noexcept {
