@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "frames.hpp"
 #include "framework/payload.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/connect/link.hpp"
@@ -460,7 +461,7 @@ int run(std::string_view operation) {
         raw_verbs();
     } else if (operation == "sends") {
         raw_sends();
-    } else if (count_requests(operation)) {
+    } else if (count_requests(operation) || count_frames(operation)) {
         std::printf("%d\n", operations);
         return 0;
     } else if (!count_streams(operation)) {
@@ -472,7 +473,8 @@ int run(std::string_view operation) {
             "message-post|server-flag|server-dense|server-dense-post|server-typed|server-tcp|"
             "dispatched-store|dispatched-post|dispatched-post-4k|"
             "server-flag-many|server-dense-many|verbs|sends|stream-store|stream-post|"
-            "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES\n");
+            "stream-direct|rpc-{Write|Send}{Write|Send}-BYTES|"
+            "frames-{copied|gathered}-BYTES\n");
         return 2;
     }
     std::printf("%d\n", rounds * operations);

@@ -68,7 +68,10 @@ struct Reading {
 void one_to_one(const Combination& by, std::size_t bytes) {
     message::ServerOptions options;
     options.polling = message::Polling::flag;
-    if (by.requests == Transfer::send) options.receives = message::Receives::shared;
+    if (by.requests == Transfer::send) {
+        options.receives = message::Receives::shared;
+        options.protection = message::Protection::trusted;
+    }
     message::Server server =
         message::Server::listen(connect::Address::tcp("127.0.0.1", 0), options);
     std::vector<message::Client> clients;

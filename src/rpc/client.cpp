@@ -65,19 +65,23 @@ std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadl
                         static_cast<std::uint64_t>(base::Clock::now().time_since_epoch().count())};
     std::optional<std::vector<ProcedureReport>> table;
     Error error;
-    const message::Outcome outcome = messages_.call(
-        size_of(head), [&](std::span<std::byte> room) { write(head, room.data()); },
-        [&](const message::Answer& answer) {
-            if (answer.outcome == message::Outcome::ok) {
-                table = parse_table(answer.payload, with_counts);
-            } else {
-                error = parse_error(answer.payload);
-            }
-        },
-        {.procedure =
-             static_cast<std::uint16_t>((with_counts ? report_number : table_number) | head_bit),
-         .deadline = deadline,
-         .told_from = told_from(head)});
+    message::Outcome outcome = message::Outcome::session_lost;
+    // Whatever server is there now may be asked: nothing changes by that.
+    while (outcome == message::Outcome::session_lost && !deadline.expired()) {
+        outcome = messages_.call(
+            size_of(head), [&](std::span<std::byte> room) { write(head, room.data()); },
+            [&](const message::Answer& answer) {
+                if (answer.outcome == message::Outcome::ok) {
+                    table = parse_table(answer.payload, with_counts);
+                } else {
+                    error = parse_error(answer.payload);
+                }
+            },
+            {.procedure = static_cast<std::uint16_t>((with_counts ? report_number : table_number) |
+                                                     head_bit),
+             .deadline = deadline,
+             .told_from = told_from(head)});
+    }
     switch (outcome) {
         case message::Outcome::ok: break;
         case message::Outcome::failed:
@@ -88,6 +92,9 @@ std::vector<ProcedureReport> ClientCore::ask(bool with_counts, const base::Deadl
                    messages_.is_shared()
                        ? "do the server's thread call serve(), and the dispatcher's run()?"
                        : "does its thread call turn() or serve()?");
+            break;
+        case message::Outcome::cancelled:
+            refuse(base::ErrorCode::cancelled, "the wait was cancelled", "");
             break;
         default:
             refuse(base::ErrorCode::peer_lost, std::string{name_of(outcome)},
@@ -550,15 +557,35 @@ bool ClientCore::take_back(std::uint64_t id) {
 
 Status ClientCore::reconnect(const base::Deadline& deadline) {
     check_thread();
-    const Status status = messages_.reconnect(deadline);
-    if (status != Status::ok) return status;
+    std::vector<ProcedureReport> table;
+    const Status status = ask_anew(table, deadline);
+    if (status == Status::ok) take_table_anew(std::move(table));
+    return status;
+}
+
+/// Connects anew where that is needed, and asks for the table. Throws Error as reconnect().
+Status ClientCore::ask_anew(std::vector<ProcedureReport>& table, const base::Deadline& deadline) {
+    for (bool is_first = true;; is_first = false) {
+        const Status status = messages_.reconnect(deadline);
+        if (status != Status::ok) return status;
+        try {
+            table = ask(false, deadline);
+            return status;
+        } catch (const base::Error& error) {
+            // Nobody had noticed that the connection has ended before this asked by it.
+            if (!is_first || error.code() != base::ErrorCode::peer_lost) throw;
+        }
+    }
+}
+
+/// Throws Error as use().
+void ClientCore::take_table_anew(std::vector<ProcedureReport> table) {
     ++counts_.reconnected;
-    needs_table_ = true;
     is_lost_ = false;
     vain_attempts_ = 0;
     if (put_off_ != 0) earliest_ = base::Clock::time_point::min();  // some may be due
-    read_table(deadline);
-    return status;
+    table_ = std::move(table);
+    resolve_all();
 }
 
 /// For those that are put off. `timed_out`: something of that may be over.
@@ -602,9 +629,7 @@ void ClientCore::go_away() noexcept {
 
 bool ClientCore::connect_away(const base::Deadline& deadline) noexcept {
     try {
-        if (messages_.reconnect(deadline) != Status::ok) return false;
-        table_away_ = ask(false, deadline);
-        return true;
+        return ask_anew(table_away_.emplace(), deadline) == Status::ok;
     } catch (const std::exception&) {
         return false;
     }
@@ -614,14 +639,8 @@ void ClientCore::come_back(bool is_connected) {
     adopt();
     is_away_ = false;
     for (const std::uint64_t id : std::exchange(taken_back_, {})) (void)messages_.cancel(id);
-    if (!is_connected) return;
-    ++counts_.reconnected;
-    is_lost_ = false;
-    vain_attempts_ = 0;
-    if (put_off_ != 0) earliest_ = base::Clock::time_point::min();
-    table_ = std::move(*table_away_);
-    table_away_.reset();
-    resolve_all();
+    std::optional<std::vector<ProcedureReport>> table = std::exchange(table_away_, {});
+    if (is_connected) take_table_anew(std::move(*table));
 }
 
 Status ClientCore::close(const base::Deadline& deadline) {

@@ -201,7 +201,6 @@ struct ReaderCore::State {
     base::Deadline deadline;
     std::uint32_t ahead;
     std::uint64_t number = next_number();  ///< of the stream
-    std::uint64_t session = 0;             ///< that it was opened in
     std::uint64_t taken = 0;               ///< parts so far
     bool is_over = false;
     PartWaiter* waiter = nullptr;   ///< for the first of pulls
@@ -214,8 +213,6 @@ struct ReaderCore::State {
     }
     /// `until`: how long it waits for room; null: not at all.
     Status send(std::uint64_t word, std::uint64_t& id, const base::Deadline* until) {
-        // To another server the number means nothing, or the end of a stream.
-        if (client.session() != session) return Status::peer_lost;
         if (client.is_away()) return Status::full;
         const std::array<std::uint64_t, 2> asks{number, word};
         const auto fill = [&](std::span<std::byte> room) {
@@ -262,7 +259,6 @@ ReaderCore::~ReaderCore() {
 }
 
 void ReaderCore::opened(std::uint64_t id) {
-    state_->session = state_->client.session();
     state_->wait_for(id);
     (void)state_->ask();
 }

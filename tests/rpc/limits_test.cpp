@@ -598,6 +598,31 @@ TEST_P(Reconnecting, IsDoneForWhatWasSubmittedAndMayBeMadeAgain) {
     EXPECT_EQ(sums.back()->sum, 7U);
 }
 
+TEST_P(Reconnecting, NeedsNobodyWhoHasNoticedTheEnd) {
+    const connect::Address address = unique_address();
+    auto server = std::make_unique<Running>(ServerOptions{}, add_procedures, address);
+    ClientOptions chosen = options();
+    chosen.retry.attempts = 1;  // a call would connect anew by itself
+    Client client = server->connect<Add, Ping>(chosen);
+    EXPECT_TRUE(client.call<Add>({1, 2}, patience()).ok());
+    const auto replace = [&](void (*prepare)(Server&)) {
+        server.reset();
+        server = std::make_unique<Running>(ServerOptions{}, prepare, address);
+    };
+    replace(add_in_another_order);
+    ASSERT_EQ(client.reconnect(patience()), Status::ok);
+    const Result<Sum> sum = client.call<Add>({3, 4}, patience());
+    ASSERT_TRUE(sum) << name_of(sum.code());
+    EXPECT_EQ(sum->sum, 7U);
+    EXPECT_EQ(client.stats().reconnected, 1U);
+    ASSERT_EQ(client.reconnect(patience()), Status::ok) << "nothing has ended";
+    EXPECT_TRUE(client.call<Ping>({}, patience()).ok());
+    if (!chosen.messages.resumes) return;
+    // In a session that resumes, whoever asks for the table finds the other server, too.
+    replace(add_procedures);
+    EXPECT_EQ(client.procedures(patience()).at(0).signature.name, Add::name);
+}
+
 TEST_P(Reconnecting, ToAServerThatLacksAProcedureIsAnError) {
     const connect::Address address = unique_address();
     auto first = std::make_unique<Running>(ServerOptions{}, add_procedures, address);

@@ -205,7 +205,57 @@ TEST(StreamEnds, WithTheirSessionAreErrorsAndNoEnds) {
     }
     EXPECT_EQ(reader.next(part, patience()), Status::peer_lost)
         << "the second server knows nothing of it";
-    EXPECT_NE(reader.error().code, Code::ok);
+    EXPECT_EQ(reader.error().code, Code::session_lost);
+    EXPECT_NE(reader.error().text.find("behind 2 parts"), std::string::npos) << reader.error().text;
+}
+
+class StreamsBy : public OfEachSession {};
+INSTANTIATE_TEST_SUITE_P(Sessions, StreamsBy, every_session,
+                         [](const auto& each) { return std::string{each.param}; });
+
+TEST_P(StreamsBy, AClientThatConnectsAnewThoughNothingHasEndedGoOn) {
+    Counting counting;
+    Running running{{}, [&](Server& server) { server.handle<Count>(std::ref(counting)); }};
+    Client client = running.connect<Count>(options());
+    auto reader = client.open<Count>({7, 5}, patience(), 1);
+    Pair part;
+    for (std::uint64_t i = 0; i < 5; ++i) {
+        ASSERT_EQ(reader.next(part, patience()), Status::ok) << reader.error().text;
+        EXPECT_EQ(part.other, i);
+        ASSERT_EQ(client.reconnect(patience()), Status::ok);
+    }
+    EXPECT_EQ(reader.next(part, patience()), Status::closed);
+}
+
+/// A session that resumes asks another server for the next part, and nothing else tells the reader
+/// that the first one has taken the others with it.
+TEST(StreamEnds, WithALostSessionThatResumesAreErrorsAndNoEnds) {
+    const connect::Address address = unique_address();
+    std::vector<Sink<Pair>> sinks;
+    const auto keeps_sinks = [&](Server& server) {
+        server.handle<Count>([&](const Range&, Sink<Pair> sink) {
+            for (std::uint64_t i = 0; i < 2; ++i) EXPECT_EQ(sink.write({1, i}), Status::ok);
+            sinks.push_back(std::move(sink));
+        });
+    };
+    auto first = std::make_unique<Running>(ServerOptions{}, keeps_sinks, address);
+    ClientOptions options;
+    options.messages.resumes = true;
+    Client client = first->connect<Count>(options);
+    auto reader = client.open<Count>({}, patience(), 2);
+    while (client.outstanding() != 0) ASSERT_EQ(client.wait(patience()), Status::ok);
+    first.reset();
+    const Running second{{}, keeps_sinks, address};
+    ASSERT_EQ(client.reconnect(patience()), Status::ok);
+    Pair part;
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        ASSERT_EQ(reader.next(part, patience()), Status::ok);
+        EXPECT_EQ(part.other, i);
+    }
+    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost);
+    EXPECT_EQ(reader.error().code, Code::session_lost);
+    EXPECT_NE(reader.error().text.find("behind 2 parts"), std::string::npos) << reader.error().text;
+    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost) << "and stays so";
 }
 
 /// A server of messages that answers a stream by these words, a pair behind each.

@@ -300,10 +300,6 @@ class ClientCore {
     [[nodiscard]] bool may_reconnect() const noexcept { return options_.reconnects && !is_closed_; }
     /// It has ended, and what may be made again waits for another one.
     [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
-    /// Another one, once another session may be there: streams of the former one have ended.
-    [[nodiscard]] std::uint64_t session() const noexcept {
-        return options_.messages.resumes ? 0 : counts_.reconnected;
-    }
     void lose() noexcept { is_lost_ = is_lost_ || may_reconnect(); }
     /// A call that finds it so may wait for that.
     [[nodiscard]] bool may_wait_for_connection() const noexcept {
@@ -375,6 +371,8 @@ class ClientCore {
     void end_all(Code code);
     [[nodiscard]] bool waits_for_connection(AgainCall& call);
     base::Status connect_anew(const base::Deadline& deadline);
+    base::Status ask_anew(std::vector<ProcedureReport>& table, const base::Deadline& deadline);
+    void take_table_anew(std::vector<ProcedureReport> table);
     void resolve_all();
     template <class Ask>
     base::Status look(Ask&& ask);
@@ -699,8 +697,8 @@ class Client {
 
     // --- the session
 
-    /// Connects anew if the connection has ended, and asks for the table. As
-    /// message::Client::reconnect; throws Error as connect().
+    /// Connects anew if the connection has ended, whether or not any call has noticed that yet, and
+    /// asks for the table. As message::Client::reconnect; throws Error as connect().
     base::Status reconnect(const base::Deadline& deadline);
     /// Ends the session in good order. What has no answer is told so by Code::closed.
     base::Status close(const base::Deadline& deadline);
