@@ -21,6 +21,7 @@ class MemoryFile;
 class QueuePair;
 class SharedReceiveQueue;
 class Slabs;
+class ThreadDomain;
 struct PathOptions;
 struct QueuePairAddress;
 struct QueuePairOptions;
@@ -179,6 +180,7 @@ class ProtectionDomain {
 
   private:
     friend class Context;
+    friend class ThreadDomain;
     ProtectionDomain(ibv_pd* raw, const ControlPath& path, std::shared_ptr<Slabs> slabs) noexcept
         : raw_{raw}, path_{&path}, slabs_{std::move(slabs)} {}
     ibv_pd* raw_ = nullptr;
