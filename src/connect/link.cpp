@@ -154,7 +154,7 @@ void Link::State::flush() noexcept {
         if (n < 0) return;  // full, or broken: then receiving tells
         unsent.erase(unsent.begin(), unsent.begin() + n);
     }
-    unsent = {};  // an idle link keeps no room for it
+    std::vector<std::byte>{}.swap(unsent);  // an idle link keeps no room for it
 }
 
 void Link::State::take(const char* attempted, const Given& more) {
