@@ -198,6 +198,11 @@ verbs::RegisteredBuffer Link::allocate(std::size_t size, verbs::Access access) {
     return protection_domain().allocate(size, access);
 }
 
+verbs::RegisteredBuffer Link::allocate_packed(std::size_t size, verbs::Access access) {
+    state_->take("register memory for a peer", {.registered_bytes = size});
+    return protection_domain().allocate_packed(size, access);
+}
+
 void Link::reserve(std::size_t size) {
     state_->take("register memory for a peer", {.registered_bytes = registered(size)});
     state_->reserved_bytes += registered(size);
