@@ -54,6 +54,9 @@ struct ChannelOptions {
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
+    /// What the statistics page of the channel is called, behind "message channel ": for those who
+    /// look from outside. Cut where the title is longer than 47 bytes.
+    std::string name{};
 };
 
 /// Counted since the channel was made. Readable from outside as a statistics page, too.
@@ -162,6 +165,8 @@ class Channel {
     [[nodiscard]] ChannelStats stats() const;
     /// What was chosen and why: device, path, rings, requests per message.
     [[nodiscard]] std::string explain() const;
+    /// The other end, for messages: its process, and where it is.
+    [[nodiscard]] const std::string& peer() const noexcept;
     /// Why the channel is broken. Empty while it is not.
     [[nodiscard]] std::string failure() const;
     /// The connection beneath: peer's name, its socket, its queue pair.
