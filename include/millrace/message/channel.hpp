@@ -37,6 +37,13 @@
 
 namespace millrace::message {
 
+class ChannelReceiver;
+class ChannelSender;
+struct ChannelHalves;
+namespace detail {
+struct SplitChannel;
+}  // namespace detail
+
 struct ChannelOptions {
     /// Bytes of the ring that this side receives into: a power of two from 128 B to 1 GiB. A peer
     /// that posts keeps a copy of the same size to send from.
@@ -172,10 +179,17 @@ class Channel {
     /// The connection beneath: peer's name, its socket, its queue pair.
     [[nodiscard]] connect::Link& link() noexcept;
 
+    /// Two halves for two threads, one that sends and one that receives: halves.hpp. A descriptor
+    /// that was asked for is theirs from then on. Throws Error (resource_exhausted).
+    [[nodiscard]] ChannelHalves split() &&;
+
     struct Core;  ///< private to message/
     explicit Channel(std::unique_ptr<Core> core) noexcept;
 
   private:
+    friend class ChannelReceiver;
+    friend class ChannelSender;
+    friend struct detail::SplitChannel;
     base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
