@@ -20,7 +20,8 @@ struct FlowQueue {
     using Connected = flow::Producer<std::uint64_t>;
     static flow::Options options() {
         flow::Options chosen;
-        chosen.ring.capacity = idle_ring / sizeof(std::uint64_t);
+        constexpr std::size_t slot = 2 * sizeof(std::uint64_t);  // an item and its mark
+        chosen.ring.capacity = idle_ring / slot;
         return chosen;
     }
     static flow::Listener listen(const connect::Address& address) {

@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
+#include <type_traits>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -26,14 +29,15 @@
 namespace millrace::base {
 namespace {
 
-constexpr std::uint64_t file_magic = 0x6d72'7374'6174'7332;  // "mrstats2"
-constexpr std::uint64_t page_magic = 0x6d72'7374'7061'6765;  // "mrstpage"
-constexpr std::uint64_t gap_magic = 0x6d72'7374'2067'6170;   // "mrst gap"
-constexpr std::uint32_t file_version = 2;
+constexpr std::uint64_t file_magic = 0x6d72'7374'6174'7333;   // "mrstats3"
+constexpr std::uint64_t page_magic = 0x6d72'7374'7061'6765;   // "mrstpage"
+constexpr std::uint64_t gap_magic = 0x6d72'7374'2067'6170;    // "mrst gap"
+constexpr std::uint64_t names_magic = 0x6d72'7374'6e61'6d65;  // "mrstname"
+constexpr std::uint32_t file_version = 3;
 constexpr std::string_view file_name = "millrace-stats:pages";
-constexpr std::uint32_t most_counters = 65'536;  // of a page that is read, not trusted
-constexpr std::uint32_t fewest_lines = 1024;     // of a file: 64 KiB
-constexpr std::uint32_t most_lines = most_counters + 2;
+constexpr std::uint32_t most_figures = 65'536;  // of a page that is read, not trusted
+constexpr std::uint32_t fewest_lines = 1024;    // of a file: 64 KiB
+constexpr std::uint32_t most_lines = 2 * most_figures;
 constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct FileHeader {
@@ -48,18 +52,31 @@ struct Header {
     std::uint32_t count;
     char title[48];
 };
-struct Cell {
-    char name[56];
-    std::uint64_t value;
+struct Name {
+    char text[56];
+    std::uint32_t kind;
+    std::uint32_t unused;
 };
 constexpr std::size_t line = 64;
-static_assert(sizeof(FileHeader) == line && sizeof(Header) == line && sizeof(Cell) == line);
-static_assert(offsetof(Header, title) == 16 && offsetof(Cell, value) == 56);
+static_assert(sizeof(FileHeader) == line && sizeof(Header) == line && sizeof(Name) == line);
+static_assert(offsetof(Header, title) == 16);
+static_assert(sizeof(Histogram) % 8 == 0 && alignof(Histogram) == 8 &&
+              std::is_trivially_copyable_v<Histogram>);
 
 Header* header_at(void* memory, std::size_t index) noexcept {
     return reinterpret_cast<Header*>(static_cast<std::byte*>(memory) + index * line);
 }
-Cell* cells_of(void* memory) noexcept { return reinterpret_cast<Cell*>(header_at(memory, 1)); }
+/// Behind a header: the line of the names, then the values.
+std::uint64_t* words_of(void* page) noexcept {
+    return reinterpret_cast<std::uint64_t*>(header_at(page, 1));
+}
+const Name* names_of(const void* names) noexcept {
+    return reinterpret_cast<const Name*>(static_cast<const std::byte*>(names) + line);
+}
+
+std::size_t words_of_kind(std::uint32_t kind) noexcept {
+    return kind == static_cast<std::uint32_t>(FigureKind::histogram) ? sizeof(Histogram) / 8 : 1;
+}
 
 /// The text up to its NUL, or all of the field.
 template <std::size_t N>
@@ -67,18 +84,44 @@ std::string text_of(const char (&field)[N]) {
     return std::string{field, strnlen(field, N)};
 }
 
-using Cells = std::vector<std::pair<std::string, std::uint64_t>>;
+/// Aligned, so a plain 8-byte load on the machines this is for; also of a read-only page.
+std::uint64_t load(std::uint64_t& word) noexcept {
+    return std::atomic_ref{word}.load(std::memory_order_relaxed);
+}
 
-Cells read_cells(void* page, std::size_t count) {
-    Cells counters;
-    counters.reserve(count);
-    Cell* cells = cells_of(page);
-    for (std::size_t i = 0; i < count; ++i) {
-        // Aligned, so a plain 8-byte load on the machines this is for; also of a read-only page.
-        std::atomic_ref<std::uint64_t> value{cells[i].value};
-        counters.emplace_back(text_of(cells[i].name), value.load(std::memory_order_relaxed));
+StatisticsPage::Distribution distribution_of(std::string name, const Histogram& histogram) {
+    return {.name = std::move(name),
+            .count = histogram.count(),
+            .mean = histogram.mean(),
+            .least = histogram.least(),
+            .median = histogram.quantile(0.5),
+            .p90 = histogram.quantile(0.9),
+            .p99 = histogram.quantile(0.99),
+            .p999 = histogram.quantile(0.999),
+            .most = histogram.most()};
+}
+
+/// What `count` names at `names` say of the `words` from `values` on. False: they have no room.
+bool read_values(const Name* names, std::size_t count, std::uint64_t* values, std::size_t words,
+                 StatisticsPage::Snapshot& into) {
+    for (std::size_t i = 0; i != count; ++i) {
+        const std::uint32_t kind = names[i].kind;
+        const std::size_t needed = words_of_kind(kind);
+        if (needed > words) return false;
+        std::string name = text_of(names[i].text);
+        switch (static_cast<FigureKind>(kind)) {
+            case FigureKind::counter: into.counters.emplace_back(name, load(*values)); break;
+            case FigureKind::gauge: into.gauges.emplace_back(name, load(*values)); break;
+            case FigureKind::histogram:
+                into.histograms.push_back(
+                    distribution_of(std::move(name), *reinterpret_cast<const Histogram*>(values)));
+                break;
+            default: return false;
+        }
+        values += needed;
+        words -= needed;
     }
-    return counters;
+    return true;
 }
 
 // ---- this process's pages
@@ -124,9 +167,67 @@ class File {
         return offset < lines_ * line;
     }
     [[nodiscard]] bool is_empty() const noexcept { return used_ == 0; }
+    [[nodiscard]] void* memory() const noexcept { return memory_; }
     [[nodiscard]] std::uint32_t lines() const noexcept { return lines_; }
 
-    /// Zeroed lines in which nobody looks for a page yet, or null.
+    /// A page for `names`, of which nobody reads yet: zeroed, but for the line of its names. Null:
+    /// no room. Throws bad_alloc.
+    [[nodiscard]] Header* take_page(const std::vector<Name>& names, std::uint32_t wanted) {
+        auto known = std::find_if(names_.begin(), names_.end(), [&](const NamesInUse& one) {
+            const Header* const record = header_at(memory_, one.at);
+            return record->count == names.size() &&
+                   (names.empty() ||
+                    std::memcmp(names_of(record), names.data(), names.size() * sizeof(Name)) == 0);
+        });
+        if (known == names_.end()) {
+            names_.reserve(names_.size() + 1);
+            const auto count = static_cast<std::uint32_t>(names.size());
+            Header* const record = take(count + 1);
+            if (record == nullptr) return nullptr;
+            if (!names.empty()) {
+                std::memcpy(record + 1, names.data(), names.size() * sizeof(Name));
+            }
+            record->count = count;
+            std::atomic_ref{record->magic}.store(names_magic, std::memory_order_release);
+            names_.push_back({line_of(record), 0});
+            known = std::prev(names_.end());
+        }
+        Header* const page = take(wanted);
+        if (page == nullptr) {
+            forget_if_unused(known);
+            return nullptr;
+        }
+        ++known->users;
+        *words_of(page) = known->at;
+        return page;
+    }
+    void give_back_page(Header* page) noexcept {
+        const std::uint64_t names = *words_of(page);
+        give_back(page);
+        const auto known = std::find_if(names_.begin(), names_.end(),
+                                        [&](const NamesInUse& one) { return one.at == names; });
+        if (known == names_.end()) return;  // somebody wrote into the page
+        --known->users;
+        forget_if_unused(known);
+    }
+
+  private:
+    struct NamesInUse {
+        std::uint32_t at;
+        std::size_t users;
+    };
+
+    [[nodiscard]] std::uint32_t line_of(const Header* record) const noexcept {
+        const auto offset =
+            reinterpret_cast<const std::byte*>(record) - static_cast<const std::byte*>(memory_);
+        return static_cast<std::uint32_t>(offset / static_cast<std::ptrdiff_t>(line));
+    }
+    void forget_if_unused(std::vector<NamesInUse>::iterator names) noexcept {
+        if (names->users != 0) return;
+        give_back(header_at(memory_, names->at));
+        names_.erase(names);
+    }
+    /// Zeroed lines in which nobody looks for a record yet, or null.
     [[nodiscard]] Header* take(std::uint32_t wanted) noexcept {
         if (lines_ - 1 - used_ < wanted) return nullptr;
         bool passed_gap = false;
@@ -155,12 +256,9 @@ class File {
     }
     void give_back(Header* page) noexcept {
         used_ -= page->lines;
-        const auto offset = reinterpret_cast<std::byte*>(page) - static_cast<std::byte*>(memory_);
-        first_gap_ = std::min(first_gap_, static_cast<std::uint32_t>(offset / line));
+        first_gap_ = std::min(first_gap_, line_of(page));
         std::atomic_ref{page->magic}.store(gap_magic, std::memory_order_release);
     }
-
-  private:
     void put_gap(std::uint32_t at, std::uint32_t lines) noexcept {
         Header* const gap = header_at(memory_, at);
         gap->lines = lines;
@@ -173,6 +271,7 @@ class File {
     std::uint32_t lines_;
     std::uint32_t used_ = 0;
     std::uint32_t first_gap_ = 1;  ///< there is none before it
+    std::vector<NamesInUse> names_;
 };
 
 struct Files {
@@ -196,14 +295,36 @@ Files& files() {
 
 // ---- other processes'
 
-/// What lies at `at`, if it is a page that was whole while it was read.
-std::optional<StatisticsPage::Snapshot> read_page(void* page, int pid) {
+/// What lies at `page`, of a file of `lines`, if it is a page that was whole while it was read.
+std::optional<StatisticsPage::Snapshot> read_page(void* memory, std::size_t lines, void* page,
+                                                  int pid) {
     const auto before = *static_cast<const Header*>(page);
-    if (before.magic != page_magic || before.count >= before.lines) return std::nullopt;
+    if (before.magic != page_magic || before.lines < 2 || before.count > most_figures) {
+        return std::nullopt;
+    }
     std::atomic_thread_fence(std::memory_order_acquire);
-    StatisticsPage::Snapshot snapshot{pid, text_of(before.title), read_cells(page, before.count)};
+    std::uint64_t* const words = words_of(page);
+    const std::uint64_t at = load(*words);
+    if (at == 0 || at >= lines) return std::nullopt;
+    const void* const names = header_at(memory, at);
+    const auto names_before = *static_cast<const Header*>(names);
+    if (names_before.magic != names_magic || names_before.lines > lines - at ||
+        names_before.count != before.count || names_before.count >= names_before.lines) {
+        return std::nullopt;
+    }
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (std::memcmp(&before, page, sizeof before) != 0) return std::nullopt;
+    StatisticsPage::Snapshot snapshot;
+    snapshot.pid = pid;
+    snapshot.title = text_of(before.title);
+    const std::size_t room = (before.lines - 1) * (line / 8) - 1;
+    // Copied: what was looked at is what is used.
+    const std::vector<Name> copied(names_of(names), names_of(names) + before.count);
+    if (!read_values(copied.data(), copied.size(), words + 1, room, snapshot)) return std::nullopt;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (std::memcmp(&before, page, sizeof before) != 0 ||
+        std::memcmp(&names_before, names, sizeof names_before) != 0) {
+        return std::nullopt;
+    }
     return snapshot;
 }
 
@@ -228,9 +349,10 @@ void read_file(const std::string& path, int pid, std::vector<StatisticsPage::Sna
                 for (std::size_t at = 1; at < lines;) {
                     const auto next = *header_at(memory, at);
                     // Pages move while they are read, or somebody lies: the next look sees more.
-                    const bool known = next.magic == page_magic || next.magic == gap_magic;
+                    const bool known = next.magic == page_magic || next.magic == names_magic ||
+                                       next.magic == gap_magic;
                     if (!known || next.lines == 0 || next.lines > lines - at) break;
-                    if (auto page = read_page(header_at(memory, at), pid)) {
+                    if (auto page = read_page(memory, lines, header_at(memory, at), pid)) {
                         snapshots.push_back(std::move(*page));
                     }
                     at += next.lines;
@@ -244,31 +366,63 @@ void read_file(const std::string& path, int pid, std::vector<StatisticsPage::Sna
 
 }  // namespace
 
+namespace {
+std::vector<Figure> counters_called(std::initializer_list<std::string_view> names) {
+    std::vector<Figure> figures;
+    figures.reserve(names.size());
+    for (const auto name : names) figures.push_back({name});
+    return figures;
+}
+}  // namespace
+
 StatisticsPage::StatisticsPage(std::string_view title,
-                               std::initializer_list<std::string_view> names) {
-    const auto object = fmt::format("page '{}' of {} counters", title, names.size());
-    const auto refuse = [&](std::string cause) {
+                               std::initializer_list<std::string_view> names)
+    : StatisticsPage{title, counters_called(names)} {}
+
+StatisticsPage::StatisticsPage(std::string_view title, std::span<const Figure> figures) {
+    const auto object = fmt::format("page '{}' of {} figures", title, figures.size());
+    const auto refuse = [&](std::string cause, const char* remedy) {
         throw Error{ErrorCode::invalid_argument, "create a statistics page", object,
-                    std::move(cause), "use a shorter name"};
+                    std::move(cause), remedy};
     };
-    if (title.size() >= sizeof(Header::title)) refuse("the title is longer than 47 bytes");
-    for (const auto name : names) {
-        if (name.size() >= sizeof(Cell::name)) {
-            refuse(fmt::format("the counter name '{}' is longer than 55 bytes", name));
+    if (title.size() >= sizeof(Header::title)) {
+        refuse("the title is longer than 47 bytes", "use a shorter name");
+    }
+    std::vector<Name> names(figures.size());
+    std::size_t words = 1;
+    for (std::size_t i = 0; i != figures.size(); ++i) {
+        const auto& [name, kind] = figures[i];
+        if (name.size() >= sizeof(Name::text)) {
+            refuse(fmt::format("the name '{}' is longer than 55 bytes", name),
+                   "use a shorter name");
+        }
+        std::memcpy(names[i].text, name.data(), name.size());
+        names[i].kind = static_cast<std::uint32_t>(kind);
+        words += words_of_kind(names[i].kind);
+        if (kind == FigureKind::histogram) {
+            ++histograms_;
+        } else if (histograms_ != 0) {
+            refuse(fmt::format("'{}' stands behind a histogram", name),
+                   "name counters and gauges first");
+        } else {
+            ++values_;
         }
     }
-    if (names.size() > most_counters) {
-        throw Error{ErrorCode::invalid_argument, "create a statistics page", object,
-                    fmt::format("a page holds at most {} counters", most_counters),
-                    "use several pages"};
+    const std::size_t wanted_lines = 1 + (words * 8 + line - 1) / line;
+    // A file has room for the page and its names.
+    if (wanted_lines + names.size() + 2 > most_lines) {
+        refuse(fmt::format("a page holds at most {} bytes with its names", most_lines * line),
+               "use several pages");
     }
 
-    const auto wanted = static_cast<std::uint32_t>(names.size() + 1);
+    const auto wanted = static_cast<std::uint32_t>(wanted_lines);
     Files& process = files();
     const std::lock_guard guard{process.mutex};
     Header* header = nullptr;
+    const File* holder = nullptr;
     for (const auto& file : process.all) {
-        if ((header = file->take(wanted)) != nullptr) break;
+        holder = file.get();
+        if ((header = file->take_page(names, wanted)) != nullptr) break;
     }
     if (header == nullptr) {
         // Twice as large as all there are: thousands of pages take a handful of descriptors.
@@ -276,27 +430,33 @@ StatisticsPage::StatisticsPage(std::string_view title,
         for (const auto& file : process.all) {
             lines = std::min(lines + 2 * file->lines(), most_lines);
         }
-        lines = std::max({lines, fewest_lines, wanted + 1});
+        lines =
+            std::max({lines, fewest_lines, wanted + static_cast<std::uint32_t>(names.size()) + 2});
         process.all.push_back(std::make_unique<File>(lines, object));
-        header = process.all.back()->take(wanted);
+        holder = process.all.back().get();
+        header = process.all.back()->take_page(names, wanted);
     }
     std::memcpy(header->title, title.data(), title.size());
-    Cell* cell = cells_of(header);
-    for (const auto name : names) std::memcpy((cell++)->name, name.data(), name.size());
     header->count = static_cast<std::uint32_t>(names.size());
+    names_ = header_at(holder->memory(), *words_of(header));
+    memory_ = header;
+    for (std::size_t i = 0; i != histograms_; ++i) new (&histogram(i)) Histogram;
     // The magic last: a reader never sees a page that is half made.
     std::atomic_ref{header->magic}.store(page_magic, std::memory_order_release);
-    memory_ = header;
-    size_ = wanted * line;
 }
 
 StatisticsPage::StatisticsPage(StatisticsPage&& other) noexcept
-    : memory_{std::exchange(other.memory_, nullptr)}, size_{std::exchange(other.size_, 0)} {}
+    : memory_{std::exchange(other.memory_, nullptr)},
+      values_{std::exchange(other.values_, 0)},
+      histograms_{std::exchange(other.histograms_, 0)},
+      names_{std::exchange(other.names_, nullptr)} {}
 
 StatisticsPage& StatisticsPage::operator=(StatisticsPage&& other) noexcept {
     StatisticsPage taken{std::move(other)};
     std::swap(memory_, taken.memory_);
-    std::swap(size_, taken.size_);
+    std::swap(values_, taken.values_);
+    std::swap(histograms_, taken.histograms_);
+    std::swap(names_, taken.names_);
     return *this;
 }
 
@@ -307,23 +467,47 @@ StatisticsPage::~StatisticsPage() {
     const auto file = std::find_if(process.all.begin(), process.all.end(),
                                    [&](const auto& one) { return one->holds(memory_); });
     if (file == process.all.end()) return;  // the parent's
-    (*file)->give_back(static_cast<Header*>(memory_));
+    (*file)->give_back_page(static_cast<Header*>(memory_));
     if ((*file)->is_empty()) process.all.erase(file);
 }
 
+namespace {
+/// A figure that does not exist is a slip in the program, not an outcome.
+[[noreturn, gnu::cold]] void refuse_figure(const char* message) noexcept {
+    log_line(LogLevel::error, "base", message);
+    flush_log();
+    std::abort();
+}
+}  // namespace
+
 Counter StatisticsPage::counter(std::size_t index) noexcept {
-    if (size_ < (index + 2) * line) {
-        // A counter that does not exist is a slip in the program, not an outcome.
-        log_line(LogLevel::error, "base", "a statistics page was asked for a counter it has not");
-        flush_log();
-        std::abort();
-    }
-    return Counter{&cells_of(memory_)[index].value};
+    if (index >= values_) refuse_figure("a statistics page was asked for a counter it has not");
+    return Counter{words_of(memory_) + 1 + index};
 }
 
-Cells StatisticsPage::read() const {
-    if (memory_ == nullptr) return {};
-    return read_cells(memory_, size_ / line - 1);
+void StatisticsPage::set(std::span<const std::uint64_t> values) noexcept {
+    if (values.size() > values_) {
+        refuse_figure("a statistics page was told of a counter it has not");
+    }
+    std::uint64_t* word = words_of(memory_);
+    for (const std::uint64_t value : values) Counter{++word}.set(value);
+}
+
+Histogram& StatisticsPage::histogram(std::size_t index) noexcept {
+    if (index >= histograms_) {
+        refuse_figure("a statistics page was asked for a histogram it has not");
+    }
+    return *(reinterpret_cast<Histogram*>(words_of(memory_) + 1 + values_) + index);
+}
+
+std::vector<std::pair<std::string, std::uint64_t>> StatisticsPage::read() const {
+    std::vector<std::pair<std::string, std::uint64_t>> values;
+    if (memory_ == nullptr) return values;
+    std::uint64_t* const words = words_of(memory_) + 1;
+    for (std::size_t i = 0; i != values_; ++i) {
+        values.emplace_back(text_of(names_of(names_)[i].text), load(words[i]));
+    }
+    return values;
 }
 
 std::vector<StatisticsPage::Snapshot> StatisticsPage::of_process(int pid) {

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 
+#include "identity.hpp"
 #include "link_state.hpp"
 #include "millrace/connect/link.hpp"
+#include "printable.hpp"
 
 namespace millrace::connect {
 namespace {
@@ -86,7 +88,7 @@ std::string Link::explain() const {
         order, link.own_writes_in_order ? "yes" : "no", link.other_writes_in_order ? "yes" : "no",
         names_of(link.own.capabilities), names_of(link.other.capabilities), liveness);
     text += admission;
-    if (link.own.soft) text += fmt::format("  soft device  {}\n", link.own.fabric);
+    if (link.own.soft) text += fmt::format("  soft device  {}\n", printable(soft_fabric(), 512));
     return text;
 }
 

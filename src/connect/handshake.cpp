@@ -425,6 +425,9 @@ void Handshake::hear_ready(const Ready& ready) {
     }
     state_->other_writes_in_order = ready.writes_in_order;
     stage_ = Stage::done;
+    // They were equal, and an idle link keeps none.
+    std::string{}.swap(state_->own.fabric);
+    std::string{}.swap(state_->other.fabric);
 }
 
 void Handshake::handle(const Frame& frame) {

@@ -14,7 +14,9 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -24,6 +26,8 @@
 #include <fmt/format.h>
 
 #include "descriptor.hpp"
+#include "millrace/base/log.hpp"
+#include "millrace/base/statistics.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "nesting.hpp"
 #include "timer.hpp"
@@ -40,6 +44,23 @@ namespace {
 constexpr std::uint64_t bell_id = 0;
 constexpr std::uint64_t timer_id = 1;
 constexpr std::uint64_t first_id = 2;
+
+/// What other processes see of a hub. Null, and a line in the log: there is no memory for it.
+[[nodiscard]] std::unique_ptr<base::StatisticsPage> page_of_hub() noexcept {
+    using enum base::FigureKind;
+    constexpr base::Figure figures[] = {{"calls", counter},
+                                        {"looks", counter},
+                                        {"sleeps", counter},
+                                        {"members", gauge},
+                                        {"ns of a turn", histogram}};
+    try {
+        return std::make_unique<base::StatisticsPage>("hub", figures);
+    } catch (const std::exception& error) {
+        base::log(base::LogLevel::warn, "connect", "a hub has no statistics page: {}",
+                  error.what());
+        return nullptr;
+    }
+}
 
 /// Times beyond the clock's are never.
 [[nodiscard]] Clock::time_point later(std::chrono::nanoseconds delay) noexcept {
@@ -88,6 +109,10 @@ struct Hub::State {
     std::atomic<bool> asleep{false};
     std::atomic<bool> nested{false};  ///< another loop waits for the descriptor
     Stats stats;
+    const std::unique_ptr<base::StatisticsPage> page = page_of_hub();
+    std::uint64_t turn_began = 0;  ///< in ticks; 0: not looked at yet
+    const double ns_per_tick =
+        1e6 / static_cast<double>(base::ticks_in(std::chrono::milliseconds{1}));
 
     [[nodiscard]] bool is_current() const noexcept {
         return owner.load(std::memory_order_relaxed) == std::this_thread::get_id();
@@ -166,16 +191,30 @@ struct Hub::State {
         ++stats.looks;
         if (count > 0) taken = static_cast<std::size_t>(count);
         hot.clear();
-        asked = base::ticks();
+        turn_began = asked = base::ticks();
+        if (page != nullptr) {
+            page->set(
+                std::array{stats.calls, stats.looks, stats.sleeps, std::uint64_t{members.size()}});
+        }
     }
     /// Takes the ends that were active lately for readable, for a moment. False: the kernel's turn.
     [[nodiscard]] bool take_hot() noexcept {
-        if (hot.empty() || base::ticks() - asked >= hot_ticks) return false;
+        if (hot.empty()) return false;
+        turn_began = base::ticks();
+        if (turn_began - asked >= hot_ticks) return false;
         served = 0;
         taken = std::min(hot.size(), events.size());
         for (std::size_t i = 0; i != taken; ++i) events[i].data.u64 = hot[i];
         hot.clear();
         return true;
+    }
+    /// How long those wait at most whose turn comes behind this one.
+    void note_turn() noexcept {
+        const std::uint64_t took = base::ticks() - turn_began;
+        if (page != nullptr) {
+            page->histogram(0).record(
+                static_cast<std::uint64_t>(static_cast<double>(took) * ns_per_tick));
+        }
     }
     /// The kernel wakes us for the next timer.
     void set_alarm() noexcept {
@@ -333,7 +372,9 @@ std::size_t Hub::size() const {
 std::size_t Hub::turn(std::size_t budget) {
     State& hub = *state_;
     hub.require_owner("turn a hub");
+    hub.turn_began = 0;
     if (hub.served == hub.taken && !hub.take_hot()) hub.take_events(0);
+    if (hub.turn_began == 0) hub.turn_began = base::ticks();
     // Also behind a call that throws: another loop learns of what is left by the descriptor alone.
     struct Behind {
         State& hub;
@@ -353,6 +394,7 @@ std::size_t Hub::turn(std::size_t budget) {
         if (calls < budget && hub.serve_timer()) some = true, ++calls;
         if (calls < budget && hub.serve_event()) some = true, ++calls;
     }
+    if (calls != 0) hub.note_turn();
     return calls;
 }
 

@@ -154,7 +154,7 @@ void Link::State::flush() noexcept {
         if (n < 0) return;  // full, or broken: then receiving tells
         unsent.erase(unsent.begin(), unsent.begin() + n);
     }
-    unsent = {};  // an idle link keeps no room for it
+    std::vector<std::byte>{}.swap(unsent);  // an idle link keeps no room for it
 }
 
 void Link::State::take(const char* attempted, const Given& more) {
@@ -196,6 +196,11 @@ verbs::RegisteredBuffer Link::allocate(std::size_t size, verbs::Access access) {
     state_->take("register memory for a peer", {.registered_bytes = bytes - counted});
     state_->reserved_bytes -= counted;
     return protection_domain().allocate(size, access);
+}
+
+verbs::RegisteredBuffer Link::allocate_packed(std::size_t size, verbs::Access access) {
+    state_->take("register memory for a peer", {.registered_bytes = size});
+    return protection_domain().allocate_packed(size, access);
 }
 
 void Link::reserve(std::size_t size) {

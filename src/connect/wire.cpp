@@ -297,7 +297,7 @@ std::optional<Frame> FrameBuffer::next(std::size_t max_body) {
     const auto end = begin + static_cast<std::ptrdiff_t>(size);
     Frame frame{static_cast<FrameType>(type), {begin, end}};
     if (end == bytes_.end()) {
-        bytes_ = {};  // words are rare, and idle links many
+        std::vector<std::byte>{}.swap(bytes_);  // words are rare, and idle links many
     } else {
         bytes_.erase(bytes_.begin(), end);
     }

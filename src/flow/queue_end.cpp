@@ -38,7 +38,7 @@ connect::LinkOptions link_options(Options& options) {
 base::StatisticsPage page_of(std::string_view role, std::string_view name,
                              std::initializer_list<std::string_view> names) {
     std::string title = fmt::format("flow {} {}", role, name);
-    title.resize(std::min<std::size_t>(title.size(), 47));
+    title.resize(std::min(title.size(), base::StatisticsPage::longest_title));
     return base::StatisticsPage{title, names};
 }
 
@@ -95,8 +95,7 @@ void show(base::StatisticsPage& page, const ProducerStats& stats) noexcept {
                                     stats.ring.intransit,
                                     stats.ring.transferred,
                                     stats.ring.credited};
-    std::size_t index = 0;
-    for (const std::uint64_t value : values) page.counter(index++).set(value);
+    page.set(values);
 }
 
 void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept {
@@ -106,8 +105,7 @@ void show(base::StatisticsPage& page, const ConsumerStats& stats) noexcept {
         stats.ring.events,   stats.ring.work_requests,  stats.ring.sleeps,
         stats.ring.wake_ups, stats.ring.transfer_reads, stats.ring.data_reads,
         stats.ring.receives};
-    std::size_t index = 0;
-    for (const std::uint64_t value : values) page.counter(index++).set(value);
+    page.set(values);
 }
 
 namespace {

@@ -85,6 +85,7 @@ Channel::~Channel() = default;
 
 std::size_t Channel::max_piece() const noexcept { return core_->writer.max_length(); }
 connect::Link& Channel::link() noexcept { return core_->link; }
+const std::string& Channel::peer() const noexcept { return core_->link.peer_name(); }
 std::string Channel::failure() const { return core_->why_failed; }
 
 // --- sending
@@ -114,22 +115,10 @@ base::Status Channel::send(std::span<const std::byte> message, const base::Deadl
         status = wait_for_room(*core_, deadline, [&] { return try_send(message); });
     }
     if (status != base::Status::too_large) return status;
-    // Pieces of an eighth: the receiver takes one while the next ones travel.
-    const std::size_t piece = frame_bytes(core_->writer.size() / 8) - 2 * word_bytes;
-    std::uint8_t flags = frame_more;
-    while (!message.empty()) {
-        const std::size_t length = std::min(piece, message.size());
-        if (length == message.size()) flags &= static_cast<std::uint8_t>(~frame_more);
-        std::span<std::byte> room;
-        status = claim(length, room, deadline);
-        if (status != base::Status::ok) return status;
-        std::memcpy(room.data(), message.data(), length);
-        status = core_->commit(length, flags);
-        if (status != base::Status::ok) return status;
-        message = message.subspan(length);
-        flags |= frame_continues;
-    }
-    return base::Status::ok;
+    return send_in_pieces(
+        *core_, message,
+        [&](std::size_t size, std::span<std::byte>& room) { return claim(size, room, deadline); },
+        [&](std::size_t size, std::uint8_t flags) { return core_->commit(size, flags); });
 }
 
 base::Status Channel::finish(const base::Deadline& deadline) {

@@ -81,7 +81,7 @@ connect::LinkOptions link_options(const ChannelOptions& options, const Service& 
             .service_version = service.version,
             .endpoint = options.endpoint,
             .max_send_requests = 128,
-            .max_receive_requests = 16,
+            .max_receive_requests = ring::Sleeper::receives,
             .max_send_slices = 1,
             .max_inline = 128,
             .admission = options.admission};
@@ -127,6 +127,20 @@ namespace {
     return slot * receives_for(options.ring_bytes, slot);
 }
 
+/// As Core::show sets them.
+constexpr base::Figure figures_of_channels[] = {
+    {"messages sent"},  {"bytes sent"},     {"messages received"},
+    {"bytes received"}, {"pieces sent"},    {"pieces received"},
+    {"frame writes"},   {"other writes"},   {"credit writes"},
+    {"credit reads"},   {"full"},           {"sleeps"},
+    {"events sent"},    {"events received"}};
+
+[[nodiscard]] std::string title_of(const std::string& name) {
+    std::string title = name.empty() ? "message channel" : "message channel " + name;
+    title.resize(std::min(title.size(), base::StatisticsPage::longest_title));
+    return title;
+}
+
 /// With the endpoint whose domain the channel's memory is of.
 [[nodiscard]] ChannelOptions of_domain(const connect::Link& link, ChannelOptions chosen) {
     chosen.endpoint = link.shared_endpoint();
@@ -138,14 +152,11 @@ Channel::Core::Core(connect::Link connected, const ChannelOptions& chosen, const
     : options{of_domain(connected, chosen)},
       ways{chosen_ways},
       receive_bytes{bytes_to_receive(chosen, chosen_ways)},
-      memory{connected.allocate(receive_bytes + sizeof(ControlPage),
-                                verbs::Access::remote_write | verbs::Access::remote_read)},
+      memory{connected.allocate_packed(receive_bytes + sizeof(ControlPage),
+                                       verbs::Access::remote_write | verbs::Access::remote_read)},
       link{std::move(connected)},
       window{link},
-      statistics{"message channel",
-                 {"messages sent", "bytes sent", "messages received", "bytes received",
-                  "pieces sent", "pieces received", "frame writes", "other writes", "credit writes",
-                  "credit reads", "full", "sleeps", "events sent", "events received"}} {
+      statistics{title_of(chosen.name), figures_of_channels} {
     own_page = new (memory.data() + receive_bytes) ControlPage{};
     sleeper.emplace(*this);
     // The peer may push credit as soon as it knows our address: the beginning is stored before.

@@ -33,8 +33,8 @@ Receiver<D>::Receiver(std::shared_ptr<connect::Endpoint> endpoint, connect::Link
       ring_memory_{link.allocate(terms_.ring_bytes, D.data == DataFlow::push1
                                                         ? verbs::Access::remote_write
                                                         : verbs::Access::local_write)},
-      page_memory_{link.allocate(sizeof(detail::ReceiverPage),
-                                 verbs::Access::remote_write | verbs::Access::remote_read)},
+      page_memory_{link.allocate_packed(sizeof(detail::ReceiverPage),
+                                        verbs::Access::remote_write | verbs::Access::remote_read)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       window_{link_},

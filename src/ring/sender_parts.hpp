@@ -27,8 +27,8 @@ Sender<D>::Sender(std::shared_ptr<connect::Endpoint> endpoint, connect::Link lin
     : batching_{design.batching},
       endpoint_{std::move(endpoint)},
       terms_{agree(link, Role::producer, design, options, item, deadline)},
-      page_memory_{link.allocate(sizeof(detail::SenderPage),
-                                 verbs::Access::remote_write | verbs::Access::remote_read)},
+      page_memory_{link.allocate_packed(sizeof(detail::SenderPage),
+                                        verbs::Access::remote_write | verbs::Access::remote_read)},
       link_{std::move(link)},
       peer_memory_{PeerMemory::behind(link_, options.carrier, why_posted(D))},
       out_{link_, terms_, page_memory_, design, options} {

@@ -99,8 +99,7 @@ void Socket::Core::show() noexcept {
                                     now.sleeps,
                                     now.events_sent,
                                     now.events_received};
-    std::size_t index = 0;
-    for (const std::uint64_t value : values) statistics.counter(index++).set(value);
+    statistics.set(values);
 }
 
 }  // namespace millrace::stream

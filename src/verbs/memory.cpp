@@ -71,11 +71,12 @@ Buffer::Buffer(std::size_t size, bool huge_pages) {
     offset_ = piece.offset;
 }
 
-Buffer Buffer::of_slab(Slabs& slabs, std::size_t size) {
+Buffer Buffer::of_slab(Slabs& slabs, std::size_t size, bool packed) {
     check_size(size);
     MemoryFile::Piece piece;
     Buffer made;
-    made.file_ = slabs.take(size, piece);
+    made.file_ =
+        slabs.take(size, piece, packed ? MemoryFile::Unit::lines : MemoryFile::Unit::pages);
     if (made.file_ == nullptr) return Buffer{size};
     made.data_ = piece.data;
     made.size_ = piece.size;

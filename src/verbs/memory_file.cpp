@@ -42,8 +42,7 @@ constexpr std::uint64_t slab_size = std::uint64_t{256} << 20;
                            std::uint64_t size) noexcept {
     int result;
     do {
-        result =
-            fallocate(descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(size));
+        result = fallocate(descriptor, mode, static_cast<off_t>(offset), static_cast<off_t>(size));
     } while (result != 0 && errno == EINTR);
     return result;
 }
@@ -126,37 +125,57 @@ MemoryFile::~MemoryFile() {
 // whoever touches it first; and populated, so that the first lap of a ring does not fault page by
 // page. A child of fork() shares the pages with its parent (they are never copied on write), so the
 // parent and its peers go on undisturbed.
-int MemoryFile::take(std::size_t size, Piece& piece) noexcept {
+int MemoryFile::take(std::size_t size, Piece& piece, Unit unit) noexcept {
     if (!is_ours()) return ENOSPC;
     if (size > SIZE_MAX - page_) return ENOMEM;
-    piece.size = (size + page_ - 1) / page_ * page_;
+    const std::size_t whole = unit == Unit::pages ? page_ : line_bytes;
+    piece.size = (size + whole - 1) / whole * whole;
     {
         const std::lock_guard guard{mutex_};
-        if (piece.size > next_) return ENOSPC;
-        next_ -= piece.size;
-        piece.offset = next_;
+        const std::optional<std::uint64_t> begin = place(piece.size, unit);
+        if (!begin.has_value()) return ENOSPC;
+        piece.offset = *begin;
     }
     if (allocate(descriptor_, 0, piece.offset, piece.size) != 0) return errno;
-    void* const data = mmap(nullptr, piece.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
-                            descriptor_, static_cast<off_t>(piece.offset));
+    void* const data =
+        mmap(nullptr, before(piece) + piece.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+             descriptor_, static_cast<off_t>(piece.offset - before(piece)));
     if (data == MAP_FAILED) {
         const int error = errno;
         if (for_many_) punch(piece);
         return error;
     }
-    piece.data = static_cast<std::byte*>(data);
+    piece.data = static_cast<std::byte*>(data) + before(piece);
     base::add_own_mapping(piece.data, piece.size, descriptor_, piece.offset);
     return 0;
 }
 
+std::optional<std::uint64_t> MemoryFile::place(std::size_t size, Unit unit) noexcept {
+    if (unit == Unit::pages) {
+        if (size > next_) return std::nullopt;
+        return next_ -= size;
+    }
+    // Where nobody has taken pages meanwhile, those that are added adjoin what is left of the last.
+    const std::size_t left =
+        packed_begin_ == next_ ? static_cast<std::size_t>(packed_next_ - packed_begin_) : 0;
+    if (packed_next_ - packed_begin_ < size) {
+        const std::size_t more = (size - left + page_ - 1) / page_ * page_;
+        if (more > next_) return std::nullopt;
+        if (left == 0) packed_next_ = next_;
+        packed_begin_ = next_ -= more;
+    }
+    return packed_next_ -= size;
+}
+
 void MemoryFile::give_back(const Piece& piece) noexcept {
     base::remove_own_mapping(piece.data);
-    munmap(piece.data, piece.size);
+    munmap(piece.data - before(piece), before(piece) + piece.size);
     // The pages of a file for one go with it, when its last peer has unmapped them.
     if (for_many_ && is_ours()) punch(piece);
 }
 
-// With its neighbours that were given back before: what late stores put there goes as well.
+// With its neighbours that were given back before: what late stores put there goes as well. Of a
+// page that others still have a part of, the system only zeroes this part.
 void MemoryFile::punch(const Piece& piece) noexcept {
     const std::lock_guard guard{mutex_};
     std::uint64_t begin = piece.offset;
@@ -197,13 +216,14 @@ void MemoryFile::keep() noexcept {
 // number is another file's.
 bool MemoryFile::is_ours() const noexcept {
     struct stat status {};
-    return process_ == getpid() && fstat(descriptor_, &status) == 0 &&
-           status.st_dev == device_ && status.st_ino == inode_;
+    return process_ == getpid() && fstat(descriptor_, &status) == 0 && status.st_dev == device_ &&
+           status.st_ino == inode_;
 }
 
 pid_t Slabs::own_process() noexcept { return getpid(); }
 
-std::shared_ptr<MemoryFile> Slabs::take(std::size_t size, MemoryFile::Piece& piece) noexcept {
+std::shared_ptr<MemoryFile> Slabs::take(std::size_t size, MemoryFile::Piece& piece,
+                                        MemoryFile::Unit unit) noexcept {
     if (size > MemoryFile::largest_of_slab) {
         errno = EFBIG;
         return nullptr;
@@ -225,7 +245,7 @@ std::shared_ptr<MemoryFile> Slabs::take(std::size_t size, MemoryFile::Piece& pie
                 in_use_ = file;
             }
         }
-        const int error = file->take(size, piece);
+        const int error = file->take(size, piece, unit);
         if (error == 0) return file;
         errno = error;
         if (error != ENOSPC || used_up != nullptr) return nullptr;

@@ -77,7 +77,13 @@ MemoryRegion ProtectionDomain::register_memory(std::span<std::byte> memory, Acce
 }
 
 RegisteredBuffer ProtectionDomain::allocate(std::size_t size, Access access, bool huge_pages) {
-    Buffer buffer = huge_pages ? Buffer{size, true} : Buffer::of_slab(*slabs_, size);
+    Buffer buffer = huge_pages ? Buffer{size, true} : Buffer::of_slab(*slabs_, size, false);
+    MemoryRegion region = register_memory(buffer.bytes(), access);
+    return RegisteredBuffer{std::move(buffer), std::move(region)};
+}
+
+RegisteredBuffer ProtectionDomain::allocate_packed(std::size_t size, Access access) {
+    Buffer buffer = Buffer::of_slab(*slabs_, size, true);
     MemoryRegion region = register_memory(buffer.bytes(), access);
     return RegisteredBuffer{std::move(buffer), std::move(region)};
 }

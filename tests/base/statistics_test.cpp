@@ -87,6 +87,60 @@ TEST(StatisticsPage, VanishesWhenItIsDestroyed) {
     EXPECT_TRUE(pages_titled("short-lived").empty());
 }
 
+TEST(StatisticsPage, TellsCountersGaugesAndHistogramsApart) {
+    const std::vector<Figure> figures{{"items", FigureKind::counter},
+                                      {"waiting", FigureKind::gauge},
+                                      {"left", FigureKind::counter},
+                                      {"latency", FigureKind::histogram},
+                                      {"size", FigureKind::histogram}};
+    StatisticsPage page{"kinds", figures};
+    page.set(std::vector<std::uint64_t>{3, 2, 1});
+    page.counter(1).set(5);
+    for (std::uint64_t value = 1; value <= 1000; ++value) page.histogram(0).record(value * 1000);
+    page.histogram(1).record(64);
+    EXPECT_EQ(page.read(), (Counters{{"items", 3}, {"waiting", 5}, {"left", 1}}));
+    const auto pages = pages_titled("kinds");
+    ASSERT_EQ(pages.size(), 1U);
+    EXPECT_EQ(pages[0].counters, (Counters{{"items", 3}, {"left", 1}}));
+    EXPECT_EQ(pages[0].gauges, (Counters{{"waiting", 5}}));
+    ASSERT_EQ(pages[0].histograms.size(), 2U);
+    const auto& latency = pages[0].histograms[0];
+    EXPECT_EQ(latency.name, "latency");
+    EXPECT_EQ(latency.count, 1000U);
+    EXPECT_EQ(latency.least, 1000U);
+    EXPECT_EQ(latency.most, 1'000'000U);
+    EXPECT_DOUBLE_EQ(latency.mean, 500'500);
+    const auto is_about = [](std::uint64_t figure, std::uint64_t exact) {
+        EXPECT_GE(figure, exact);
+        EXPECT_LE(static_cast<double>(figure),
+                  static_cast<double>(exact) * (1 + Histogram::precision));
+    };
+    is_about(latency.median, 500'000);
+    is_about(latency.p90, 900'000);
+    is_about(latency.p99, 990'000);
+    is_about(latency.p999, 999'000);
+    EXPECT_EQ(pages[0].histograms[1].count, 1U);
+    EXPECT_EQ(pages[0].histograms[1].most, 64U);
+}
+
+TEST(StatisticsPage, HasHistogramsBehindAllOthers) {
+    const std::vector<Figure> figures{{"latency", FigureKind::histogram}, {"items"}};
+    EXPECT_THROW((StatisticsPage{"order", figures}), Error);
+}
+
+TEST(StatisticsPage, BeginsAnewWhereOneWithOtherContentLay) {
+    const std::vector<Figure> figures{{"items"}, {"latency", FigureKind::histogram}};
+    for (int round = 0; round != 3; ++round) {
+        StatisticsPage page{"anew", figures};
+        const auto pages = pages_titled("anew");
+        ASSERT_EQ(pages.size(), 1U);
+        EXPECT_EQ(pages[0].counters, (Counters{{"items", 0}}));
+        EXPECT_EQ(pages[0].histograms[0].count, 0U);
+        page.counter(0).set(7);
+        page.histogram(0).record(7);
+    }
+}
+
 MILLRACE_CHILD(statistics_out_of_range) {
     dup2(STDOUT_FILENO, STDERR_FILENO);
     StatisticsPage page{"small", {"a"}};
@@ -191,6 +245,23 @@ TEST(StatisticsPage, TakesAnotherFileWhenOneIsFull) {
     EXPECT_EQ(files_of_pages(), 1);
 }
 
+// A connection has a dozen counters: with a name of 64 bytes for each, 2,000 would fill a megabyte.
+TEST(StatisticsPage, HasItsNamesInCommonWithOthersOfItsKind) {
+    std::vector<StatisticsPage> pages;
+    for (std::uint64_t i = 0; i != 250; ++i) {
+        pages.emplace_back("one of a kind",
+                           std::initializer_list<std::string_view>{"a", "b", "c", "d", "e", "f",
+                                                                   "g", "h", "i", "j", "k", "l"});
+        pages.back().counter(11).set(i);
+    }
+    EXPECT_EQ(files_of_pages(), 1) << "three lines of 1,024 each";
+    // The names stay where others use them.
+    pages.erase(pages.begin(), pages.begin() + 249);
+    const auto left = pages_titled("one of a kind");
+    ASSERT_EQ(left.size(), 1U);
+    EXPECT_EQ(left[0].counters[11], (std::pair<std::string, std::uint64_t>{"l", 249}));
+}
+
 TEST(StatisticsPage, TakesAHandfulOfFilesForThousandsOfOthers) {
     std::vector<StatisticsPage> pages;
     for (int i = 0; i < 20'000; ++i)
@@ -258,10 +329,11 @@ class Forgery {
 
 constexpr int all_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/// The bytes of a good file of one page with one counter, read through the file of a real one.
+/// The bytes of a good file of one page with one counter, read through the file of a real one: its
+/// header, the names (64 to 191) and the page (192 to 319).
 std::vector<unsigned char> good_file() {
     const StatisticsPage page{"forged", {"a"}};
-    std::vector<unsigned char> bytes(192);
+    std::vector<unsigned char> bytes(320);
     for (int descriptor = 0; descriptor < 1024; ++descriptor) {
         char target[256];
         const auto path = "/proc/self/fd/" + std::to_string(descriptor);
@@ -271,8 +343,8 @@ std::vector<unsigned char> good_file() {
                 "/memfd:millrace-stats:pages")) {
             continue;
         }
-        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0), 192);
-        bytes[12] = 3;  // lines
+        EXPECT_EQ(pread(descriptor, bytes.data(), bytes.size(), 0), 320);
+        bytes[12] = 5;  // lines
         bytes[13] = 0;
         return bytes;
     }
@@ -291,7 +363,8 @@ TEST(StatisticsPage, IsPassedOverWhenItsFileMayShrink) {
 }
 
 TEST(StatisticsPage, IsPassedOverWhenMagicVersionOrCountAreNotOurs) {
-    for (const std::size_t offset : {0U, 8U, 12U, 64U, 72U, 76U}) {
+    // Of the file, of the names, of the page; the last: where its names are.
+    for (const std::size_t offset : {0U, 8U, 12U, 64U, 72U, 76U, 192U, 200U, 204U, 256U}) {
         auto bytes = good_file();
         bytes[offset] = static_cast<unsigned char>(bytes[offset] + 1);
         const Forgery forgery{bytes, all_seals};
@@ -300,7 +373,7 @@ TEST(StatisticsPage, IsPassedOverWhenMagicVersionOrCountAreNotOurs) {
 }
 
 TEST(StatisticsPage, IsPassedOverWhenItIsTruncatedOrTooLong) {
-    for (const std::size_t size : {0U, 1U, 63U, 64U, 128U, 191U, 193U, 256U}) {
+    for (const std::size_t size : {0U, 1U, 63U, 64U, 128U, 319U, 321U, 384U}) {
         auto bytes = good_file();
         bytes.resize(size);
         const Forgery forgery{bytes, all_seals};
@@ -310,12 +383,21 @@ TEST(StatisticsPage, IsPassedOverWhenItIsTruncatedOrTooLong) {
 
 TEST(StatisticsPage, IsReadInBoundsWhenNamesHaveNoEnd) {
     auto bytes = good_file();
-    std::fill(bytes.begin() + 80, bytes.begin() + 128, 'T');
+    std::fill(bytes.begin() + 208, bytes.begin() + 256, 'T');
     std::fill(bytes.begin() + 128, bytes.begin() + 184, 'N');
     const Forgery forgery{bytes, all_seals};
     const auto pages = pages_titled(std::string(48, 'T'));
     ASSERT_EQ(pages.size(), 1U);
     EXPECT_EQ(pages[0].counters[0].first, std::string(56, 'N'));
+}
+
+TEST(StatisticsPage, IsPassedOverWhenAValueIsOfAKindWithoutRoomOrOfNone) {
+    for (const unsigned kind : {2U, 3U, 255U}) {  // a histogram is longer than the page
+        auto bytes = good_file();
+        bytes[184] = static_cast<unsigned char>(kind);
+        const Forgery forgery{bytes, all_seals};
+        EXPECT_TRUE(pages_titled("forged").empty()) << "kind " << kind;
+    }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "millrace/base/statistics.hpp"
 #include "millrace/connect/hub.hpp"
 #include "millrace/connect/link.hpp"
 #include "peers.hpp"
@@ -45,6 +46,27 @@ TEST(Hub, CallsForADescriptorAsLongAsItIsReadable) {
     }
     EXPECT_EQ(calls, 3);
     EXPECT_EQ(hub.turn(), 0U);
+}
+
+TEST(Hub, TellsOtherProcessesWhatItDoesAndHowLongItsTurnsTake) {
+    Hub hub;
+    Lamp lamp;
+    hub.add(lamp.descriptor(), [&] {
+        lamp.quench();
+        std::this_thread::sleep_for(2ms);
+    });
+    lamp.light();
+    EXPECT_EQ(hub.turn(), 1U);
+    EXPECT_EQ(hub.turn(), 0U);
+    const auto pages = base::StatisticsPage::of_process(getpid());
+    ASSERT_EQ(pages.size(), 1U);
+    EXPECT_EQ(pages[0].title, "hub");
+    EXPECT_THAT(pages[0].counters, testing::Contains(testing::Pair("calls", 1U)));
+    EXPECT_THAT(pages[0].counters, testing::Contains(testing::Pair("looks", 2U)));
+    EXPECT_THAT(pages[0].gauges, testing::ElementsAre(testing::Pair("members", 1U)));
+    ASSERT_EQ(pages[0].histograms.size(), 1U);
+    EXPECT_EQ(pages[0].histograms[0].count, 1U) << "turns that make no call are none";
+    EXPECT_GE(pages[0].histograms[0].most, 2'000'000U);
 }
 
 TEST(Hub, KeepsToItsBudgetAndForgetsNothing) {

@@ -62,7 +62,7 @@ TEST(FlowAdmission, TakesWhoKnowsTheSecretAndRefusesOthers) {
     EXPECT_EQ(item, 7U);
 }
 
-/// In which there is room for one ring and its page, not for two.
+/// In which there is room for one ring and its words, not for two.
 template <ring::Design D>
 void fill(std::uint64_t budget) {
     Listener listener =
@@ -98,11 +98,11 @@ void fill(std::uint64_t budget) {
     }
 }
 
-TEST(FlowAdmission, CountsRingsAndGivesThemBack) { fill<ring::design_2>(20 * 1024); }
+TEST(FlowAdmission, CountsRingsAndGivesThemBack) { fill<ring::design_2>(12 * 1024); }
 
 TEST(FlowAdmission, CountsRingsOfPull) {
     fill<ring::Design{ring::DataFlow::pull, ring::TransferNotification::push,
-                      ring::SpaceNotification::push}>(12 * 1024);
+                      ring::SpaceNotification::push}>(6 * 1024);
 }
 
 TEST(FlowAdmission, TellsAConsumerInTimeThatThereIsNoRingForItsProducer) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -75,7 +76,7 @@ TEST(FlowStatistics, AreReadByOtherProcesses) {
         EXPECT_EQ(producer[position], ring_bytes) << position;
     }
     EXPECT_LE(producer["credited_bytes"], ring_bytes);
-    (void)consumer.stats();  // shows what there is to this instant
+    (void)std::as_const(consumer).stats();  // shows what there is to this instant
     child.write_line("read mine");
     EXPECT_EQ(child.read_line(60s), std::to_string(items) + " " + std::to_string(items * 8));
     EXPECT_EQ(consumer.dequeue(item, Deadline::after(40s)), Status::closed);

@@ -13,10 +13,14 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include "message/patience.hpp"
 #include "millrace/base/error.hpp"
+#include "millrace/base/statistics.hpp"
 #include "millrace/message/channel.hpp"
 #include "millrace/ring/detail/first_position.hpp"
 #include "support/child_process.hpp"
@@ -738,6 +742,26 @@ TEST(Channel, OneMessageIsNoRequestWhereItIsStoredAndElseOneWriteWhereTheDeviceK
                                    : "two WRITEs per message"),
               std::string::npos)
         << text;
+}
+
+TEST(Channel, HasANameForThoseWhoLookFromOutsideAndOneForItsPeer) {
+    ChannelOptions options = with_ring(4096);
+    options.name = "orders, as they come, to the second warehouse";
+    std::optional<Channel> accepted;
+    Channel channel = connect_within(options, accepted);
+    EXPECT_NE(channel.peer(), "");
+    EXPECT_EQ(channel.peer(), channel.link().peer_name());
+    ASSERT_EQ(channel.try_send(pattern(64, 1)), Status::ok);
+    (void)std::as_const(channel).stats();
+    std::uint64_t sent = 0;
+    int pages = 0;
+    for (const auto& page : base::StatisticsPage::of_process(getpid())) {
+        if (page.title != "message channel orders, as they come, to the se") continue;
+        ++pages;
+        sent += page.counters.at(0).second;
+    }
+    EXPECT_EQ(pages, 2);
+    EXPECT_EQ(sent, 1U);
 }
 
 // --- setting up

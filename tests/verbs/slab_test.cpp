@@ -43,9 +43,8 @@ class Peer {
   public:
     explicit Peer(const RegisteredBuffer& granted) : size_{granted.size()} {
         const base::OwnMapping place = place_of(granted);
-        void* const mapped =
-            mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, place.descriptor,
-                 static_cast<off_t>(place.file_offset));
+        void* const mapped = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED,
+                                  place.descriptor, static_cast<off_t>(place.file_offset));
         EXPECT_NE(mapped, MAP_FAILED);
         memory_ = static_cast<char*>(mapped);
     }
@@ -82,6 +81,54 @@ TEST_F(Slab, CostsNoDescriptorForEachBuffer) {
         for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one.data()[i], std::byte{0});
         std::memset(one.data(), 1, one.size());
     }
+}
+
+TEST_F(Slab, HasManyPackedBuffersInAPageOfItsDomain) {
+    const std::uint64_t before = pages_of(file_);
+    std::vector<RegisteredBuffer> many;
+    for (int i = 0; i < 64; ++i) {
+        many.push_back(domain_.allocate_packed(300, test::everything));
+        RegisteredBuffer& one = many.back();
+        EXPECT_EQ(one.size(), 384U);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one.data()) % 128, 0U);
+        EXPECT_EQ(place_of(one).descriptor, file_);
+        for (std::size_t at = 0; at < one.size(); ++at) ASSERT_EQ(one.data()[at], std::byte{0});
+        std::memset(one.data(), i + 1, one.size());
+    }
+    EXPECT_EQ(pages_of(file_), before + 64 * 384 / page);
+    // Others' pages between theirs: they begin anew.
+    const RegisteredBuffer plain = allocate(page);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(plain.data()) % page, 0U);
+    const RegisteredBuffer large = domain_.allocate_packed(3 * page, test::everything);
+    std::memset(large.data(), 0xff, large.size());
+    for (int i = 0; i < 64; ++i) {
+        for (std::size_t at = 0; at < 384; ++at) {
+            ASSERT_EQ(many[static_cast<std::size_t>(i)].data()[at], static_cast<std::byte>(i + 1));
+        }
+    }
+    for (std::size_t at = 0; at < page; ++at) ASSERT_EQ(plain.data()[at], std::byte{0});
+}
+
+TEST_F(Slab, KeepsWhatItsNeighboursHaveWhenAPackedBufferGoes) {
+    const std::uint64_t before = pages_of(file_);
+    std::optional<RegisteredBuffer> left{domain_.allocate_packed(384, test::everything)};
+    std::optional<RegisteredBuffer> middle{domain_.allocate_packed(384, test::everything)};
+    std::optional<RegisteredBuffer> right{domain_.allocate_packed(384, test::everything)};
+    std::memset(left->data(), 1, left->size());
+    std::memset(middle->data(), 2, middle->size());
+    std::memset(right->data(), 3, right->size());
+    const std::uint64_t place = place_of(*middle).file_offset;
+    middle.reset();
+    for (std::size_t at = 0; at < 384; ++at) {
+        ASSERT_EQ(left->data()[at], std::byte{1});
+        ASSERT_EQ(right->data()[at], std::byte{3});
+    }
+    const RegisteredBuffer next = domain_.allocate_packed(384, test::everything);
+    EXPECT_NE(place_of(next).file_offset, place) << "no place is used twice";
+    EXPECT_EQ(next.data()[0], std::byte{0});
+    left.reset();
+    right.reset();
+    EXPECT_EQ(pages_of(file_), before + 1) << "of the next";
 }
 
 TEST_F(Slab, GivesThePagesOfABufferBackAndItsAddresses) {

@@ -50,7 +50,19 @@ Json as_json(const soft::Participant& one) {
     for (const auto& page : one.statistics) {
         Json counters = Json::object();
         for (const auto& [name, value] : page.counters) counters[name] = value;
-        json["counters"].push_back({{"title", page.title}, {"values", std::move(counters)}});
+        Json gauges = Json::object();
+        for (const auto& [name, value] : page.gauges) gauges[name] = value;
+        Json histograms = Json::object();
+        for (const auto& values : page.histograms) {
+            histograms[values.name] = {{"count", values.count}, {"mean", values.mean},
+                                       {"least", values.least}, {"median", values.median},
+                                       {"p90", values.p90},     {"p99", values.p99},
+                                       {"p99.9", values.p999},  {"most", values.most}};
+        }
+        json["counters"].push_back({{"title", page.title},
+                                    {"values", std::move(counters)},
+                                    {"gauges", std::move(gauges)},
+                                    {"histograms", std::move(histograms)}});
     }
     return json;
 }
@@ -105,9 +117,17 @@ std::string text_of(const soft::Participant& one,
     text += left_out(one.regions.size());
     for (const auto& page : one.statistics) {
         std::string counts;
-        for (const auto& [name, value] : page.counters) {
-            if (value != 0)
-                counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
+        for (const auto* const values : {&page.counters, &page.gauges}) {
+            for (const auto& [name, value] : *values) {
+                if (value != 0)
+                    counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", name, value);
+            }
+        }
+        for (const auto& values : page.histograms) {
+            if (values.count == 0) continue;
+            counts += fmt::format("{}{} {} (half of them up to {}, 99 % up to {}, all up to {})",
+                                  counts.empty() ? "" : ", ", values.count, values.name,
+                                  values.median, values.p99, values.most);
         }
         text += fmt::format("    {}: {}\n", page.title,
                             counts.empty() ? "nothing counted yet" : counts);

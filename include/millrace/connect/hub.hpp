@@ -97,6 +97,8 @@ class Hub : public base::Executor {
         std::uint64_t looks = 0;   ///< at the descriptors: system calls
         std::uint64_t sleeps = 0;  ///< of these, those that slept
     };
+    /// Its statistics page ("hub") has the same, how many members it has, and a histogram of how
+    /// long turns take that make calls: by that much the others of its loop come late.
     [[nodiscard]] Stats stats() const noexcept;
 
   private:

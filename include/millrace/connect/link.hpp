@@ -165,6 +165,8 @@ class Link {
     /// the listener that accepted it, and given back when the link goes. Throws Error: refused, and
     /// the peer is told why; and as ProtectionDomain::allocate.
     [[nodiscard]] verbs::RegisteredBuffer allocate(std::size_t size, verbs::Access access);
+    /// The same for what is small, by ProtectionDomain::allocate_packed.
+    [[nodiscard]] verbs::RegisteredBuffer allocate_packed(std::size_t size, verbs::Access access);
     /// Counts what a later allocate() will take, so that the peer is refused while it still waits
     /// for this end's word. Throws Error as that.
     void reserve(std::size_t size);

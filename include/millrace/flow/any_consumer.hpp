@@ -48,7 +48,7 @@ class AnyConsumer {
     void close();
     [[nodiscard]] int descriptor();
     [[nodiscard]] std::uint64_t capacity() const;
-    [[nodiscard]] ConsumerStats stats();
+    [[nodiscard]] ConsumerStats stats() const;
     [[nodiscard]] std::string explain() const;
 
   private:
@@ -114,7 +114,7 @@ std::uint64_t AnyConsumer<T>::capacity() const {
     return end_.ask([](auto& end) { return end.capacity(); });
 }
 template <class T>
-ConsumerStats AnyConsumer<T>::stats() {
+ConsumerStats AnyConsumer<T>::stats() const {
     return end_.ask([](auto& end) { return end.stats(); });
 }
 template <class T>

@@ -81,7 +81,7 @@ class AnyProducer {
     base::Status close(const base::Deadline& deadline);
     [[nodiscard]] int descriptor();
     [[nodiscard]] std::uint64_t capacity() const;
-    [[nodiscard]] ProducerStats stats();
+    [[nodiscard]] ProducerStats stats() const;
     [[nodiscard]] std::string explain() const;
 
   private:
@@ -229,7 +229,7 @@ std::uint64_t AnyProducer<T>::capacity() const {
     return end_.ask([](auto& end) { return end.capacity(); });
 }
 template <class T>
-ProducerStats AnyProducer<T>::stats() {
+ProducerStats AnyProducer<T>::stats() const {
     return end_.ask([](auto& end) { return end.stats(); });
 }
 template <class T>

@@ -59,7 +59,8 @@ class ConsumerEnd {
     [[nodiscard]] std::string failure() const { return receiver_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return receiver_->terms().capacity(); }
-    [[nodiscard]] ConsumerStats stats() {
+    /// What was counted, which the statistics page tells then, too.
+    [[nodiscard]] ConsumerStats stats() const {
         show();
         return current();
     }
@@ -94,7 +95,7 @@ class ConsumerEnd {
     [[nodiscard]] ConsumerStats current() const noexcept {
         return {items_, framed_bytes_ + items_ * item_size_, empty_returns_, receiver_->counts()};
     }
-    [[gnu::noinline]] void show() noexcept {
+    [[gnu::noinline]] void show() const noexcept {
         detail::show(page_, current());
         shown_ = items_;
     }
@@ -134,8 +135,8 @@ class ConsumerEnd {
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
     std::uint64_t empty_returns_ = 0;
-    std::uint64_t shown_ = 0;
-    base::StatisticsPage page_;
+    mutable std::uint64_t shown_ = 0;  ///< of items_, on the page
+    mutable base::StatisticsPage page_;
 };
 
 }  // namespace detail

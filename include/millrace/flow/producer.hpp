@@ -69,7 +69,8 @@ class ProducerEnd {
     [[nodiscard]] std::string failure() const { return sender_->failure(); }
     /// Items in each ring; for Bytes, bytes.
     [[nodiscard]] std::uint64_t capacity() const noexcept { return sender_->terms().capacity(); }
-    [[nodiscard]] ProducerStats stats() {
+    /// What was counted, which the statistics page tells then, too.
+    [[nodiscard]] ProducerStats stats() const {
         const auto pause = sender_->pause();
         const ProducerStats stats = current();
         detail::show(page_, stats);
@@ -146,7 +147,7 @@ class ProducerEnd {
     std::uint64_t framed_bytes_ = 0;  ///< payload of frames; that of items is counted by them
     std::uint64_t item_size_;         ///< 0: frames
     std::uint32_t gathered_ = 0;      ///< frames since the last that were sent
-    base::StatisticsPage page_;
+    mutable base::StatisticsPage page_;
 };
 
 }  // namespace detail

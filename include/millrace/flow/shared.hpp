@@ -127,7 +127,7 @@ class Shared {
 
     [[nodiscard]] std::uint64_t capacity() const { return state_->end.capacity(); }
     /// Waits until another thread's flush(), close() or alone() is over.
-    [[nodiscard]] auto stats() {
+    [[nodiscard]] auto stats() const {
         return look([](End& end) { return end.stats(); });
     }
     /// Waits as stats().

@@ -37,6 +37,13 @@
 
 namespace millrace::message {
 
+class ChannelReceiver;
+class ChannelSender;
+struct ChannelHalves;
+namespace detail {
+struct SplitChannel;
+}  // namespace detail
+
 struct ChannelOptions {
     /// Bytes of the ring that this side receives into: a power of two from 128 B to 1 GiB. A peer
     /// that posts keeps a copy of the same size to send from.
@@ -54,6 +61,9 @@ struct ChannelOptions {
     /// Each end chooses for itself; see ring/carrier.hpp.
     ring::Carrier carrier = ring::Carrier::automatic;
     PostingHabits posting{};
+    /// What the statistics page of the channel is called, behind "message channel ": for those who
+    /// look from outside. Cut where the title is longer than 47 bytes.
+    std::string name{};
 };
 
 /// Counted since the channel was made. Readable from outside as a statistics page, too.
@@ -162,15 +172,24 @@ class Channel {
     [[nodiscard]] ChannelStats stats() const;
     /// What was chosen and why: device, path, rings, requests per message.
     [[nodiscard]] std::string explain() const;
+    /// The other end, for messages: its process, and where it is.
+    [[nodiscard]] const std::string& peer() const noexcept;
     /// Why the channel is broken. Empty while it is not.
     [[nodiscard]] std::string failure() const;
     /// The connection beneath: peer's name, its socket, its queue pair.
     [[nodiscard]] connect::Link& link() noexcept;
 
+    /// Two halves for two threads, one that sends and one that receives: halves.hpp. A descriptor
+    /// that was asked for is theirs from then on. Throws Error (resource_exhausted).
+    [[nodiscard]] ChannelHalves split() &&;
+
     struct Core;  ///< private to message/
     explicit Channel(std::unique_ptr<Core> core) noexcept;
 
   private:
+    friend class ChannelReceiver;
+    friend class ChannelSender;
+    friend struct detail::SplitChannel;
     base::Status claim(std::size_t size, std::span<std::byte>& room) noexcept;
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);

@@ -21,6 +21,7 @@ class MemoryFile;
 class QueuePair;
 class SharedReceiveQueue;
 class Slabs;
+class ThreadDomain;
 struct PathOptions;
 struct QueuePairAddress;
 struct QueuePairOptions;
@@ -74,7 +75,7 @@ class Buffer {
   private:
     friend class ProtectionDomain;
     /// A piece of a file that others have pieces of; or one by itself, where that cannot be.
-    [[nodiscard]] static Buffer of_slab(Slabs& slabs, std::size_t size);
+    [[nodiscard]] static Buffer of_slab(Slabs& slabs, std::size_t size, bool packed);
 
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
@@ -162,6 +163,9 @@ class ProtectionDomain {
     /// pieces of one file, which is of this domain alone: no descriptor for each. Any thread.
     [[nodiscard]] RegisteredBuffer allocate(std::size_t size, Access access,
                                             bool huge_pages = false);
+    /// The same for what is small: aligned to 128 bytes, and its first and its last page hold
+    /// buffers of others of this domain, too. A peer that maps it maps these pages.
+    [[nodiscard]] RegisteredBuffer allocate_packed(std::size_t size, Access access);
     /// Throws Error (resource_exhausted, invalid_argument) naming the limit that was exceeded.
     [[nodiscard]] QueuePair create_queue_pair(const QueuePairOptions& options);
     /// A queue pair for datagrams (datagram.hpp), whatever the type in `options`. Throws likewise.
@@ -179,6 +183,7 @@ class ProtectionDomain {
 
   private:
     friend class Context;
+    friend class ThreadDomain;
     ProtectionDomain(ibv_pd* raw, const ControlPath& path, std::shared_ptr<Slabs> slabs) noexcept
         : raw_{raw}, path_{&path}, slabs_{std::move(slabs)} {}
     ibv_pd* raw_ = nullptr;

@@ -227,7 +227,8 @@ enum : std::uint32_t {
 /// Followed by its sges.
 struct alignas(16) ReceiveEntry {
     std::uint32_t sges;
-    std::uint32_t unused[3];
+    std::uint32_t unused;
+    std::uint64_t wr_id;  ///< in its owner's copy alone
 };
 static_assert(sizeof(ReceiveEntry) == 16 && sizeof(ibv_sge) == 16);
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 
 #include "datagram/address_handle.hpp"
@@ -84,13 +85,11 @@ namespace {
     return geometry;
 }
 
-/// The queues that only its own process reads. Not touched before they are used: they may be large.
+/// The queues of receives that only its own process reads. Not touched before they are used: they
+/// may be large.
 /// False, with errno. Throws bad_alloc.
 [[nodiscard]] bool make_own_queues(QueuePair& qp, Process& process, const ibv_qp_init_attr& wanted,
                                    const Geometry& geometry) {
-    qp.sent = std::make_unique_for_overwrite<SentSlot[]>(geometry.send_entries);
-    qp.own_pending = std::make_unique_for_overwrite<std::byte[]>(geometry.send_entries *
-                                                                 geometry.pending_stride());
     if (wanted.srq != nullptr) {
         qp.pool = static_cast<SharedReceiveQueue*>(wanted.srq)->pool.get();
     } else if (is_datagram(wanted)) {
@@ -137,7 +136,7 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
     end.mine = true;
     end.block = qp.block;
     end.block.receive_queue = qp.receives.copy();
-    end.block.pending_ring = qp.own_pending.get();
+    end.block.pending_ring = nullptr;
     end.path = &qp.path;
     end.state_word = &qp.state_word;
     end.receive_head = &qp.receive_source.position;
@@ -172,6 +171,8 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
 /// What a modelled link keeps of a connection's requests. Throws.
 void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
+    if (!qp.make_pending()) throw std::bad_alloc{};  // every request waits there
+    qp.end.block.pending_ring = qp.own_pending.get();
     const CableView view{qp,     qp.attributes, qp.block,        qp.end,          qp.peer_view,
                          qp.own, qp.sent,       qp.pending_tail, qp.pending_shown};
     qp.cable = std::make_unique<CableQueue>([&qp] { qp.service(); }, qp.owner->cable, view,

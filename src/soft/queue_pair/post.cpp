@@ -62,7 +62,7 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 
 void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
-    PendingEntry& entry = *qp.end.block.pending_entry(qp.pending_tail);
+    PendingEntry& entry = qp.own_entry(qp.pending_tail);
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
     if (is_atomic(wr.opcode)) {
@@ -138,7 +138,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             error = EINVAL;
             break;
         }
-        if (!qp.is_free(slot)) {
+        if (!qp.find_free(slot)) {
             error = ENOMEM;
             break;
         }
@@ -157,8 +157,9 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             // On a shaped link, completions are the link's to write.
             const std::uint32_t own_flags =
                 qp.cable == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
-            if (is_local(wr->opcode) &&
-                !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask))) {
+            if (!qp.make_pending() ||
+                (is_local(wr->opcode) &&
+                 !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask)))) {
                 error = ENOMEM;
                 break;
             }
@@ -302,7 +303,7 @@ void end_lone_write(QueuePair& qp) noexcept {
             break;
         }
         const std::uint32_t slot = qp.send_tail.load(std::memory_order_relaxed);
-        if (!qp.is_free(slot)) [[unlikely]] {
+        if (!qp.find_free(slot)) [[unlikely]] {
             *bad = wr;
             error = ENOMEM;
             break;

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <memory>
 #include <optional>
 
@@ -66,9 +66,10 @@ struct QueuePair : ExtendableQueuePair {
     std::uint32_t send_sges = 0;
     std::uint32_t inline_bytes = 0;
     std::atomic<std::uint32_t> send_tail{first_position};
-    std::uint32_t send_end = first_position;  ///< up to there slots are known to be free
-    std::unique_ptr<SentSlot[]> sent;
-    std::deque<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
+    std::uint32_t send_end = first_position;   ///< up to there slots are known to be free
+    std::uint32_t send_slots = 0;              ///< send_capacity, once there are as many in
+    std::unique_ptr<SentSlot[]> sent;          ///< made by the first request
+    std::list<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
     BlockView block;
     Executor own;  ///< runs our sends
     std::uint32_t pending_tail = first_position;
@@ -90,7 +91,7 @@ struct QueuePair : ExtendableQueuePair {
     alignas(cache_line) ReceiveQueue receives;
     /// The pending ring as it was posted: what lies in the block is in the peer's hands. Ours
     /// believe this, which `end` leads to.
-    std::unique_ptr<std::byte[]> own_pending;
+    std::unique_ptr<std::byte[]> own_pending;  ///< in mode `fast` made by the first that waits
     std::atomic<std::uint64_t> state_word{0};  ///< likewise
 
     // --- where receives come from if they are not the queue pair's own; never changed ---
@@ -104,7 +105,7 @@ struct QueuePair : ExtendableQueuePair {
 
     // --- running the peer's pending sends; guarded by run_lock ---
     alignas(cache_line) ErrandLock run_lock;
-    Executor theirs;
+    std::unique_ptr<Executor> theirs;  ///< made when they are run for the first time
     std::atomic<const PendingLine*> peer_pending{nullptr};  ///< null: not connected
     Counters run_counters;
 
@@ -281,8 +282,18 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] bool is_free(std::uint32_t tail) noexcept {
         if (tail != send_end) [[likely]]
             return true;
-        send_end = send_head.load(std::memory_order_acquire) + send_capacity;
+        send_end = send_head.load(std::memory_order_acquire) + send_slots;
         return tail != send_end;
+    }
+    /// The same by who may take the time to make the slots. With send_lock.
+    [[nodiscard]] bool find_free(std::uint32_t tail) noexcept {
+        return is_free(tail) || (sent == nullptr && make_slots() && is_free(tail));
+    }
+    /// Makes `own_pending`, if there is none yet. With send_lock. False: there is no memory for it.
+    [[nodiscard]] bool make_pending() noexcept;
+    [[nodiscard]] PendingEntry& own_entry(std::uint32_t position) const noexcept {
+        return *reinterpret_cast<PendingEntry*>(
+            own_pending.get() + std::size_t{position & send_mask} * block.pending_stride);
     }
     /// Sets `direct`. With send_lock.
     void execute_at_once(bool now) noexcept {
@@ -315,6 +326,10 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] bool take_landed() noexcept;
 
   private:
+    [[nodiscard]] bool make_slots() noexcept;
+    /// What runs the peer's pending sends; null: it is not connected, or there is no memory. With
+    /// run_lock.
+    [[nodiscard]] Executor* their_executor() noexcept;
     /// Can our pending ring's head be there? With send_lock.
     [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;
     /// What the peer has left for us to do. `process_held`: the process mutex is.

@@ -94,7 +94,6 @@ void QueuePair::connect() noexcept {
     other.generation = peer_block->generation;
     other.pool = map_peer_pool();
     own.connect(node, peer.get(), end, other, asymmetric, &counters);
-    theirs.connect(node, peer.get(), other, end, asymmetric, &run_counters);
     if (CopyService::likely_needed(*peer))
         owner->process->copies().serve(copy_granter(), *peer, false);
     peer_pending.store(peer_view.pending, std::memory_order_release);
@@ -128,13 +127,13 @@ void QueuePair::tell_of_way(bool both) noexcept {
         tell_way(way, from, to);
     };
     tell(told_of_way_there, own.way(), qp_num, other);
-    if (both) tell(told_of_way_here, theirs.way(), other, qp_num);
+    if (both) tell(told_of_way_here, own.way_back(), other, qp_num);
 }
 
 void QueuePair::disconnect() noexcept {
     peer_pending.store(nullptr, std::memory_order_release);
     own.disconnect();
-    theirs.disconnect();
+    if (theirs != nullptr) theirs->disconnect();
     owner->process->copies().forget(end);
     if (peer_block) peer->unmap_block(*peer_block);
     if (peer_pool) peer->unmap_block(*peer_pool);
@@ -158,7 +157,7 @@ bool QueuePair::forget_regions() noexcept {
     own.forget_regions();
     send_lock.unlock();
     if (!run_lock.try_lock()) return false;
-    theirs.forget_regions();
+    if (theirs != nullptr) theirs->forget_regions();
     if (run_lock.unlock()) run_peer_pending();
     return true;
 }

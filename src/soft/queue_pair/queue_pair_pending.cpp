@@ -2,8 +2,10 @@
 // due, by whichever process looks first.
 #include <cstdint>
 #include <mutex>
+#include <new>
 
 #include "millrace/base/peer_causality.hpp"
+#include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "system/fences.hpp"
 #include "transport/failure_lines.hpp"
@@ -76,7 +78,8 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 break;
             }
             base::heard_from_peers();
-            progress = executor.run_pending(*view.pending_entry(head));
+            progress = executor.run_pending(side == run_owner ? own_entry(head)
+                                                              : *view.pending_entry(head));
             if (progress == Progress::failed && side == run_peer) {
                 const Reason& reason = executor.reason();
                 view.fault->send_reason.store(reason.word(), std::memory_order_relaxed);
@@ -110,6 +113,31 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             return progress;
         }
     }
+}
+
+bool QueuePair::make_slots() noexcept {
+    sent.reset(new (std::nothrow) SentSlot[geometry.send_entries]);
+    if (sent == nullptr) return false;
+    send_slots = send_capacity;
+    return true;
+}
+
+bool QueuePair::make_pending() noexcept {
+    if (own_pending != nullptr) return true;
+    own_pending.reset(new (std::nothrow) std::byte[geometry.send_entries * block.pending_stride]);
+    return own_pending != nullptr;
+}
+
+Executor* QueuePair::their_executor() noexcept {
+    if (theirs == nullptr) {
+        theirs.reset(new (std::nothrow) Executor);
+        if (theirs == nullptr) return nullptr;
+    }
+    if (!theirs->connected() && peer != nullptr) {
+        theirs->connect(&owner->process->node(), peer.get(), own.receiver(), end, asymmetric,
+                        &run_counters);
+    }
+    return theirs->connected() ? theirs.get() : nullptr;
 }
 
 void QueuePair::run_own_pending() noexcept {
@@ -171,10 +199,16 @@ void QueuePair::look_for_peer_pending() noexcept {
 }
 
 void QueuePair::run_peer_pending_with_lock() noexcept {
-    if (!theirs.connected() || theirs.abandoned()) return;
+    if (peer == nullptr || (theirs != nullptr && theirs->abandoned())) return;
     if (cable != nullptr && !peer_is_due()) return;
+    if (theirs == nullptr && peer_view.pending->head.load(std::memory_order_relaxed) ==
+                                 peer_view.pending->tail.load(std::memory_order_relaxed)) {
+        return;
+    }
+    Executor* const executor = their_executor();
+    if (executor == nullptr) return;
     const Progress progress =
-        run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters);
+        run_pending(*executor, peer_view, run_peer, block.hazard->run, run_counters);
     static_cast<void>(progress);
     if (cable != nullptr) static_cast<void>(peer_is_due());
 }
@@ -182,14 +216,14 @@ void QueuePair::run_peer_pending_with_lock() noexcept {
 bool QueuePair::take_landed() noexcept {
     if (!run_lock.try_lock()) return false;
     const auto landed = [&] {
-        return theirs.connected() && !theirs.abandoned() &&
+        return theirs != nullptr && theirs->connected() && !theirs->abandoned() &&
                peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
     };
     if (landed()) {
-        theirs.set_hurry(true);
+        theirs->set_hurry(true);
         static_cast<void>(
-            run_pending(theirs, peer_view, run_peer, block.hazard->run, run_counters));
-        theirs.set_hurry(false);
+            run_pending(*theirs, peer_view, run_peer, block.hazard->run, run_counters));
+        theirs->set_hurry(false);
     }
     const bool done = !landed();
     static_cast<void>(run_lock.unlock());  // who came meanwhile is too late: it goes to ERROR
@@ -216,7 +250,7 @@ void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     const std::uint32_t waiting = pending_count();
     if (waiting - 1 > send_mask) return;
     for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
-        const PendingEntry& entry = *end.block.pending_entry(position);
+        const PendingEntry& entry = own_entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
             if (load_sge(&entry + 1, i).lkey != key) continue;

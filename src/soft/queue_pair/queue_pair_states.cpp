@@ -316,7 +316,7 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
         publish(qp);
         if ((mask & (IBV_QP_AV | IBV_QP_SQ_PSN)) != 0) {
             qp.own.look_at_way_again();
-            qp.theirs.look_at_way_again();
+            if (qp.theirs != nullptr) qp.theirs->look_at_way_again();
         }
         if (to == IBV_QPS_RTR && from == IBV_QPS_INIT && qp.transport == nullptr) {
             errno = 0;

@@ -20,7 +20,7 @@ class ReceiveQueue {
   public:
     /// Before the first post. Throws std::bad_alloc.
     void make(const Geometry& geometry) {
-        ids_ = std::make_unique_for_overwrite<std::uint64_t[]>(geometry.receive_entries);
+        stride_ = static_cast<std::uint32_t>(geometry.receive_stride());
         copy_ = std::make_unique_for_overwrite<std::byte[]>(geometry.receive_entries *
                                                             geometry.receive_stride());
     }
@@ -31,7 +31,9 @@ class ReceiveQueue {
     [[nodiscard]] const std::atomic<std::uint32_t>& tail() const noexcept { return tail_; }
     /// Of a receive that is posted.
     [[nodiscard]] std::uint64_t id(std::uint32_t position) const noexcept {
-        return ids_[position & mask];
+        return reinterpret_cast<const ReceiveEntry*>(copy_.get() +
+                                                     std::size_t{position & mask} * stride_)
+            ->wr_id;
     }
 
     /// Who posts, one at a time; the others wait.
@@ -61,7 +63,7 @@ class ReceiveQueue {
                                 static_cast<std::size_t>(wr.num_sge) * sizeof(ibv_sge));
                 }
             }
-            queue_.ids_[tail_ & queue_.mask] = wr.wr_id;
+            mine.receive_entry(tail_)->wr_id = wr.wr_id;
             ++tail_;
         }
         /// What was put may be consumed. False: nothing was.
@@ -98,7 +100,7 @@ class ReceiveQueue {
   private:
     ThreadLock lock_;  ///< of who posts
     std::atomic<std::uint32_t> tail_{first_position};
-    std::unique_ptr<std::uint64_t[]> ids_;
+    std::uint32_t stride_ = 0;
     std::unique_ptr<std::byte[]> copy_;
 };
 

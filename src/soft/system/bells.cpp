@@ -3,26 +3,37 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "millrace/base/uncancelled.hpp"
-#include "system/process_identity.hpp"
+#include "system/file_of_process.hpp"
 
 namespace millrace::soft {
 
 std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     const base::Uncancelled held;
     if (descriptor < 0) return nullptr;
-    char path[64];
-    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", living_thread_of(pid), descriptor);
+    char name[16];
+    std::snprintf(name, sizeof name, "%d", descriptor);
     struct stat now {};
-    if (::stat(path, &now) != 0 || !S_ISFIFO(now.st_mode)) return nullptr;
+    const auto is_there = [&] { return folder_ && ::fstatat(folder_.get(), name, &now, 0) == 0; };
+    if (!is_there()) {
+        // The first time, or its first thread has ended, by which the folder was found.
+        folder_ = Descriptor{
+            ::open(folder_of_descriptors(pid).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+        if (!is_there()) return nullptr;
+    }
+    if (!S_ISFIFO(now.st_mode)) return nullptr;
     if (const auto known = bells_.find(descriptor); known != bells_.end()) {
         const Bell& bell = known->second;
         auto pipe = bell.pipe.lock();
         if (pipe && bell.device == now.st_dev && bell.inode == now.st_ino) return pipe;
     }
-    std::erase_if(bells_, [](const auto& bell) { return bell.second.pipe.expired(); });
+    if (bells_.size() >= sweep_at_) {
+        std::erase_if(bells_, [](const auto& bell) { return bell.second.pipe.expired(); });
+        sweep_at_ = std::max(fewest_swept, 2 * bells_.size());
+    }
 
     // The number stands in memory that other processes write to. A bell is the only pipe that its
     // process has open for both reading and writing (new_bell): a wrong number must not lead to a
@@ -31,7 +42,7 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     constexpr mode_t both = S_IRUSR | S_IWUSR;
     if (::lstat(path, &link) != 0 || (link.st_mode & both) != both) return nullptr;
     // For reading, too: then a write can never meet a pipe without a reader and raise SIGPIPE.
-    Descriptor pipe{::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
+    Descriptor pipe{::openat(folder_.get(), name, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
     struct stat opened {};
     if (!pipe || ::fstat(pipe.get(), &opened) != 0 || !S_ISFIFO(opened.st_mode)) return nullptr;
     auto shared = std::make_shared<const Descriptor>(std::move(pipe));

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <map>
 #include <memory>
 
@@ -24,7 +25,12 @@ class Bells {
         dev_t device = 0;
         ino_t inode = 0;
     };
+    Descriptor folder_;  ///< of the process's descriptors: a name in it costs half of a whole path
+    static constexpr std::size_t fewest_swept = 16;
     std::map<int, Bell> bells_;
+    /// Those that nobody has any more go when there are as many as this: not at each that is
+    /// opened, of thousands.
+    std::size_t sweep_at_ = fewest_swept;
 };
 
 }  // namespace millrace::soft

@@ -56,6 +56,7 @@ class Executor {
                  bool asymmetric, Counters* counters) noexcept;
     void disconnect() noexcept;
     [[nodiscard]] bool connected() const noexcept { return connected_; }
+    [[nodiscard]] const End& receiver() const noexcept { return receiver_.end; }
 
     /// Forgets where the peer's memory is mapped here: it may then be unmapped.
     void forget_regions() noexcept;
@@ -72,7 +73,9 @@ class Executor {
     [[nodiscard]] bool receiver_stands() const noexcept;
     /// Why what is sent does not arrive, or not all of it, though both ends are ready: what they
     /// were told of the way does not agree (path.hpp).
-    [[nodiscard]] Reason way() const noexcept;
+    [[nodiscard]] Reason way() const noexcept { return way_of(sender_, receiver_); }
+    /// The same of what the receiver sends.
+    [[nodiscard]] Reason way_back() const noexcept { return way_of(receiver_, sender_); }
     /// What either end was told has changed.
     void look_at_way_again() noexcept { receiver_word_ = no_word; }
     /// The same for the sender; used where the sender is the peer.
@@ -237,6 +240,7 @@ class Executor {
     [[nodiscard]] static const PathLine& path_of(const Side& side) noexcept {
         return side.end.mine ? *side.end.path : *side.end.block.path;
     }
+    [[nodiscard]] Reason way_of(const Side& from, const Side& to) const noexcept;
     /// The sges of an entry that the peer may be changing.
     using EntrySges = std::array<ibv_sge, max_sges>;
     [[nodiscard]] bool unpack(const PendingEntry& entry, Request& request,

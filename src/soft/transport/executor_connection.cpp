@@ -104,14 +104,17 @@ bool Executor::receiver_stands() const noexcept {
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && verify(receiver_, sender_, word);
 }
 
-Reason Executor::way() const noexcept {
-    if (!connected_ || peer_ == nullptr || !receiver_stands()) return {};
-    const std::uint64_t word =
-        sender_.end.mine ? sender_.end.state_word->load(std::memory_order_acquire)
-                         : sender_.end.block.control->state_word.load(std::memory_order_acquire);
-    const std::uint64_t state = word & state_mask;
-    if (state < IBV_QPS_RTS || state > IBV_QPS_SQE || !verify(sender_, receiver_, word)) return {};
-    return compare_paths(path_of(sender_), path_of(receiver_), reliable_);
+Reason Executor::way_of(const Side& from, const Side& to) const noexcept {
+    if (!connected_ || peer_ == nullptr) return {};
+    const auto is_in = [](const Side& side, const Side& other, ibv_qp_state first) {
+        const std::atomic<std::uint64_t>& place =
+            side.end.mine ? *side.end.state_word : side.end.block.control->state_word;
+        const std::uint64_t word = place.load(std::memory_order_acquire);
+        const std::uint64_t state = word & state_mask;
+        return state >= first && state <= IBV_QPS_SQE && verify(side, other, word);
+    };
+    if (!is_in(to, from, IBV_QPS_RTR) || !is_in(from, to, IBV_QPS_RTS)) return {};
+    return compare_paths(path_of(from), path_of(to), reliable_);
 }
 
 bool Executor::sender_ready() noexcept {

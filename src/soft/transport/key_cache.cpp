@@ -1,5 +1,7 @@
 #include "transport/key_cache.hpp"
 
+#include <new>
+
 #include "millrace/base/uncancelled.hpp"
 #include "regions/region_facts.hpp"
 
@@ -7,6 +9,7 @@ namespace millrace::soft {
 
 const std::atomic<std::uint64_t> KeyCache::never{0};
 const End KeyCache::none{};
+constinit const KeyCache::Places KeyCache::no_region{};
 
 void KeyCache::open(const End& end, Node* node, PeerNode* peer) noexcept {
     forget();
@@ -16,13 +19,22 @@ void KeyCache::open(const End& end, Node* node, PeerNode* peer) noexcept {
 }
 
 void KeyCache::forget() noexcept {
-    regions_.fill(Region{});
-    receiving_ = Region{};
+    if (places_ != nullptr) *places_ = Places{};
 }
 
-const KeyCache::Region* KeyCache::look_up_slowly(Region& slot, std::uint32_t key, bool write,
+bool KeyCache::make_places() noexcept {
+    if (places_ != nullptr) return true;
+    places_.reset(new (std::nothrow) Places{});
+    if (places_ == nullptr) return false;
+    regions_ = places_->regions.data();
+    return true;
+}
+
+const KeyCache::Region* KeyCache::look_up_slowly(Use use, std::uint32_t key, bool write,
                                                  std::uint32_t domain) noexcept {
     const base::Uncancelled held;
+    if (!make_places()) return nullptr;
+    Region& slot = use == Use::any ? place_of(key) : places_->receiving;
     slot.key = 0;
     slot.live = &never;
     const RegionEntry* const entry = entry_of(key);
@@ -108,10 +120,11 @@ bool KeyCache::find_room(const ibv_sge& sge, Reach& reach) noexcept {
     const std::uint32_t wanted = domain_of_receives();
     if (wanted == domain()) [[likely]]
         return find(sge.lkey, sge.addr, sge.length, needed, reach);
-    const bool known =
-        receiving_.is_valid_as(sge.lkey) && receiving_.pd == wanted && receiving_.writable;
-    return reach_within(known ? &receiving_ : look_up_slowly(receiving_, sge.lkey, true, wanted),
-                        sge.addr, sge.length, needed, reach) ||
+    const Region* region = places_ != nullptr ? &places_->receiving : &no_region.receiving;
+    if (!region->is_valid_as(sge.lkey) || region->pd != wanted || !region->writable) {
+        region = look_up_slowly(Use::receive_of_other_domain, sge.lkey, true, wanted);
+    }
+    return reach_within(region, sge.addr, sge.length, needed, reach) ||
            miss({sge.lkey, needed, sge.addr, sge.length, wanted});
 }
 

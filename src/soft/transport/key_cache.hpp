@@ -7,8 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include "fabric/fabric.hpp"
@@ -56,12 +56,11 @@ class KeyCache {
 
     /// The only place where `key` may be; of any key.
     [[nodiscard]] const Region& at(std::uint32_t key) const noexcept {
-        // regions_[index_of_key(key) % regions_.size()], by one shift.
+        // regions_[index_of_key(key) % places], by one shift.
         static_assert(sizeof(Region) == 128 && index_of_key(1U << 8) == 1);
-        const std::size_t offset =
-            (std::size_t{key} >> 1) & ((std::tuple_size_v<decltype(regions_)> - 1) * 128);
-        return *reinterpret_cast<const Region*>(
-            reinterpret_cast<const std::byte*>(regions_.data()) + offset);
+        const std::size_t offset = (std::size_t{key} >> 1) & ((places - 1) * 128);
+        return *reinterpret_cast<const Region*>(reinterpret_cast<const std::byte*>(regions_) +
+                                                offset);
     }
     [[nodiscard]] static bool lies_within(std::uint64_t offset, std::uint64_t bytes,
                                           std::uint64_t length) noexcept {
@@ -70,10 +69,10 @@ class KeyCache {
 
     /// Null: no such key, or not of this end's protection domain.
     [[nodiscard]] const Region* look_up(std::uint32_t key, bool write) noexcept {
-        Region& region = place_of(key);
+        const Region& region = at(key);
         if (region.is_valid_as(key) && (region.writable || !write)) [[likely]]
             return &region;
-        return look_up_slowly(region, key, write, domain());
+        return look_up_slowly(Use::any, key, write, domain());
     }
     /// Null: not all of the range may be used like that.
     [[nodiscard]] const Region* find_region(std::uint32_t key, std::uint64_t address,
@@ -118,8 +117,11 @@ class KeyCache {
     [[nodiscard]] std::uint32_t domain_of_receives() const noexcept {
         return end_->mine ? end_->receive_pd : load_once(end_->block.receive->pd);
     }
-    [[nodiscard]] const Region* look_up_slowly(Region& place, std::uint32_t key, bool write,
+    enum class Use : std::uint8_t { any, receive_of_other_domain };
+    [[nodiscard]] const Region* look_up_slowly(Use use, std::uint32_t key, bool write,
                                                std::uint32_t domain) noexcept;
+    /// False: there is no memory for them.
+    [[nodiscard]] bool make_places() noexcept;
     [[nodiscard]] static bool reach_within(const Region* region, std::uint64_t address,
                                            std::uint64_t length, std::uint32_t access,
                                            Reach& reach) noexcept;
@@ -137,10 +139,19 @@ class KeyCache {
         return false;
     }
 
-    std::array<Region, 8> regions_;
-    /// Of a shared receive queue in another protection domain than its queue pair: the last of its
-    /// receives' regions. It is no key of the queue pair's, and so never in `regions_`.
-    Region receiving_;
+    static constexpr std::size_t places = 8;
+    struct Places {
+        std::array<Region, places> regions;
+        /// Of a shared receive queue in another protection domain than its queue pair: the last of
+        /// its receives' regions. It is no key of the queue pair's, and so never in `regions`.
+        Region receiving;
+    };
+    static const Places no_region;
+
+    /// Made by the first look-up, as most ends of idle connections never look any up. Until then
+    /// `regions_` leads to places where nothing is.
+    std::unique_ptr<Places> places_;
+    const Region* regions_ = no_region.regions.data();
     std::optional<Range> missed_;  ///< none: there were more pieces than there can be
     const End* end_ = &none;
     Node* node_ = nullptr;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "queue_pair/queue_pair.hpp"
 #include "soft/held_memory.hpp"
 #include "soft/remote_endpoint.hpp"
 
@@ -47,6 +48,29 @@ MILLRACE_CHILD(soft_deep_queues) {
     end.qp = own;
     soft::destroy_cq(std::exchange(end.cq, own_cq));
     return 0;
+}
+
+// Servers hold them by the thousand.
+TEST(MemoryUse, OfAnIdleQueuePairIsThatOfAPage) {
+    EXPECT_LE(sizeof(soft::QueuePair), 4096U);
+    Pair pair;
+    const auto& left = *static_cast<soft::QueuePair*>(pair.left.qp);
+    const auto& right = *static_cast<soft::QueuePair*>(pair.right.qp);
+    EXPECT_EQ(left.sent, nullptr);
+    ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(0), pair.right.mr->rkey), 0);
+    ASSERT_TRUE(pair.left.complete());
+    EXPECT_NE(left.sent, nullptr);
+    EXPECT_EQ(left.own_pending, nullptr) << "nothing has waited";
+    EXPECT_EQ(right.sent, nullptr) << "it has sent nothing";
+    EXPECT_EQ(right.theirs, nullptr) << "and run nothing for its peer";
+    ASSERT_EQ(pair.left.send(2, 0, 8), 0) << "waits for a receive";
+    EXPECT_NE(left.own_pending, nullptr);
+    ASSERT_EQ(pair.right.receive(3, 64, 8), 0);
+    const auto received = pair.right.complete();
+    ASSERT_TRUE(received);
+    EXPECT_EQ(received->status, IBV_WC_SUCCESS);
+    EXPECT_NE(right.theirs, nullptr);
+    ASSERT_TRUE(pair.left.complete());
 }
 
 TEST(MemoryUse, OfDeepQueuesGrowsWithWhatIsDoneAndNotWithWhatMayBe) {
