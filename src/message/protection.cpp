@@ -73,8 +73,8 @@ std::string explain_protection(const ServerOptions& options, Polling polling) {
     if (is_shared) {
         text +=
             ". All write their requests into one buffer: what two writes have made of one is told "
-            "by a checksum, and sent again, so one that is not to be trusted can read and hold up "
-            "all others";
+            "by a checksum, and sent again, so one that is not to be trusted can read, forge and "
+            "hold up those of all others";
     }
     return text;
 }

@@ -35,10 +35,10 @@
 // that was stopped may store late) leads to a packet whose checksum began with another token: a
 // damaged one. No lock, no line, no word belongs to anybody who could fail to give it back.
 //
-// Clients that are not trusted could damage every packet of all others, for ever, and read them:
-// a shared buffer is for trusted clients only. What they write never makes the server read outside
-// of the buffer, or take what none of them has sent, except with the chance of the checksum: 2^-32
-// for each collision. (Both ends of the token in the packet's head have to be right, too.)
+// Clients that are not trusted could damage every packet of all others, for ever, and read them; and,
+// as a packet bears its token, send in their name: a shared buffer is for trusted clients only. What
+// anybody writes never makes the server read outside of the buffer, or into other memory than its
+// copies. What two honest clients make of one packet passes for whole with a chance of 2^-32.
 //
 // Source: work 001, section 4.2.1 (randomised writes, offsets, checksums over sender and data).
 #pragma once
