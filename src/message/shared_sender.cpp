@@ -34,6 +34,11 @@ SharedSender::SharedSender(connect::Link& link, ring::SendWindow& window, ring::
 
 Status SharedSender::send(PacketChain& chain, std::span<const std::byte> packet, std::uint32_t key,
                           verbs::SendFlags flags, ring::Signal signal) noexcept {
+    // Both or none: of a packet that was not sent as a whole the stream writes the head anew.
+    if (!stores() && window_->free() < requests) {
+        (void)window_->reap();
+        if (window_->free() < requests && !window_->broken()) return Status::full;
+    }
     const SharedPlaces::Place place = places_.next(packet);
     const std::size_t at = shape_.buffer_at() + std::size_t{place.line} * shared_line_bytes;
     const std::size_t word_at = row_at_ + place.word * sizeof(std::uint64_t);
@@ -49,7 +54,6 @@ Status SharedSender::send(PacketChain& chain, std::span<const std::byte> packet,
     ibv_sge& slice = chain.slices[chain.batch.size()];
     slice = {reinterpret_cast<std::uint64_t>(packet.data()),
              static_cast<std::uint32_t>(packet.size()), key};
-    // One without the other does no harm: it is sent again.
     const Status status = window_->chain(
         chain.batch, verbs::Write{.from = {&slice, 1}, .to = remote_ + at, .flags = flags},
         ring::Signal::when_due);
