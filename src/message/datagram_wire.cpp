@@ -324,7 +324,8 @@ bool DatagramWire::has_more() const noexcept {
 
 Status DatagramWire::idle() noexcept {
     if (is_client()) {
-        if (stream_->due() != PacketStream::Time::max()) {
+        if (sender_.has_value() && stream_->is_acknowledged()) sender_->forget();
+        if (due() != PacketStream::Time::max()) {
             const PacketStream::Time time = now();
             stream_->wake(time);
             if (sender_.has_value()) sender_->idle(time);

@@ -69,6 +69,8 @@ class SharedSender {
     void sent(Time now) noexcept;
     /// Nothing has come.
     void idle(Time now) noexcept;
+    /// The server has all that was sent.
+    void forget() noexcept { is_unchecked_ = false; }
     /// When idle() has to be called; Time::max(): never.
     [[nodiscard]] Time due() const noexcept {
         return is_unchecked_ && reading_ == 0 ? unchecked_since_ + patience : Time::max();

@@ -19,7 +19,9 @@
 #include "millrace/base/error.hpp"
 #include "packet.hpp"
 #include "shared_buffer.hpp"
+#include "shared_sender.hpp"
 #include "support/extent.hpp"
+#include "support/readable.hpp"
 
 namespace millrace::message {
 namespace {
@@ -212,6 +214,44 @@ TEST_F(SharedBuffers, ForgetTheWordsOfAFormerClient) {
     EXPECT_TRUE(look().empty());
 }
 
+TEST(SharedSenders, PostBothWritesOfAPacketOrNone) {
+    const connect::LinkOptions options{.service = "shared buffer test"};
+    auto listener = connect::Listener::listen(unique_address(), options);
+    std::optional<connect::Link> server;
+    std::thread accepting{[&] { server.emplace(listener.accept(patience())); }};
+    connect::Link link = connect::connect(listener.address(), options, patience());
+    accepting.join();
+    constexpr SharedShape shape{.places = 2, .slots = 4, .lines = 64};
+    const verbs::RegisteredBuffer buffer =
+        server->allocate(shape.bytes(), verbs::Access::remote_write | verbs::Access::remote_read);
+    const verbs::RemoteAddress at = buffer.remote();
+    const SharedFacts facts{.address = at.address,
+                            .rkey = at.rkey,
+                            .place = 1,
+                            .places = shape.places,
+                            .slots = shape.slots,
+                            .lines = shape.lines};
+    ASSERT_TRUE(facts.is_valid(1024));
+    const verbs::RegisteredBuffer packets = link.allocate(4096, verbs::Access::none);
+    const PacketHead head{.token = 7, .length = 0, .flags = packet_whole};
+    std::memcpy(packets.data(), &head, sizeof head);
+    const std::span<const std::byte> packet{packets.data(), sizeof head};
+    ring::SendWindow window{link};
+    SharedSender sender{link, window, ring::Carrier::post, facts, 7};
+    PacketChain chain;
+    const auto send = [&] {
+        return sender.send(chain, packet, packets.slice(0, 1).lkey, verbs::SendFlags::none,
+                           ring::Signal::when_due);
+    };
+    EXPECT_EQ(send(), Status::ok);
+    EXPECT_EQ(chain.batch.size(), 2U);
+    EXPECT_EQ(window.post_chain(chain.batch), Status::ok);
+    // What is left is one slot.
+    while (window.free() > 1) ASSERT_EQ(window.hold(), Status::ok);
+    EXPECT_EQ(send(), Status::full);
+    EXPECT_TRUE(chain.batch.empty());
+}
+
 // --- servers
 
 ServerOptions shared_server() {
@@ -368,6 +408,25 @@ TEST_P(SharedServersBy, AreWokenByWhoWrites) {
     const std::string says = client.explain();
     EXPECT_EQ(says.find("it was rung 0 times"), std::string::npos) << says;
     EXPECT_EQ(client.close(patience()), Status::ok);
+}
+
+TEST_P(SharedServersBy, LeaveTheDescriptorsOfIdleClientsQuiet) {
+    Running running{shared_server()};
+    Client client = connect(running.server);
+    const int descriptor = client.descriptor();
+    for (std::uint64_t number = 0; number < 50; ++number) {
+        std::uint64_t id = 0;
+        ASSERT_EQ(client.submit(content(1, number, 64), id), Status::ok);
+        bool is_answered = false;
+        const auto poll = [&] {
+            while (client.poll([&](const Answer&) { is_answered = true; }) == Status::ok) {
+            }
+        };
+        const Deadline deadline = patience();
+        while (!is_answered && !deadline.expired()) poll();
+        ASSERT_TRUE(is_answered);
+        ASSERT_TRUE(test::goes_quiet(descriptor, poll)) << number;
+    }
 }
 
 TEST_P(SharedServersBy, HaveAsManyPlacesAsTheyHaveClients) {
