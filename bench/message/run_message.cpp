@@ -37,6 +37,9 @@ Ways over_socket(bool unix_domain) {
     return {.transport = connect::Transport::tcp, .unix_domain = unix_domain};
 }
 
+/// For a server with Polling::shared.
+constexpr Ways shared_buffer{.requests = Transfer::shared, .answers = Transfer::send};
+
 // --- curves
 
 using Set = void (*)(CallSetting& call, std::size_t x);
@@ -133,6 +136,7 @@ StudyFigure figure_4_2() {
         "4.2", "One client's call by message size", "round_trip_us", "us to and fro",
         "message size in bytes", {64, 256, 1024, 4096, 16384},
         {calls("flag", rings, bytes_of), calls("dense", {.polling = Polling::dense}, bytes_of),
+         calls("shared", {.polling = Polling::shared, .ways = shared_buffer}, bytes_of),
          {.label = "ideal hand-over",
           .measure =
               [](const std::string& mode, std::size_t bytes) {
@@ -158,7 +162,9 @@ StudyFigure figure_4_6() {
     return figure("4.6", "A call of one among many clients, by polling", "round_trip_us",
                   "us to and fro", "connected clients", {1, 16, 64, 256, 1024},
                   {calls("flag", {}, clients_of),
-                   calls("dense", {.polling = Polling::dense}, clients_of)});
+                   calls("dense", {.polling = Polling::dense}, clients_of),
+                   calls("shared", {.polling = Polling::shared, .ways = shared_buffer},
+                         clients_of)});
 }
 
 StudyFigure figure_4_6_scans() {
@@ -187,6 +193,8 @@ StudyFigure figure_4_8() {
                   "requests_per_second", "requests a second", "clients", crowds,
                   {loads("flag", {}, all_clients),
                    loads("dense", {.polling = Polling::dense}, all_clients),
+                   loads("shared", {.polling = Polling::shared, .ways = shared_buffer},
+                         all_clients),
                    socket_loads("Unix sockets and epoll", all_clients),
                    loads("session over Unix sockets",
                          {.polling = Polling::automatic, .ways = over_socket(true)}, all_clients,
@@ -234,6 +242,7 @@ const std::vector<Named>& every_way() {
         {"send/send, shared receives",
          Polling::dense,
          {Transfer::send, Transfer::send, Receives::shared}},
+        {"shared/send", Polling::shared, shared_buffer},
         {"by UC", Polling::automatic, {.transport = connect::Transport::uc}},
         {"by UD", Polling::automatic, {.transport = connect::Transport::ud}}};
     return all;

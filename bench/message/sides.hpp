@@ -51,7 +51,8 @@ inline Server listen(Pair& pair, message::Polling polling, const Ways& ways, std
     options.polling = polling;
     options.receives = ways.receives;
     options.transports = ways.transport;
-    if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud) {
+    if (ways.receives == message::Receives::shared || ways.transport == connect::Transport::ud ||
+        polling == message::Polling::shared) {
         options.protection = message::Protection::trusted;
     }
     options.max_clients = static_cast<std::uint32_t>(clients);

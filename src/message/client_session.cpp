@@ -95,7 +95,7 @@ void Client::State::connect(const Deadline& deadline) {
     link.transport = options.transport;
     // Nobody else knows the session.
     if (options.resumes && !session.is_none()) link.listener = welcomed.server;
-    if (is_by_wire(options.transport)) {
+    if (is_by_wire(options)) {
         line.emplace(connect_wire(server, link, options, deadline));
     } else {
         if (options.answers == Transfer::send) {
@@ -249,9 +249,11 @@ std::string Client::explain() const {
     const bool is_by_rc = !is_by_wire(client.options.transport);
     std::string text = fmt::format(
         "{}\n", client.line.has_value() ? client.line->explain() : std::string{"not connected"});
+    const bool is_shared = client.options.requests == Transfer::shared;
     if (is_by_rc) {
         text += fmt::format("requests by {}, answers by {}, as the program chose\n",
-                            name_of(client.options.requests), name_of(client.options.answers));
+                            name_of(client.options.requests),
+                            name_of(is_shared ? Transfer::send : client.options.answers));
     } else {
         text += fmt::format("requests and answers by {}, as the program chose\n",
                             name_of(client.options.transport));
@@ -266,7 +268,7 @@ std::string Client::explain() const {
         client.welcomed.client, client.welcomed.generation, client.window, client.max_request,
         client.options.resumes ? "in a session that outlives its channel"
                                : "in a session that ends with its channel");
-    if (!is_by_rc) return text;
+    if (!is_by_rc || is_shared) return text;
     if (client.line.has_value()) text += '\n' + client.line->explain_large();
     text +=
         fmt::format("\nserver's polling: {}{}", name_of(client.welcomed.polling),

@@ -24,6 +24,8 @@ constexpr const char* setting_up_packets = "set up messages over packets";
 
 /// Receives beside those that the peer may fill, for packets without data.
 constexpr std::uint32_t beside = 8;
+/// Receives of a server's end through a shared buffer, for a client that rings.
+constexpr std::uint32_t bells = 2;
 /// The least memory to send from.
 constexpr std::size_t least_send_bytes = 4096;
 /// Packets without a completion, at most; of them a quarter of the memory.
@@ -93,23 +95,23 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory,
       parker_{*this} {
     const bool is_ud = link_.transport() == Transport::ud;
     const PacketReceives receives{link_.transport(), memory.ring_bytes, link_.mtu()};
-    if (is_client() || !is_ud) {
+    std::uint32_t room = receives.room;
+    if (!is_client() && is_shared()) {
+        room = host_->shared_slots();
+        // One more than can be kept: a packet is copied before it is known whether it is needed.
+        copies_.resize((room + 1) * receives.packet_bytes / sizeof(std::uint64_t));
+        for (std::uint32_t slot = 0; slot <= room; ++slot) free_copies_.push_back(slot);
+    } else if (is_client() || !is_ud) {
         receive_memory_ =
             link_.allocate(receives.slots() * receives.slot_bytes, verbs::Access::local_write);
         slots_ = {.begin = receive_memory_.data(),
                   .slot_bytes = receives.slot_bytes,
                   .count = receives.slots(),
                   .key = receive_memory_.slice(0, 1).lkey};
+    } else {
+        room = most_packets;  // those of a pool are shared, and rarely needed all
     }
-    for (std::uint32_t slot = 0; slot < slots_.count; ++slot) {
-        if ((is_ud ? slots_.post(link_.datagrams(), slot)
-                   : slots_.post(link_.queue_pair(), slot)) == 0) {
-            continue;
-        }
-        throw base::Error{base::ErrorCode::verbs, "post the receives of packets",
-                          fmt::format("receive {} of {}", slot, slots_.count),
-                          "the queue pair refused it", "ask for a smaller ring (ring_bytes)"};
-    }
+    post_receives();
     if (!is_ud) {
         own_window_.emplace(link_);
         max_inline_ = link_.queue_pair().capacity().max_inline_data;
@@ -121,9 +123,42 @@ DatagramWire::DatagramWire(connect::Link link, const PacketMemory& memory,
     if (is_client()) news_ = link_.news();
     facts_ = {.token = is_client() ? base::random_bits() : host_->add(*this),
               .ring_bytes = memory.ring_bytes,
-              // Those of a pool are shared, and rarely needed all.
-              .room = slots_.count == 0 ? most_packets : receives.room,
+              .version = is_shared() ? PacketFacts::shared_version : 1U,
+              .room = room,
               .packet_bytes = static_cast<std::uint32_t>(receives.packet_bytes)};
+    shared_seed_ = shared_seed(facts_.token);
+}
+
+bool DatagramWire::is_shared() const noexcept {
+    return is_client() ? memory_.is_shared : host_->is_shared();
+}
+
+void DatagramWire::post_receives() {
+    const auto require = [](int error, std::uint32_t slot, std::uint32_t count) {
+        if (error == 0) return;
+        throw base::Error{base::ErrorCode::verbs, "post the receives of packets",
+                          fmt::format("receive {} of {}", slot, count), "the queue pair refused it",
+                          "ask for a smaller ring (ring_bytes)"};
+    };
+    for (std::uint32_t slot = 0; slot < slots_.count; ++slot) {
+        require(link_.transport() == Transport::ud ? slots_.post(link_.datagrams(), slot)
+                                                   : slots_.post(link_.queue_pair(), slot),
+                slot, slots_.count);
+    }
+    if (is_client() || !is_shared()) return;
+    for (std::uint32_t bell = 0; bell < bells; ++bell) {
+        require(link_.queue_pair().post(verbs::Receive{.id = bell, .into = {}}), bell, bells);
+    }
+}
+
+void DatagramWire::post_again(std::uint32_t slot) noexcept {
+    if (slots_.count == 0) {
+        (void)link_.queue_pair().post(verbs::Receive{.id = slot, .into = {}});
+    } else if (header_bytes_ != 0) {
+        (void)slots_.post(link_.datagrams(), slot);
+    } else {
+        (void)slots_.post(link_.queue_pair(), slot);
+    }
 }
 
 DatagramWire::~DatagramWire() {
@@ -172,6 +207,20 @@ void DatagramWire::meet(const PacketFacts& theirs) {
                     std::span{send_memory_.data(), memory_bytes});
 }
 
+void DatagramWire::meet(const SharedPacketFacts& theirs) {
+    meet(theirs.packets);
+    if (!theirs.shared.is_valid(theirs.packets.packet_bytes)) {
+        throw base::Error{
+            base::ErrorCode::protocol, setting_up_packets,
+            fmt::format("peer {}", link_.peer_name()),
+            fmt::format("its shared buffer has {} lines, {} packets of a client, place {} of {}",
+                        theirs.shared.lines, theirs.shared.slots, theirs.shared.place,
+                        theirs.shared.places),
+            "use the same build of millrace on both sides"};
+    }
+    sender_.emplace(link_, *own_window_, memory_.carrier, theirs.shared, theirs.packets.token);
+}
+
 ring::SendWindow& DatagramWire::window() noexcept {
     return own_window_.has_value() ? *own_window_ : host_->window();
 }
@@ -199,14 +248,26 @@ void DatagramWire::arrived(const verbs::Completion& completion) noexcept {
         return;
     }
     const auto slot = static_cast<std::uint32_t>(completion.id());
+    if (slots_.count == 0) return post_again(slot);  // it rang
     if (slot >= slots_.count) return;
     const std::span<const std::byte> memory{slots_.at(slot), slots_.slot_bytes};
     const std::size_t bytes = std::min<std::size_t>(completion.bytes(), memory.size());
     const auto packet =
         memory.subspan(std::min(header_bytes_, bytes), bytes - std::min(header_bytes_, bytes));
-    if (arrived(packet, slot, true)) return;
-    (void)(header_bytes_ != 0 ? slots_.post(link_.datagrams(), slot)
-                              : slots_.post(link_.queue_pair(), slot));
+    if (!arrived(packet, slot, true)) post_again(slot);
+}
+
+void DatagramWire::arrived(const SharedReader& reader, std::uint64_t word) noexcept {
+    if (!stream_.has_value()) return;
+    if (free_copies_.empty()) give_back();
+    if (free_copies_.empty()) return;
+    const std::uint32_t slot = free_copies_.back();
+    const std::span<std::byte> into =
+        std::as_writable_bytes(std::span{copies_})
+            .subspan(slot * std::size_t{facts_.packet_bytes}, facts_.packet_bytes);
+    std::span<const std::byte> packet;
+    if (!reader.read(word, shared_seed_, into, packet)) return stream_->note_damaged();
+    if (arrived(packet, slot, true)) free_copies_.pop_back();
 }
 
 bool DatagramWire::arrived(std::span<const std::byte> packet, std::uint32_t slot,
@@ -219,11 +280,12 @@ bool DatagramWire::arrived(std::span<const std::byte> packet, std::uint32_t slot
 void DatagramWire::give_back() noexcept {
     std::uint32_t slot;
     while (stream_->take_free(slot)) {
-        if (slots_.count == 0) {
-            host_->give_back(slot);
+        if (slots_.count != 0) {
+            post_again(slot);
+        } else if (is_shared()) {
+            free_copies_.push_back(slot);
         } else {
-            (void)(header_bytes_ != 0 ? slots_.post(link_.datagrams(), slot)
-                                      : slots_.post(link_.queue_pair(), slot));
+            host_->give_back(slot);
         }
     }
 }
@@ -262,7 +324,12 @@ bool DatagramWire::has_more() const noexcept {
 
 Status DatagramWire::idle() noexcept {
     if (is_client()) {
-        if (stream_->due() != PacketStream::Time::max()) stream_->wake(now());
+        if (sender_.has_value() && stream_->is_acknowledged()) sender_->forget();
+        if (due() != PacketStream::Time::max()) {
+            const PacketStream::Time time = now();
+            stream_->wake(time);
+            if (sender_.has_value()) sender_->idle(time);
+        }
         if (!peer_is_lost_ && !peer_has_closed_ && link_.peer() != connect::PeerState::alive) {
             look_after_peer();
         }
@@ -382,6 +449,7 @@ Status DatagramWire::pump(bool with_bare) noexcept {
             }
         }
         if (status != Status::ok) end(Status::peer_lost, window().failure());
+        if (sender_.has_value()) sender_->sent(time);
         return status;
     }
 }
@@ -406,14 +474,25 @@ Status DatagramWire::fill(PacketChain& chain, PacketStream::Time time, bool with
         unsignaled_ = signaled ? 0 : unsignaled_ + 1;
         unsignaled_bytes_ = signaled ? 0 : unsignaled_bytes_ + packet.size();
         last_ticket_ = window.posted();
-        stream_->posted(last_ticket_, time);
+        // What was stored has left.
+        const bool is_stored = sender_.has_value() && sender_->stores();
+        stream_->posted(is_stored ? window.completed() : last_ticket_, time);
     }
 }
 
 Status DatagramWire::add(PacketChain& chain, std::span<const std::byte> packet,
                          ring::Signal signal) noexcept {
     const std::size_t place = chain.batch.size();
-    if (place == (posting_.habits.chains ? PacketChain::most : 1)) return Status::full;
+    const std::size_t requests = sender_.has_value() ? SharedSender::requests : 1;
+    if (place + requests > (posting_.habits.chains ? PacketChain::most : requests)) {
+        return Status::full;
+    }
+    if (sender_.has_value()) {
+        return sender_->send(
+            chain, packet, send_key_,
+            packet.size() <= max_inline_ ? verbs::SendFlags::inlined : verbs::SendFlags::none,
+            signal);
+    }
     ibv_sge& slice = chain.slices[place];
     slice = {reinterpret_cast<std::uint64_t>(packet.data()),
              static_cast<std::uint32_t>(packet.size()), send_key_};
@@ -525,12 +604,23 @@ Status DatagramWire::close(const base::Deadline& deadline) {
 
 std::string DatagramWire::explain() const {
     const PacketCounts& counts = stream_->counts();
-    return fmt::format(
+    std::string text = fmt::format(
         "{}\nmessages over packets of up to {} bytes, {} of which this end holds, sent from {} "
         "bytes: {} with data sent, {} of them again, {} without; {} received, {} of them twice; {} "
         "times the timer ran out",
         link_.explain(), stream_->longest_single(), facts_.room, ring_bytes_, counts.sent,
         counts.repeated, counts.bare, counts.received, counts.duplicates, counts.probes);
+    if (sender_.has_value()) {
+        text += fmt::format(
+            "\nthey go through the server's shared buffer, into which all of its clients write, by "
+            "{}; it was rung {} times, and asked {} times whether it sleeps; answers come by SEND",
+            sender_->stores() ? "store" : "two WRITEs for each", sender_->rings(),
+            sender_->reads());
+    } else if (is_shared()) {
+        text +=
+            fmt::format("\nthey come through the shared buffer: {} were damaged", counts.damaged);
+    }
+    return text;
 }
 
 // --- DatagramHost
@@ -544,14 +634,23 @@ DatagramHost::DatagramHost(const Setting& setting, connect::LinkOptions& link)
     verbs::Context& context = endpoint_->context();
     const PacketReceives each{setting.transport, setting.memory.ring_bytes, mtu_of(*endpoint_)};
     constexpr std::uint64_t joining = 64;
-    const std::uint64_t entries = is_ud() ? 2 * std::uint64_t{setting.receives} + 1
-                                          : (setting.max_clients + joining) * each.slots();
+    const std::uint64_t entries =
+        is_ud() ? 2 * std::uint64_t{setting.receives} + 1
+                : (setting.max_clients + joining) * (is_shared() ? bells : each.slots());
     completions_ = context.create_completion_queue(
         static_cast<int>(std::min<std::uint64_t>(
             entries, static_cast<std::uint64_t>(context.attributes().max_cqe))),
         &channel_);
     if (is_ud()) {
         open_station(link);
+    } else if (is_shared()) {
+        link.receive_queue = &completions_;
+        shared_ = std::make_unique<Shared>(
+            endpoint_->protection_domain(),
+            SharedShape{.places = static_cast<std::uint32_t>(setting.max_clients + joining),
+                        .slots = setting.shared_slots,
+                        .lines = static_cast<std::uint32_t>(in_shared_lines(
+                            std::max(setting.shared_bytes, 2 * each.packet_bytes)))});
     } else {
         link.uc_receive_queue = &completions_;
         link.max_receive_requests = std::max(link.max_receive_requests, most_packets + beside);
@@ -562,6 +661,22 @@ DatagramHost::DatagramHost(const Setting& setting, connect::LinkOptions& link)
 }
 
 DatagramHost::~DatagramHost() = default;
+
+DatagramHost::Shared::Shared(verbs::ProtectionDomain& domain, const SharedShape& shape)
+    : memory{domain.allocate(shape.bytes(),
+                             verbs::Access::remote_write | verbs::Access::remote_read)},
+      reader{{memory.data(), shape.bytes()}, shape} {}
+
+SharedFacts DatagramHost::shared_facts(const DatagramWire& wire) const noexcept {
+    const verbs::RemoteAddress begin = shared_->memory.remote();
+    const SharedShape& shape = shared_->reader.shape();
+    return {.address = begin.address,
+            .rkey = begin.rkey,
+            .place = wire.shared_place,
+            .places = shape.places,
+            .slots = shape.slots,
+            .lines = shape.lines};
+}
 
 void DatagramHost::open_station(connect::LinkOptions& link) {
     constexpr std::uint32_t sends = 512;
@@ -603,6 +718,15 @@ std::uint64_t DatagramHost::add(DatagramWire& wire) {
     const std::uint64_t word = base::random_bits();
     if (!is_ud()) {
         by_pair_.emplace(wire.link().queue_pair().number(), &wire);
+        if (!is_shared()) return word;
+        if (shared_->free.empty()) {
+            shared_->free.push_back(static_cast<std::uint32_t>(shared_->wires.size()));
+            shared_->wires.push_back(nullptr);
+        }
+        wire.shared_place = shared_->free.back();
+        shared_->free.pop_back();
+        shared_->wires[wire.shared_place] = &wire;
+        shared_->reader.clear(wire.shared_place);
         return word;
     }
     if (free_places_.empty()) {
@@ -622,6 +746,9 @@ void DatagramHost::remove(DatagramWire& wire, std::uint64_t token) noexcept {
     std::erase(told_, &wire);
     if (!is_ud()) {
         by_pair_.erase(wire.link().queue_pair().number());
+        if (!is_shared()) return;
+        shared_->wires[wire.shared_place] = nullptr;
+        shared_->free.push_back(wire.shared_place);
         return;
     }
     const auto place = static_cast<std::uint32_t>(token & place_mask);
@@ -684,6 +811,16 @@ void DatagramHost::take_datagram(const verbs::Completion& completion) noexcept {
 void DatagramHost::poll() noexcept {
     each_completion(completions_,
                     [this](const verbs::Completion& completion) { take(completion); });
+    if (!is_shared()) return;
+    // Behind the bells: what those who rang have written before is found.
+    shared_->reader.look(static_cast<std::uint32_t>(shared_->wires.size()),
+                         [this](std::uint32_t place, std::uint64_t word) {
+                             DatagramWire* const wire = shared_->wires[place];
+                             if (wire == nullptr) return;  // of one who has left
+                             wire->arrived(shared_->reader, word);
+                             tell(*wire);
+                         });
+    if (!told_.empty()) shared_->reader.wake();
 }
 
 void DatagramHost::look(std::vector<std::uint32_t>& places) {
@@ -722,9 +859,18 @@ void DatagramHost::rest() noexcept {
     (void)channel_.drain();
     (void)completions_.arm();
     sockets_are_due_ = true;
+    if (is_shared()) shared_->reader.rest();
 }
 
 std::string DatagramHost::explain() const {
+    if (is_shared()) {
+        const SharedShape& shape = shared_->reader.shape();
+        return fmt::format(
+            "clients through a shared buffer of {} bytes, for trusted clients: each can damage the "
+            "packets of all others, which a checksum tells; offsets of up to {} packets of each "
+            "are scanned, and answers go by SEND",
+            std::size_t{shape.lines} * shared_line_bytes, shape.slots);
+    }
     if (!is_ud()) {
         return fmt::format(
             "clients over UC: a queue pair and {} receives for each, whose completions come in one "
@@ -748,11 +894,26 @@ namespace {
 }  // namespace
 
 std::unique_ptr<Wire> DatagramHost::meet(connect::Link link) {
-    const PacketFacts theirs = facts_of(link.hear(base::Deadline::now()), link.peer_name());
+    const std::vector<std::byte> told = link.hear(base::Deadline::now());
+    if (is_shared() && told.size() != sizeof(PacketFacts)) {
+        link.refuse(setting_up_packets, "requests are taken through a shared buffer here",
+                    "ask for that (ClientOptions::requests = Transfer::shared), or let the server "
+                    "poll otherwise (ServerOptions::polling)");
+    }
+    if (is_shared() && by_pair_.size() == shared_->reader.shape().places) {
+        link.refuse(setting_up_packets, "every row of the shared buffer has its client",
+                    "try again later, or allow more clients (max_clients)");
+    }
+    const PacketFacts theirs = facts_of(told, link.peer_name());
     auto wire =
         std::make_unique<DatagramWire>(std::move(link), setting_.memory, setting_.posting, this);
     wire->meet(theirs);
-    wire->link().say(connect::bytes_of(wire->facts()));
+    if (is_shared()) {
+        const SharedPacketFacts mine{.packets = wire->facts(), .shared = shared_facts(*wire)};
+        wire->link().say(connect::bytes_of(mine));
+    } else {
+        wire->link().say(connect::bytes_of(wire->facts()));
+    }
     return wire;
 }
 
@@ -764,7 +925,12 @@ std::unique_ptr<Wire> connect_datagram_wire(const connect::Address& server,
     auto wire = std::make_unique<DatagramWire>(connect::connect(server, link, deadline), memory,
                                                posting, nullptr);
     const auto theirs = wire->link().exchange(connect::bytes_of(wire->facts()), deadline);
-    wire->meet(facts_of(theirs, wire->link().peer_name()));
+    if (memory.is_shared) {
+        wire->meet(connect::facts_in<SharedPacketFacts>(theirs, setting_up_packets,
+                                                        wire->link().peer_name()));
+    } else {
+        wire->meet(facts_of(theirs, wire->link().peer_name()));
+    }
     return wire;
 }
 

@@ -1,4 +1,5 @@
-// A wire over packets that may be lost: UC, or datagrams (connect::Transport::uc, ud). What makes
+// A wire over packets that may be lost: UC, or datagrams (connect::Transport::uc, ud), or, of those
+// to a server by rc, a buffer that all its clients write into (shared_buffer.hpp). What makes
 // messages of them is PacketStream (packet_stream.hpp); here its packets are posted, and what has
 // come is handed over to it.
 //
@@ -8,6 +9,9 @@
 //               in one queue, and name the queue pair
 //   server, UD  one queue pair, one pool of receives and one completion queue for all clients; the
 //               token that a packet bears says whose it is, and by its lowest bits where to look
+//   server, rc  what its clients send is found in the shared buffer and copied to where it stays
+//               until it was read; receives are for those who ring, as it sleeps. What it sends
+//               goes by SEND, as by UC, and is not lost
 //
 // Packets that are there to be sent at one time are posted with one doorbell: the pieces of a long
 // message; and, if the program asks for it (ClientOptions::gathers_requests,
@@ -30,6 +34,7 @@
 // all clients by UD, one for each by UC).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -50,7 +55,10 @@
 #include "millrace/verbs/completion_queue.hpp"
 #include "millrace/verbs/memory.hpp"
 #include "millrace/verbs/work_request.hpp"
+#include "packet_chain.hpp"
 #include "packet_stream.hpp"
+#include "shared_buffer.hpp"
+#include "shared_sender.hpp"
 #include "wire.hpp"
 
 namespace millrace::message {
@@ -61,12 +69,19 @@ class DatagramHost;
 struct PacketFacts {
     std::uint64_t token = 0;       ///< in packets to this end
     std::uint64_t ring_bytes = 0;  ///< of memory that the other end shall send from
-    std::uint32_t version = 1;
-    std::uint32_t room = 0;  ///< packets that this end holds
+    std::uint32_t version = 1;     ///< shared_version: the client's go through a shared buffer
+    std::uint32_t room = 0;        ///< packets that this end holds
     std::uint32_t packet_bytes = 0;
     std::uint32_t zero = 0;
+
+    static constexpr std::uint32_t shared_version = 2;
 };
 static_assert(sizeof(PacketFacts) == 32);
+/// What the server says of a shared buffer.
+struct SharedPacketFacts {
+    PacketFacts packets;
+    SharedFacts shared;
+};
 
 /// How one end posts its packets.
 struct PacketPosting {
@@ -76,18 +91,14 @@ struct PacketPosting {
     bool gathers = false;
 };
 
-/// Packets that go with one doorbell.
-struct PacketChain {
-    static constexpr std::size_t most = 16;
-    verbs::Batch<most> batch;
-    std::array<ibv_sge, most> slices;  ///< by place in it; set where it has one
-};
-
 /// What one end has memory for.
 struct PacketMemory {
     std::size_t ring_bytes = 0;           ///< as of a ring: for what comes, see docs/messaging.md
     std::size_t max_peer_ring_bytes = 0;  ///< the same of the peer, for what goes there
     std::size_t max_message_bytes = 0;    ///< to this end
+    /// A client's: requests go through the server's shared buffer.
+    bool is_shared = false;
+    ring::Carrier carrier = ring::Carrier::automatic;  ///< of these
 };
 
 class DatagramWire final : public Wire {
@@ -100,6 +111,8 @@ class DatagramWire final : public Wire {
     [[nodiscard]] const PacketFacts& facts() const noexcept { return facts_; }
     /// Before anything else. Throws Error (protocol, refused).
     void meet(const PacketFacts& theirs);
+    /// The same of a client's, and of the server's shared buffer. Throws Error (unsupported), too.
+    void meet(const SharedPacketFacts& theirs);
 
     base::Status look(std::span<const std::byte>& message) override;
     void pass() noexcept override;
@@ -119,7 +132,9 @@ class DatagramWire final : public Wire {
 
     [[nodiscard]] base::StandingParker& parker() noexcept override { return parker_; }
     [[nodiscard]] std::span<const int> news() override { return news_; }
-    [[nodiscard]] base::Clock::time_point due() const noexcept override { return stream_->due(); }
+    [[nodiscard]] base::Clock::time_point due() const noexcept override {
+        return sender_.has_value() ? std::min(stream_->due(), sender_->due()) : stream_->due();
+    }
 
     void answer_goodbye() noexcept override;
     void begin_close() noexcept override;
@@ -138,6 +153,10 @@ class DatagramWire final : public Wire {
     void arrived(const verbs::Completion& completion) noexcept;
     /// A packet that bears its token. False: nothing of it is kept.
     bool arrived(std::span<const std::byte> packet, std::uint32_t slot, bool may_keep) noexcept;
+    /// A word of its row was found in the shared buffer.
+    void arrived(const SharedReader& reader, std::uint64_t word) noexcept;
+    /// Its place there.
+    std::uint32_t shared_place = 0;
     /// The socket has something, or has ended.
     void look_after_peer() noexcept;
     bool is_told = false;
@@ -174,6 +193,10 @@ class DatagramWire final : public Wire {
     };
 
     [[nodiscard]] bool is_client() const noexcept { return host_ == nullptr; }
+    [[nodiscard]] bool is_shared() const noexcept;
+    void post_receives();
+    /// A receive was used for nothing that stays.
+    void post_again(std::uint32_t slot) noexcept;
     [[nodiscard]] ring::SendWindow& window() noexcept;
     [[nodiscard]] PacketStream::Time now() const noexcept;
     /// A client's own.
@@ -195,6 +218,7 @@ class DatagramWire final : public Wire {
     std::shared_ptr<connect::Endpoint> endpoint_;  ///< whose domain the memory is of
     verbs::RegisteredBuffer receive_memory_;
     verbs::RegisteredBuffer send_memory_;
+    std::optional<SharedSender> sender_;  ///< a client's, through a shared buffer
     connect::Link link_;  ///< goes before the memory that it sends from and receives into
     std::optional<ring::SendWindow> own_window_;
     Slots slots_{};  ///< of its own; none of a server's end of UD
@@ -206,6 +230,10 @@ class DatagramWire final : public Wire {
     PacketPosting posting_;
     PacketFacts facts_;
     std::optional<PacketStream> stream_;
+    /// A server's, through a shared buffer: where packets are copied to, and which places are free.
+    std::vector<std::uint64_t> copies_;
+    std::vector<std::uint32_t> free_copies_;
+    std::uint32_t shared_seed_ = 0;
     Awaited awaited_;
     std::span<std::byte> claimed_;
     std::span<const std::byte> looked_at_;
@@ -226,15 +254,17 @@ class DatagramWire final : public Wire {
     Parker parker_;
 };
 
-/// A server's end of all its clients by UC, or by UD.
+/// A server's end of all its clients by UC, or by UD, or through a shared buffer.
 class DatagramHost final : public WireHost {
   public:
     struct Setting {
-        connect::Transport transport = connect::Transport::ud;
-        PacketMemory memory{};  ///< for each client
+        connect::Transport transport = connect::Transport::ud;  ///< `rc`: by a shared buffer
+        PacketMemory memory{};                                  ///< for each client
         PacketPosting posting{};
         std::uint32_t receives = 0;  ///< of the pool (UD)
         std::uint32_t max_clients = 0;
+        std::uint32_t shared_slots = 0;  ///< rc: packets of a client in the shared buffer
+        std::size_t shared_bytes = 0;    ///< rc: of that
     };
     /// Sets what a listener needs for such links in `link`, whose endpoint is set. Throws Error
     /// (resource_exhausted, verbs).
@@ -253,6 +283,12 @@ class DatagramHost final : public WireHost {
     [[nodiscard]] bool is_ud() const noexcept {
         return setting_.transport == connect::Transport::ud;
     }
+    [[nodiscard]] bool is_shared() const noexcept {
+        return setting_.transport == connect::Transport::rc;
+    }
+    /// Of the shared buffer, for this wire.
+    [[nodiscard]] SharedFacts shared_facts(const DatagramWire& wire) const noexcept;
+    [[nodiscard]] std::uint32_t shared_slots() const noexcept { return setting_.shared_slots; }
     /// A token by which packets to this wire are found.
     [[nodiscard]] std::uint64_t add(DatagramWire& wire);
     void remove(DatagramWire& wire, std::uint64_t token) noexcept;
@@ -273,6 +309,14 @@ class DatagramHost final : public WireHost {
         Slots slots{};
         std::uint32_t posted = 0;
     };
+    /// What all clients of a shared buffer share.
+    struct Shared {
+        Shared(verbs::ProtectionDomain& domain, const SharedShape& shape);
+        verbs::RegisteredBuffer memory;
+        SharedReader reader;
+        std::vector<DatagramWire*> wires;  ///< by place; up to the highest that was ever taken
+        std::vector<std::uint32_t> free;
+    };
     struct Buried {
         std::uint64_t ticket;
         verbs::RegisteredBuffer memory;
@@ -291,6 +335,7 @@ class DatagramHost final : public WireHost {
     verbs::RegisteredBuffer memory_;  ///< of the pool
     std::vector<Buried> buried_;
     Station station_;
+    std::unique_ptr<Shared> shared_;
     std::optional<ring::SendWindow> window_;
     std::optional<PacketChain> chain_;
     connect::SocketWatch sockets_;

@@ -42,7 +42,8 @@
 // one of the numbers above, which never go back. And nothing goes on for ever: a packet is sent
 // because the program has laid it; because a later one was acknowledged (each time another one);
 // because of a probe (`repeats` at most); or because of the timer, whose pauses double. Packets
-// without data are answered only if they probe, and whoever has no timer never probes.
+// without data are answered only if they probe, and whoever has no timer probes once for each
+// packet that came damaged, if it is told of such (note_damaged()), and never otherwise.
 //
 // Who may say what. A packet with another token is nobody's: late ones of former connections, and
 // foreign ones. What bears the token and cannot be true (an acknowledgement of what was not sent, a
@@ -99,6 +100,7 @@ struct PacketCounts {
     std::uint64_t duplicates = 0;  ///< that were here already
     std::uint64_t foreign = 0;     ///< that were nobody's
     std::uint64_t dropped = 0;     ///< for which the owner had no memory to spare
+    std::uint64_t damaged = 0;     ///< that had come, and could not be read
 };
 
 /// One thread. Nothing blocks. Throws bad_alloc only, where messages are longer than a packet or
@@ -134,6 +136,12 @@ class PacketStream {
     /// memory is short, so it is as if its data had been lost.
     Arrival receive(std::span<const std::byte> packet, std::uint32_t slot, Time now,
                     bool may_keep = true);
+    /// A packet has come of which only that it was for this end is known: the peer is to send the
+    /// oldest ones that are missing again.
+    void note_damaged() noexcept {
+        owes_state_ = owes_probe_ = true;
+        ++counts_.damaged;
+    }
     /// Slots that were kept and are the owner's again. False: no more.
     [[nodiscard]] bool take_free(std::uint32_t& slot) noexcept;
     /// Packets that are kept.

@@ -23,6 +23,16 @@ void check_protection(const ServerOptions& options) {
         for_trusted("receives that all clients share",
                     "a client that sends more than its share leaves the others without", remedy);
     }
+    const bool is_shared =
+        options.polling == Polling::shared && options.transports.has(Transport::rc);
+    if (is_shared && !is_trusted) {
+        for_trusted("a buffer that all clients write into",
+                    "each of them can read the others' requests there, and damage them", remedy);
+    }
+    if (is_shared && options.admission.own_domains) {
+        for_trusted("a buffer that all clients write into, and a protection domain for each",
+                    "such a buffer is of one domain", "leave one of the two out");
+    }
     if (options.transports.has(Transport::ud) && !is_trusted) {
         for_trusted("clients by ud",
                     "their packets come to one queue pair, where a client can take the receives of "
@@ -36,7 +46,9 @@ void check_protection(const ServerOptions& options) {
 }
 
 std::string explain_protection(const ServerOptions& options, Polling polling) {
-    const bool has_rings = options.transports.has(Transport::rc);
+    const bool is_shared =
+        options.polling == Polling::shared && options.transports.has(Transport::rc);
+    const bool has_rings = options.transports.has(Transport::rc) && !is_shared;
     const bool is_dense = polling == Polling::dense && has_rings;
     std::string text =
         fmt::format("protection: {}, as {}. ", name_of(options.protection),
@@ -57,6 +69,12 @@ std::string explain_protection(const ServerOptions& options, Polling polling) {
             is_dense ? "; all can write the array of bytes, which are hints: a foreign one costs a "
                        "look"
                      : "");
+    }
+    if (is_shared) {
+        text +=
+            ". All write their requests into one buffer: what two writes have made of one is told "
+            "by a checksum, and sent again, so one that is not to be trusted can read, forge and "
+            "hold up those of all others";
     }
     return text;
 }

@@ -591,13 +591,14 @@ namespace {
 
 std::string Server::explain() const {
     const State& server = *state_;
-    const bool by_rc = server.options.transports.has(connect::Transport::rc);
+    const bool is_shared = server.options.polling == Polling::shared;
+    const bool by_rings = server.options.transports.has(connect::Transport::rc) && !is_shared;
     const bool dense = server.mailboxes.polling() == Polling::dense;
     std::string text = fmt::format(
         "message server at {}: {} of {} clients, by {}\npolling: {}, because {}; {}\n",
         server.listener.address().to_string(), server.counts.clients, server.options.max_clients,
-        server.options.transports.to_string(), name_of(server.mailboxes.polling()),
-        server.why_polling,
+        server.options.transports.to_string(),
+        name_of(is_shared ? Polling::shared : server.mailboxes.polling()), server.why_polling,
         dense ? fmt::format("one byte of each client, scanned by {}", name_of(best_scan_kernel()))
               : std::string{"the place of each client's next message"});
     if (server.options.group_clients != 0) {
@@ -617,7 +618,7 @@ std::string Server::explain() const {
         server.options.max_waiting_bytes,
         std::chrono::duration_cast<std::chrono::milliseconds>(server.options.patience).count(),
         server.options.max_pending);
-    if (by_rc) {
+    if (by_rings) {
         text += fmt::format(
             "\n{}; answers by SEND are {}", requests_by_send(server.options),
             server.options.answers_by_send ? "allowed" : "refused, as the program chose");

@@ -74,6 +74,20 @@ void check(const ServerOptions& options) {
                "use the default of 2 ms");
     }
     check_slots("make a message server", options.slot_bytes);
+    constexpr std::size_t least_shared = std::size_t{4} << 10;
+    constexpr std::size_t most_shared = std::size_t{1} << 30;
+    if (options.polling == Polling::shared &&
+        (options.shared_bytes < least_shared || options.shared_bytes > most_shared ||
+         !std::has_single_bit(options.shared_packets) || options.shared_packets > 64)) {
+        refuse(fmt::format("a shared buffer of {} bytes, {} packets of each client",
+                           options.shared_bytes, options.shared_packets),
+               "it has from 4 KiB to 1 GiB, and they are a power of two from 1 to 64",
+               "use the defaults of 4 MiB and 8");
+    }
+    if (options.polling == Polling::shared && options.receives == Receives::shared) {
+        refuse("requests by a shared buffer and by shared receives",
+               "clients by rc send them by the one or the other", "leave one of the two out");
+    }
     const bool has_pool =
         options.receives == Receives::shared || options.transports.has(connect::Transport::ud);
     if (has_pool &&
@@ -216,6 +230,11 @@ struct Chosen {
 /// Of a server that shares its clients with `servers - 1` others.
 [[nodiscard]] Chosen choose_polling(const ServerOptions& options, const ChannelOptions& channel,
                                     std::size_t servers) {
+    if (options.polling == Polling::shared) {
+        return {Polling::dense,
+                "it was asked to: it scans offsets into a shared buffer, and sets the byte of each "
+                "client of whom it finds one"};
+    }
     if (options.polling != Polling::automatic) return {options.polling, "it was asked to"};
     if (options.receives == Receives::shared) {
         return {Polling::dense, "completions of the shared receive queue set a byte"};
@@ -274,7 +293,8 @@ std::vector<Server> Server::listen_together(
 void Server::State::accept() {
     try {
         while (auto line = connect::try_accept_set_up(listener, [this](connect::Link link) {
-                   if (is_by_wire(link.transport())) return Line{wires.meet(std::move(link))};
+                   if (is_by_wire(options, link.transport()))
+                       return Line{wires.meet(std::move(link))};
                    // The peer's word is here already, so nothing is waited for.
                    return Line{
                        set_up_accepted(std::move(link), channel_options, base::Deadline::now(),

@@ -72,6 +72,7 @@ std::string_view name_of(Polling polling) noexcept {
         case Polling::automatic: return "automatic";
         case Polling::flag: return "flag";
         case Polling::dense: return "dense";
+        case Polling::shared: return "shared";
     }
     return "unknown";
 }

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "channel_core.hpp"
+#include "datagram_wire.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/base/random.hpp"
 #include "millrace/connect/accepting.hpp"
@@ -46,6 +47,8 @@ Ways ways_for(connect::Link& link, const Facts& asked, const Allowed& allowed) {
             .slot_bytes = allowed.slot_bytes,
             .shared = allowed.shared};
 }
+
+static_assert(sizeof(Facts) != sizeof(PacketFacts));
 
 /// Receives are queued in the device, which has less place than memory has.
 constexpr std::size_t most_credits = 1024;
@@ -100,6 +103,11 @@ std::unique_ptr<Channel::Core> set_up_accepted(connect::Link link, const Channel
                                                const base::Deadline& deadline,
                                                const Allowed& allowed) {
     const auto theirs = link.hear(deadline);
+    if (theirs.size() == sizeof(PacketFacts)) {
+        link.refuse(setting_up_a_channel, "its requests go through a shared buffer: there is none",
+                    "let them go by WRITE or by SEND (ClientOptions::requests), or let the server "
+                    "have one (ServerOptions::polling = Polling::shared)");
+    }
     const Facts facts = connect::facts_in<Facts>(theirs, setting_up_a_channel, link.peer_name());
     const Ways ways = ways_for(link, facts, allowed);
     auto core = std::make_unique<Channel::Core>(std::move(link), options, ways);

@@ -4,11 +4,16 @@
 namespace millrace::message {
 
 std::string_view name_of(Transfer transfer) noexcept {
-    return transfer == Transfer::send ? "send" : "write";
+    switch (transfer) {
+        case Transfer::write: break;
+        case Transfer::send: return "send";
+        case Transfer::shared: return "shared";
+    }
+    return "write";
 }
 
 std::optional<Transfer> parse_transfer(std::string_view name) noexcept {
-    for (const Transfer transfer : {Transfer::write, Transfer::send}) {
+    for (const Transfer transfer : {Transfer::write, Transfer::send, Transfer::shared}) {
         if (name == name_of(transfer)) return transfer;
     }
     return std::nullopt;

@@ -22,7 +22,8 @@ namespace {
                       std::move(remedy)};
 }
 
-constexpr Transport by_wire[] = {Transport::tcp, Transport::uc, Transport::ud};
+constexpr Transport every_transport[] = {Transport::rc, Transport::tcp, Transport::uc,
+                                         Transport::ud};
 
 /// Of sessions by that transport.
 [[nodiscard]] std::unique_ptr<WireHost> make_host(Transport transport, const ServerOptions& options,
@@ -37,7 +38,9 @@ constexpr Transport by_wire[] = {Transport::tcp, Transport::uc, Transport::ud};
                        .max_message_bytes = longest},
             .posting = {.habits = options.posting, .gathers = options.gather_turns > 1},
             .receives = options.shared_receives,
-            .max_clients = options.max_clients},
+            .max_clients = options.max_clients,
+            .shared_slots = options.shared_packets,
+            .shared_bytes = options.shared_bytes},
         link);
 }
 
@@ -45,13 +48,18 @@ constexpr Transport by_wire[] = {Transport::tcp, Transport::uc, Transport::ud};
 
 void check_transport(const ClientOptions& options) {
     constexpr const char* attempted = "make a message client";
+    if (options.answers == Transfer::shared) {
+        refuse(attempted, "answers through a shared buffer",
+               "a client is written to by one server alone", "let them come by SEND, or by WRITE");
+    }
     if (!is_by_wire(options.transport)) return;
     const auto only_rc = [&](std::string what) {
         refuse(attempted, fmt::format("{} over {}", what, name_of(options.transport)),
                "only rc has rings and receives to choose between",
                "leave that option as it is by default, or use rc");
     };
-    if (options.requests != Transfer::write) only_rc("requests by SEND");
+    if (options.requests == Transfer::send) only_rc("requests by SEND");
+    if (options.requests == Transfer::shared) only_rc("requests through a shared buffer");
     if (options.answers != Transfer::write) only_rc("answers by SEND");
     if (options.carrier != ring::Carrier::automatic) only_rc("a carrier of its own choice");
 }
@@ -69,6 +77,7 @@ void check_transports(const ServerOptions& options) {
                "leave that option as it is by default, or take clients by rc, too");
     };
     if (options.receives != Receives::own) only_rc("shared receives");
+    if (options.polling == Polling::shared) only_rc("a shared buffer");
     if (options.carrier != ring::Carrier::automatic) only_rc("a carrier of its own choice");
 }
 
@@ -83,14 +92,16 @@ std::unique_ptr<Wire> connect_wire(const connect::Address& server, const connect
     return connect_datagram_wire(server, link,
                                  {.ring_bytes = options.ring_bytes,
                                   .max_peer_ring_bytes = options.max_server_ring_bytes,
-                                  .max_message_bytes = longest},
+                                  .max_message_bytes = longest,
+                                  .is_shared = options.requests == Transfer::shared,
+                                  .carrier = options.carrier},
                                  {.habits = options.posting, .gathers = options.gathers_requests},
                                  deadline);
 }
 
 WireHosts::WireHosts(const ServerOptions& options, connect::LinkOptions& link) {
-    for (const Transport one : by_wire) {
-        if (!options.transports.has(one)) continue;
+    for (const Transport one : every_transport) {
+        if (!options.transports.has(one) || !is_by_wire(options, one)) continue;
         all.push_back(make_host(one, options, link));
         transports_.push_back(one);
     }

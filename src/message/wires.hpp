@@ -18,6 +18,14 @@ namespace millrace::message {
 [[nodiscard]] constexpr bool is_by_wire(connect::Transport transport) noexcept {
     return transport != connect::Transport::rc;
 }
+/// The same of a client with these options, and of a server's clients by that transport.
+[[nodiscard]] inline bool is_by_wire(const ClientOptions& options) noexcept {
+    return is_by_wire(options.transport) || options.requests == Transfer::shared;
+}
+[[nodiscard]] inline bool is_by_wire(const ServerOptions& options,
+                                     connect::Transport transport) noexcept {
+    return is_by_wire(transport) || options.polling == Polling::shared;
+}
 
 /// Throws Error (invalid_argument): what these options ask for, their transport does not have.
 void check_transport(const ClientOptions& options);

@@ -44,6 +44,7 @@ constexpr Way ways_that_stay[] = {
     {Polling::dense, Transfer::send, Transfer::send, Receives::shared},
     {.polling = Polling::dense, .transport = connect::Transport::tcp},
     {.polling = Polling::dense, .transport = connect::Transport::uc},
+    {Polling::shared, Transfer::shared},
 };
 
 class ServersThatMoveClients : public ByEveryWay {};

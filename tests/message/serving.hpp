@@ -43,9 +43,13 @@ struct Way {
     connect::Address::Kind meets = connect::Address::Kind::unix_socket;  ///< over such an address
     /// All clients share something.
     [[nodiscard]] bool needs_trust() const noexcept {
-        return receives == Receives::shared || transport == connect::Transport::ud;
+        return receives == Receives::shared || transport == connect::Transport::ud || is_shared();
     }
-    [[nodiscard]] bool has_rings() const noexcept { return transport == connect::Transport::rc; }
+    /// Through a shared buffer.
+    [[nodiscard]] bool is_shared() const noexcept { return requests == Transfer::shared; }
+    [[nodiscard]] bool has_rings() const noexcept {
+        return transport == connect::Transport::rc && !is_shared();
+    }
 };
 /// Those by rings.
 inline constexpr Way every_ring_way[] = {
@@ -59,8 +63,9 @@ inline constexpr Way every_ring_way[] = {
     {Polling::dense, Transfer::send, Transfer::send, Receives::shared},
     {Polling::dense, Transfer::write, Transfer::write, Receives::shared},
 };
-/// Those by a transport without rings.
+/// Those without rings.
 inline constexpr Way every_wire_way[] = {
+    {Polling::shared, Transfer::shared},
     {.polling = Polling::dense, .transport = connect::Transport::tcp},
     {.polling = Polling::flag, .transport = connect::Transport::tcp},
     {.polling = Polling::dense,
@@ -82,6 +87,7 @@ inline constexpr auto every_way = [] {
 /// "flag", or "flag_send_write_shared", or "dense_tcp_unix".
 inline std::string name_of(const Way& way) {
     std::string name{name_of(way.polling)};
+    if (way.is_shared()) return name;
     if (!way.has_rings()) {
         name += '_';
         name += name_of(way.transport);
@@ -117,6 +123,8 @@ inline ServerOptions options_of_server(const Way& way) {
     options.receives = way.receives;
     options.transports = way.transport;
     if (way.needs_trust()) options.protection = Protection::trusted;
+    // As many as over UC, as much is asked at once in some tests.
+    if (way.is_shared()) options.shared_packets = 64;
     return options;
 }
 /// `options`, and the chosen way.

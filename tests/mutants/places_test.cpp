@@ -228,6 +228,53 @@ TEST_F(Places, AreKeptUntilTheirClientKnowsAnother) {
     EXPECT_EQ(running.group.stats().joined, 1U);
 }
 
+/// A connection to one of the servers at an address.
+Line meet(const connect::Address& address, std::uint32_t server) {
+    ChannelOptions options;
+    options.endpoint = connect::Endpoint::shared();
+    connect::LinkOptions link = link_options(options, server_service);
+    link.listener = server;
+    return Line{set_up(connect::connect(address, link, patience()), options, patience()),
+                std::size_t{1} << 20};
+}
+Welcome answer_to(Line& line, const Hello& hello) {
+    EXPECT_EQ(line.send(pack(SessionHeader{.kind = SessionKind::hello}), pack(hello)), Status::ok);
+    std::span<const std::byte> message;
+    const Deadline deadline = patience();
+    while (line.look(message) != Status::ok && !deadline.expired()) {
+    }
+    const auto welcome = message.size() < session_head_bytes
+                             ? std::nullopt
+                             : parse_welcome(message.subspan(session_head_bytes));
+    EXPECT_TRUE(welcome.has_value());
+    line.pass();
+    return welcome.value_or(Welcome{});
+}
+
+TEST_F(Places, AreKeptForWhoHasNotHeardThatItWasMoved) {
+    RunningGroup running{2, dense()};
+    const Hello hello{.window = 8, .resumes = true, .max_answer = 100, .moves = true};
+    Line line = meet(running.group.address(), connect::LinkOptions::any_listener);
+    const Welcome first = answer_to(line, hello);
+    running.group.move(
+        {.place = first.client, .generation = first.generation, .server = first.server},
+        1 - first.server);
+    const Deadline deadline = patience();
+    while (running.group.stats().moved == 0 && !deadline.expired()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+    // It has read nothing of its second welcome, so it asks for its session where it was.
+    (void)shutdown(line.link().socket(), SHUT_RDWR);
+    Line again = meet(running.group.address(), first.server);
+    Hello back = hello;
+    back.session = first.session;
+    const Welcome second = answer_to(again, back);
+    EXPECT_TRUE(second.resumed);
+    EXPECT_EQ(second.server, 1 - first.server);
+    running.stop();
+    EXPECT_EQ(running.group.stats().joined, 1U);
+}
+
 TEST_F(Places, LoseALookToAForeignByte) {
     Running running{dense(Protection::trusted)};
     Client victim = running.connect();

@@ -63,7 +63,9 @@ struct ClientOptions {
     /// changes nothing. A program that waits for their effect by other means must look here first;
     /// in one that sleeps by descriptor(), that stays readable until it has looked.
     bool gathers_requests = false;
-    /// How requests and answers travel; the server may refuse the one or the other.
+    /// How requests and answers travel; the server may refuse the one or the other. Requests by
+    /// `shared` are for a server with Polling::shared, and then `ring_bytes` and `answers` mean
+    /// what they do over `uc`: memory to send packets from, and nothing.
     Transfer requests = Transfer::write;
     Transfer answers = Transfer::write;
     /// Bytes of a receive, if answers come by SEND: a power of two from 128 B to 64 KiB, the ring

@@ -48,18 +48,26 @@
 namespace millrace::message {
 
 struct ServerOptions {
-    /// How the server finds who has written. Each client is told.
+    /// How the server finds who has written. Each client is told. `shared` is never chosen
+    /// automatically: clients by `rc` have to ask for it, too (ClientOptions::requests), and are
+    /// refused otherwise.
     Polling polling = Polling::automatic;
+    /// Only Polling::shared: bytes of the buffer that all clients write into, from 4 KiB to 1 GiB.
+    /// The larger, the more rarely two packets meet there, and one of them is sent again. And
+    /// packets of up to `ring_bytes / 16` bytes that each client may have there, a power of two
+    /// from 1 to 64: as many words of 8 bytes are scanned for each.
+    std::size_t shared_bytes = std::size_t{4} << 20;
+    std::uint32_t shared_packets = 8;
     /// Clients at a time, 1 to 65,536, those included whose channel broke and who may come back.
     /// One more is refused, with the reason. Of all servers of a group together.
     std::uint32_t max_clients = 1024;
     /// What clients may come by. Where no RDMA is among them, no device is opened.
     connect::Transports transports = connect::Transport::rc;
     /// Whether clients are kept out of each other's memory. By `domains`, a client can write to its
-    /// own ring and mailbox, and to nothing else, whatever keys it knows. Receives::shared and
-    /// Transport::ud are one resource of all clients, for those that the program trusts, and are
-    /// refused otherwise. `trusted` saves a domain, and with Polling::dense a registration, for
-    /// each client.
+    /// own ring and mailbox, and to nothing else, whatever keys it knows. Receives::shared,
+    /// Polling::shared and Transport::ud are one resource of all clients, for those that the
+    /// program trusts, and are refused otherwise. `trusted` saves a domain, and with Polling::dense
+    /// a registration, for each client.
     Protection protection = Protection::domains;
     /// Bytes of the ring for the requests of one client: a power of two from 128 B to 1 GiB.
     std::size_t ring_bytes = std::size_t{16} << 10;

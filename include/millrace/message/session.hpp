@@ -129,6 +129,8 @@ enum class Polling : std::uint8_t {
     automatic,  ///< by the server's budget of clients, see docs/messaging.md
     flag,       ///< a look at the ring of each client: where its next message will begin
     dense,      ///< a look at one byte of each, all side by side, which the client sets behind it
+    shared,  ///< a look at offsets of each, all side by side, into a buffer that all clients write
+             ///< into: for clients that the program trusts, and that ask for Transfer::shared
 };
 [[nodiscard]] std::string_view name_of(Polling polling) noexcept;
 

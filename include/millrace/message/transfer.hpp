@@ -19,12 +19,15 @@
 namespace millrace::message {
 
 enum class Transfer : std::uint8_t {
-    write,  ///< by WRITEs, or stores, into a ring of the receiver, who looks at memory
-    send,   ///< by SENDs into receives that the receiver has posted, who polls completions
+    write,   ///< by WRITEs, or stores, into a ring of the receiver, who looks at memory
+    send,    ///< by SENDs into receives that the receiver has posted, who polls completions
+    shared,  ///< requests only: by WRITEs, or stores, into one buffer that all clients of the
+             ///< server write into, for clients that it trusts (Polling::shared); answers come by
+             ///< SEND
 };
-/// "write", "send".
+/// "write", "send", "shared".
 [[nodiscard]] std::string_view name_of(Transfer transfer) noexcept;
-/// None: it is the name of neither.
+/// None: it is the name of none.
 [[nodiscard]] std::optional<Transfer> parse_transfer(std::string_view name) noexcept;
 
 /// How an end posts what it sends, by rc, uc and ud. Each is on; off is for who measures what it
