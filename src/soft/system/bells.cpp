@@ -40,7 +40,10 @@ std::shared_ptr<const Descriptor> Bells::open(pid_t pid, int descriptor) {
     // pipe of the program, whose reader would find our byte there (its standard output, say).
     struct stat link {};
     constexpr mode_t both = S_IRUSR | S_IWUSR;
-    if (::lstat(path, &link) != 0 || (link.st_mode & both) != both) return nullptr;
+    if (::fstatat(folder_.get(), name, &link, AT_SYMLINK_NOFOLLOW) != 0 ||
+        (link.st_mode & both) != both) {
+        return nullptr;
+    }
     // For reading, too: then a write can never meet a pipe without a reader and raise SIGPIPE.
     Descriptor pipe{::openat(folder_.get(), name, O_RDWR | O_NONBLOCK | O_CLOEXEC)};
     struct stat opened {};
