@@ -30,6 +30,7 @@ Status Receiver::receive(const ReceiveRequest& request) noexcept {
     if (broken_) return Status::peer_lost;
     // Each has its place in done_.
     if (receives_.size() + done_.size() >= receives_.capacity()) return Status::full;
+    if (!prepare()) return Status::full;
     receives_.push({request, 0, false, false});
     if (terms_.keeps_messages()) {
         receives_.back().request.wait_all = false;  // a receive takes a message, and no more
@@ -152,6 +153,7 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
         message.length > terms_.ring_bytes - offset) {
         return Violation::indirect_overrun;
     }
+    if (!marks_.prepare()) return Violation::no_memory;
     if (is_direct(phase_)) {
         phase_ = next_phase(phase_);
         ++counts_.phase_changes;

@@ -83,8 +83,10 @@ class Receiver {
 
     // ---- the program
 
-    /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be;
-    /// `empty`, `too_large`: a length that no receive has.
+    /// Makes the memory that receives take. False: there is none now.
+    [[nodiscard]] bool prepare() noexcept { return receives_.prepare() && done_.prepare(); }
+    /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be, or no
+    /// memory for the first; `empty`, `too_large`: a length that no receive has.
     [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept;
     /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first (of a message, the
     /// first of them); `empty`: there is no such receive any more.

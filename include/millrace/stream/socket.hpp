@@ -176,7 +176,8 @@ struct SocketStats {
 /// ways of sending and receiving may be mixed.
 ///
 /// Operations answer (besides `ok`):
-///   full              as many sends or receives as there may be: take completions
+///   full              as many sends or receives as there may be: take completions; or, with none
+///                     outstanding, no memory for the first one
 ///   empty             an operation of no bytes (but a message may be empty); poll: no completion
 ///                     now; try_read_some: no bytes now
 ///   too_large         more than 1 TiB
