@@ -186,8 +186,8 @@ struct Socket::Core {
     /// `empty`: nothing has come.
     [[nodiscard]] base::Status read_zero_copy(View& view);
     [[nodiscard]] base::Status release(std::size_t size) noexcept;
-    /// Ends a read_some that answered `empty`, and was to fill `into`.
-    void end_read(std::span<std::byte> into);
+    /// Ends a read_some that answered `empty`, and was to fill `into`, which nobody writes to then.
+    void end_read(std::span<std::byte> into) noexcept;
 
     [[nodiscard]] bool take(Completion& completion) noexcept {
         if (completions.empty()) return false;

@@ -246,15 +246,23 @@ Status Socket::Core::release(std::size_t size) noexcept {
     return Status::ok;
 }
 
-void Socket::Core::end_read(std::span<std::byte> into) {
+void Socket::Core::end_read(std::span<std::byte> into) noexcept {
     // What lies elsewhere stays lent, and the next read takes what comes.
     if (!is_reading || landed != nullptr) return;
     if (keeps_messages()) {
         const std::uint64_t begun = connection->receiver().filled(reading);
         if (begun != 0) {
             // The beginning of a message, whose rest comes when `into` is gone.
-            kept.assign(into.begin(), into.end());
-            receives[reading].data = landed = kept.data();
+            try {
+                kept.assign(into.begin(), into.end());
+                receives[reading].data = landed = kept.data();
+            } catch (const std::bad_alloc&) {
+                end_because(Status::peer_lost,
+                            [] { return "there is no memory for the beginning of a message"; });
+                connection->break_off();
+                act();
+                is_reading = false;
+            }
             return;
         }
     }

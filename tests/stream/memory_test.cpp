@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -125,6 +125,35 @@ TEST(StreamMemory, ThatAReaderOfMessagesLacksLosesNoMessage) {
         ASSERT_EQ(pair.near->read_some(into, size, patience()), Status::ok);
         EXPECT_EQ(into, bytes);
     }
+}
+
+/// A reader that gives up behind the beginning of a message, which has to be kept.
+TEST(StreamMemory, ThatTheBeginningOfAMessageLacksEndsTheStream) {
+    SocketOptions options = in_mode(Mode::indirect, 1024);
+    options.type = Type::seqpacket;
+    Pair pair{options};
+    const Bytes message = pattern(1500, 9);
+    Bytes into(4000);
+    std::size_t size = 0;
+    Completion done;
+    // The reader's first operation makes its memory.
+    ASSERT_EQ(pair.far->receive(std::span{into}.first(1), 5), Status::ok);
+    ASSERT_EQ(pair.far->cancel(5), Status::ok);
+    ASSERT_EQ(pair.far->wait(done, patience()), Status::ok);
+    EXPECT_EQ(done.status, Status::cancelled);
+    ASSERT_EQ(pair.near->send(message, 1), Status::ok);
+    {
+        const rpc::FailingAllocation failing{0};
+        const base::Deadline deadline = patience();
+        while (!failing.has_failed() && !deadline.expired()) {
+            (void)pair.far->read_some(into, size, base::Deadline::now());
+        }
+        EXPECT_TRUE(failing.has_failed());
+    }
+    std::ranges::fill(into, std::byte{0xdd});
+    EXPECT_EQ(pair.far->read_some(into, size, patience()), Status::peer_lost);
+    EXPECT_EQ(std::ranges::count(into, std::byte{0xdd}), 4000);
+    EXPECT_THAT(pair.far->failure(), testing::HasSubstr("no memory"));
 }
 
 /// What the peer says takes memory, too: of its first advertisement.

@@ -511,12 +511,13 @@ void lie_to_a_victim(Lie&& lie, const std::string& cause) {
     std::thread other{[&] { liar.emplace(address); }};
     Socket victim = listener.accept(patience());
     other.join();
-    Buffer memory{1 << 16};
-    ASSERT_EQ(victim.receive(memory.slice(0, 1 << 15), 1), Status::ok);
+    constexpr std::size_t advertised = 64 << 10;
+    Buffer memory{advertised + (1 << 15)};
+    ASSERT_EQ(victim.receive(memory.slice(0, advertised), 1), Status::ok);
     lie(*liar);
     await_a_message(victim);
     // What goes by an advertisement of the liar fails there, and what has been told to it does not.
-    const Status sent = victim.send(memory.slice(1 << 15, 1 << 15), 2);
+    const Status sent = victim.send(memory.slice(advertised, 1 << 15), 2);
     EXPECT_TRUE(sent == Status::ok || sent == Status::peer_lost);
     Completion done;
     bool receive_ended = false;
