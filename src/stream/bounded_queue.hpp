@@ -1,8 +1,10 @@
-// A queue of at most as many entries as it is made for. It allocates once, for the first entry:
-// sockets are idle by the thousand. Used by Socket, Sender and Receiver. One thread.
+// A queue of at most as many entries as it is made for. It allocates once, before the first entry
+// and not when it is made: sockets are idle by the thousand. Used by Socket, Sender and Receiver.
+// One thread.
 #pragma once
 
 #include <cstddef>
+#include <new>
 #include <vector>
 
 namespace millrace::stream {
@@ -28,12 +30,19 @@ class BoundedQueue {
 
     [[nodiscard]] Entry& back() noexcept { return entries_[place(size_ - 1)]; }
 
-    /// Requires !full().
-    void push(const Entry& entry) noexcept {
-        if (entries_.empty()) [[unlikely]]
+    /// Makes the entries' memory, unless it is there. False: there is none now.
+    [[nodiscard]] bool prepare() noexcept {
+        if (entries_.size() == capacity_) [[likely]]
+            return true;
+        try {
             entries_.resize(capacity_);
-        entries_[place(size_++)] = entry;
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+        return true;
     }
+    /// Requires !full(), and a prepare() that answered true.
+    void push(const Entry& entry) noexcept { entries_[place(size_++)] = entry; }
     /// Requires !empty().
     void pop() noexcept {
         first_ = first_ + 1 == capacity_ ? 0 : first_ + 1;

@@ -1,6 +1,7 @@
 // One end of a byte stream as a state machine: both directions, and the credits that their messages
-// share. No I/O, no clock, no thread; allocates when it is made and never again. What is above
-// hands it what the program, the peer and the device do, and does what next() answers.
+// share. No I/O, no clock, no thread; allocates when it is made, and once for the first of sends,
+// receives, advertisements and marks. What is above hands it what the program, the peer and the
+// device do, and does what next() answers.
 //
 //          program                  device and peer
 //   send, receive, cancel,      deliver, written, break_off
@@ -39,6 +40,9 @@ class Connection {
 
     // ---- the program (what is answered: sender.hpp, receiver.hpp)
 
+    /// Make the memory of the first send, or receive. False: there is none now.
+    [[nodiscard]] bool prepare_to_send() noexcept { return sender_.prepare(); }
+    [[nodiscard]] bool prepare_to_receive() noexcept { return receiver_.prepare(); }
     [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length, bool patient = false,
                                     bool at_once = false) noexcept {
         return sender_.send(id, length, patient, at_once);

@@ -36,7 +36,9 @@ struct exs_memory_state {
 };
 
 struct exs_queue_state {
-    explicit exs_queue_state(std::size_t depth) : events{depth} {}
+    explicit exs_queue_state(std::size_t depth) : events{depth} {
+        if (!events.prepare()) throw std::bad_alloc{};
+    }
     [[nodiscard]] bool has_room() const noexcept {
         return open + events.size() < events.capacity();
     }
@@ -83,8 +85,12 @@ namespace {
 
 thread_local std::string last_error;
 
-int failed(int number, std::string text) noexcept {
-    last_error = std::move(text);
+int failed(int number, std::string_view text) noexcept {
+    try {
+        last_error = text;
+    } catch (const std::bad_alloc&) {
+        last_error.clear();
+    }
     errno = number;
     return -1;
 }

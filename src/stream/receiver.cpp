@@ -17,6 +17,7 @@ Receiver::Receiver(const DirectionTerms& terms, const Terms& own)
       ring_piece_{ring_piece(terms, own.ring_piece_bytes)},
       few_{std::min<std::uint64_t>(terms.ring_bytes / 8, most_left)},
       advertises_again_{own.advertises_again},
+      offered_bytes_{terms.mode == Mode::direct ? 0 : own.offered_bytes},
       most_adverts_{terms.adverts},
       marks_{terms.keeps_messages() && terms.mode != Mode::direct
                  ? terms.ring_bytes / terms.mark_bytes
@@ -30,7 +31,9 @@ Status Receiver::receive(const ReceiveRequest& request) noexcept {
     if (broken_) return Status::peer_lost;
     // Each has its place in done_.
     if (receives_.size() + done_.size() >= receives_.capacity()) return Status::full;
+    if (!prepare()) return Status::full;
     receives_.push({request, 0, false, false});
+    note_offer(request.length);
     if (terms_.keeps_messages()) {
         receives_.back().request.wait_all = false;  // a receive takes a message, and no more
         pass_marks();
@@ -51,6 +54,7 @@ Status Receiver::cancel(std::uint64_t id) noexcept {
     }
     if (is_begun(receives_[index])) return Status::ok;
     done_.push({id, receives_[index].filled, Status::cancelled});
+    offered_ -= receives_[index].request.length;
     receives_.erase(index);
     return Status::ok;
 }
@@ -152,6 +156,7 @@ Violation Receiver::on_indirect(const TransferMessage& message) noexcept {
         message.length > terms_.ring_bytes - offset) {
         return Violation::indirect_overrun;
     }
+    if (!marks_.prepare()) return Violation::no_memory;
     if (is_direct(phase_)) {
         phase_ = next_phase(phase_);
         ++counts_.phase_changes;
@@ -180,6 +185,7 @@ Violation Receiver::on_cancelled(const CancelledMessage& message) noexcept {
         if (is_begun(receive)) receive.cancelled = false;
         if (receive.cancelled) {
             done_.push({receive.request.id, receive.filled, Status::cancelled});
+            offered_ -= receive.request.length;
             receives_.erase(index);
         } else {
             ++index;
@@ -288,6 +294,7 @@ void Receiver::complete_front(Status status) noexcept {
         --advertised_;
     }
     done_.push({receive.request.id, receive.filled, status});
+    offered_ -= receive.request.length;
     receives_.pop();
 }
 
@@ -324,7 +331,8 @@ bool Receiver::may_advertise() const noexcept {
     if (is_void && !advertises_again_) return false;
     const std::size_t next = is_void ? 0 : advertised_;
     if (next == receives_.size() || next >= most_adverts_) return false;
-    if (!receives_[next].request.advertised) return false;
+    const ReceiveRequest& request = receives_[next].request;
+    if (!request.advertised || !is_offered_enough(request.length)) return false;
     // Its message does not fit, and has not ended.
     return !terms_.keeps_messages() || receives_[next].missing() != 0;
 }

@@ -25,6 +25,11 @@
 // without a direct transfer, the next one begins with half as many advertisements, one at least;
 // behind a direct transfer there are as many as ever.
 //
+// Who offers few bytes at a time, as one short receive behind the other, is not waited for: a
+// sender whose advertisements are used up waits until the program has read the last receive and
+// offers the next one, while through the ring both are busy. So short receives are advertised only
+// where all that are offered take some bytes together (Terms::offered_bytes).
+//
 // Cancelling a receive that was advertised: CANCEL takes back all advertisements (not one:
 // estimates behind it depend on it), nothing is advertised until CANCELLED is there, and what was
 // not filled meanwhile is advertised anew. Only then is the cancelled receive's buffer the
@@ -45,6 +50,7 @@
 // "Intermediate Buffer Copy Algorithm"; cancelling and the end of the stream are not in it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "actions.hpp"
@@ -83,8 +89,10 @@ class Receiver {
 
     // ---- the program
 
-    /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be;
-    /// `empty`, `too_large`: a length that no receive has.
+    /// Makes the memory that receives take. False: there is none now.
+    [[nodiscard]] bool prepare() noexcept { return receives_.prepare() && done_.prepare(); }
+    /// The buffer is the peer's until ReceiveDone. `full`: as many receives as there may be, or no
+    /// memory for the first; `empty`, `too_large`: a length that no receive has.
     [[nodiscard]] base::Status receive(const ReceiveRequest& request) noexcept;
     /// `ok`: a ReceiveDone follows, with `cancelled` unless bytes come first (of a message, the
     /// first of them); `empty`: there is no such receive any more.
@@ -179,6 +187,16 @@ class Receiver {
         return is_unhurried_ && counts_.adverts == 0 && taken_ - acknowledged_ < few_ &&
                buffered_ <= terms_.ring_bytes / 4;
     }
+    /// The program offers enough at a time for a receive of `length` bytes to be advertised. What
+    /// it offered at most is forgotten by a 64th with each receive: who takes several completions
+    /// before it offers anew has offered as much as before.
+    [[nodiscard]] bool is_offered_enough(std::uint64_t length) const noexcept {
+        return length >= offered_bytes_ || most_offered_ >= offered_bytes_ - offered_bytes_ / 8;
+    }
+    void note_offer(std::uint64_t length) noexcept {
+        offered_ += length;
+        most_offered_ = std::max(offered_, most_offered_ - most_offered_ / 64);
+    }
     Violation on_direct_part(const TransferMessage& message) noexcept;
     void take(std::uint64_t length) noexcept;
     void take_direct(std::uint64_t length) noexcept;
@@ -194,6 +212,9 @@ class Receiver {
     std::uint64_t ring_piece_;  ///< that is copied at a time
     std::uint64_t few_;         ///< bytes whose ACK may be left
     bool advertises_again_;
+    std::uint64_t offered_bytes_;        ///< Terms::offered_bytes; mode direct: 0
+    std::uint64_t offered_ = 0;          ///< bytes of all receives
+    std::uint64_t most_offered_ = 0;     ///< ... at most, lately
     std::uint32_t most_adverts_;         ///< that are not void, at a time
     bool is_phase_fruitless_ = false;    ///< ADVERTs are out, and no direct transfer has come
     BoundedQueue<std::uint64_t> marks_;  ///< in the ring: their places, counted as taken_ is

@@ -40,7 +40,7 @@ Status Sender::send(std::uint64_t id, std::uint64_t length, bool patient, bool a
     if (length > longest_operation) return Status::too_large;
     if (broken_) return Status::peer_lost;
     if (shut_down_) return Status::closed;
-    if (sends_.full()) return Status::full;
+    if (sends_.full() || !sends_.prepare()) return Status::full;
     const std::uint64_t begin = queued_;
     queued_ += length + terms_.mark_bytes;
     sends_.push({id, begin, queued_, at_once});
@@ -95,6 +95,7 @@ Violation Sender::on_advert(const AdvertMessage& message) noexcept {
         return Violation::none;
     }
     if (adverts_.full()) return Violation::advert_overflow;
+    if (!adverts_.prepare()) return Violation::no_memory;
     adverts_.push(advert);
     promised_ += minimum(advert);
     return Violation::none;

@@ -84,10 +84,13 @@ class Sender {
 
     // ---- the program
 
+    /// Makes the memory that sends take. False: there is none now.
+    [[nodiscard]] bool prepare() noexcept { return sends_.prepare(); }
     /// `length` bytes of a buffer that stays as it is until SendDone. `full`: as many sends as
-    /// there may be; `closed`: after shut_down; `empty`, `too_large`: a length that no send has (a
-    /// message may be empty). `patient`: nobody waits for its SendDone (its bytes are a copy), so
-    /// it may wait for others; messages never do. `at_once`: it awaits no advertisement.
+    /// there may be, or no memory for the first; `closed`: after shut_down; `empty`, `too_large`: a
+    /// length that no send has (a message may be empty). `patient`: nobody waits for its SendDone
+    /// (its bytes are a copy), so it may wait for others; messages never do. `at_once`: it awaits
+    /// no advertisement.
     [[nodiscard]] base::Status send(std::uint64_t id, std::uint64_t length, bool patient = false,
                                     bool at_once = false) noexcept;
     /// The stream ends behind the sends so far.

@@ -41,6 +41,7 @@ Terms terms_of(const SocketOptions& options) noexcept {
     terms.ring_piece_bytes = Socket::Core::ring_piece_bytes;
     terms.coalesced_bytes = options.coalesced_bytes;
     terms.awaited_bytes = options.least_awaited;
+    terms.offered_bytes = options.least_offered;
     return terms;
 }
 

@@ -108,7 +108,7 @@ Status end_close(Socket::Core& core, Status status) {
     }
     if (status != Status::timed_out && status != Status::cancelled) core.say_goodbye();
     core.is_closed_here = true;
-    core.end(Status::closed, {});
+    core.end(Status::closed);
     core.connection->break_off();
     core.act();
     core.show();

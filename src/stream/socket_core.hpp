@@ -16,6 +16,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -185,8 +186,8 @@ struct Socket::Core {
     /// `empty`: nothing has come.
     [[nodiscard]] base::Status read_zero_copy(View& view);
     [[nodiscard]] base::Status release(std::size_t size) noexcept;
-    /// Ends a read_some that answered `empty`, and was to fill `into`.
-    void end_read(std::span<std::byte> into);
+    /// Ends a read_some that answered `empty`, and was to fill `into`, which nobody writes to then.
+    void end_read(std::span<std::byte> into) noexcept;
 
     [[nodiscard]] bool take(Completion& completion) noexcept {
         if (completions.empty()) return false;
@@ -222,8 +223,19 @@ struct Socket::Core {
     /// True if the peer said goodbye, and had every byte of ours by then.
     [[nodiscard]] bool peer_had_all() const noexcept;
     void say_goodbye() noexcept;
-    /// The peer, or this side, is gone. `why`: if that is a failure.
-    void end(base::Status how, std::string why) noexcept;
+    /// The peer, or this side, is gone.
+    void end(base::Status how) noexcept;
+    /// ... and that is a failure: `why()` makes the sentence, which is left out if there is no
+    /// memory for it.
+    template <class Why>
+    void end_because(base::Status how, const Why& why) noexcept {
+        if (ended != base::Status::ok) return;
+        try {
+            why_failed = why();
+        } catch (const std::exception&) {
+        }
+        end(how);
+    }
     void end_by_peer() noexcept;
     [[nodiscard]] std::string cause_of_loss() const;
     [[nodiscard]] base::Status outcome(base::Status status) const noexcept {
@@ -302,10 +314,11 @@ struct Socket::Core {
     [[nodiscard]] bool lend(Send& send) noexcept;
     [[nodiscard]] Send& add_send(std::span<const std::byte> from, std::uint64_t id) noexcept;
     [[nodiscard]] Send& send_at(std::uint64_t number) noexcept {
-        if (sends.empty()) [[unlikely]]
-            sends.resize(std::size_t{2} * options.sends);
         return sends[number % sends.size()];
     }
+    /// Make the memory of the first send, or receive. False: there is none now.
+    [[nodiscard]] bool prepare_to_send() noexcept;
+    [[nodiscard]] bool prepare_to_receive() noexcept;
     /// `region`: of `into`, with `rkey`, which a receive that may not be advertised lacks.
     [[nodiscard]] base::Status start_receive(std::span<std::byte> into, std::uint32_t rkey,
                                              const RegistrationCache::Held& region,
@@ -321,7 +334,7 @@ struct Socket::Core {
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
     verbs::RegisteredBuffer staging_memory;
     verbs::RegisteredBuffer landing;         ///< mode direct: what read_some reads from
-    std::vector<Send> sends;                 ///< none before the first
+    std::vector<Send> sends;                 ///< none before the first (prepare_to_send)
     std::vector<Receive> receives;           ///< likewise
     std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
     connect::Link link;

@@ -25,19 +25,19 @@ void Socket::Core::end_by_peer() noexcept {
         in_flight.pop();
     }
     if (peer != connect::PeerState::closed) {
-        end(Status::peer_lost, cause_of_loss());
+        end_because(Status::peer_lost, [&] { return cause_of_loss(); });
     } else if (connection->receiver().ended()) {
-        end(Status::closed, {});
+        end(Status::closed);
     } else {
-        end(Status::peer_lost, "the peer closed before the end of its stream");
+        end_because(Status::peer_lost,
+                    [] { return "the peer closed before the end of its stream"; });
     }
 }
 
-void Socket::Core::end(Status how, std::string why) noexcept {
+void Socket::Core::end(Status how) noexcept {
     if (ended != Status::ok) return;
     ended = how;
     is_quiet = false;
-    why_failed = std::move(why);
     // From here on the peer writes to no receive, and the device reads no send.
     link.queue_pair().fail();
     connection->break_off_sending();

@@ -41,8 +41,10 @@ bool Socket::Core::lend(Send& send) noexcept {
         return true;
     } catch (const std::exception& error) {
         // Some of it may be in the peer's ring: it can neither be sent nor taken back.
-        end(Status::peer_lost,
-            fmt::format("what was to be sent cannot be lent to the device: {}", error.what()));
+        end_because(Status::peer_lost, [&] {
+            return fmt::format("what was to be sent cannot be lent to the device: {}",
+                               error.what());
+        });
         return false;
     }
 }
@@ -63,12 +65,12 @@ RegistrationCache::Held Socket::Core::registered(std::span<std::byte> plain, ver
 }
 
 void Socket::Core::refuse_plain(const char* attempted) const {
-    throw base::Error{
-        base::ErrorCode::invalid_argument, fmt::format("{} by a byte stream", attempted),
-        fmt::format("peer {}", link.peer_name()),
-        "the memory is not registered with the socket's endpoint, and SocketOptions::"
-        "registered_only asks for that",
-        "take a Slice of a stream::Buffer of that endpoint, or leave the option out"};
+    throw base::Error{base::ErrorCode::invalid_argument,
+                      fmt::format("{} by a byte stream", attempted),
+                      fmt::format("peer {}", link.peer_name()),
+                      "the memory is not registered with the socket's endpoint, and SocketOptions::"
+                      "registered_only asks for that",
+                      "take a Slice of a stream::Buffer of that endpoint, or leave the option out"};
 }
 
 std::byte* Socket::Core::stage(std::size_t length) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -24,8 +25,13 @@ void Socket::Core::take_messages() noexcept {
         slots.take(message);
         const Violation violation = connection->deliver(message.span());
         if (violation != Violation::none) [[unlikely]] {
-            end(Status::peer_lost,
-                fmt::format("the peer broke the protocol of byte streams: {}", name_of(violation)));
+            end_because(Status::peer_lost,
+                        [&] {
+                            return violation == Violation::no_memory
+                           ? std::string{"there is no memory to keep what the peer has said"}
+                           : fmt::format("the peer broke the protocol of byte streams: {}",
+                                         name_of(violation));
+                        });
             return;
         }
     } while (slots.has_next());

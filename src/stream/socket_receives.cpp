@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace millrace::stream {
@@ -14,7 +15,7 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
                              ReceiveFlags flags) {
     if (into.empty()) return Status::empty;
     if (into.size() > longest_operation) return Status::too_large;
-    if (open_receives == options.receives) return Status::full;
+    if (open_receives == options.receives || !prepare_to_receive()) return Status::full;
     if (connection->is_broken() && ended == Status::closed && !is_closed_here) {
         // It ends as one that was there when the peer closed: nobody has to know which came first.
         act();
@@ -46,13 +47,23 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
     return Status::ok;
 }
 
+bool Socket::Core::prepare_to_receive() noexcept {
+    if (!receives.empty()) [[likely]]
+        return true;
+    if (!connection->prepare_to_receive() || !completions.prepare()) return false;
+    try {
+        // One more than the program may have: read_some's.
+        receives.resize(std::size_t{options.receives} + 1);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    return true;
+}
+
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,
                                    const RegistrationCache::Held& region, std::uint64_t id,
                                    bool advertised, bool wait_all, bool is_internal) {
     if (connection->is_broken()) return ended;
-    // One more than the program may have: read_some's.
-    if (receives.empty()) [[unlikely]]
-        receives.resize(std::size_t{options.receives} + 1);
     const std::uint32_t index = free_receives.back();
     Receive& receive = receives[index];
     const Status status =
@@ -90,6 +101,7 @@ Status Socket::Core::cancel(std::uint64_t id) noexcept {
 
 /// Of read_some: what comes goes to `into`, or where the peer, or a later call, may write to.
 Status Socket::Core::start_read(std::span<std::byte> into) {
+    if (!prepare_to_receive()) return Status::empty;
     Status status = Status::ok;
     if (mode == Mode::direct) {
         if (landing.size() == 0) {
@@ -234,15 +246,23 @@ Status Socket::Core::release(std::size_t size) noexcept {
     return Status::ok;
 }
 
-void Socket::Core::end_read(std::span<std::byte> into) {
+void Socket::Core::end_read(std::span<std::byte> into) noexcept {
     // What lies elsewhere stays lent, and the next read takes what comes.
     if (!is_reading || landed != nullptr) return;
     if (keeps_messages()) {
         const std::uint64_t begun = connection->receiver().filled(reading);
         if (begun != 0) {
             // The beginning of a message, whose rest comes when `into` is gone.
-            kept.assign(into.begin(), into.end());
-            receives[reading].data = landed = kept.data();
+            try {
+                kept.assign(into.begin(), into.end());
+                receives[reading].data = landed = kept.data();
+            } catch (const std::bad_alloc&) {
+                end_because(Status::peer_lost,
+                            [] { return "there is no memory for the beginning of a message"; });
+                connection->break_off();
+                act();
+                is_reading = false;
+            }
             return;
         }
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace millrace::stream {
@@ -19,7 +20,7 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
     step();
     if (ended != Status::ok) return ended;
     if (connection->sender().is_shut_down()) return Status::closed;
-    if (open_sends == options.sends) return Status::full;
+    if (open_sends == options.sends || !prepare_to_send()) return Status::full;
     // Behind one that is staged when it is posted, none is staged before: see Staging.
     const bool patient = is_plain && flags == SendFlags::more && bare_sends == 0 &&
                          from.size() <= options.coalesced_bytes && !keeps_messages();
@@ -49,6 +50,20 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
     act();
     tell_loop();
     return Status::ok;
+}
+
+bool Socket::Core::prepare_to_send() noexcept {
+    if (!sends.empty()) [[likely]]
+        return true;
+    if (!connection->prepare_to_send() || !in_flight.prepare() || !completions.prepare()) {
+        return false;
+    }
+    try {
+        sends.resize(std::size_t{2} * options.sends);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    return true;
 }
 
 Socket::Core::Send& Socket::Core::add_send(std::span<const std::byte> from,
@@ -87,6 +102,7 @@ Status Socket::Core::write_some(std::span<const std::byte> from, std::size_t& si
     if (ended != Status::ok) return ended;
     const Sender& sender = connection->sender();
     if (sender.is_shut_down()) return Status::closed;
+    if (!prepare_to_send()) return Status::full;
     // What had no requests, and would go before these bytes.
     if (lacked_requests && may_post()) act();
     // Only what goes at once: nobody may call again to let it go.

@@ -52,6 +52,9 @@ struct Terms {
     /// forgoes); 0: advertisements are always used.
     std::uint64_t short_bytes = 0;
     std::uint32_t short_sends = 8;
+    /// Receives of fewer bytes are advertised where the program offers so many bytes, all of its
+    /// receives together, or did lately (Receiver::is_offered_enough); 0: always.
+    std::uint64_t offered_bytes = 0;
     /// Behind an empty ring receives are advertised again whose advertisements the sender has
     /// turned away from. False: as work 003 has it, they are filled from the ring before anything
     /// is advertised.

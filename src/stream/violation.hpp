@@ -28,6 +28,8 @@ enum class [[nodiscard]] Violation : std::uint8_t {
     cancelled_unexpected,  ///< a CANCELLED without a CANCEL
     message_mark,          ///< an end of a message where none can be, or none where one must
     after_end,             ///< more of the stream behind its FIN
+    /// None of the peer's: there is no memory here to keep what it said. The stream ends likewise.
+    no_memory,
 };
 
 [[nodiscard]] constexpr std::string_view name_of(Violation violation) noexcept {
@@ -52,6 +54,7 @@ enum class [[nodiscard]] Violation : std::uint8_t {
         case Violation::cancelled_unexpected: return "cancelled_unexpected";
         case Violation::message_mark: return "message_mark";
         case Violation::after_end: return "after_end";
+        case Violation::no_memory: return "no_memory";
     }
     return "unknown";
 }

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -95,6 +97,52 @@ TEST(StreamConnector, TriesUntilSomebodyListens) {
     std::optional<Socket> far;
     ASSERT_NO_FATAL_FAILURE(meet(connector, listener, near, far));
     expect_joined(*near, *far);
+}
+
+/// While it lives, the process has no descriptor left.
+class NoDescriptors {
+  public:
+    NoDescriptors() {
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+        rlimit few = before_;
+        few.rlim_cur = 256;
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (int one = dup(STDIN_FILENO); one >= 0; one = dup(STDIN_FILENO)) taken_.push_back(one);
+    }
+    NoDescriptors(const NoDescriptors&) = delete;
+    NoDescriptors& operator=(const NoDescriptors&) = delete;
+    ~NoDescriptors() {
+        for (const int one : taken_) ::close(one);
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);
+    }
+
+  private:
+    rlimit before_{};
+    std::vector<int> taken_;
+};
+
+TEST(StreamConnector, NamesTheDescriptorsThatAreMissing) {
+    Pair pair;  // the endpoint has its own
+    Listener listener = Listener::listen(unused_address());
+    {
+        const NoDescriptors none;
+        try {
+            (void)stream::connect(listener.address(), SocketOptions{}, patience());
+            ADD_FAILURE() << "it has connected without a descriptor";
+        } catch (const base::Error& error) {
+            EXPECT_EQ(error.code(), base::ErrorCode::resource_exhausted) << error.what();
+            EXPECT_THAT(error.what(), testing::HasSubstr("raise the limit of open files"));
+        }
+        EXPECT_THROW((void)pair.near->descriptor(), base::Error);
+    }
+    // Nothing is broken by that.
+    EXPECT_GE(pair.near->descriptor(), 0);
+    const Bytes bytes = pattern(100, 1);
+    Bytes into(100);
+    std::size_t size = 0;
+    ASSERT_EQ(pair.near->write_all(bytes, patience()), Status::ok);
+    ASSERT_EQ(pair.far->read_some(into, size, patience()), Status::ok);
+    EXPECT_EQ(into, bytes);
 }
 
 TEST(StreamConnector, SaysHowFarItCame) {

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
@@ -154,6 +155,82 @@ TEST_P(StreamBetweenProcesses, AKilledPeerGivesEveryBufferBack) {
 
 TEST_P(StreamBetweenProcesses, AKilledPeerOfMessagesGivesEveryBufferBack) {
     expect_buffers_back(Remote::start("stream_idle", GetParam(), Type::seqpacket));
+}
+
+// Forks behind its accept. The child of that lives on, with a copy of every descriptor, and touches
+// nothing. Says its number, and sends back what comes.
+MILLRACE_CHILD(stream_forks) {
+    Socket socket = accept_one(arguments);
+    const pid_t forked = fork();
+    if (forked == 0) {
+        for (;;) pause();
+    }
+    say(std::to_string(forked));
+    Bytes bytes(10'000);
+    for (;;) {
+        std::size_t size = 0;
+        const Status status = socket.read_some(bytes, size, patience());
+        if (status == Status::closed) break;
+        if (status != Status::ok) return 2;
+        if (socket.write_all(std::span{bytes}.first(size), patience()) != Status::ok) return 3;
+    }
+    return socket.close(patience()) == Status::ok ? 0 : 4;
+}
+
+/// The child of a child: ended with the test.
+class Forked {
+  public:
+    explicit Forked(ChildProcess& child) {
+        const auto line = child.read_line();
+        if (line) pid_ = std::stoi(*line);
+    }
+    Forked(const Forked&) = delete;
+    Forked& operator=(const Forked&) = delete;
+    ~Forked() {
+        if (pid_ > 0) kill(pid_, SIGKILL);
+    }
+    [[nodiscard]] bool is_there() const { return pid_ > 0 && kill(pid_, 0) == 0; }
+
+  private:
+    pid_t pid_ = 0;
+};
+
+void expect_echo(Socket& socket, std::uint64_t seed) {
+    const Bytes bytes = pattern(5'000, seed);
+    ASSERT_EQ(socket.write_all(bytes, patience()), Status::ok) << socket.failure();
+    Bytes back;
+    while (back.size() < bytes.size()) {
+        Bytes part(bytes.size());
+        std::size_t size = 0;
+        ASSERT_EQ(socket.read_some(part, size, patience()), Status::ok) << socket.failure();
+        back.insert(back.end(), part.begin(), part.begin() + static_cast<std::ptrdiff_t>(size));
+    }
+    EXPECT_EQ(back, bytes);
+}
+
+TEST_P(StreamBetweenProcesses, AForkBehindTheAcceptDisturbsNobody) {
+    Remote remote = Remote::start("stream_forks", GetParam());
+    const Forked forked{remote.child};
+    for (std::uint64_t seed = 1; seed < 4; ++seed) expect_echo(remote.socket, seed);
+    remote.socket.shut_down();
+    Bytes rest(1);
+    std::size_t size = 0;
+    EXPECT_EQ(remote.socket.read_some(rest, size, patience()), Status::closed);
+    EXPECT_EQ(remote.socket.close(patience()), Status::ok) << remote.socket.failure();
+    EXPECT_EQ(remote.child.wait(), (test::Exit{test::Exit::How::exited, 0}));
+    EXPECT_TRUE(forked.is_there());
+}
+
+TEST_P(StreamBetweenProcesses, AKilledPeerIsLostThoughAChildOfItLivesOn) {
+    Remote remote = Remote::start("stream_forks", GetParam());
+    const Forked forked{remote.child};
+    expect_echo(remote.socket, 7);
+    remote.child.kill();
+    Bytes rest(1);
+    std::size_t size = 0;
+    EXPECT_EQ(remote.socket.read_some(rest, size, patience()), Status::peer_lost);
+    EXPECT_NE(remote.socket.failure(), "");
+    EXPECT_TRUE(forked.is_there());
 }
 
 // Sends messages 0, 1, 2, … of 8 to 40,007 bytes, each full of its number, until it is killed.
@@ -434,12 +511,13 @@ void lie_to_a_victim(Lie&& lie, const std::string& cause) {
     std::thread other{[&] { liar.emplace(address); }};
     Socket victim = listener.accept(patience());
     other.join();
-    Buffer memory{1 << 16};
-    ASSERT_EQ(victim.receive(memory.slice(0, 1 << 15), 1), Status::ok);
+    constexpr std::size_t advertised = 64 << 10;
+    Buffer memory{advertised + (1 << 15)};
+    ASSERT_EQ(victim.receive(memory.slice(0, advertised), 1), Status::ok);
     lie(*liar);
     await_a_message(victim);
     // What goes by an advertisement of the liar fails there, and what has been told to it does not.
-    const Status sent = victim.send(memory.slice(1 << 15, 1 << 15), 2);
+    const Status sent = victim.send(memory.slice(advertised, 1 << 15), 2);
     EXPECT_TRUE(sent == Status::ok || sent == Status::peer_lost);
     Completion done;
     bool receive_ended = false;

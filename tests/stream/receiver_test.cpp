@@ -207,6 +207,37 @@ TEST_F(StreamReceiver, AdvertisesNoMoreThanWasAgreedOn) {
     EXPECT_FALSE(receiver.may_advertise());
 }
 
+TEST(StreamReceiverOfShortOnes, AdvertisesThemWhereManyAreOfferedOrWereLately) {
+    Receiver receiver{{Mode::dynamic, 1024, 8}, {.receives = 8, .offered_bytes = 400}};
+    std::uint64_t id = 0;
+    const auto offer = [&](std::uint64_t length) {
+        ASSERT_EQ(receiver.receive({id, 4096, length, 7}), Status::ok);
+        ++id;
+    };
+    for (int i = 0; i < 3; ++i) offer(100);
+    EXPECT_FALSE(receiver.may_advertise()) << "300 bytes are offered";
+    offer(100);
+    for (std::uint32_t number = 0; number < 4; ++number) {
+        ASSERT_TRUE(receiver.may_advertise());
+        ASSERT_EQ(receiver.on_direct(direct(number * 100, 100, receiver.take_advert().number)),
+                  Violation::none);
+    }
+    offer(100);
+    EXPECT_TRUE(receiver.may_advertise()) << "there were 400 lately";
+    // One alone, again and again.
+    std::uint64_t place = 400;
+    for (int i = 0; i < 100 && receiver.may_advertise(); ++i, place += 100) {
+        ASSERT_EQ(receiver.on_direct(direct(place, 100, receiver.take_advert().number)),
+                  Violation::none);
+        for (ReceiveDone done; receiver.next_done(done);) continue;
+        offer(100);
+    }
+    EXPECT_FALSE(receiver.may_advertise()) << "nobody offers more than one";
+    ASSERT_EQ(receiver.cancel(id - 1), Status::ok);
+    offer(400);
+    EXPECT_TRUE(receiver.may_advertise()) << "that one is long";
+}
+
 TEST_F(StreamReceiver, HoldsOffWhileThereAreBytesInTheRing) {
     ASSERT_EQ(receiver.on_indirect(indirect(0, 4)), Violation::none);
     receive(2);

@@ -700,6 +700,7 @@ TEST(StreamSocket, ReadsWhatLiesInTheRingOverItsEnd) {
 TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     SocketOptions options;
     options.least_advertised = 1000;
+    options.least_offered = 0;
     Pair pair{options};
     Buffer memory{2 * 4096};
     const auto all = ReceiveFlags::wait_all;
@@ -717,6 +718,39 @@ TEST(StreamSocket, SmallReceivesAreNotAdvertised) {
     sender.join();
     EXPECT_TRUE(is_right(memory.bytes().first(2999), 0, 3));
     EXPECT_GE(pair.near->stats().indirect_bytes_sent, 999U);
+}
+
+TEST(StreamSocket, ReceivesOf16KiBAreAdvertisedWhereManyAreOffered) {
+    constexpr std::size_t length = 16 << 10;
+    Pair pair;
+    Buffer memory{6 * length};
+    const auto offer = [&](std::uint64_t id, std::size_t bytes) {
+        return pair.far->receive(memory.slice(id * length, bytes), id, ReceiveFlags::wait_all);
+    };
+    for (std::uint64_t id = 0; id < 3; ++id) ASSERT_EQ(offer(id, length), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 0U) << "48 KiB are offered";
+    ASSERT_EQ(offer(3, length), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 4U);
+    ASSERT_EQ(offer(4, length - 1), Status::ok);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 4U) << "that one is too short";
+    fill(memory.slice(5 * length, length).bytes(), 0, 5);
+    ASSERT_EQ(pair.near->send(memory.slice(5 * length, length), 7), Status::ok);
+    EXPECT_EQ(next(*pair.near, 7).status, Status::ok);
+    EXPECT_EQ(next(*pair.far, 0).bytes, length);
+    EXPECT_TRUE(is_right(memory.slice(0, length).bytes(), 0, 5));
+    EXPECT_EQ(pair.near->stats().direct_bytes_sent, length);
+}
+
+TEST(StreamSocket, AShortReceiveThatIsOfferedAloneTakesItsBytesFromTheRing) {
+    constexpr std::size_t length = 32 << 10;
+    Pair pair;
+    Buffer memory{2 * length};
+    ASSERT_EQ(pair.far->receive(memory.slice(0, length), 0), Status::ok);
+    ASSERT_EQ(pair.near->send(memory.slice(length, length), 7), Status::ok);
+    EXPECT_EQ(next(*pair.near, 7).status, Status::ok);
+    EXPECT_EQ(next(*pair.far, 0).bytes, length);
+    EXPECT_EQ(pair.near->stats().direct_bytes_sent, 0U);
+    EXPECT_EQ(pair.far->stats().adverts_sent, 0U);
 }
 
 TEST(StreamSocket, CountsWhatItDid) {

@@ -94,7 +94,7 @@ TEST(StreamWire, ReadsEachKindInItsOwnSizeOnly) {
 
 TEST(StreamWire, NamesEveryViolationOnce) {
     std::vector<std::string_view> names;
-    for (int i = 0; i <= static_cast<int>(Violation::after_end); ++i) {
+    for (int i = 0; i <= static_cast<int>(Violation::no_memory); ++i) {
         names.push_back(name_of(static_cast<Violation>(i)));
     }
     std::ranges::sort(names);

@@ -63,7 +63,12 @@ struct SocketOptions {
     /// So few bytes of sends with SendFlags::more wait for others; 0: none do. Messages never wait.
     std::uint32_t coalesced_bytes = 4096;
     /// Receives of fewer bytes are not advertised in mode `dynamic`: a copy costs less than that.
-    std::size_t least_advertised = std::size_t{32} << 10;
+    std::size_t least_advertised = std::size_t{16} << 10;
+    /// In mode `dynamic`, receives of fewer bytes are advertised only where the program has offered
+    /// so many bytes lately, all outstanding receives together: a sender would wait until one that
+    /// is offered alone has been read and the next one comes, while through the ring both ends are
+    /// busy. 0: however few.
+    std::size_t least_offered = std::size_t{64} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them
     /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
     /// ring are stored: then both ends' copies, side by side, take less time than what a device
@@ -71,7 +76,7 @@ struct SocketOptions {
     std::size_t least_advertised_plain = 0;
     /// In mode `dynamic`, a send of so many bytes that does not fit into what is free of the peer's
     /// ring waits until all of that is free, as an advertisement may come then; 0: none does.
-    std::size_t least_awaited = std::size_t{32} << 10;
+    std::size_t least_awaited = std::size_t{16} << 10;
     /// Where registrations of plain memory are kept for later operations on it, which the program
     /// then owes a word before it gives that memory back; null: each is made for one operation.
     std::shared_ptr<RegistrationCache> registrations{};
@@ -176,7 +181,8 @@ struct SocketStats {
 /// ways of sending and receiving may be mixed.
 ///
 /// Operations answer (besides `ok`):
-///   full              as many sends or receives as there may be: take completions
+///   full              as many sends or receives as there may be: take completions; or, with none
+///                     outstanding, no memory for the first one
 ///   empty             an operation of no bytes (but a message may be empty); poll: no completion
 ///                     now; try_read_some: no bytes now
 ///   too_large         more than 1 TiB
