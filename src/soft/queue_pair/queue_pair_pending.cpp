@@ -216,14 +216,15 @@ void QueuePair::run_peer_pending_with_lock() noexcept {
 bool QueuePair::take_landed() noexcept {
     if (!run_lock.try_lock()) return false;
     const auto landed = [&] {
-        return theirs != nullptr && theirs->connected() && !theirs->abandoned() &&
+        return peer_pending.load(std::memory_order_relaxed) != nullptr &&
+               (theirs == nullptr || !theirs->abandoned()) &&
                peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
     };
-    if (landed()) {
-        theirs->set_hurry(true);
+    if (Executor* const executor = landed() ? their_executor() : nullptr; executor != nullptr) {
+        executor->set_hurry(true);
         static_cast<void>(
-            run_pending(*theirs, peer_view, run_peer, block.hazard->run, run_counters));
-        theirs->set_hurry(false);
+            run_pending(*executor, peer_view, run_peer, block.hazard->run, run_counters));
+        executor->set_hurry(false);
     }
     const bool done = !landed();
     static_cast<void>(run_lock.unlock());  // who came meanwhile is too late: it goes to ERROR

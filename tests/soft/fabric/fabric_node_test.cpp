@@ -19,6 +19,7 @@
 #include <set>
 #include <sstream>
 
+#include "completion/ringing.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/fabric_names.hpp"
 #include "fabric/node.hpp"
@@ -555,30 +556,25 @@ TEST(FabricPeer, IsFoundAndWatchedThoughItsQueueOfConnectionsIsFull) {
 TEST(FabricPeer, OpensThePipeThatANumberNamesNow) {
     const auto node = Node::join(fabric_of_test());
     const auto self = node->peer(node->number());
-    int first[2];
-    ASSERT_EQ(::pipe2(first, O_CLOEXEC), 0);
-    const auto bell = self->bell(first[1]);
+    const Descriptor first = new_bell();
+    const auto bell = self->bell(first.get());
     ASSERT_NE(bell, nullptr);
-    EXPECT_EQ(self->bell(first[1]), bell) << "shared";
-    ASSERT_EQ(::write(bell->get(), "x", 1), 1);
-    char got = 0;
-    EXPECT_EQ(::read(first[0], &got, 1), 1);
-    EXPECT_EQ(got, 'x');
+    EXPECT_EQ(self->bell(first.get()), bell) << "shared";
+    ring_bell(bell->get());
+    EXPECT_TRUE(drain_bell(first.get()));
 
-    int second[2];
-    ASSERT_EQ(::pipe2(second, O_CLOEXEC), 0);
-    ASSERT_EQ(::dup2(second[1], first[1]), first[1]);  // the number now names another pipe
-    const auto other = self->bell(first[1]);
+    const Descriptor second = new_bell();
+    // The number now names another pipe.
+    ASSERT_EQ(::dup2(second.get(), first.get()), first.get());
+    const auto other = self->bell(first.get());
     ASSERT_NE(other, nullptr);
     EXPECT_NE(other, bell);
-    ASSERT_EQ(::write(other->get(), "y", 1), 1);
-    EXPECT_EQ(::read(second[0], &got, 1), 1);
-    EXPECT_EQ(got, 'y');
+    ring_bell(other->get());
+    EXPECT_TRUE(drain_bell(second.get()));
 
-    const int file = ::memfd_create("no pipe", MFD_CLOEXEC);
-    EXPECT_EQ(self->bell(file), nullptr);
+    const Descriptor file{::memfd_create("no pipe", MFD_CLOEXEC)};
+    EXPECT_EQ(self->bell(file.get()), nullptr);
     EXPECT_EQ(self->bell(-1), nullptr);
-    for (const int d : {first[0], first[1], second[0], second[1], file}) ::close(d);
 }
 
 }  // namespace
