@@ -141,24 +141,16 @@ void DatagramWire::post_receives() {
                           "ask for a smaller ring (ring_bytes)"};
     };
     for (std::uint32_t slot = 0; slot < slots_.count; ++slot) {
-        require(link_.transport() == Transport::ud ? slots_.post(link_.datagrams(), slot)
-                                                   : slots_.post(link_.queue_pair(), slot),
-                slot, slots_.count);
+        require(post_receive(slot), slot, slots_.count);
     }
     if (is_client() || !is_shared()) return;
-    for (std::uint32_t bell = 0; bell < bells; ++bell) {
-        require(link_.queue_pair().post(verbs::Receive{.id = bell, .into = {}}), bell, bells);
-    }
+    for (std::uint32_t bell = 0; bell < bells; ++bell) require(post_receive(bell), bell, bells);
 }
 
-void DatagramWire::post_again(std::uint32_t slot) noexcept {
-    if (slots_.count == 0) {
-        (void)link_.queue_pair().post(verbs::Receive{.id = slot, .into = {}});
-    } else if (header_bytes_ != 0) {
-        (void)slots_.post(link_.datagrams(), slot);
-    } else {
-        (void)slots_.post(link_.queue_pair(), slot);
-    }
+int DatagramWire::post_receive(std::uint32_t slot) noexcept {
+    if (slots_.count == 0) return link_.queue_pair().post(verbs::Receive{.id = slot, .into = {}});
+    return header_bytes_ != 0 ? slots_.post(link_.datagrams(), slot)
+                              : slots_.post(link_.queue_pair(), slot);
 }
 
 DatagramWire::~DatagramWire() {
@@ -248,13 +240,16 @@ void DatagramWire::arrived(const verbs::Completion& completion) noexcept {
         return;
     }
     const auto slot = static_cast<std::uint32_t>(completion.id());
-    if (slots_.count == 0) return post_again(slot);  // it rang
+    if (slots_.count == 0) {  // it rang
+        (void)post_receive(slot);
+        return;
+    }
     if (slot >= slots_.count) return;
     const std::span<const std::byte> memory{slots_.at(slot), slots_.slot_bytes};
     const std::size_t bytes = std::min<std::size_t>(completion.bytes(), memory.size());
     const auto packet =
         memory.subspan(std::min(header_bytes_, bytes), bytes - std::min(header_bytes_, bytes));
-    if (!arrived(packet, slot, true)) post_again(slot);
+    if (!arrived(packet, slot, true)) (void)post_receive(slot);
 }
 
 void DatagramWire::arrived(const SharedReader& reader, std::uint64_t word) noexcept {
@@ -281,7 +276,7 @@ void DatagramWire::give_back() noexcept {
     std::uint32_t slot;
     while (stream_->take_free(slot)) {
         if (slots_.count != 0) {
-            post_again(slot);
+            (void)post_receive(slot);
         } else if (is_shared()) {
             free_copies_.push_back(slot);
         } else {

@@ -196,7 +196,8 @@ class DatagramWire final : public Wire {
     [[nodiscard]] bool is_shared() const noexcept;
     void post_receives();
     /// A receive was used for nothing that stays.
-    void post_again(std::uint32_t slot) noexcept;
+    /// 0, or an errno.
+    int post_receive(std::uint32_t slot) noexcept;
     [[nodiscard]] ring::SendWindow& window() noexcept;
     [[nodiscard]] PacketStream::Time now() const noexcept;
     /// A client's own.

@@ -9,6 +9,17 @@
 
 namespace millrace::stream {
 
+/// False: there is no memory for so many entries now.
+template <class Entry>
+[[nodiscard]] bool resize(std::vector<Entry>& entries, std::size_t size) noexcept {
+    try {
+        entries.resize(size);
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    return true;
+}
+
 template <class Entry>
 class BoundedQueue {
   public:
@@ -34,12 +45,7 @@ class BoundedQueue {
     [[nodiscard]] bool prepare() noexcept {
         if (entries_.size() == capacity_) [[likely]]
             return true;
-        try {
-            entries_.resize(capacity_);
-        } catch (const std::bad_alloc&) {
-            return false;
-        }
-        return true;
+        return resize(entries_, capacity_);
     }
     /// Requires !full(), and a prepare() that answered true.
     void push(const Entry& entry) noexcept { entries_[place(size_++)] = entry; }

@@ -50,14 +50,9 @@ Status Socket::Core::receive(std::span<std::byte> into, const Slice* slice, std:
 bool Socket::Core::prepare_to_receive() noexcept {
     if (!receives.empty()) [[likely]]
         return true;
-    if (!connection->prepare_to_receive() || !completions.prepare()) return false;
-    try {
-        // One more than the program may have: read_some's.
-        receives.resize(std::size_t{options.receives} + 1);
-    } catch (const std::bad_alloc&) {
-        return false;
-    }
-    return true;
+    // One more than the program may have: read_some's.
+    return connection->prepare_to_receive() && completions.prepare() &&
+           resize(receives, std::size_t{options.receives} + 1);
 }
 
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,

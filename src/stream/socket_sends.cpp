@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace millrace::stream {
@@ -55,15 +54,8 @@ Status Socket::Core::send(std::span<const std::byte> from, const Slice* slice, s
 bool Socket::Core::prepare_to_send() noexcept {
     if (!sends.empty()) [[likely]]
         return true;
-    if (!connection->prepare_to_send() || !in_flight.prepare() || !completions.prepare()) {
-        return false;
-    }
-    try {
-        sends.resize(std::size_t{2} * options.sends);
-    } catch (const std::bad_alloc&) {
-        return false;
-    }
-    return true;
+    return connection->prepare_to_send() && in_flight.prepare() && completions.prepare() &&
+           resize(sends, std::size_t{2} * options.sends);
 }
 
 Socket::Core::Send& Socket::Core::add_send(std::span<const std::byte> from,

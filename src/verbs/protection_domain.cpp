@@ -76,16 +76,18 @@ MemoryRegion ProtectionDomain::register_memory(std::span<std::byte> memory, Acce
     return MemoryRegion{raw, *path_};
 }
 
-RegisteredBuffer ProtectionDomain::allocate(std::size_t size, Access access, bool huge_pages) {
-    Buffer buffer = huge_pages ? Buffer{size, true} : Buffer::of_slab(*slabs_, size, false);
+RegisteredBuffer ProtectionDomain::registered(Buffer buffer, Access access) {
     MemoryRegion region = register_memory(buffer.bytes(), access);
     return RegisteredBuffer{std::move(buffer), std::move(region)};
 }
 
+RegisteredBuffer ProtectionDomain::allocate(std::size_t size, Access access, bool huge_pages) {
+    return registered(huge_pages ? Buffer{size, true} : Buffer::of_slab(*slabs_, size, false),
+                      access);
+}
+
 RegisteredBuffer ProtectionDomain::allocate_packed(std::size_t size, Access access) {
-    Buffer buffer = Buffer::of_slab(*slabs_, size, true);
-    MemoryRegion region = register_memory(buffer.bytes(), access);
-    return RegisteredBuffer{std::move(buffer), std::move(region)};
+    return registered(Buffer::of_slab(*slabs_, size, true), access);
 }
 
 QueuePair ProtectionDomain::create_queue_pair(const QueuePairOptions& options) {

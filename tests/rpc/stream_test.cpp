@@ -174,6 +174,21 @@ TEST(StreamEnds, ByTheReaderReachTheWriter) {
     EXPECT_TRUE(client.call<Add>({1, 1}, patience()).ok());
 }
 
+/// What was asked for of a server that is gone, and then that the rest is lost with it, by an
+/// error.
+void brings_two_parts_and_tells_of_loss(StreamReader<Count>& reader) {
+    Pair part;
+    for (std::uint64_t i = 0; i < 2; ++i) {
+        ASSERT_EQ(reader.next(part, patience()), Status::ok);
+        EXPECT_EQ(part.other, i);
+    }
+    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost)
+        << "the second server knows nothing of it";
+    EXPECT_EQ(reader.error().code, Code::session_lost);
+    EXPECT_NE(reader.error().text.find("behind 2 parts"), std::string::npos) << reader.error().text;
+    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost) << "and stays so";
+}
+
 TEST(StreamEnds, WithTheirSessionAreErrorsAndNoEnds) {
     const connect::Address address = unique_address();
     std::mutex mutex;
@@ -198,15 +213,7 @@ TEST(StreamEnds, WithTheirSessionAreErrorsAndNoEnds) {
     ASSERT_TRUE(comes_true([&] { return client.poll() == Status::peer_lost; }));
     const Running second{{}, keeps_sinks, address};
     ASSERT_EQ(client.reconnect(patience()), Status::ok);
-    Pair part;
-    for (std::uint64_t i = 0; i < 2; ++i) {
-        ASSERT_EQ(reader.next(part, patience()), Status::ok);
-        EXPECT_EQ(part.other, i);
-    }
-    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost)
-        << "the second server knows nothing of it";
-    EXPECT_EQ(reader.error().code, Code::session_lost);
-    EXPECT_NE(reader.error().text.find("behind 2 parts"), std::string::npos) << reader.error().text;
+    brings_two_parts_and_tells_of_loss(reader);
 }
 
 class StreamsBy : public OfEachSession {};
@@ -247,15 +254,7 @@ TEST(StreamEnds, WithALostSessionThatResumesAreErrorsAndNoEnds) {
     first.reset();
     const Running second{{}, keeps_sinks, address};
     ASSERT_EQ(client.reconnect(patience()), Status::ok);
-    Pair part;
-    for (std::uint64_t i = 0; i < 2; ++i) {
-        ASSERT_EQ(reader.next(part, patience()), Status::ok);
-        EXPECT_EQ(part.other, i);
-    }
-    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost);
-    EXPECT_EQ(reader.error().code, Code::session_lost);
-    EXPECT_NE(reader.error().text.find("behind 2 parts"), std::string::npos) << reader.error().text;
-    EXPECT_EQ(reader.next(part, patience()), Status::peer_lost) << "and stays so";
+    brings_two_parts_and_tells_of_loss(reader);
 }
 
 /// A server of messages that answers a stream by these words, a pair behind each.

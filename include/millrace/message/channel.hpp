@@ -14,7 +14,6 @@
 // Source: work 001, section 4.1 (one-to-one communication).
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +30,7 @@
 #include "millrace/base/wait.hpp"
 #include "millrace/connect/address.hpp"
 #include "millrace/connect/link.hpp"
+#include "millrace/message/filled.hpp"
 #include "millrace/message/frame_reader.hpp"
 #include "millrace/message/transfer.hpp"
 #include "millrace/ring/carrier.hpp"
@@ -84,8 +84,8 @@ struct ChannelStats {
     std::uint64_t events_received = 0;
 };
 
-/// One end of a channel. Move-only; one thread at a time: a second one that waits in it or closes it
-/// meanwhile gets an Error (invalid_argument) that says so.
+/// One end of a channel. Move-only; one thread at a time: a second one that waits in it or closes
+/// it meanwhile gets an Error (invalid_argument) that says so.
 ///
 /// `try_…` never blocks and makes no system call while the peer is awake; the other forms wait as
 /// ChannelOptions::wait says, until the deadline. Operations answer (besides `ok`):
@@ -207,13 +207,7 @@ class Channel {
     template <class Fill>
     base::Status fill_and_commit(std::span<std::byte> room, Fill& fill) {
         // If it throws, what was claimed is not sent, and is claimed again.
-        std::size_t used = room.size();
-        if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
-            fill(room);
-        } else {
-            used = std::min<std::size_t>(used, fill(room));
-        }
-        return commit(used);
+        return commit(detail::filled(room, fill));
     }
 
     template <class Take, class Look, class LookWhole>

@@ -10,7 +10,6 @@
 // direction, does without.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"
 #include "millrace/message/channel.hpp"
+#include "millrace/message/filled.hpp"
 #include "millrace/message/frame_reader.hpp"
 
 namespace millrace::message {
@@ -50,13 +50,13 @@ class ChannelSender {
     base::Status try_send(std::size_t size, Fill&& fill) {
         std::span<std::byte> room;
         const base::Status status = claim(size, room);
-        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+        return status == base::Status::ok ? commit(detail::filled(room, fill)) : status;
     }
     template <class Fill>
     base::Status send(std::size_t size, Fill&& fill, const base::Deadline& deadline) {
         std::span<std::byte> room;
         const base::Status status = claim(size, room, deadline);
-        return status == base::Status::ok ? fill_and_commit(room, fill) : status;
+        return status == base::Status::ok ? commit(detail::filled(room, fill)) : status;
     }
     base::Status finish(const base::Deadline& deadline);
 
@@ -72,16 +72,6 @@ class ChannelSender {
     base::Status claim(std::size_t size, std::span<std::byte>& room,
                        const base::Deadline& deadline);
     base::Status commit(std::size_t size);
-    template <class Fill>
-    base::Status fill_and_commit(std::span<std::byte> room, Fill& fill) {
-        std::size_t used = room.size();
-        if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
-            fill(room);
-        } else {
-            used = std::min<std::size_t>(used, fill(room));
-        }
-        return commit(used);
-    }
 
     std::shared_ptr<detail::SplitChannel> both_;
 };

@@ -17,6 +17,7 @@
 #include "millrace/base/clock.hpp"
 #include "millrace/base/deadline.hpp"
 #include "millrace/base/status.hpp"
+#include "millrace/message/filled.hpp"
 #include "millrace/message/session.hpp"
 
 namespace millrace::message {
@@ -39,19 +40,6 @@ struct Answer {
     /// returns.
     std::span<const std::byte> payload{};
 };
-
-namespace detail {
-/// How many bytes of `room` are used behind `fill(room)`, which says it, or fills all.
-template <class Fill>
-std::size_t filled(std::span<std::byte> room, Fill& fill) {
-    if constexpr (std::is_void_v<std::invoke_result_t<Fill&, std::span<std::byte>>>) {
-        fill(room);
-        return room.size();
-    } else {
-        return std::min<std::size_t>(room.size(), fill(room));
-    }
-}
-}  // namespace detail
 
 /// Base of an `End` that has claim(), commit(), look(), look_for() and pass(), and a submit() that
 /// copies.

@@ -186,6 +186,7 @@ class ProtectionDomain {
     friend class ThreadDomain;
     ProtectionDomain(ibv_pd* raw, const ControlPath& path, std::shared_ptr<Slabs> slabs) noexcept
         : raw_{raw}, path_{&path}, slabs_{std::move(slabs)} {}
+    [[nodiscard]] RegisteredBuffer registered(Buffer buffer, Access access);
     ibv_pd* raw_ = nullptr;
     const ControlPath* path_ = nullptr;
     std::shared_ptr<Slabs> slabs_;
