@@ -241,13 +241,14 @@ bool QueuePair::peer_is_due() noexcept {
 }
 
 void QueuePair::tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept {
+    if (sent == nullptr) return;  // nothing was ever posted, whatever the peer has written here
     const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending_count();
     tell_failure(qp_num, attributes.dest_qp_num, sent[slot & send_mask], status, reason);
 }
 
 void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     const std::lock_guard guard{send_lock};
-    if (state != IBV_QPS_RTS && state != IBV_QPS_SQD) return;
+    if (sent == nullptr || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
     const std::uint32_t waiting = pending_count();
     if (waiting - 1 > send_mask) return;
     for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {

@@ -192,6 +192,19 @@ TEST(Strict, AnUnsignaledRequestHoldsItsSlotUntilALaterOneCompletes) {
     }
 }
 
+/// The word is the peer's to write, and places for what was posted are made by the first request.
+TEST(Strict, BearsAPeerThatRefusesWhatWasNeverPosted) {
+    const ModeScope mode{strict(3)};
+    Pair pair;
+    const auto& block = static_cast<soft::QueuePair*>(pair.left.qp)->block;
+    block.fault->send.store(1U + IBV_WC_REM_ACCESS_ERR, std::memory_order_release);
+    const std::int64_t end = soft::cable_now() + 10'000'000'000;
+    while (state_of(pair.left.qp) != IBV_QPS_ERR && soft::cable_now() < end) {
+        EXPECT_FALSE(pair.left.poll_once());
+    }
+    EXPECT_EQ(state_of(pair.left.qp), IBV_QPS_ERR);
+}
+
 TEST(Strict, MakesTheSameDecisionsForTheSameSeed) {
     const auto decisions = [](std::uint64_t seed) {
         const ModeScope mode{strict(seed)};
