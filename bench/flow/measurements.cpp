@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include "framework/report.hpp"
 
 namespace millrace::bench {

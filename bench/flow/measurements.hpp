@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "figures.hpp"
 #include "framework/statistics.hpp"

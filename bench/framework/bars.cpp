@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "millrace/base/error.hpp"
 #include "output.hpp"
@@ -164,8 +165,8 @@ int run_bars(const BarOptions& options, const std::vector<Bar>& bars) {
             is_promise ? fmt::format("{} {}  ", relation, humane(bar.limit)) : std::string{};
         if (lines && failure.empty()) {
             print_line(fmt::format(
-                "{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {}{}",
-                bar.group, bar.name, humane(measured.median), bar.unit, humane(measured.low),
+                "{:<11} {:<64} {:>8} {:<8} ({} to {}, {} rounds, {} discarded)  {}{}", bar.group,
+                bar.name, humane(measured.median), bar.unit, humane(measured.low),
                 humane(measured.high), measured.rounds, measured.discarded, promise, verdict));
         } else if (lines) {
             print_line(fmt::format("{:<11} {:<64} cannot be measured: {}  {}{}", bar.group,

@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"

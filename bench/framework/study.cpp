@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include "millrace/base/clock.hpp"
 #include "millrace/base/error.hpp"

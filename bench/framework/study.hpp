@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "json_output.hpp"
 #include "statistics.hpp"

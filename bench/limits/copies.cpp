@@ -10,6 +10,9 @@
 #include <vector>
 
 #include <sys/uio.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include "framework/pair.hpp"
 #include "framework/payload.hpp"

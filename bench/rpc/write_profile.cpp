@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "framework/environment_scope.hpp"
 #include "framework/progress.hpp"

@@ -23,6 +23,9 @@
 
 #include <fcntl.h>
 #include <unistd.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 #include <string_view>
 
@@ -52,7 +55,7 @@ std::int64_t system_now() noexcept {
 std::uint64_t ordered_ticks() noexcept {
 #if defined(__x86_64__)
     _mm_lfence();
-    return __rdtsc();
+    return __builtin_ia32_rdtsc();
 #elif defined(__aarch64__)
     asm volatile("isb" ::: "memory");
     return ticks();

@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "flow/figures.hpp"
 #include "flow/flow_report.hpp"
 #include "flow/measure_flow.hpp"

@@ -11,6 +11,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "framework/bars.hpp"
 #include "framework/environment_scope.hpp"
@@ -303,9 +304,9 @@ TEST(RunBars, BreaksALineThatIsWiderThanTheTerminal) {
 TEST(RunBars, TellsAFigureOfWhichNothingWasPromisedAsReported) {
     testing::internal::CaptureStdout();
     EXPECT_EQ(run_bars({}, {bar_measuring(0.1, 0, Sense::reported)}), 0);
-    EXPECT_EQ(run_bars({}, {bar_measuring(0.1, 0, Sense::reported),
-                            bar_measuring(3, 2, Sense::at_most)}),
-              1);
+    EXPECT_EQ(
+        run_bars({}, {bar_measuring(0.1, 0, Sense::reported), bar_measuring(3, 2, Sense::at_most)}),
+        1);
     const auto text = testing::internal::GetCapturedStdout();
     EXPECT_THAT(text, HasSubstr("discarded)  reported\n"));
     EXPECT_THAT(text, HasSubstr("0 of 0 bars hold\n"));

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "cat/interruption.hpp"
 #include "millrace/base/error.hpp"
 #include "millrace/connect/address.hpp"

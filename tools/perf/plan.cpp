@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "millrace/base/error.hpp"
 #include "millrace/base/status.hpp"

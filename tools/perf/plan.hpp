@@ -23,7 +23,7 @@
 #include <span>
 #include <string>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "millrace/base/deadline.hpp"
 #include "millrace/stream/mode.hpp"

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "millrace/base/error.hpp"
 #include "millrace/base/signals.hpp"
 

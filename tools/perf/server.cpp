@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "cat/interruption.hpp"
 #include "millrace/base/error.hpp"
