@@ -343,8 +343,6 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         qp->broken.store(true, std::memory_order_release);
         process->queue_pairs().keep(std::move(qp));
         end_async_events(*public_qp);
-        pthread_cond_destroy(&public_qp->cond);
-        pthread_mutex_destroy(&public_qp->mutex);
         return 0;
     }
     process->queue_pairs().remove(*qp);
@@ -357,8 +355,6 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         }
     }
     end_async_events(*public_qp);
-    pthread_cond_destroy(&qp->cond);
-    pthread_mutex_destroy(&qp->mutex);
     qp->disconnect();
     process->node().free_block(qp->memory, false);
     qp.reset();

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
@@ -207,7 +208,7 @@ void QueuePairs::tell_of_requests_with(std::uint32_t key) noexcept {
     }
 }
 
-bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
+int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noexcept try {
     heavy_fence();
     process_.counters().add(Count::heavy_fence);
     process_.look_for_deaths(base::ticks());
@@ -240,7 +241,7 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
             watched.push_back(std::move(one));
         }
     }
-    if (watched.empty()) return free;
+    if (watched.empty()) return free ? 0 : EBUSY;
     // Who is no longer listed, or connected otherwise, has waited for its executors itself. With
     // the mutex.
     const auto is_out = [&](const Watched& one) {
@@ -259,7 +260,7 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
     };
     if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
                          parker) == base::Status::ok) {
-        return free;
+        return free ? 0 : EBUSY;
     }
     const std::lock_guard guard{process_.queue_pairs_mutex()};
     std::erase_if(watched, is_out);  // this thread may have slept for long since
@@ -270,7 +271,9 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
         }
         one.qp->give_up(process_.registrations());
     }
-    return free && watched.empty();
+    return free && watched.empty() ? 0 : EBUSY;
+} catch (const std::bad_alloc&) {
+    return ENOMEM;
 }
 
 }  // namespace millrace::soft
