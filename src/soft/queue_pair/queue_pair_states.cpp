@@ -220,7 +220,7 @@ void clear(QueuePair& qp) noexcept {
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_end = first_position;
     qp.send_head.store(first_position, std::memory_order_relaxed);
-    qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
+    qp.pending.restart();
     qp.rewind_block();
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
     qp.block.pending->step.store(0, std::memory_order_relaxed);
@@ -246,7 +246,7 @@ int to_reset(QueuePair& qp) noexcept {
     {
         const std::lock_guard guard{qp.send_lock};
         qp.execute_at_once(false);
-        ++qp.connection;  // what peers know of it is no longer true
+        ++qp.resets;  // what peers know of it is no longer true
         if (qp.transport != nullptr) {
             qp.transport->abort();
             qp.transport->restart();
@@ -323,17 +323,17 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.connect();
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
-            if (qp.peer == nullptr && errno == EMFILE) return EMFILE;
+            if (!qp.connection && errno == EMFILE) return EMFILE;
             if (qp.mode_refused) return EINVAL;
         }
         qp.set_state(to);
-        const bool held_back = to == IBV_QPS_RTS && qp.pending_shown != qp.pending_tail;
+        const bool held_back = to == IBV_QPS_RTS && qp.pending.shown() != qp.pending.tail();
         if (held_back) {
-            qp.show_pending();
+            qp.pending.show();
             heavy_fence();  // published, then looked: the peer's post_recv does it the other way
         }
         qp.execute_at_once(to == IBV_QPS_RTS && qp.cable == nullptr && qp.own.connected() &&
-                           qp.pending_count() == 0);
+                           qp.pending.count() == 0);
         if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         if (held_back && qp.cable != nullptr) qp.cable->expect();

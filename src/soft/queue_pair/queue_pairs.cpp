@@ -167,7 +167,7 @@ void QueuePairs::let_go_of_the_gone(std::uint64_t now) noexcept {
 void QueuePairs::retire_mappings() {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : all_) {
-        if (qp->peer != nullptr) peers.push_back(qp->peer.get());
+        if (qp->connection) peers.push_back(qp->connection.peer().get());
     }
     const auto targets = process_.datagram_targets().all();
     for (const auto& target : targets) peers.push_back(&target->peer());
@@ -217,7 +217,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
         QueuePair* qp;
         std::uint32_t index;
         std::uint32_t generation;
-        std::uint32_t disconnections;
+        std::uint32_t connection;
         SeenHazards seen;
     };
     std::vector<Watched> watched;
@@ -225,7 +225,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
     {
         const std::lock_guard guard{process_.queue_pairs_mutex()};
         for (QueuePair* qp : all_) {
-            Watched one{qp, qp->memory.index, qp->memory.generation, qp->disconnections, {}};
+            Watched one{qp, qp->memory.index, qp->memory.generation, qp->connection.closed(), {}};
             qp->see_hazards(one.seen);
             if (qp->executors_out(one.seen, &region)) continue;
             if (qp->broken.load(std::memory_order_acquire)) {
@@ -248,7 +248,7 @@ int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noex
         const auto found = std::find(all_.begin(), all_.end(), one.qp);
         return found == all_.end() || one.qp->memory.index != one.index ||
                one.qp->memory.generation != one.generation ||
-               one.qp->disconnections != one.disconnections ||
+               one.qp->connection.closed() != one.connection ||
                one.qp->executors_out(one.seen, &region);
     };
     base::NapParker parker;
