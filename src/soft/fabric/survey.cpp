@@ -13,7 +13,6 @@
 #include <charconv>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -285,12 +284,11 @@ void look_at_regions(const SeenMemory& memory, Participant& participant) {
     }
 }
 
-/// All processes in /proc, and whether their descriptors could be listed.
+/// All processes in /proc.
 template <class Visit>
 void for_each_process(Visit&& visit) {
     const std::unique_ptr<DIR, int (*)(DIR*)> folder{::opendir("/proc"), &::closedir};
-    if (!folder) return;
-    while (const dirent* entry = ::readdir(folder.get())) {
+    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
         if (const auto pid = number_of<pid_t>(entry->d_name)) visit(*pid);
     }
 }

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <iterator>
 #include <new>
 #include <string>
 #include <tuple>

@@ -1,7 +1,6 @@
 #include "regions/region_table.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "layout/block_layout.hpp"
 #include "transport/cable_end.hpp"
