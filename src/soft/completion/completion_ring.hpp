@@ -1,7 +1,7 @@
 // One of the two rings of completions of a queue pair, that of its sends or that of its receives,
 // as whoever executes writes it: the entry, the time if the owner wants it, the bit in the news
 // page and the bell. Called by executors of either process and by senders of datagrams; one thread
-// at a time. docs/soft-device.md, "Completion queues".
+// at a time. docs/soft/completion.md.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // Ringing bells: the pipes that wake whoever waits on a completion channel or for asynchronous
 // events. Called by everybody who completes (executors, datagram senders) and by the owners of the
-// bells. docs/soft-device.md, "Completion queues".
+// bells. docs/soft/completion.md.
 #pragma once
 
 #include <cstdint>

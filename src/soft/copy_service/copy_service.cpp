@@ -216,24 +216,13 @@ void CopyService::run() noexcept {
     }
 }
 
-void CopyService::work_begins() noexcept {
-    working_.named[0].store(names_any, std::memory_order_release);
-    working_.word.store(working_.word.load(std::memory_order_relaxed) + 1,
-                        std::memory_order_release);
-    full_fence();
-}
-
-void CopyService::work_ends() noexcept {
-    working_.word.store(working_.word.load(std::memory_order_relaxed) + 1,
-                        std::memory_order_release);
-}
-
 bool CopyService::look() noexcept {
     bool any = false;
     for (std::size_t next = 0;; ++next) {
         std::shared_ptr<Box> box;
         CopyQuestion question{};
         CopyOutcome outcome = CopyOutcome::nothing;
+        std::uint64_t odd = 0;
         {
             const std::lock_guard guard{mutex_};
             const auto posted = [](const auto& one) {
@@ -246,11 +235,11 @@ bool CopyService::look() noexcept {
             next = static_cast<std::size_t>(found - boxes_.begin());
             box = *found;
             // Before the first look at any right: whoever takes one back waits for this.
-            work_begins();
+            odd = working_.begin(false, names_any);
             std::uint32_t expected = copy_posted;
             if (!box->shared().state.compare_exchange_strong(expected, copy_taken,
                                                              std::memory_order_acq_rel)) {
-                work_ends();  // it was taken back
+                working_.end(odd);  // it was taken back
                 continue;
             }
             base::heard_from_peers();
@@ -260,7 +249,7 @@ bool CopyService::look() noexcept {
         if (outcome == CopyOutcome::ok) outcome = copy(*box, question);
         CopyBox& shared = box->shared();
         shared.outcome.store(static_cast<std::uint32_t>(outcome), std::memory_order_relaxed);
-        work_ends();
+        working_.end(odd);
         base::telling_peers();
         shared.state.store(copy_done, std::memory_order_seq_cst);
         if (shared.waiting.load(std::memory_order_seq_cst) != 0) wake_sleepers(shared.state);

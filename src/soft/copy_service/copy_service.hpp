@@ -1,7 +1,7 @@
 // The serving side of the copy service: a thread of this process that copies for peers what the
 // operating system does not let them copy from and to its memory themselves. Owned by the process;
 // there is no thread as long as there is neither such a peer nor memory that has to be copied.
-// docs/soft-device.md, "The copy service".
+// docs/soft/copy-service.md.
 #pragma once
 
 #include <atomic>
@@ -98,11 +98,8 @@ class CopyService {
     bool dismiss(Match&& match) noexcept;
     void start() noexcept;
     void run() noexcept;
-    void work_begins() noexcept;
-    void work_ends() noexcept;
     /// True: something was asked for.
     [[nodiscard]] bool look() noexcept;
-    [[nodiscard]] CopyOutcome answer(const Box& box, const CopyQuestion& question) noexcept;
     /// Has the peer of the box, through that queue pair, this right? With the mutex.
     [[nodiscard]] CopyOutcome check(const Box& box, const CopyQuestion& question) noexcept;
     [[nodiscard]] bool may_use(const End& end, const CopyQuestion& question) const noexcept;

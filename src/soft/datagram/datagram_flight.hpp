@@ -1,7 +1,6 @@
 // Datagrams on a shaped link: what a UD queue pair has sent and has not arrived yet. Its bytes are
 // copied when it is posted, it completes when it has left, and the sender's process delivers it
-// when it arrives. Owned by the sender of datagrams, which asks what is due.
-// docs/soft-device.md, "Mode shaped".
+// when it arrives. Owned by the sender of datagrams, which asks what is due. docs/soft/links.md.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,6 +1,5 @@
 // Sending UD datagrams: what a request says is gathered, and goes to whom it is for, at once or
-// once it has crossed a modelled link. Owned by queue pairs, which post. docs/soft-device.md,
-// "Receive pools".
+// once it has crossed a modelled link. Owned by queue pairs, which post. docs/soft/receives.md.
 #pragma once
 
 #include <infiniband/verbs.h>

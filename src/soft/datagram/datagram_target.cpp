@@ -1,14 +1,11 @@
 #include "datagram/datagram_target.hpp"
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdint>
 #include <cstring>
 
 #include "fabric/node.hpp"
 #include "millrace/base/deadline.hpp"
-#include "millrace/base/system_calls.hpp"
 #include "millrace/base/wait.hpp"
 
 namespace millrace::soft {

@@ -1,6 +1,5 @@
 // The UD queue pairs that this process sends to: their blocks and pools mapped here, shared by its
-// queue pairs. Called by datagram sends; owned by the process. docs/soft-device.md, "Receive
-// pools".
+// queue pairs. Called by datagram sends; owned by the process. docs/soft/receives.md.
 #pragma once
 
 #include <infiniband/verbs.h>

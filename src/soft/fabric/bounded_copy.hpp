@@ -1,6 +1,6 @@
 // A copy from or to another process whose pages may not come: by a thread of its own, so that the
 // caller can give up. Called where RemotePages says that pages are missing; most of the time they
-// are just cold. docs/soft-device.md, "Memory whose pages do not come".
+// are just cold. docs/soft/fences.md.
 #pragma once
 
 #include <sys/types.h>

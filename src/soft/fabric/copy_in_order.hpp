@@ -1,5 +1,5 @@
-// The copy that an executor makes: payload whose last byte somebody may be polling on.
-// Called for every work request that moves bytes. docs/soft-device.md, "Execution".
+// The copy that an executor makes: payload whose last byte somebody may be polling on. Called for
+// every work request that moves bytes. docs/soft/execution.md.
 #pragma once
 
 #include <atomic>

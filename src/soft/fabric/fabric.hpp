@@ -1,6 +1,6 @@
 // The fabric: peers' nodes, blocks, registered memory and how bytes get from one to the other.
 // (This process's own node: node.hpp.) Everything below verbs objects, nothing about queue pairs
-// but where their blocks lie. Called by the verbs objects of this folder only. docs/soft-device.md
+// but where their blocks lie. Called by the verbs objects of this folder only. docs/soft/node.md
 // has the design.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Multicast groups: which queue pairs of the fabric belong to one. Datagram sends ask for members.
-// docs/soft-device.md, "Receive pools", end.
+// docs/soft/receives.md, end.
 #pragma once
 
 #include <infiniband/verbs.h>

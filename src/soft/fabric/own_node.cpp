@@ -68,14 +68,11 @@ class OwnNode final : public PeerNode {
     void retire_stale(std::vector<std::shared_ptr<void>>& retired) override {
         const std::scoped_lock lock{regions_->mutex()};
         retired.reserve(retired.size() + mapped_.size());
-        for (auto mapped = mapped_.begin(); mapped != mapped_.end();) {
-            if (regions_->valid(mapped->first) != nullptr) {
-                ++mapped;
-            } else {
-                retired.push_back(std::move(mapped->second));
-                mapped = mapped_.erase(mapped);
-            }
-        }
+        std::erase_if(mapped_, [&](auto& mapped) {
+            if (regions_->valid(mapped.first) != nullptr) return false;
+            retired.push_back(std::move(mapped.second));
+            return true;
+        });
     }
 
     std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {

@@ -145,15 +145,14 @@ class RemoteNode final : public PeerNode {
         retired.reserve(retired.size() + stale_.size() + mapped_.size());
         std::move(stale_.begin(), stale_.end(), std::back_inserter(retired));
         stale_.clear();
-        for (auto mapped = mapped_.begin(); mapped != mapped_.end();) {
-            const std::uint32_t key = mapped->first.first;
+        std::erase_if(mapped_, [&](auto& mapped) {
+            const std::uint32_t key = mapped.first.first;
             if (region(key)->key_word.load(std::memory_order_acquire) == key_word_of(key)) {
-                ++mapped;
-            } else {
-                retired.push_back(std::move(mapped->second.mapping));
-                mapped = mapped_.erase(mapped);
+                return false;
             }
-        }
+            retired.push_back(std::move(mapped.second.mapping));
+            return true;
+        });
     }
 
     std::shared_ptr<const Descriptor> bell(int descriptor_in_peer) override {

@@ -13,7 +13,6 @@
 #include <charconv>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,6 +25,7 @@
 #include "layout/receive_pool_layout.hpp"
 #include "layout/state_names.hpp"
 #include "system/descriptor.hpp"
+#include "system/file_of_process.hpp"
 #include "system/mapping.hpp"
 
 namespace millrace::soft {
@@ -123,31 +123,17 @@ std::string name_of_type(std::uint32_t type) {
     }
 }
 
-struct SealedFile {
-    Descriptor descriptor;  ///< none: it is no file, or may shrink
-    std::uint64_t size = 0;
-    std::uint64_t bytes_in_use = 0;
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-};
-
-SealedFile open_sealed(const std::string& path) {
-    // Looked at before it is opened: opening may have effects when it is something else.
+/// Looked at before it is opened: opening may have effects when it is something else.
+Descriptor open_regular(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
-    SealedFile file;
-    file.descriptor = Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
-    if (!file.descriptor || ::fstat(file.descriptor.get(), &status) != 0 ||
-        !S_ISREG(status.st_mode)) {
-        return {};
-    }
-    const int seals = ::fcntl(file.descriptor.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return {};
-    file.size = static_cast<std::uint64_t>(status.st_size);
-    file.bytes_in_use = static_cast<std::uint64_t>(status.st_blocks) * 512;
-    file.device = status.st_dev;
-    file.inode = status.st_ino;
-    return file;
+    return Descriptor{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+}
+
+std::uint64_t bytes_in_use(const Descriptor& file) noexcept {
+    struct stat status {};
+    if (::fstat(file.get(), &status) != 0) return 0;
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
 }
 
 /// A node's memory, mapped only to be read. Its owner may write it at any time.
@@ -184,11 +170,11 @@ std::optional<SeenMemory> open_memory(const std::string& path, std::string_view 
 
     memory.fabric = std::string{target.substr(0, colon)};
     memory.node = *node;
-    const SealedFile file = open_sealed(path);
+    const Descriptor file = open_regular(path);
     const std::uint64_t needed = memory.tables ? tables_size : page_size;
-    if (!file.descriptor || file.size < needed) return std::nullopt;
-    memory.bytes_in_use = file.bytes_in_use;
-    memory.control = Mapping{file.descriptor.get(), 0, needed, PROT_READ};
+    if (!file || sealed_size(file.get()) < needed) return std::nullopt;
+    memory.bytes_in_use = bytes_in_use(file);
+    memory.control = Mapping{file.get(), 0, needed, PROT_READ};
     if (!memory.control) return std::nullopt;
     const NodeHeader& header = memory.header();
     if (header.magic != node_magic || header.version != layout_version ||
@@ -201,15 +187,14 @@ std::optional<SeenMemory> open_memory(const std::string& path, std::string_view 
 /// Of the owner's tables: the blocks that they speak of.
 void open_blocks(pid_t pid, SeenMemory& memory) {
     const NodeHeader& header = memory.header();
-    SealedFile file =
-        open_sealed(fmt::format("/proc/{}/fd/{}", pid, load_once(header.blocks_descriptor)));
-    if (!file.descriptor || file.device != load_once(header.blocks_device) ||
-        file.inode != load_once(header.blocks_inode) || file.size <= blocks_offset) {
-        return;
-    }
-    memory.bytes_in_use += file.bytes_in_use;
-    memory.blocks_size = file.size;
-    memory.blocks = std::move(file.descriptor);
+    Descriptor file =
+        open_file_of(pid, load_once(header.blocks_descriptor), load_once(header.blocks_device),
+                     load_once(header.blocks_inode), O_RDONLY);
+    const std::uint64_t size = file ? sealed_size(file.get()) : 0;
+    if (size <= blocks_offset) return;
+    memory.bytes_in_use += bytes_in_use(file);
+    memory.blocks_size = size;
+    memory.blocks = std::move(file);
 }
 
 /// The first page of a block, in which all but the rings lies. Empty: the index has none.
@@ -299,12 +284,11 @@ void look_at_regions(const SeenMemory& memory, Participant& participant) {
     }
 }
 
-/// All processes in /proc, and whether their descriptors could be listed.
+/// All processes in /proc.
 template <class Visit>
 void for_each_process(Visit&& visit) {
     const std::unique_ptr<DIR, int (*)(DIR*)> folder{::opendir("/proc"), &::closedir};
-    if (!folder) return;
-    while (const dirent* entry = ::readdir(folder.get())) {
+    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
         if (const auto pid = number_of<pid_t>(entry->d_name)) visit(*pid);
     }
 }

@@ -10,7 +10,6 @@
 
 #include "fabric/bounded_copy.hpp"
 #include "fabric/fabric.hpp"
-#include "millrace/base/error.hpp"
 #include "millrace/base/log.hpp"
 #include "millrace/base/system_calls.hpp"
 #include "system/process_identity.hpp"
@@ -64,8 +63,7 @@ CopyResult write_zeros(Reach to, std::size_t bytes, PeerNode& peer) noexcept {
         const Reach from{const_cast<std::byte*>(zeros), 0, 0};
         const CopyResult result = transfer(to, from, some, peer);
         if (result != CopyResult::ok) return result;
-        if (to.direct != nullptr) to.direct += some;
-        to.remote += some;
+        to = advance(to, some);
         bytes -= some;
     }
     return CopyResult::ok;

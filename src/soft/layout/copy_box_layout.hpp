@@ -1,6 +1,6 @@
 // The copy box: where a process that may not copy from and to a peer's memory asks the peer's
 // service thread to do it. Included by both: CopyService (owner of the memory) and CopyAsker.
-// docs/soft-device.md, "The copy service".
+// docs/soft/copy-service.md.
 //
 // One per peer node, in a block of the owner's node memory that only this peer maps:
 //

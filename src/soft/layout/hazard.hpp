@@ -1,6 +1,6 @@
 // Hazards: who executes now, and in which regions. Written by executors around what they do; read
 // by whoever takes a right back and has to know when nobody uses it any more. Included by the
-// layouts of blocks, by executors and by fences. docs/soft-device.md, "Fences".
+// layouts of blocks, by executors and by fences. docs/soft/fences.md.
 //
 //   offset 0    word      odd while executing; counts on, so that each time is told from the next
 //          8    named     which regions are touched: pairs of keys, that of the sending end in the

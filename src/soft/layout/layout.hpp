@@ -1,7 +1,6 @@
-// What lies in a node's shared memory (docs/soft-device.md, "Node memory"): the tables, which its
-// owner alone can write, and the blocks, which every process of its user can. Every field names its
-// one writer. Peers of other builds may map this: a change of layout is a change of
-// `layout_version`.
+// What lies in a node's shared memory (docs/soft/node.md): the tables, which its owner alone can
+// write, and the blocks, which every process of its user can. Every field names its one writer.
+// Peers of other builds may map this: a change of layout is a change of `layout_version`.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // The dirty bitmap of a completion queue that many queue pairs share: a page of the owner's node in
 // which whoever writes a completion leaves a bit, so that the poller need not look at every queue
-// pair. docs/soft-device.md, "Completion queues". Written by executors of any process; read, and
-// cleared, by the poller (completion_turns.cpp).
+// pair. docs/soft/completion.md. Written by executors of any process; read, and cleared, by the
+// poller (completion_turns.cpp).
 //
 //   offset 0    u32 rung: something was set since the poller looked last        anybody
 //          64   128 words of 64 bits, one bit per sub-ring (CompletionSource)    anybody

@@ -1,6 +1,6 @@
-// What lies in a receive pool's block: receives that executors of several processes take from, of
-// a shared receive queue or of a UD queue pair; and how one is claimed. Included by the pool's
-// owner and by executors. docs/soft-device.md, "Receive pools".
+// What lies in a receive pool's block: receives that executors of several processes take from, of a
+// shared receive queue or of a UD queue pair; and how one is claimed. Included by the pool's owner
+// and by executors. docs/soft/receives.md.
 //
 //   offset 0    PoolFacts     geometry                                     owner, once
 //          64   PoolHead      where the next claim is tried                claimants

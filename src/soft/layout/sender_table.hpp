@@ -1,7 +1,7 @@
 // The sender table, at the end of a UD queue pair's block, page aligned: a bitmap of the node
 // numbers that have attached themselves, then a cache line per node number. Written by the senders'
 // processes, each its own bit (set only) and line; but for the word that names the sender's copy
-// box, which the owner writes. docs/soft-device.md, "Receive pools".
+// box, which the owner writes. docs/soft/receives.md.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Arming a completion queue: a call of its owner, and what it publishes for whoever completes.
-// docs/soft-device.md, "Lost-wake-up rules"; models/arming.pml.
+// docs/soft/waiting.md, models/arming.pml.
 #include <algorithm>
 #include <cstdint>
 #include <mutex>

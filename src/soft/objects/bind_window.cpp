@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <utility>
 
 #include "fabric/node.hpp"
@@ -56,13 +55,8 @@ int dealloc_mw(ibv_mw* public_window) noexcept {
     }
     if (key != 0) {
         process.node().regions().invalidate(key);
-        bool free = false;
-        try {
-            free = process.queue_pairs().fence_region(key, window->registration);
-        } catch (const std::bad_alloc&) {
-            return ENOMEM;
-        }
-        if (!free) return EBUSY;  // a stopped executor may be in it: to be asked again
+        const int error = process.queue_pairs().fence_region(key, window->registration);
+        if (error != 0) return error;
     }
     process.windows().remove(*window);
     process.node().regions().release_window(window->rkey);
@@ -93,12 +87,8 @@ int bind_mw(ibv_qp* qp, ibv_mw* public_window, ibv_mw_bind* bind) noexcept {
     }
     if (old != 0) {
         process.node().regions().invalidate(old);
-        bool free = false;
-        try {
-            free = process.queue_pairs().fence_region(old, window->registration);
-        } catch (const std::bad_alloc&) {
-        }
-        if (!free) return EBUSY;
+        const int error = process.queue_pairs().fence_region(old, window->registration);
+        if (error != 0) return error;
     }
     ibv_send_wr wr{};
     wr.wr_id = bind->wr_id;

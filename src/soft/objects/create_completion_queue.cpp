@@ -96,8 +96,6 @@ int destroy_cq(ibv_cq* public_queue) noexcept {
     }
     pthread_mutex_unlock(&cq->mutex);
     end_async_events(*public_queue);
-    pthread_cond_destroy(&cq->cond);
-    pthread_mutex_destroy(&cq->mutex);
     Context* const owner = cq->owner;
     delete cq;  // gives memory back to the owner's process
     release(owner);

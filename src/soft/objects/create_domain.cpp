@@ -38,9 +38,11 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
     const base::Uncancelled held;
     OpenedDevice& opened = *context_of(context)->opened;
     try {
-        auto domain = opened.add_domain();
+        auto domain = std::make_shared<Domain>();
+        domain->number = opened.process->new_pd();
+        opened.domains.add(domain);
         ProtectionDomain* const pd = make_handle(context, domain);
-        if (pd == nullptr) opened.forget(*domain);
+        if (pd == nullptr) opened.domains.forget(*domain);
         return pd;
     } catch (const std::bad_alloc&) {
         return refused(ENOMEM);
@@ -49,14 +51,9 @@ ibv_pd* alloc_pd(ibv_context* context) noexcept {
 
 ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) noexcept {
     const base::Uncancelled held;
-    try {
-        auto domain = context_of(context)->opened->domain(handle);
-        if (domain != nullptr) return make_handle(context, std::move(domain));
-        errno = ENOENT;
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-    }
-    return nullptr;
+    auto domain = context_of(context)->opened->domains.find(handle);
+    if (domain == nullptr) return refused(ENOENT);
+    return make_handle(context, std::move(domain));
 }
 
 int dealloc_pd(ibv_pd* public_pd) noexcept {
@@ -67,7 +64,7 @@ int dealloc_pd(ibv_pd* public_pd) noexcept {
         leave(pd->parent_of);
         if (pd->thread_domain != nullptr) pd->thread_domain->users.fetch_sub(1);
     } else {
-        context_of(pd->context)->opened->forget(*pd->domain);
+        context_of(pd->context)->opened->domains.forget(*pd->domain);
     }
     drop(pd);
     return 0;

@@ -171,10 +171,9 @@ void set_facts(QueuePair& qp, ibv_pd* pd, const ibv_qp_init_attr& wanted, const 
 /// What a modelled link keeps of a connection's requests. Throws.
 void set_up_link(QueuePair& qp, const ibv_qp_init_attr& wanted) {
     if (qp.owner->cable == nullptr || is_datagram(wanted)) return;
-    if (!qp.make_pending()) throw std::bad_alloc{};  // every request waits there
-    qp.end.block.pending_ring = qp.own_pending.get();
-    const CableView view{qp,     qp.attributes, qp.block,        qp.end,          qp.peer_view,
-                         qp.own, qp.sent,       qp.pending_tail, qp.pending_shown};
+    if (!qp.pending.make()) throw std::bad_alloc{};  // every request waits there
+    const CableView view{qp,     qp.attributes, qp.block,  qp.connection.view(),
+                         qp.own, qp.sent,       qp.pending};
     qp.cable = std::make_unique<CableQueue>([&qp] { qp.service(); }, qp.owner->cable, view,
                                             qp.geometry.send_entries,
                                             ring_size(wanted.cap.max_send_wr), qp.reliable());
@@ -321,7 +320,7 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
     {
         const std::lock_guard guard{qp->send_lock};
         qp->execute_at_once(false);
-        ++qp->connection;  // what peers know of it is no longer true
+        ++qp->resets;  // what peers know of it is no longer true
         qp->set_state(IBV_QPS_RESET);
     }
     heavy_fence();
@@ -343,8 +342,6 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         qp->broken.store(true, std::memory_order_release);
         process->queue_pairs().keep(std::move(qp));
         end_async_events(*public_qp);
-        pthread_cond_destroy(&public_qp->cond);
-        pthread_mutex_destroy(&public_qp->mutex);
         return 0;
     }
     process->queue_pairs().remove(*qp);
@@ -357,8 +354,6 @@ int end_queue_pair(ibv_qp* public_qp) noexcept {
         }
     }
     end_async_events(*public_qp);
-    pthread_cond_destroy(&qp->cond);
-    pthread_mutex_destroy(&qp->mutex);
     qp->disconnect();
     process->node().free_block(qp->memory, false);
     qp.reset();

@@ -80,9 +80,9 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) noexcept {
         bytes->mapping = Mapping{file, 0, whole, PROT_READ | PROT_WRITE};
         if (!bytes->mapping) return nullptr;
         bytes->length = attributes->length;
-        opened.add(bytes);
+        opened.memories.add(bytes);
         ibv_dm* const made = make_handle(context, bytes);
-        if (made == nullptr) opened.forget(*bytes);
+        if (made == nullptr) opened.memories.forget(*bytes);
         return made;
     } catch (const std::bad_alloc&) {
         return refused(ENOMEM);
@@ -93,21 +93,16 @@ int free_dm(ibv_dm* memory) noexcept {
     const base::Uncancelled held;
     DeviceBytes& bytes = *static_cast<DeviceMemory*>(memory)->bytes;
     if (const int error = bytes.users.end(); error != 0) return error;
-    context_of(memory->context)->opened->forget(bytes);
+    context_of(memory->context)->opened->memories.forget(bytes);
     unimport_dm(memory);
     return 0;
 }
 
 ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) noexcept {
     const base::Uncancelled held;
-    try {
-        auto bytes = context_of(context)->opened->device_memory(handle);
-        if (bytes != nullptr) return make_handle(context, std::move(bytes));
-        errno = ENOENT;
-    } catch (const std::bad_alloc&) {
-        errno = ENOMEM;
-    }
-    return nullptr;
+    auto bytes = context_of(context)->opened->memories.find(handle);
+    if (bytes == nullptr) return refused(ENOENT);
+    return make_handle(context, std::move(bytes));
 }
 
 void unimport_dm(ibv_dm* public_memory) noexcept {

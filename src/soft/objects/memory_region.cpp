@@ -1,4 +1,4 @@
-// Memory regions of the soft device. docs/soft-device.md, "Fences".
+// Memory regions of the soft device. docs/soft/fences.md.
 #include <cerrno>
 #include <cstdint>
 #include <memory>
@@ -220,12 +220,7 @@ int rereg_mr(ibv_mr* public_mr, int flags, ibv_pd* pd, void* address, std::size_
         return refuse_rereg(ENOMEM);
     }
     owner->opened->forget(registration.key, registration);
-    bool free = false;
-    try {
-        free = end_registration(process, registration);
-    } catch (const std::exception&) {  // as if one were still in it
-    }
-    if (!free) {
+    if (end_registration(process, registration) != 0) {
         // As a device's failure in the middle: neither the old one nor the new one is valid, and
         // dereg_mr is what can be done with it.
         owner->opened->forget(made.key, registration);
@@ -268,19 +263,14 @@ int deregister_memory(ibv_mr* public_mr) noexcept {
     if (!again && owner.mode.kind == ModeKind::strict)
         process.queue_pairs().tell_of_requests_with(registration.key);
     owner.opened->forget(registration.key, registration);
-    bool free = false;
-    try {
-        free = end_registration(process, registration);
-    } catch (const std::bad_alloc&) {
-        return ENOMEM;  // still invalid: to be asked again
-    }
-    if (!free) {
+    const int error = end_registration(process, registration);
+    if (error == EBUSY) {
         base::log(again ? base::LogLevel::debug : base::LogLevel::warn, "soft",
                   "deregister {} bytes at {}: a stopped process may still be copying; the memory "
                   "must not be reused until ibv_dereg_mr succeeds",
                   region->length, region->addr);
-        return EBUSY;
     }
+    if (error != 0) return error;
     unimport_mr(region);
     return 0;
 }

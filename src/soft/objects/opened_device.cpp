@@ -91,7 +91,6 @@ OpenedDevice::OpenedDevice(std::shared_ptr<Process> opener, const Mode& chosen)
       file_{::memfd_create("millrace-device", MFD_CLOEXEC)} {
     if (!file_)
         base::throw_errno(errno, "open the soft device", "the file of its command descriptor");
-    domains_.end = domain_handles;
 }
 
 OpenedDevice::~OpenedDevice() {
@@ -102,82 +101,15 @@ OpenedDevice::~OpenedDevice() {
             directory().devices.erase(found);
         }
     }
-    const auto end = [this](Registration& registration) {
-        try {
-            if (end_registration(*process, registration)) return;
-        } catch (const std::bad_alloc&) {  // as if somebody were in it
-        }
+    for (const auto& [handle, registration] : registrations_) {
+        if (end_registration(*process, *registration) == 0) continue;
         base::log_line(base::LogLevel::warn, "soft",
                        "close the device: a stopped process may still be copying from or to memory "
                        "that was registered; it must not be reused");
-    };
-    for (const auto& [handle, registration] : registrations_) end(*registration);
+    }
 }
 
 Descriptor OpenedDevice::descriptor() const { return duplicate(file_.get()); }
-
-// --- handles ------------------------------------------------------------------------------------
-
-template <class Object>
-void OpenedDevice::Table<Object>::add(const std::shared_ptr<Object>& object) {
-    // For `forget`, which cannot fail.
-    if (const std::size_t most = objects.size() + free.size() + 1; free.capacity() < most) {
-        free.reserve(2 * most);
-    }
-    const std::uint32_t handle = free.empty() ? last + 1 : free.back();
-    if (handle >= end) throw std::bad_alloc{};
-    objects.emplace(handle, object);
-    object->handle = handle;
-    if (free.empty()) {
-        last = handle;
-    } else {
-        free.pop_back();
-    }
-}
-
-template <class Object>
-std::shared_ptr<Object> OpenedDevice::Table<Object>::find(std::uint32_t handle) const noexcept {
-    const auto found = objects.find(handle);
-    return found == objects.end() ? nullptr : found->second;
-}
-
-template <class Object>
-void OpenedDevice::Table<Object>::forget(std::uint32_t handle) noexcept {
-    if (objects.erase(handle) != 0) free.push_back(handle);
-}
-
-std::shared_ptr<Domain> OpenedDevice::add_domain() {
-    auto domain = std::make_shared<Domain>();
-    domain->number = process->new_pd();
-    const std::lock_guard guard{mutex_};
-    domains_.add(domain);
-    return domain;
-}
-
-std::shared_ptr<Domain> OpenedDevice::domain(std::uint32_t handle) {
-    const std::lock_guard guard{mutex_};
-    return domains_.find(handle);
-}
-
-void OpenedDevice::forget(const Domain& domain) noexcept {
-    const std::lock_guard guard{mutex_};
-    domains_.forget(domain.handle);
-}
-
-void OpenedDevice::add(const std::shared_ptr<DeviceBytes>& memory) {
-    const std::lock_guard guard{mutex_};
-    memories_.add(memory);
-}
-
-std::shared_ptr<DeviceBytes> OpenedDevice::device_memory(std::uint32_t handle) {
-    const std::lock_guard guard{mutex_};
-    return memories_.find(handle);
-}
-
-void OpenedDevice::forget(const DeviceBytes& memory) noexcept {
-    const std::lock_guard guard{mutex_};
-    memories_.forget(memory.handle);
-}
 
 void OpenedDevice::add(std::uint32_t key, const std::shared_ptr<Registration>& registration) {
     const std::uint32_t handle = index_of_key(key);
@@ -200,15 +132,16 @@ void OpenedDevice::forget(std::uint32_t key, const Registration& registration) n
     }
 }
 
-bool end_registration(Process& process, Registration& registration) {
+int end_registration(Process& process, Registration& registration) noexcept {
     process.node().regions().invalidate(registration.key);
     registration.invalid = true;
-    if (!process.queue_pairs().fence_region(registration.key, registration.number)) return false;
+    const int error = process.queue_pairs().fence_region(registration.key, registration.number);
+    if (error != 0) return error;
     process.node().regions().release(registration.key);
     registration.domain->users.leave();
     if (registration.device_memory != nullptr) registration.device_memory->users.leave();
     registration.ended = true;
-    return true;
+    return 0;
 }
 
 }  // namespace millrace::soft

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 #include "millrace/base/yielding.hpp"
@@ -23,6 +24,48 @@ namespace millrace::soft {
 
 /// Of protection domains; 0 is none.
 inline constexpr std::uint32_t domain_handles = 65536;
+
+/// Objects by handle. Handles that were given back are given again, the latest first. Thread-safe.
+template <class Object>
+class HandleTable {
+  public:
+    /// `end`: of what handles there can be.
+    explicit HandleTable(std::uint32_t end = ~0U) noexcept : end_{end} {}
+
+    /// Gives it a handle. Throws std::bad_alloc.
+    void add(const std::shared_ptr<Object>& object) {
+        const std::lock_guard guard{mutex_};
+        // For `forget`, which cannot fail.
+        if (const std::size_t most = objects_.size() + free_.size() + 1; free_.capacity() < most) {
+            free_.reserve(2 * most);
+        }
+        object->handle = free_.empty() ? last_ + 1 : free_.back();
+        if (object->handle >= end_) throw std::bad_alloc{};
+        objects_.emplace(object->handle, object);
+        if (free_.empty()) {
+            ++last_;
+        } else {
+            free_.pop_back();
+        }
+    }
+    /// Null: it is not there (any longer).
+    [[nodiscard]] std::shared_ptr<Object> find(std::uint32_t handle) noexcept {
+        const std::lock_guard guard{mutex_};
+        const auto found = objects_.find(handle);
+        return found == objects_.end() ? nullptr : found->second;
+    }
+    void forget(const Object& object) noexcept {
+        const std::lock_guard guard{mutex_};
+        if (objects_.erase(object.handle) != 0) free_.push_back(object.handle);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::map<std::uint32_t, std::shared_ptr<Object>> objects_;
+    std::vector<std::uint32_t> free_;
+    std::uint32_t last_ = 0;
+    const std::uint32_t end_;
+};
 
 class OpenedDevice {
   public:
@@ -43,16 +86,9 @@ class OpenedDevice {
     /// A descriptor of its own for another context.
     [[nodiscard]] Descriptor descriptor() const;
 
-    // Each adds under a new handle, finds, or forgets. What is not there (any longer) is found as
-    // null. Adding may throw std::bad_alloc.
-    [[nodiscard]] std::shared_ptr<Domain> add_domain();
-    [[nodiscard]] std::shared_ptr<Domain> domain(std::uint32_t handle);
-    void forget(const Domain& domain) noexcept;
-    void add(const std::shared_ptr<DeviceBytes>& memory);
-    [[nodiscard]] std::shared_ptr<DeviceBytes> device_memory(std::uint32_t handle);
-    void forget(const DeviceBytes& memory) noexcept;
-    /// Its handle comes from the index of its key.
+    /// A region's handle comes from the index of its key. May throw std::bad_alloc.
     void add(std::uint32_t key, const std::shared_ptr<Registration>& registration);
+    /// Null: it is not there (any longer).
     [[nodiscard]] std::shared_ptr<Registration> registration(std::uint32_t handle) noexcept;
     void forget(std::uint32_t key, const Registration& registration) noexcept;
 
@@ -60,31 +96,18 @@ class OpenedDevice {
     const Mode mode;                     ///< chosen when it was opened
     const base::Yields yields;           ///< likewise
     const std::shared_ptr<Cable> cable;  ///< mode `shaped`: what its queue pairs send over
+    HandleTable<Domain> domains{domain_handles};
+    HandleTable<DeviceBytes> memories;
 
   private:
-    /// By handle. Handles that were given back are given again, the latest first.
-    template <class Object>
-    struct Table {
-        std::map<std::uint32_t, std::shared_ptr<Object>> objects;
-        std::vector<std::uint32_t> free;
-        std::uint32_t last = 0;
-        std::uint32_t end = ~0U;  ///< of what handles there can be
-
-        void add(const std::shared_ptr<Object>& object);
-        [[nodiscard]] std::shared_ptr<Object> find(std::uint32_t handle) const noexcept;
-        void forget(std::uint32_t handle) noexcept;
-    };
-
     Descriptor file_;
     std::mutex mutex_;
-    Table<Domain> domains_;
-    Table<DeviceBytes> memories_;
     std::map<std::uint32_t, std::shared_ptr<Registration>> registrations_;
 };
 
 /// Makes the registration invalid and waits, at most a second, until nobody copies from or to its
-/// memory; false: somebody may, and it can be asked again. Then its key is free for another.
-/// May throw std::bad_alloc: to be asked again, too.
-[[nodiscard]] bool end_registration(Process& process, Registration& registration);
+/// memory. Then its key is free for another. Else, as QueuePairs::fence_region, an errno value: it
+/// can be asked again.
+[[nodiscard]] int end_registration(Process& process, Registration& registration) noexcept;
 
 }  // namespace millrace::soft

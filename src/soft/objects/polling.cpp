@@ -19,7 +19,6 @@
 #include "process/process.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/queue_pairs.hpp"
-#include "system/fences.hpp"
 
 namespace millrace::soft {
 namespace {

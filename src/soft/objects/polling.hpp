@@ -1,7 +1,6 @@
 // The poller's side of a completion queue: takes turns over the completion sub-rings of the queue
-// pairs attached to it, looks after these, and knows when an event is due. docs/soft-device.md,
-// "Completion queues". Called through ibv_context_ops (poll_cq, req_notify_cq) and by who waits for
-// events.
+// pairs attached to it, looks after these, and knows when an event is due. docs/soft/completion.md.
+// Called through ibv_context_ops (poll_cq, req_notify_cq) and by who waits for events.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -26,9 +26,9 @@ std::shared_ptr<std::byte> map_remote(ibv_qp* qp, std::uint64_t address, std::ui
     {
         const std::lock_guard guard{own.send_lock};
         // On a link, what is written must not be seen before it has travelled.
-        if (own.cable != nullptr || own.peer == nullptr || !own.peer_block) return nullptr;
-        peer = own.peer;
-        pd = own.peer_view.control->pd.load(std::memory_order_relaxed);
+        if (own.cable != nullptr || !own.connection) return nullptr;
+        peer = own.connection.peer();
+        pd = own.connection.view().control->pd.load(std::memory_order_relaxed);
     }
     const RegionEntry* const entry = peer->region(rkey);
     if (entry == nullptr) return nullptr;

@@ -14,11 +14,10 @@ namespace millrace::soft {
 
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
     const base::Uncancelled held;
-    const auto refuse = [](int error) -> ibv_srq* { return refused(error); };
     const ibv_srq_attr& asked = attributes->attr;
     if (!usable(pd) || asked.max_wr == 0 || asked.max_wr > max_queue_entries ||
         asked.max_sge > max_sges) {
-        return refuse(EINVAL);
+        return refused(EINVAL);
     }
     Context* const owner = context_of(pd->context);
     auto place = owner->process->shared_receive_queues().take();
@@ -36,7 +35,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attributes) noexcept {
         };
     } catch (const std::exception&) {
         if (srq != nullptr && srq->pool != nullptr) srq->pool->give_back();
-        return refuse(ENOMEM);
+        return refused(ENOMEM);
     }
     srq->context = pd->context;
     srq->srq_context = attributes->srq_context;
@@ -88,8 +87,6 @@ int destroy_srq(ibv_srq* public_srq) noexcept {
     auto* const srq = static_cast<SharedReceiveQueue*>(public_srq);
     if (srq->pool->used()) return EBUSY;
     end_async_events(*public_srq);
-    pthread_cond_destroy(&srq->cond);
-    pthread_mutex_destroy(&srq->mutex);
     srq->pool->give_back();
     leave(srq->pd);
     Context* const owner = srq->owner;

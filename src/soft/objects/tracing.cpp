@@ -152,6 +152,15 @@ void Tracing::write(Fill&& fill) noexcept {
     }
 }
 
+template <class Fill>
+void Tracing::write_line(std::string_view call, int error, Fill&& fill) noexcept {
+    write([&](Lines& lines) {
+        begin(lines, call);
+        fill(lines);
+        end(lines, error);
+    });
+}
+
 template <class Request, class Post>
 int Tracing::pass_on(std::string_view call, std::string_view queue, std::uint32_t number,
                      Request** bad, Post&& post) noexcept {
@@ -159,12 +168,10 @@ int Tracing::pass_on(std::string_view call, std::string_view queue, std::uint32_
     const int error = post(&refused);
     if (error == 0) return 0;
     if (bad != nullptr) *bad = refused;
-    write([&](Lines& lines) {
-        begin(lines, call);
+    write_line(call, error, [&](Lines& lines) {
         add(lines, R"(,"{}":{})", queue, number);
         if (refused != nullptr) add(lines, R"(,"wr_id":{})", refused->wr_id);
         add(lines, R"(,"refused":"this request and those behind it")");
-        end(lines, error);
     });
     return error;
 }
@@ -237,7 +244,8 @@ int Tracing::poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
 }
 
 void Tracing::polled(int found, const ibv_wc* completions) noexcept {
-    if (found == 0) return;
+    if (found < 0) write_line("poll_cq", EIO, [](Lines&) {});
+    if (found <= 0) return;
     write([&](Lines& lines) {
         for (int i = 0; i < found; ++i) {
             const ibv_wc& one = completions[i];
@@ -253,15 +261,11 @@ void Tracing::polled(int found, const ibv_wc* completions) noexcept {
             }
             end(lines);
         }
-        if (found < 0) {
-            begin(lines, "poll_cq");
-            end(lines, EIO);
-        }
     });
 }
 
 void Tracing::opened() noexcept {
-    write([](Lines& lines) {
+    write_line("open_device", 0, [](Lines& lines) {
         char name[32] = {};
         const Descriptor file{::open("/proc/self/comm", O_RDONLY | O_CLOEXEC)};
         const ssize_t length = file ? ::read(file.get(), name, sizeof name - 1) : 0;
@@ -270,66 +274,49 @@ void Tracing::opened() noexcept {
             const bool plain = name[i] >= ' ' && name[i] < 127 && name[i] != '"' && name[i] != '\\';
             program += plain ? name[i] : '?';
         }
-        begin(lines, "open_device");
         add(lines, R"(,"program":"{}")", program);
-        end(lines);
     });
 }
 
 void Tracing::closes() noexcept {
-    write([](Lines& lines) {
-        begin(lines, "close_device");
-        end(lines);
-    });
+    write_line("close_device", 0, [](Lines&) {});
 }
 
 void Tracing::queue_pair_made(const ibv_qp* qp, ibv_qp_type type, int error) noexcept {
-    write([&](Lines& lines) {
-        begin(lines, "create_qp");
+    write_line("create_qp", error, [&](Lines& lines) {
         if (qp != nullptr) add(lines, R"(,"qp":{})", qp->qp_num);
         add(lines, R"(,"type":"{}")", name_of(type));
-        end(lines, error);
     });
 }
 
 void Tracing::queue_pair_ends(std::uint32_t qpn, int error) noexcept {
-    write([&](Lines& lines) {
-        begin(lines, "destroy_qp");
-        add(lines, R"(,"qp":{})", qpn);
-        end(lines, error);
-    });
+    write_line("destroy_qp", error, [&](Lines& lines) { add(lines, R"(,"qp":{})", qpn); });
 }
 
 void Tracing::modified(const ibv_qp* qp, const ibv_qp_attr& attributes, int mask,
                        int error) noexcept {
-    write([&](Lines& lines) {
-        begin(lines, "modify_qp");
+    write_line("modify_qp", error, [&](Lines& lines) {
         add(lines, R"(,"qp":{})", qp->qp_num);
         if ((mask & IBV_QP_STATE) != 0) {
             add(lines, R"(,"state":"{}")", state_name(attributes.qp_state));
         }
         if ((mask & IBV_QP_DEST_QPN) != 0) add(lines, R"(,"to":{})", attributes.dest_qp_num);
-        end(lines, error);
     });
 }
 
 void Tracing::registered(const ibv_mr* mr, const void* address, std::size_t length, unsigned access,
                          int error) noexcept {
-    write([&](Lines& lines) {
-        begin(lines, "reg_mr");
+    write_line("reg_mr", error, [&](Lines& lines) {
         add(lines, R"(,"address":"{:#x}","bytes":{},"access":"{:#x}")",
             reinterpret_cast<std::uintptr_t>(address), length, access);
         if (mr != nullptr) add(lines, R"(,"lkey":"{:#x}","rkey":"{:#x}")", mr->lkey, mr->rkey);
-        end(lines, error);
     });
 }
 
 void Tracing::deregisters(const ibv_mr& mr, int error) noexcept {
-    write([&](Lines& lines) {
-        begin(lines, "dereg_mr");
+    write_line("dereg_mr", error, [&](Lines& lines) {
         add(lines, R"(,"address":"{:#x}","bytes":{},"lkey":"{:#x}")",
             reinterpret_cast<std::uintptr_t>(mr.addr), mr.length, mr.lkey);
-        end(lines, error);
     });
 }
 

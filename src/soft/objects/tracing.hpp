@@ -54,6 +54,9 @@ class Tracing {
     /// Writes what `fill(lines)` appends; without memory or room on the disk, it is left out.
     template <class Fill>
     void write(Fill&& fill) noexcept;
+    /// The same for one line about `call`.
+    template <class Fill>
+    void write_line(std::string_view call, int error, Fill&& fill) noexcept;
     /// Posts, and writes down what is refused.
     template <class Request, class Post>
     int pass_on(std::string_view call, std::string_view queue, std::uint32_t number, Request** bad,

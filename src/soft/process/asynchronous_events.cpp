@@ -25,7 +25,6 @@ namespace {
     return nullptr;
 }
 
-/// `completed` is what ibv_ack_async_event counts, in the object itself.
 }  // namespace
 
 Element element_of(ibv_event_type type) noexcept {

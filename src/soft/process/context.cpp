@@ -12,11 +12,13 @@ void raise(ibv_context& context, ibv_async_event event) noexcept {
 }
 
 template <class Object>
-void wait_for_acknowledgements(Object& object, const std::uint32_t& completed) noexcept {
+void end(Object& object, const std::uint32_t& completed) noexcept {
     const unsigned taken = context_of(object.context)->events->end(&object);
     pthread_mutex_lock(&object.mutex);
     while (completed != taken) pthread_cond_wait(&object.cond, &object.mutex);
     pthread_mutex_unlock(&object.mutex);
+    pthread_cond_destroy(&object.cond);
+    pthread_mutex_destroy(&object.mutex);
 }
 
 }  // namespace
@@ -37,14 +39,8 @@ void raise_async_event(ibv_context& context, ibv_event_type type, int port) noex
     raise(context, {{.port_num = port}, type});
 }
 
-void end_async_events(ibv_qp& qp) noexcept { wait_for_acknowledgements(qp, qp.events_completed); }
-
-void end_async_events(ibv_cq& cq) noexcept {
-    wait_for_acknowledgements(cq, cq.async_events_completed);
-}
-
-void end_async_events(ibv_srq& srq) noexcept {
-    wait_for_acknowledgements(srq, srq.events_completed);
-}
+void end_async_events(ibv_qp& qp) noexcept { end(qp, qp.events_completed); }
+void end_async_events(ibv_cq& cq) noexcept { end(cq, cq.async_events_completed); }
+void end_async_events(ibv_srq& srq) noexcept { end(srq, srq.events_completed); }
 
 }  // namespace millrace::soft

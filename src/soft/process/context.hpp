@@ -67,7 +67,8 @@ void raise_async_event(ibv_srq& srq, ibv_event_type type) noexcept;
 void raise_async_event(ibv_context& context, ibv_event_type type, int port) noexcept;
 
 /// Called by destroy_*, when nothing raises events of the object any more: drops those that nobody
-/// has fetched, and waits until those fetched are acknowledged, as libibverbs does.
+/// has fetched, and waits until those fetched are acknowledged, as libibverbs does. That is all
+/// that its mutex and its condition are for: they end here.
 void end_async_events(ibv_qp& qp) noexcept;
 void end_async_events(ibv_cq& cq) noexcept;
 void end_async_events(ibv_srq& srq) noexcept;

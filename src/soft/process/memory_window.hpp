@@ -1,6 +1,6 @@
 // Memory windows: parts of a region with a key and rights of their own. Type 1 is bound by
 // ibv_bind_mw and belongs to a protection domain; type 2 (2B) is bound by a work request, belongs
-// to the queue pair through which that was, and is invalidated by either side. docs/soft-device.md.
+// to the queue pair through which that was, and is invalidated by either side. docs/soft/memory.md.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
 // How far a queue pair is on its way out of an error. Part of the queue pair; guarded by its
-// send_lock, but for the atomic. docs/soft-device.md, "Errors".
+// send_lock, but for the atomic. docs/soft/fences.md.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
 // Posting: ibv_post_send and ibv_post_recv of the soft device. The poster executes at the doorbell
-// while nothing waits; what cannot run yet goes to the pending ring. docs/soft-device.md.
+// while nothing waits; what cannot run yet goes to the pending ring. docs/soft/execution.md.
 #include <array>
 #include <bit>
 #include <cerrno>
@@ -62,7 +62,7 @@ static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_W
 
 void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
                     std::uint32_t slot) noexcept {
-    PendingEntry& entry = qp.own_entry(qp.pending_tail);
+    PendingEntry& entry = qp.pending.entry(qp.pending.tail());
     entry.remote_address = wr.wr.rdma.remote_addr;
     entry.remote_key = wr.wr.rdma.rkey;
     if (is_atomic(wr.opcode)) {
@@ -96,14 +96,10 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
     }
     if (qp.cable != nullptr) {
         const int pieces = is_local(wr.opcode) ? 0 : wr.num_sge;
-        qp.cable->schedule(entry, qp.pending_tail, bytes_of(wr.sg_list, pieces));
+        qp.cable->schedule(entry, qp.pending.tail(), bytes_of(wr.sg_list, pieces));
     }
-    PendingEntry& shown = *qp.block.pending_entry(qp.pending_tail);
-    std::memcpy(static_cast<void*>(&shown), &entry, offsetof(PendingEntry, due));
-    std::memcpy(static_cast<void*>(&shown + 1), payload, used);
-    store_due(shown, entry.due);
-    ++qp.pending_tail;
-    if (qp.state != IBV_QPS_SQD) qp.show_pending();
+    qp.pending.append(used);
+    if (qp.state != IBV_QPS_SQD) qp.pending.show();
     qp.counters.add(Count::deferred);
 }
 
@@ -157,7 +153,7 @@ void append_pending(QueuePair& qp, const ibv_send_wr& wr, std::uint32_t flags,
             // On a shaped link, completions are the link's to write.
             const std::uint32_t own_flags =
                 qp.cable == nullptr ? flags : flags & ~std::uint32_t{IBV_SEND_SIGNALED};
-            if (!qp.make_pending() ||
+            if (!qp.pending.make() ||
                 (is_local(wr->opcode) &&
                  !qp.defer_local(local_operation_of(*wr, own_flags, slot & qp.send_mask)))) {
                 error = ENOMEM;
@@ -330,7 +326,7 @@ void end_lone_write(QueuePair& qp) noexcept {
         if (progress == Progress::failed) {
             // It is posted, and the first that does not complete: pending, but for nobody to run.
             qp.send_tail.store(slot + 1, std::memory_order_relaxed);
-            ++qp.pending_tail;
+            qp.pending.append_failed();
             qp.begin_send_error(qp.own.failure());
             wr = wr->next;
             if (wr == nullptr) break;

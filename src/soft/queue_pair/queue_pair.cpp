@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 void QueuePair::set_state(ibv_qp_state next) noexcept {
     std::atomic_ref{state}.store(next, std::memory_order_relaxed);
-    const std::uint64_t word = make_state_word(memory.generation, memory.index, connection, next);
+    const std::uint64_t word = make_state_word(memory.generation, memory.index, resets, next);
     state_word.store(word, std::memory_order_release);
     block.control->state_word.store(word, std::memory_order_release);
 }
@@ -35,19 +35,6 @@ void QueuePair::rewind_block() noexcept {
     block.receive->tail.store(first_receive_tail(), std::memory_order_relaxed);
 }
 
-std::uint32_t QueuePair::pending_count() const noexcept {
-    return pending_tail - block.pending->head.load(std::memory_order_acquire);
-}
-
-std::uint32_t QueuePair::executable_count() const noexcept {
-    return pending_shown - block.pending->head.load(std::memory_order_acquire);
-}
-
-void QueuePair::show_pending() noexcept {
-    pending_shown = pending_tail;
-    block.pending->tail.store(pending_tail, std::memory_order_release);
-}
-
 void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     std::uint64_t* const seen = hazards.words;
     seen[0] = block.hazard->send.word.load(std::memory_order_acquire);
@@ -55,14 +42,15 @@ void QueuePair::see_hazards(SeenHazards& hazards) const noexcept {
     seen[2] = seen[3] = 0;
     hazards.copying = owner->process->copies().working();
     if (datagram != nullptr) hazards.complete = datagram->see(hazards.senders);
-    if (!peer_block) return;
-    seen[2] = peer_view.hazard->send.word.load(std::memory_order_acquire);
-    seen[3] = peer_view.hazard->run.word.load(std::memory_order_acquire);
+    if (!connection) return;
+    const HazardLine& peers = *connection.view().hazard;
+    seen[2] = peers.send.word.load(std::memory_order_acquire);
+    seen[3] = peers.run.word.load(std::memory_order_acquire);
 }
 
 bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* region) const noexcept {
     const std::uint64_t* const seen = hazards.words;
-    const unsigned others = peer != nullptr && peer->is_self() ? named_by_both : 0U;
+    const unsigned others = connection.to_self() ? named_by_both : 0U;
     const auto out = [&](const Hazard& hazard, std::uint64_t before, NamedBy mine) {
         return (before & 1) == 0 || hazard.word.load(std::memory_order_acquire) != before ||
                (region != nullptr && !region->may_be_in(hazard, mine | others));
@@ -75,9 +63,9 @@ bool QueuePair::executors_out(const SeenHazards& hazards, const FencedKey* regio
     for (const SeenSender& one : hazards.senders) {
         if (!datagram->sender_out(one.node, one.word, region)) return false;
     }
-    if (!peer_block || !peer->alive()) return true;
-    return out(peer_view.hazard->send, seen[2], named_by_receiver) &&
-           out(peer_view.hazard->run, seen[3], named_by_sender);
+    if (!connection || connection.lost()) return true;
+    const HazardLine& peers = *connection.view().hazard;
+    return out(peers.send, seen[2], named_by_receiver) && out(peers.run, seen[3], named_by_sender);
 }
 
 bool QueuePair::wait_for_executors(const FencedKey* region) const noexcept {
@@ -99,7 +87,7 @@ void QueuePair::check_timers() noexcept {
     if (stall.why() == Progress::no_receive) {
         if (attributes.rnr_retry == 7) return;
         const std::uint32_t code =
-            peer_view.control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
+            connection.view().control->min_rnr_timer.load(std::memory_order_relaxed) & 31;
         limit = attributes.rnr_retry * rnr_time(code);
         status = IBV_WC_RNR_RETRY_EXC_ERR;
     } else {
@@ -115,8 +103,7 @@ void QueuePair::check_timers() noexcept {
     const bool locked =
         block.pending->lock.compare_exchange_strong(free, run_owner, std::memory_order_seq_cst);
     if (!locked && elapsed - limit < longest_execution) return look_again_behind(elapsed - limit);
-    const bool waits = pending_tail - block.pending->head.load(std::memory_order_acquire) != 0;
-    if (waits) {
+    if (pending.count() != 0) {
         if (strict()) {
             Reason reason{ReasonKind::no_receive};
             if (status != IBV_WC_RNR_RETRY_EXC_ERR) {
@@ -169,12 +156,11 @@ void QueuePair::service() noexcept {
         const std::lock_guard send_guard{send_lock};
         const ErrandPause run_pause{run_lock, run_again};
         const auto now = base::Clock::now();
-        if (peer == nullptr && now >= next_connect && state >= IBV_QPS_RTR &&
-            state <= IBV_QPS_SQD) {
+        if (!connection && now >= next_connect && state >= IBV_QPS_RTR && state <= IBV_QPS_SQD) {
             next_connect = now + 1ms;
             connect();
             if (mode_refused) begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, std::nullopt);
-            run_again = peer != nullptr;
+            run_again = static_cast<bool>(connection);
         }
     }
     if (!run_again) return;
@@ -194,7 +180,7 @@ void QueuePair::look_after() noexcept {
     if (pool != nullptr) pool->check_limit();
     const bool fault = block.fault->receive.load(std::memory_order_acquire) != 0;
     // The lock is its poster's: others take it only if there is a reason.
-    if (!fault && !draining && (peer == nullptr || peer->alive())) return;
+    if (!fault && !draining && !connection.lost()) return;
     const std::lock_guard guard{send_lock};
     static_cast<void>(serve());
 }
@@ -224,8 +210,8 @@ void QueuePair::grant_wishes(bool process_held) noexcept {
         });
         return;
     }
-    if (peer != nullptr && !peer->is_self())
-        owner->process->copies().serve(copy_granter(), *peer, true);
+    if (connection && !connection.to_self())
+        owner->process->copies().serve(copy_granter(), *connection.peer(), true);
 }
 
 void QueuePair::tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept {
@@ -247,11 +233,47 @@ void QueuePair::move_transport() noexcept {
 }
 
 void QueuePair::finish_draining() noexcept {
-    if (!draining || executable_count() != 0 || !executors_out(seen_hazards)) return;
-    if (cable != nullptr && !cable->released_all_before(pending_shown)) return;
+    if (!draining || pending.executable() != 0 || !executors_out(seen_hazards)) return;
+    if (cable != nullptr && !cable->released_all_before(pending.shown())) return;
     if (transport != nullptr && !transport->idle()) return;
     draining = false;
     if (drained_event) raise_async_event(*this, IBV_EVENT_SQ_DRAINED);
+}
+
+bool QueuePair::take_failures() noexcept {
+    if (corrupt.load(std::memory_order_relaxed)) {
+        begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
+        return true;
+    }
+    if (given_up.exchange(false, std::memory_order_relaxed)) {
+        begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+        return true;
+    }
+    const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
+    const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
+    if ((receive_fault | send_fault) != 0) {
+        const auto status = [](std::uint32_t fault) {
+            // 1 would be "success", and nothing is a fault that succeeded.
+            return fault < 2 || fault - 1 > IBV_WC_GENERAL_ERR
+                       ? IBV_WC_WR_FLUSH_ERR
+                       : static_cast<ibv_wc_status>(fault - 1);
+        };
+        const ibv_wc_status send = status(send_fault);
+        const ibv_wc_status receive = status(receive_fault);
+        if (strict() && !ending.flushing()) tell_faults(send, receive);
+        if (receive_fault == 0) {
+            begin_send_error(send);
+        } else {
+            const bool access = receive == IBV_WC_WR_FLUSH_ERR || receive == IBV_WC_LOC_ACCESS_ERR;
+            begin_error(send, receive, access ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
+        }
+        return true;
+    }
+    // It died as it stood. A peer that destroyed its queue pair before it ended is no death: as on
+    // a wire, nobody is told, and only what is sent to it fails in time.
+    if (!reliable() || !connection.lost() || !own.receiver_stands()) return false;
+    begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
+    return true;
 }
 
 bool QueuePair::serve() noexcept {
@@ -259,55 +281,25 @@ bool QueuePair::serve() noexcept {
     if (transport != nullptr) move_transport();
     if (ending.leaving()) {
         settle();
-    } else if (ending.phase != Ending::Phase::flush && state != IBV_QPS_RESET) {
-        const std::uint32_t receive_fault = block.fault->receive.load(std::memory_order_acquire);
-        const std::uint32_t send_fault = block.fault->send.load(std::memory_order_acquire);
-        if (corrupt.load(std::memory_order_relaxed)) {
-            begin_error(IBV_WC_FATAL_ERR, IBV_WC_FATAL_ERR, IBV_EVENT_QP_FATAL);
-        } else if (given_up.exchange(false, std::memory_order_relaxed)) {
-            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
-        } else if ((receive_fault | send_fault) != 0) {
-            const auto status = [](std::uint32_t fault) {
-                // 1 would be "success", and nothing is a fault that succeeded.
-                return fault < 2 || fault - 1 > IBV_WC_GENERAL_ERR
-                           ? IBV_WC_WR_FLUSH_ERR
-                           : static_cast<ibv_wc_status>(fault - 1);
-            };
-            std::optional<ibv_event_type> event;
-            if (receive_fault != 0) {
-                const ibv_wc_status found = status(receive_fault);
-                event = found == IBV_WC_WR_FLUSH_ERR || found == IBV_WC_LOC_ACCESS_ERR
-                            ? IBV_EVENT_QP_ACCESS_ERR
-                            : IBV_EVENT_QP_REQ_ERR;
-            }
-            if (strict() && !ending.flushing())
-                tell_faults(status(send_fault), status(receive_fault));
-            if (receive_fault == 0) {
-                begin_send_error(status(send_fault));
-            } else {
-                begin_error(status(send_fault), status(receive_fault), event);
-            }
-        } else if (reliable() && peer != nullptr && !peer->alive() && own.receiver_stands()) {
-            // It died as it stood. A peer that destroyed its queue pair before it ended is no
-            // death: as on a wire, nobody is told, and only what is sent to it fails in time.
-            begin_error(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL);
-        } else {
-            if ((state == IBV_QPS_RTS || state == IBV_QPS_SQD) && executable_count() != 0 &&
-                (cable == nullptr || cable->waits_for(cable_now()))) {
-                run_own_pending();
-                check_timers();
-            }
-            if (cable != nullptr && (state == IBV_QPS_RTS || state == IBV_QPS_SQD) &&
-                cable->next_due.load(std::memory_order_relaxed) != cable_never) {
-                const ibv_wc_status doom = cable->release(cable_now());
-                if (doom != IBV_WC_SUCCESS) begin_error(doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
-                cable->expect();
-            }
-            if (draining) finish_draining();
-            return peer == nullptr && state >= IBV_QPS_RTR && transport == nullptr;
-        }
+        return false;
     }
-    return false;
+    if (ending.phase == Ending::Phase::flush || state == IBV_QPS_RESET || take_failures()) {
+        return false;
+    }
+    const auto sends = [this] { return state == IBV_QPS_RTS || state == IBV_QPS_SQD; };
+    if (sends() && pending.executable() != 0 &&
+        (cable == nullptr || cable->waits_for(cable_now()))) {
+        run_own_pending();
+        check_timers();
+    }
+    if (cable != nullptr && sends() &&
+        cable->next_due.load(std::memory_order_relaxed) != cable_never) {
+        const ibv_wc_status doom = cable->release(cable_now());
+        if (doom != IBV_WC_SUCCESS) begin_error(doom, IBV_WC_WR_FLUSH_ERR, std::nullopt);
+        cable->expect();
+    }
+    if (draining) finish_draining();
+    return !connection && state >= IBV_QPS_RTR && transport == nullptr;
 }
 
 }  // namespace millrace::soft

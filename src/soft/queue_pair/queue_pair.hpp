@@ -23,6 +23,7 @@
 #include "millrace/base/clock.hpp"
 #include "process/context.hpp"
 #include "process/memory_window.hpp"
+#include "queue_pair/connection.hpp"
 #include "queue_pair/ending.hpp"
 #include "queue_pair/receive_queue.hpp"
 #include "queue_pair/stall.hpp"
@@ -37,6 +38,7 @@
 #include "transport/cable_queue.hpp"
 #include "transport/connection_end.hpp"
 #include "transport/executor.hpp"
+#include "transport/pending_sends.hpp"
 #include "transport/request.hpp"
 #include "transport/transport.hpp"
 
@@ -72,9 +74,7 @@ struct QueuePair : ExtendableQueuePair {
     std::list<LocalOperation> deferred_local;  ///< of the pending requests, those on windows
     BlockView block;
     Executor own;  ///< runs our sends
-    std::uint32_t pending_tail = first_position;
-    std::uint32_t pending_shown = first_position;  ///< so much may be executed; in SQD not all
-    std::uint32_t pending_seen = first_position;   ///< of what was posted, so much was executed
+    PendingSends pending{block};
     Counters counters;
 
     // --- where the pollers are; written with the completion queue's lock ---
@@ -89,10 +89,7 @@ struct QueuePair : ExtendableQueuePair {
 
     // --- the receive side ---
     alignas(cache_line) ReceiveQueue receives;
-    /// The pending ring as it was posted: what lies in the block is in the peer's hands. Ours
-    /// believe this, which `end` leads to.
-    std::unique_ptr<std::byte[]> own_pending;  ///< in mode `fast` made by the first that waits
-    std::atomic<std::uint64_t> state_word{0};  ///< likewise
+    std::atomic<std::uint64_t> state_word{0};  ///< as in the block, for executors of ours
 
     // --- where receives come from if they are not the queue pair's own; never changed ---
     ReceivePool* pool = nullptr;            ///< of the shared receive queue, or `own_pool`
@@ -110,14 +107,10 @@ struct QueuePair : ExtendableQueuePair {
     Counters run_counters;
 
     // --- the connection; changed with the process mutex, send_lock and run_lock ---
-    std::shared_ptr<PeerNode> peer;
-    std::optional<Block> peer_block;
-    BlockView peer_view;
-    std::optional<Block> peer_pool;  ///< the block of its shared receive queue
+    Connection connection;
     bool asymmetric = false;
     bool told_of_way_there = false;  ///< of a mistake in it, and in the way of the peer's sends
     bool told_of_way_here = false;
-    std::uint32_t disconnections = 0;  ///< tells one connection from the next
 
     // --- facts ---
     End end;                                      ///< as executors and the copy service know it
@@ -125,7 +118,7 @@ struct QueuePair : ExtendableQueuePair {
     Context* owner = nullptr;
     Block memory;
     Geometry geometry;
-    std::uint32_t connection = 0;  ///< counts our resets
+    std::uint32_t resets = 0;
     std::atomic<std::uint32_t> access{0};
     ibv_qp_attr attributes{};
     bool leads_to_port = false;  ///< its address vector
@@ -289,12 +282,6 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] bool find_free(std::uint32_t tail) noexcept {
         return is_free(tail) || (sent == nullptr && make_slots() && is_free(tail));
     }
-    /// Makes `own_pending`, if there is none yet. With send_lock. False: there is no memory for it.
-    [[nodiscard]] bool make_pending() noexcept;
-    [[nodiscard]] PendingEntry& own_entry(std::uint32_t position) const noexcept {
-        return *reinterpret_cast<PendingEntry*>(
-            own_pending.get() + std::size_t{position & send_mask} * block.pending_stride);
-    }
     /// Sets `direct`. With send_lock.
     void execute_at_once(bool now) noexcept {
         std::atomic_ref{direct}.store(now, std::memory_order_relaxed);
@@ -311,11 +298,6 @@ struct QueuePair : ExtendableQueuePair {
     [[nodiscard]] ibv_qp_state state_now() noexcept {
         return std::atomic_ref{state}.load(std::memory_order_relaxed);
     }
-    [[nodiscard]] std::uint32_t pending_count() const noexcept;
-    /// Of these, so many that may be executed.
-    [[nodiscard]] std::uint32_t executable_count() const noexcept;
-    /// What was posted may be executed. With send_lock.
-    void show_pending() noexcept;
 
     /// In mode `strict`, before the region with `key` is deregistered: says if a request that may
     /// still be executed names it. Takes send_lock.
@@ -330,8 +312,6 @@ struct QueuePair : ExtendableQueuePair {
     /// What runs the peer's pending sends; null: it is not connected, or there is no memory. With
     /// run_lock.
     [[nodiscard]] Executor* their_executor() noexcept;
-    /// Can our pending ring's head be there? With send_lock.
-    [[nodiscard]] bool believe_head(std::uint32_t head) noexcept;
     /// What the peer has left for us to do. `process_held`: the process mutex is.
     void hear_wishes(bool process_held) noexcept {
         if (block.fault->wishes.load(std::memory_order_relaxed) != 0) [[unlikely]]
@@ -343,6 +323,8 @@ struct QueuePair : ExtendableQueuePair {
     void tell_faults(ibv_wc_status send, ibv_wc_status receive) const noexcept;
     /// With send_lock; true if the peer is still to be found.
     [[nodiscard]] bool serve() noexcept;
+    /// Goes to an error if there is reason to, outside of this thread's own requests.
+    [[nodiscard]] bool take_failures() noexcept;
     void await_executors(Ending::Phase how) noexcept;
     void run_peer_pending_with_lock() noexcept;
     /// Shaped, with run_lock, connected: has the peer's oldest request in flight arrived?
@@ -355,7 +337,6 @@ struct QueuePair : ExtendableQueuePair {
     /// The same for an executor that nobody hears leave, and that was waited for that long.
     void look_again_behind(std::chrono::nanoseconds waited) noexcept;
     void look_after_pool() noexcept;
-    [[nodiscard]] PoolView map_peer_pool() noexcept;
     void settle_shared() noexcept;
     [[nodiscard]] bool flush_pooled(ibv_wc& wc) noexcept;
 };

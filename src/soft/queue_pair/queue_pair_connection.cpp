@@ -26,11 +26,12 @@ namespace {
 // Whoever waits for an event of this queue pair hears of its peer's death.
 void QueuePair::watch_peer() const noexcept {
     const auto watch = [&](int epoll) {
-        if (peer->watch_from(epoll)) return;
+        PeerNode& peer = *connection.peer();
+        if (peer.watch_from(epoll)) return;
         base::log(base::LogLevel::warn, "soft",
                   "watch the life of process {} for queue pair {:#x}: {}; who waits for an event "
                   "without a limit may not be told of its death: raise fs.epoll.max_user_watches",
-                  peer->pid(), qp_num, base::describe_errno(errno));
+                  peer.pid(), qp_num, base::describe_errno(errno));
     };
     watch(owner->events->descriptor());
     const auto watch_for = [&](const ibv_comp_channel* channel) {
@@ -55,68 +56,37 @@ void QueuePair::connect() noexcept {
         own.connect(node, nullptr, end, other, false, &counters);
     }
     try {
-        Process& process = *owner->process;
-        auto found = process.node().peer(node_of_qpn(destination));
-        if (found == nullptr) return;
-        auto mapped = found->map_block(index_of_qpn(destination), 0);
-        if (!mapped) return;
-        const auto view = BlockView::of_peer(mapped->memory, mapped->size);
-        if (!view) {
-            found->unmap_block(*mapped);
-            return;
-        }
-        if (cable == nullptr ? !is_fast(*view->mode) : !cable->agrees_with(*view->mode)) {
+        if (!connection.open(*node, destination)) return;
+        const ModeLine& mode = *connection.view().mode;
+        if (cable == nullptr ? !is_fast(mode) : !cable->agrees_with(mode)) {
+            mode_refused = true;
             base::log(base::LogLevel::error, "soft",
                       "connect queue pair {:#x} to {:#x} of process {}: their devices are in "
                       "different modes, here '{}', there '{}'; set MILLRACE_SOFT_MODE to the same "
                       "for both",
-                      qp_num, destination, found->pid(), describe_agreement(owner->mode),
-                      describe(*view->mode));
-            mode_refused = true;
-            found->unmap_block(*mapped);
-            return;
+                      qp_num, destination, connection.peer()->pid(),
+                      describe_agreement(owner->mode), describe(mode));
+            return connection.close();
         }
-        peer = std::move(found);
-        peer_block = *mapped;
-        peer_view = *view;
         watch_peer();
+        other.pool = connection.open_pool();
     } catch (const std::exception& error) {
         base::log(base::LogLevel::warn, "soft", "cannot reach queue pair {:#x}: {}", destination,
                   error.what());
-        return;
+        return connection.close();
     }
-    asymmetric = owner->process->node().membarrier() && peer->asymmetric_fences();
+    PeerNode* const peer = connection.peer().get();
+    asymmetric = node->membarrier() && peer->asymmetric_fences();
     if (pool != nullptr && !asymmetric) pool->need_full_fences();
-    block.control->destination.store(make_destination(peer_block->generation, destination),
-                                     std::memory_order_release);
-    other.block = peer_view;
+    other.block = connection.view();
     other.qpn = destination;
-    other.generation = peer_block->generation;
-    other.pool = map_peer_pool();
-    own.connect(node, peer.get(), end, other, asymmetric, &counters);
+    other.generation = connection.generation();
+    block.control->destination.store(make_destination(other.generation, destination),
+                                     std::memory_order_release);
+    own.connect(node, peer, end, other, asymmetric, &counters);
     if (CopyService::likely_needed(*peer))
         owner->process->copies().serve(copy_granter(), *peer, false);
-    peer_pending.store(peer_view.pending, std::memory_order_release);
-}
-
-PoolView QueuePair::map_peer_pool() noexcept {
-    const std::uint32_t generation = load_once(peer_view.receive->pool_generation);
-    if (generation == 0) return {};
-    try {
-        auto mapped = peer->map_block(load_once(peer_view.receive->pool_index), generation);
-        if (!mapped) return {};
-        const auto view = PoolView::of_peer(mapped->memory, mapped->size);
-        if (view) {
-            peer_pool = *mapped;
-            return *view;
-        }
-        peer->unmap_block(*mapped);
-    } catch (const std::exception& error) {
-        base::log(base::LogLevel::warn, "soft",
-                  "cannot reach the shared receive queue of queue pair {:#x}: {}",
-                  attributes.dest_qp_num, error.what());
-    }
-    return {};
+    peer_pending.store(other.block.pending, std::memory_order_release);
 }
 
 void QueuePair::tell_of_way(bool both) noexcept {
@@ -135,13 +105,7 @@ void QueuePair::disconnect() noexcept {
     own.disconnect();
     if (theirs != nullptr) theirs->disconnect();
     owner->process->copies().forget(end);
-    if (peer_block) peer->unmap_block(*peer_block);
-    if (peer_pool) peer->unmap_block(*peer_pool);
-    peer_block.reset();
-    peer_pool.reset();
-    peer_view = BlockView{};
-    peer.reset();
-    ++disconnections;
+    connection.close();
 }
 
 bool QueuePair::forget_gone_receivers() noexcept {

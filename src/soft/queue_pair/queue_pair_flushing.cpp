@@ -75,9 +75,7 @@ bool QueuePair::end_send_error() noexcept {
     }
     ending.phase = Ending::Phase::none;
     send_source.flushing.store(false, std::memory_order_relaxed);
-    block.pending->step.store(0, std::memory_order_relaxed);
-    block.pending->head.store(pending_tail, std::memory_order_release);
-    pending_seen = pending_shown = pending_tail;
+    pending.drop();
     block.fault->send.store(0, std::memory_order_relaxed);
     stall.end();
     set_state(IBV_QPS_RTS);
@@ -92,7 +90,7 @@ void QueuePair::await_landing() noexcept {
     const auto landed = [&] {
         const std::lock_guard guard{send_lock};
         if (on_cable->completed_has_landed()) return true;
-        if (transport == nullptr && (state != IBV_QPS_RTS || (peer != nullptr && !peer->alive()))) {
+        if (transport == nullptr && (state != IBV_QPS_RTS || connection.lost())) {
             return true;
         }
         static_cast<void>(serve());
@@ -121,7 +119,7 @@ bool QueuePair::settle() noexcept {
     // What was completed stays completed; what comes after it is flushed.
     std::uint32_t waiting = cable != nullptr       ? cable->uncompleted()
                             : transport != nullptr ? transport->aborted()
-                                                   : pending_count();
+                                                   : pending.count();
     const std::uint32_t posted = ending.failed_tail - send_head.load(std::memory_order_acquire);
     if (waiting > posted) waiting = posted;
     ending.first_unexecuted = ending.failed_tail - waiting;

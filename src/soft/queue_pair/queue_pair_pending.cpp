@@ -13,24 +13,17 @@
 
 namespace millrace::soft {
 
-bool QueuePair::believe_head(std::uint32_t head) noexcept {
-    if (head - pending_seen > pending_tail - pending_seen) {
-        corrupt.store(true, std::memory_order_relaxed);  // back, or beyond what was posted
-        return false;
-    }
-    pending_seen = head;
-    return true;
-}
-
 Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSide side,
                                 Hazard& hazard, Counters& counts) noexcept {
-    PendingLine& pending = *view.pending;
+    PendingLine& line = *view.pending;
     Progress progress = Progress::done;
     // More than any queue holds: who goes on for longer is fed by a peer that has no end.
     std::uint32_t patience = 4 * max_queue_entries;
     const auto waiting_after = [&](std::uint32_t head) {
-        if (side == run_owner) return believe_head(head) ? pending_shown - head : 0U;
-        return pending.tail.load(std::memory_order_seq_cst) - head;
+        if (side == run_peer) return line.tail.load(std::memory_order_seq_cst) - head;
+        if (pending.believe(head)) return pending.shown() - head;
+        corrupt.store(true, std::memory_order_relaxed);
+        return 0U;
     };
     // The peer's block is only touched under a hazard with its state checked: it may be gone.
     const auto mine_to_touch = [&] { return side == run_owner || executor.sender_same(); };
@@ -40,7 +33,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             if (side == run_peer && !executor.sender_ready()) return Progress::no_peer;
             const auto take = [&] {
                 std::uint32_t free = run_free;
-                return pending.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst);
+                return line.lock.compare_exchange_strong(free, side, std::memory_order_seq_cst);
             };
             if (!take()) {
                 // The holder looks again after releasing it. That it sees what we have published is
@@ -55,14 +48,14 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 break;
             }
             if (side == run_owner && !deferred_local.empty()) {
-                const std::uint32_t next = pending.head.load(std::memory_order_acquire);
-                if (deferred_local.front().position == next && next != pending_shown) {
+                const std::uint32_t next = line.head.load(std::memory_order_acquire);
+                if (deferred_local.front().position == next && next != pending.shown()) {
                     progress = run_local(deferred_local.front());
                     if (progress != Progress::done) break;
                     deferred_local.front().window_done();
                     deferred_local.pop_front();
                     counts.add(Count::pending_run);
-                    pending.head.store(next + 1, std::memory_order_release);
+                    line.head.store(next + 1, std::memory_order_release);
                     continue;
                 }
             }
@@ -71,14 +64,14 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
                 progress = Progress::failed;
                 break;
             }
-            const std::uint32_t head = pending.head.load(std::memory_order_acquire);
+            const std::uint32_t head = line.head.load(std::memory_order_acquire);
             const std::uint32_t waiting = waiting_after(head);
             if (waiting == 0 || waiting - 1 > view.send_mask) {
                 progress = Progress::done;
                 break;
             }
             base::heard_from_peers();
-            progress = executor.run_pending(side == run_owner ? own_entry(head)
+            progress = executor.run_pending(side == run_owner ? pending.entry(head)
                                                               : *view.pending_entry(head));
             if (progress == Progress::failed && side == run_peer) {
                 const Reason& reason = executor.reason();
@@ -95,7 +88,7 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
             }
             if (progress != Progress::done) break;
             counts.add(Count::pending_run);
-            pending.head.store(head + 1, std::memory_order_release);
+            line.head.store(head + 1, std::memory_order_release);
             if (side == run_peer && waiting == 1 && executor.sender_drains()) {
                 full_fence();
                 executor.ring_sender_async();
@@ -104,11 +97,11 @@ Progress QueuePair::run_pending(Executor& executor, const BlockView& view, RunSi
         const HazardScope scope{hazard, asymmetric, names_none};
         if (!mine_to_touch()) return progress;
         base::telling_peers();
-        pending.lock.store(run_free, std::memory_order_seq_cst);
+        line.lock.store(run_free, std::memory_order_seq_cst);
         full_fence();
         // After the lock: who is woken for it must not find it taken, and sleep again.
         if (side == run_peer && progress == Progress::owners) executor.ring_sender(true);
-        const std::uint32_t waiting = waiting_after(pending.head.load(std::memory_order_relaxed));
+        const std::uint32_t waiting = waiting_after(line.head.load(std::memory_order_relaxed));
         if (waiting == 0 || waiting - 1 > view.send_mask || !executor.could_go_on(progress)) {
             return progress;
         }
@@ -122,20 +115,14 @@ bool QueuePair::make_slots() noexcept {
     return true;
 }
 
-bool QueuePair::make_pending() noexcept {
-    if (own_pending != nullptr) return true;
-    own_pending.reset(new (std::nothrow) std::byte[geometry.send_entries * block.pending_stride]);
-    return own_pending != nullptr;
-}
-
 Executor* QueuePair::their_executor() noexcept {
     if (theirs == nullptr) {
         theirs.reset(new (std::nothrow) Executor);
         if (theirs == nullptr) return nullptr;
     }
-    if (!theirs->connected() && peer != nullptr) {
-        theirs->connect(&owner->process->node(), peer.get(), own.receiver(), end, asymmetric,
-                        &run_counters);
+    if (!theirs->connected() && connection) {
+        theirs->connect(&owner->process->node(), connection.peer().get(), own.receiver(), end,
+                        asymmetric, &run_counters);
     }
     return theirs->connected() ? theirs.get() : nullptr;
 }
@@ -152,8 +139,8 @@ void QueuePair::run_own_pending() noexcept {
         begin_send_error(own.failure());
         return;
     }
-    const std::uint32_t waiting = pending_count();
-    if (executable_count() == 0) {
+    const std::uint32_t waiting = pending.count();
+    if (pending.executable() == 0) {
         execute_at_once(cable == nullptr && waiting == 0 && state == IBV_QPS_RTS);
         stall.end();
         return;
@@ -165,7 +152,7 @@ void QueuePair::run_own_pending() noexcept {
         return;
     }
     if (progress == Progress::no_peer) tell_of_way(false);
-    const std::uint32_t head = pending_tail - waiting;
+    const std::uint32_t head = pending.tail() - waiting;
     if (progress == Progress::not_due) {
         stall.end();
         return;
@@ -199,16 +186,17 @@ void QueuePair::look_for_peer_pending() noexcept {
 }
 
 void QueuePair::run_peer_pending_with_lock() noexcept {
-    if (peer == nullptr || (theirs != nullptr && theirs->abandoned())) return;
+    if (!connection || (theirs != nullptr && theirs->abandoned())) return;
     if (cable != nullptr && !peer_is_due()) return;
-    if (theirs == nullptr && peer_view.pending->head.load(std::memory_order_relaxed) ==
-                                 peer_view.pending->tail.load(std::memory_order_relaxed)) {
+    const PendingLine& peers = *connection.view().pending;
+    if (theirs == nullptr &&
+        peers.head.load(std::memory_order_relaxed) == peers.tail.load(std::memory_order_relaxed)) {
         return;
     }
     Executor* const executor = their_executor();
     if (executor == nullptr) return;
     const Progress progress =
-        run_pending(*executor, peer_view, run_peer, block.hazard->run, run_counters);
+        run_pending(*executor, connection.view(), run_peer, block.hazard->run, run_counters);
     static_cast<void>(progress);
     if (cable != nullptr) static_cast<void>(peer_is_due());
 }
@@ -218,12 +206,12 @@ bool QueuePair::take_landed() noexcept {
     const auto landed = [&] {
         return peer_pending.load(std::memory_order_relaxed) != nullptr &&
                (theirs == nullptr || !theirs->abandoned()) &&
-               peer_view.pending->step.load(std::memory_order_acquire) == step_landed;
+               connection.view().pending->step.load(std::memory_order_acquire) == step_landed;
     };
     if (Executor* const executor = landed() ? their_executor() : nullptr; executor != nullptr) {
         executor->set_hurry(true);
         static_cast<void>(
-            run_pending(*executor, peer_view, run_peer, block.hazard->run, run_counters));
+            run_pending(*executor, connection.view(), run_peer, block.hazard->run, run_counters));
         executor->set_hurry(false);
     }
     const bool done = !landed();
@@ -232,27 +220,29 @@ bool QueuePair::take_landed() noexcept {
 }
 
 bool QueuePair::peer_is_due() noexcept {
-    const std::uint32_t head = peer_view.pending->head.load(std::memory_order_acquire);
-    const std::uint32_t tail = peer_view.pending->tail.load(std::memory_order_acquire);
+    const BlockView& peers = connection.view();
+    const std::uint32_t head = peers.pending->head.load(std::memory_order_acquire);
+    const std::uint32_t tail = peers.pending->tail.load(std::memory_order_acquire);
     std::int64_t due = cable_never;
-    if (head != tail) due = peer_view.pending_due(head);
+    if (head != tail) due = peers.pending_due(head);
     cable->peer_due.store(due, std::memory_order_relaxed);
     return due != cable_never && due <= cable_now();
 }
 
 void QueuePair::tell_oldest_fails(ibv_wc_status status, const Reason& reason) const noexcept {
     if (sent == nullptr) return;  // nothing was ever posted, whatever the peer has written here
-    const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending_count();
+    const std::uint32_t slot = send_tail.load(std::memory_order_relaxed) - pending.count();
     tell_failure(qp_num, attributes.dest_qp_num, sent[slot & send_mask], status, reason);
 }
 
 void QueuePair::tell_if_in_flight(std::uint32_t key) noexcept {
     const std::lock_guard guard{send_lock};
     if (sent == nullptr || (state != IBV_QPS_RTS && state != IBV_QPS_SQD)) return;
-    const std::uint32_t waiting = pending_count();
+    const std::uint32_t waiting = pending.count();
     if (waiting - 1 > send_mask) return;
-    for (std::uint32_t position = pending_tail - waiting; position != pending_tail; ++position) {
-        const PendingEntry& entry = own_entry(position);
+    const std::uint32_t tail = pending.tail();
+    for (std::uint32_t position = tail - waiting; position != tail; ++position) {
+        const PendingEntry& entry = pending.entry(position);
         if ((load_once(entry.flags) & IBV_SEND_INLINE) != 0) continue;
         for (std::uint32_t i = 0; i < load_once(entry.sges) && i < send_sges; ++i) {
             if (load_sge(&entry + 1, i).lkey != key) continue;

@@ -80,49 +80,41 @@ constexpr Transition ud_transitions[] = {
     {IBV_QPS_SQE, IBV_QPS_RTS, 0, IBV_QP_QKEY},
 };
 
-[[nodiscard]] std::span<const Transition> transitions_of(ibv_qp_type type) noexcept {
-    if (type == IBV_QPT_UC) return uc_transitions;
-    if (type == IBV_QPT_UD) return ud_transitions;
-    return rc_transitions;
+/// Null: there is none.
+[[nodiscard]] const Transition* transition(ibv_qp_type type, ibv_qp_state from,
+                                           ibv_qp_state to) noexcept {
+    static constexpr Transition anywhere{};  // to RESET and ERROR one comes with nothing
+    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return &anywhere;
+    std::span<const Transition> all = rc_transitions;
+    if (type == IBV_QPT_UC) all = uc_transitions;
+    if (type == IBV_QPT_UD) all = ud_transitions;
+    for (const Transition& one : all) {
+        if (one.from == from && one.to == to) return &one;
+    }
+    return nullptr;
 }
 
-[[nodiscard]] bool legal(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+[[nodiscard]] bool legal(const Transition* step, int mask) noexcept {
     mask &= ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
-    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return mask == 0;
-    for (const Transition& transition : transitions_of(type)) {
-        if (transition.from != from || transition.to != to) continue;
-        return (mask & transition.required) == transition.required &&
-               (mask & ~(transition.required | transition.optional)) == 0;
-    }
-    return false;
-}
-
-void tell_illegal(const QueuePair& qp, ibv_qp_state to, int mask) noexcept {
-    if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return tell_transition(qp, to, mask, 0, 0);
-    for (const Transition& transition : transitions_of(qp.qp_type)) {
-        if (transition.from != qp.state || transition.to != to) continue;
-        return tell_transition(qp, to, mask, transition.required, transition.optional);
-    }
-    tell_no_transition(qp, to);
+    return step != nullptr && (mask & step->required) == step->required &&
+           (mask & ~(step->required | step->optional)) == 0;
 }
 
 [[nodiscard]] bool values_make_sense(const ibv_qp_attr& attributes, int mask) noexcept {
-    if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return false;
-    if ((mask & IBV_QP_PKEY_INDEX) != 0 && attributes.pkey_index != 0) return false;
-    if ((mask & IBV_QP_PATH_MTU) != 0 &&
-        (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096)) {
-        return false;
-    }
-    if ((mask & IBV_QP_RNR_RETRY) != 0 && attributes.rnr_retry > 7) return false;
-    if ((mask & IBV_QP_RETRY_CNT) != 0 && attributes.retry_cnt > 7) return false;
-    if ((mask & IBV_QP_TIMEOUT) != 0 && attributes.timeout > 31) return false;
-    if ((mask & IBV_QP_MIN_RNR_TIMER) != 0 && attributes.min_rnr_timer > 31) return false;
-    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attributes.max_rd_atomic > max_reads) return false;
-    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attributes.max_dest_rd_atomic > max_reads) {
-        return false;
-    }
-    if ((mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num > 0xffffff) return false;
-    return true;
+    const auto is_in = [mask](int flag, std::uint32_t value, std::uint32_t least,
+                              std::uint32_t most) {
+        return (mask & flag) == 0 || (value >= least && value <= most);
+    };
+    return is_in(IBV_QP_PORT, attributes.port_num, 1, 1) &&
+           is_in(IBV_QP_PKEY_INDEX, attributes.pkey_index, 0, 0) &&
+           is_in(IBV_QP_PATH_MTU, attributes.path_mtu, IBV_MTU_256, IBV_MTU_4096) &&
+           is_in(IBV_QP_RNR_RETRY, attributes.rnr_retry, 0, 7) &&
+           is_in(IBV_QP_RETRY_CNT, attributes.retry_cnt, 0, 7) &&
+           is_in(IBV_QP_TIMEOUT, attributes.timeout, 0, 31) &&
+           is_in(IBV_QP_MIN_RNR_TIMER, attributes.min_rnr_timer, 0, 31) &&
+           is_in(IBV_QP_MAX_QP_RD_ATOMIC, attributes.max_rd_atomic, 0, max_reads) &&
+           is_in(IBV_QP_MAX_DEST_RD_ATOMIC, attributes.max_dest_rd_atomic, 0, max_reads) &&
+           is_in(IBV_QP_DEST_QPN, attributes.dest_qp_num, 0, 0xffffff);
 }
 
 void remember(ibv_qp_attr& kept, const ibv_qp_attr& given, int mask) noexcept {
@@ -220,7 +212,7 @@ void clear(QueuePair& qp) noexcept {
     qp.send_tail.store(first_position, std::memory_order_relaxed);
     qp.send_end = first_position;
     qp.send_head.store(first_position, std::memory_order_relaxed);
-    qp.pending_tail = qp.pending_shown = qp.pending_seen = first_position;
+    qp.pending.restart();
     qp.rewind_block();
     qp.block.pending->lock.store(run_free, std::memory_order_relaxed);
     qp.block.pending->step.store(0, std::memory_order_relaxed);
@@ -246,7 +238,7 @@ int to_reset(QueuePair& qp) noexcept {
     {
         const std::lock_guard guard{qp.send_lock};
         qp.execute_at_once(false);
-        ++qp.connection;  // what peers know of it is no longer true
+        ++qp.resets;  // what peers know of it is no longer true
         if (qp.transport != nullptr) {
             qp.transport->abort();
             qp.transport->restart();
@@ -295,8 +287,13 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
     const ibv_qp_state from = qp.state_now();
     if ((mask & IBV_QP_CUR_STATE) != 0 && attributes->cur_qp_state != from) return EINVAL;
     const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes->qp_state : from;
-    if (!legal(qp.qp_type, from, to, mask)) {
-        if (qp.strict()) tell_illegal(qp, to, mask);
+    if (const Transition* const step = transition(qp.qp_type, from, to); !legal(step, mask)) {
+        if (!qp.strict()) return EINVAL;
+        if (step != nullptr) {
+            tell_transition(qp, to, mask, step->required, step->optional);
+        } else {
+            tell_no_transition(qp, to);
+        }
         return EINVAL;
     }
     if (!values_make_sense(*attributes, mask)) return EINVAL;
@@ -323,17 +320,17 @@ int modify_queue_pair(ibv_qp* public_qp, ibv_qp_attr* attributes, int mask) noex
             qp.connect();
             // A peer that is not there may come later; our own descriptors would only be missed
             // again and again, and nobody would say so.
-            if (qp.peer == nullptr && errno == EMFILE) return EMFILE;
+            if (!qp.connection && errno == EMFILE) return EMFILE;
             if (qp.mode_refused) return EINVAL;
         }
         qp.set_state(to);
-        const bool held_back = to == IBV_QPS_RTS && qp.pending_shown != qp.pending_tail;
+        const bool held_back = to == IBV_QPS_RTS && qp.pending.shown() != qp.pending.tail();
         if (held_back) {
-            qp.show_pending();
+            qp.pending.show();
             heavy_fence();  // published, then looked: the peer's post_recv does it the other way
         }
         qp.execute_at_once(to == IBV_QPS_RTS && qp.cable == nullptr && qp.own.connected() &&
-                           qp.pending_count() == 0);
+                           qp.pending.count() == 0);
         if (qp.datagram == nullptr) qp.tell_of_way(true);
         if (to == IBV_QPS_RTS && !qp.direct && qp.datagram == nullptr) qp.run_own_pending();
         if (held_back && qp.cable != nullptr) qp.cable->expect();

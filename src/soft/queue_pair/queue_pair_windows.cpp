@@ -114,7 +114,7 @@ bool QueuePair::defer_local(const LocalOperation& operation) noexcept {
     } catch (const std::bad_alloc&) {
         return false;
     }
-    deferred_local.back().position = pending_tail;
+    deferred_local.back().position = pending.tail();
     if (operation.window != nullptr) operation.window->waiting.fetch_add(1);
     return true;
 }

@@ -3,9 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <iterator>
 #include <new>
 #include <string>
 #include <tuple>
@@ -166,7 +166,7 @@ void QueuePairs::let_go_of_the_gone(std::uint64_t now) noexcept {
 void QueuePairs::retire_mappings() {
     std::vector<PeerNode*> peers;
     for (const QueuePair* qp : all_) {
-        if (qp->peer != nullptr) peers.push_back(qp->peer.get());
+        if (qp->connection) peers.push_back(qp->connection.peer().get());
     }
     const auto targets = process_.datagram_targets().all();
     for (const auto& target : targets) peers.push_back(&target->peer());
@@ -207,7 +207,7 @@ void QueuePairs::tell_of_requests_with(std::uint32_t key) noexcept {
     }
 }
 
-bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
+int QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) noexcept try {
     heavy_fence();
     process_.counters().add(Count::heavy_fence);
     process_.look_for_deaths(base::ticks());
@@ -216,7 +216,7 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
         QueuePair* qp;
         std::uint32_t index;
         std::uint32_t generation;
-        std::uint32_t disconnections;
+        std::uint32_t connection;
         SeenHazards seen;
     };
     std::vector<Watched> watched;
@@ -224,7 +224,7 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
     {
         const std::lock_guard guard{process_.queue_pairs_mutex()};
         for (QueuePair* qp : all_) {
-            Watched one{qp, qp->memory.index, qp->memory.generation, qp->disconnections, {}};
+            Watched one{qp, qp->memory.index, qp->memory.generation, qp->connection.closed(), {}};
             qp->see_hazards(one.seen);
             if (qp->executors_out(one.seen, &region)) continue;
             if (qp->broken.load(std::memory_order_acquire)) {
@@ -240,14 +240,14 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
             watched.push_back(std::move(one));
         }
     }
-    if (watched.empty()) return free;
+    if (watched.empty()) return free ? 0 : EBUSY;
     // Who is no longer listed, or connected otherwise, has waited for its executors itself. With
     // the mutex.
     const auto is_out = [&](const Watched& one) {
         const auto found = std::find(all_.begin(), all_.end(), one.qp);
         return found == all_.end() || one.qp->memory.index != one.index ||
                one.qp->memory.generation != one.generation ||
-               one.qp->disconnections != one.disconnections ||
+               one.qp->connection.closed() != one.connection ||
                one.qp->executors_out(one.seen, &region);
     };
     base::NapParker parker;
@@ -259,7 +259,7 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
     };
     if (base::wait_until(out, base::Deadline::after(std::chrono::seconds{1}), base::WaitPolicy{},
                          parker) == base::Status::ok) {
-        return free;
+        return free ? 0 : EBUSY;
     }
     const std::lock_guard guard{process_.queue_pairs_mutex()};
     std::erase_if(watched, is_out);  // this thread may have slept for long since
@@ -270,7 +270,9 @@ bool QueuePairs::fence_region(std::uint32_t key, std::uint64_t registration) {
         }
         one.qp->give_up(process_.registrations());
     }
-    return free && watched.empty();
+    return free && watched.empty() ? 0 : EBUSY;
+} catch (const std::bad_alloc&) {
+    return ENOMEM;
 }
 
 }  // namespace millrace::soft

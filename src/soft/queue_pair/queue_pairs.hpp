@@ -36,9 +36,10 @@ class QueuePairs {
     void keep(std::unique_ptr<QueuePair> qp) noexcept;
 
     /// After a region or a window was invalidated: waits, at most a second, until no executor of
-    /// any connection can still be copying from or to it. False: one can (its connection is
-    /// broken). Executors elsewhere are left alone. Holds the mutex only while it looks.
-    [[nodiscard]] bool fence_region(std::uint32_t key, std::uint64_t registration);
+    /// any connection can still be copying from or to it. Executors elsewhere are left alone. Holds
+    /// the mutex only while it looks. 0; EBUSY: one can (its connection is broken); ENOMEM. Then it
+    /// is to be asked again.
+    [[nodiscard]] int fence_region(std::uint32_t key, std::uint64_t registration) noexcept;
 
     /// In mode `strict`, before a region is invalidated: says which requests in flight name it.
     void tell_of_requests_with(std::uint32_t key) noexcept;

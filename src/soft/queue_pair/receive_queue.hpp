@@ -1,6 +1,6 @@
 // The receives that a queue pair without a pool has posted. They are written twice: in the block
 // they are for the peer's executor, and in its hands; this process's executors believe the copy
-// here. Owned by the queue pair. docs/soft-device.md, "Node memory".
+// here. Owned by the queue pair. docs/soft/queue-pair-block.md.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
 // What a UD queue pair has beyond a connected one, as a receiver: who executes on it, and the ring
-// of what has arrived. Owned by the queue pair. docs/soft-device.md, "Receive pools".
+// of what has arrived. Owned by the queue pair. docs/soft/receives.md.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,6 @@
 #include "regions/region_table.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -179,14 +178,18 @@ void RegionTable::bind_window(std::uint32_t key, const RegionEntry& parent,
     publish(index_of_key(key), facts);
 }
 
-void RegionTable::release_window(std::uint32_t key) noexcept {
-    if (!usable()) return;
-    const std::scoped_lock lock{mutex_};
+void RegionTable::give_back(std::uint32_t index) noexcept {
     try {
-        freed_.push_back(index_of_key(key));
+        freed_.push_back(index);
     } catch (const std::bad_alloc&) {
         base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
     }
+}
+
+void RegionTable::release_window(std::uint32_t key) noexcept {
+    if (!usable()) return;
+    const std::scoped_lock lock{mutex_};
+    give_back(index_of_key(key));
 }
 
 std::uint32_t RegionTable::new_key() {
@@ -226,12 +229,7 @@ void RegionTable::release(std::uint32_t key) noexcept {
     const std::uint32_t index = index_of_key(key);
     const std::scoped_lock lock{mutex_};
     if (index >= never_used_ || make_key(index, generations_[index]) != key) return;
-    if (entries()[index].key_word.load(std::memory_order_relaxed) != 0) return;
-    try {
-        freed_.push_back(index);
-    } catch (const std::bad_alloc&) {
-        base::log_line(base::LogLevel::warn, "soft", "no memory to free a key: lost for reuse");
-    }
+    if (entries()[index].key_word.load(std::memory_order_relaxed) == 0) give_back(index);
 }
 
 }  // namespace millrace::soft

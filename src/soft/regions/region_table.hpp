@@ -65,6 +65,8 @@ class RegionTable {
   private:
     /// A key that nothing has yet, or 0: none is left. With the mutex.
     [[nodiscard]] std::uint32_t new_key();
+    /// The key of that index may be another's, some time. With the mutex.
+    void give_back(std::uint32_t index) noexcept;
 
     [[nodiscard]] RegionEntry* entries() const noexcept {
         return reinterpret_cast<RegionEntry*>(own_.memory());

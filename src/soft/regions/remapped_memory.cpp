@@ -96,18 +96,13 @@ std::shared_ptr<RemappedMemory> RemappedMemory::of(void* address, std::size_t le
     moved().pieces.push_back({begin, length, made});
     made->begin_ = begin;  // its end takes it out again
     made->size_ = length;
-    if (!replace(
-            begin, length,
-            ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, made->file_.get(), 0))) {
-        guard.unlock();
-        return nullptr;
-    }
+    void* const fresh =
+        ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, made->file_.get(), 0);
     // A child must not write into its parent's memory.
-    if (::madvise(address, length, MADV_DONTFORK) != 0) {
-        guard.unlock();
-        return nullptr;  // and back it goes
-    }
-    return made;
+    if (replace(begin, length, fresh) && ::madvise(address, length, MADV_DONTFORK) == 0)
+        return made;
+    guard.unlock();
+    return nullptr;  // and back it goes
 }
 
 RemappedMemory::~RemappedMemory() {

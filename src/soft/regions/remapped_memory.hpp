@@ -1,6 +1,5 @@
 // A program's plain memory made shared, so that peers store to it directly: where MILLRACE_REMAP=1
-// asks for it. Called when memory is registered. docs/soft-device.md, "Remapping", has what it
-// costs.
+// asks for it. Called when memory is registered. docs/soft/memory.md has what it costs.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // The modelled link of mode `shaped`, a Cable here, because a connect::Link is something else: when
 // a request that is posted now leaves, arrives and is acknowledged. One port per process and
 // setting; all its queue pairs send through it, one packet after the other. Called by CableQueue.
-// docs/soft-device.md, "Mode shaped".
+// docs/soft/links.md.
 #pragma once
 
 #include <atomic>

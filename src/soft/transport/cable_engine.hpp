@@ -1,6 +1,6 @@
 // The backstop of mode `shaped`: one thread that moves what is in flight when neither end of a
-// connection calls verbs. Started with the first queue pair of its link, asleep while nothing is
-// in flight. Called by CableQueue. docs/soft-device.md, "Mode shaped".
+// connection calls verbs. Started with the first queue pair of its link, asleep while nothing is in
+// flight. Called by CableQueue. docs/soft/links.md.
 #pragma once
 
 #include <atomic>

@@ -157,7 +157,7 @@ ibv_wc_status CableQueue::fate_of_reliable(const PendingEntry& entry, Flight& fl
 std::uint32_t CableQueue::executed() const noexcept {
     const std::uint32_t head = view_.block.pending->head.load(std::memory_order_acquire);
     // The peer may have written anything there.
-    return view_.pending_tail - head <= mask_ + 1 ? head : view_.pending_tail - (mask_ + 1);
+    return view_.pending.tail() - head <= mask_ + 1 ? head : view_.pending.tail() - (mask_ + 1);
 }
 
 bool CableQueue::may_release(std::uint32_t head) const noexcept {
@@ -166,14 +166,14 @@ bool CableQueue::may_release(std::uint32_t head) const noexcept {
     }
     // Complete when it has left, whether it has arrived or not: if its bytes are no longer the
     // program's, and as far as the pending ring has room for it to stay.
-    return !reliable_ && !strict_ && released_ != view_.pending_tail &&
+    return !reliable_ && !strict_ && released_ != view_.pending.tail() &&
            request(released_).carried && released_ - head < ahead_;
 }
 
 std::uint32_t CableQueue::completable(std::uint32_t head) const noexcept {
     if (!strict_) return head;
     const std::uint32_t step = view_.block.pending->step.load(std::memory_order_acquire);
-    return step == step_landed && head != view_.pending_tail ? head + 1 : head;
+    return step == step_landed && head != view_.pending.tail() ? head + 1 : head;
 }
 
 void CableQueue::release_one() noexcept {
@@ -209,7 +209,7 @@ ibv_wc_status CableQueue::release(std::int64_t now) noexcept {
 }
 
 bool CableQueue::doomed() const noexcept {
-    return released_ != view_.pending_tail && request(released_).doom != IBV_WC_SUCCESS;
+    return released_ != view_.pending.tail() && request(released_).doom != IBV_WC_SUCCESS;
 }
 
 void CableQueue::notice_executed(std::uint32_t end) noexcept {
@@ -224,12 +224,12 @@ void CableQueue::notice_executed(std::uint32_t end) noexcept {
 void CableQueue::check_source(std::uint32_t position) noexcept {
     const Request& done = request(position);
     if (!done.watched) return;
-    const auto now = view_.own.checksum_of_source(*view_.end.block.pending_entry(position));
+    const auto now = view_.own.checksum_of_source(view_.pending.entry(position));
     if (!now || *now == done.checksum) return;
     tell_changed_buffer(view_.qp.qp_num, view_.sent[done.slot & view_.block.send_mask], done.bytes);
 }
 
-std::uint32_t CableQueue::uncompleted() const noexcept { return view_.pending_tail - released_; }
+std::uint32_t CableQueue::uncompleted() const noexcept { return view_.pending.tail() - released_; }
 
 bool CableQueue::completed_has_landed() const noexcept {
     return static_cast<std::int32_t>(released_ - executed()) <= 0;
@@ -248,7 +248,7 @@ void CableQueue::expect() noexcept {
     if (may_release(head) || doomed()) {
         due = std::max(request(released_).completion, released_at_);
     }
-    if (static_cast<std::int32_t>(view_.pending_shown - head) > 0) {
+    if (static_cast<std::int32_t>(view_.pending.shown() - head) > 0) {
         std::int64_t arrival = strict_ ? view_.block.pending_due(head) : request(head).arrival;
         if (stalled_ && stalled_position_ == head) {
             arrival = cable_now() + nap_;
@@ -261,7 +261,7 @@ void CableQueue::expect() noexcept {
 
 void CableQueue::restart() noexcept {
     begin_random();
-    released_ = noticed_ = view_.pending_tail;
+    released_ = noticed_ = view_.pending.tail();
     last_arrival_ = last_completion_ = last_fetch_ = released_at_ = 0;
     stalled_ = false;
     next_due.store(cable_never, std::memory_order_relaxed);

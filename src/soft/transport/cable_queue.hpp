@@ -1,6 +1,5 @@
 // What a queue pair whose requests are in flight (modes `shaped` and `strict`) knows of them: when
-// each arrives and completes. Called by the queue pair and its posting. docs/soft-device.md, "Mode
-// shaped" and "Mode strict".
+// each arrives and completes. Called by the queue pair and its posting. docs/soft/links.md.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,12 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include "layout/block_layout.hpp"
 #include "transport/cable_end.hpp"
-#include "transport/connection_end.hpp"
 #include "transport/executor.hpp"
+#include "transport/pending_sends.hpp"
 #include "transport/request.hpp"
 
 namespace millrace::soft {
@@ -23,12 +21,10 @@ struct CableView {
     const ibv_qp& qp;
     const ibv_qp_attr& attributes;
     const BlockView& block;
-    const End& end;
     const BlockView& peer;
     Executor& own;
     const std::unique_ptr<SentSlot[]>& sent;
-    const std::uint32_t& pending_tail;
-    const std::uint32_t& pending_shown;
+    const PendingSends& pending;
 };
 
 class CableQueue final : public CableEnd {

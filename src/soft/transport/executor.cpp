@@ -5,16 +5,8 @@
 
 #include "fabric/node.hpp"
 #include "receives/receive_pool.hpp"
-#include "transport/strict_plan.hpp"
 
 namespace millrace::soft {
-namespace {
-
-[[nodiscard]] std::uint64_t address_of(const Reach& reach) noexcept {
-    return reach.direct != nullptr ? reinterpret_cast<std::uint64_t>(reach.direct) : reach.remote;
-}
-
-}  // namespace
 
 CopyResult Executor::copy_one(const Reach& to, const Reach& from, std::uint64_t bytes) noexcept {
     if (to.direct != nullptr && from.direct != nullptr) [[likely]] {
@@ -87,55 +79,99 @@ bool Executor::claim_receive(std::uint32_t& position, const PoolSlot*& slot) noe
 }
 
 template <class Steps>
-Progress Executor::run_as(const Request& request) noexcept {
+Progress Executor::run_by(const Request& request) noexcept {
     const Progress progress = attempt<Steps>(request);
     if (reliable_ || progress == Progress::done) [[likely]]
         return progress;
-    if (Steps::in_pieces && progress == Progress::not_due) return progress;
-    if (progress == Progress::owners || abandoned_) return progress;
+    if (progress == Progress::not_due || progress == Progress::owners || abandoned_)
+        return progress;
     return drop(request, progress);
 }
 
-Progress Executor::run(const Request& request) noexcept { return run_as<AtOnce>(request); }
+Progress Executor::run(const Request& request) noexcept { return run_by<AtOnce>(request); }
 Progress Executor::run_in_pieces(const Request& request) noexcept {
-    return run_as<InPieces>(request);
+    return run_by<InPieces>(request);
 }
 
 template <class Steps>
-Progress Executor::gather_message(const Request& request, std::uint32_t access, Pieces& pieces,
-                                  std::uint32_t& count, std::uint64_t& total) noexcept {
-    if (!gather(request, access, pieces.data(), count, total)) [[unlikely]] {
-        because<Steps>([&] { return sender_.keys.reason(); });
-        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
+Progress Executor::attempt(const Request& request) noexcept {
+    if (!receiver_ready()) [[unlikely]]
+        return put_off(request, Progress::no_peer);
+    if (is_atomic(request.opcode)) [[unlikely]]
+        return attempt_atomic<Steps>(request);
+    Located it;
+    const Progress found = locate(request, it);
+    if (found != Progress::done) [[unlikely]]
+        return found;
+    const Steps steps{plan(), request, it};
+    name_regions(it.local.data(), it.local_count, it.remote.data(), it.remote_count);
+    const CopyResult result = move(request, it, steps.bytes());
+    if (result != CopyResult::ok) [[unlikely]]
+        return move_failed(request, it.receive, result);
+    if (const std::int64_t due = steps.rest_due(); due != 0) {
+        due_ = due;
+        return Progress::not_due;
     }
-    if (total > max_message_bytes) [[unlikely]] {
-        because<Steps>([&] {
-            return Reason{ReasonKind::message_too_long, 0, total - max_message_bytes};
-        });
-        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+    tell(request, it);
+    return Progress::done;
+}
+
+Progress Executor::locate(const Request& request, Located& it) noexcept {
+    const bool invalidates = request.opcode == IBV_WR_SEND_WITH_INV;
+    if (invalidates) [[unlikely]]
+        it.window = window_word(request.immediate);
+    Consumed& receive = it.receive;
+    const bool consumes = sends_to_receive(request.opcode);
+    receive.pooled = consumes && receiver_.end.pool;
+    if (consumes && !receive.pooled && !receive_available(receive.position)) [[unlikely]]
+        return put_off(request, Progress::no_receive);
+    if (invalidates && it.window == nullptr) [[unlikely]] {
+        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR,
+                    {ReasonKind::no_window, request.immediate});
+    }
+    const bool reads = request.opcode == IBV_WR_RDMA_READ;
+    if (locate_message(request, reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U, it) !=
+        Progress::done) [[unlikely]] {
+        return reads ? judge_read(request) : Progress::failed;
+    }
+    if (it.total > longest_) [[unlikely]] {
+        return reads ? fail(IBV_WC_BAD_RESP_ERR, IBV_WC_SUCCESS, way())
+                     : fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR, way());
+    }
+    if (receive.pooled && !claim_receive(receive.position, receive.slot)) {
+        return Progress::no_receive;
+    }
+    if (!is_placed(request.opcode)) return find_receive(it);
+    it.remote_count = it.total > 0 ? 1 : 0;
+    return find_target(request, it.total, it.remote[0]);
+}
+
+Progress Executor::locate_message(const Request& request, std::uint32_t access,
+                                  Located& it) noexcept {
+    if (!gather(request, access, it.local.data(), it.local_count, it.total)) [[unlikely]]
+        return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS, sender_.keys.reason());
+    if (it.total > max_message_bytes) [[unlikely]] {
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS,
+                    {ReasonKind::message_too_long, 0, it.total - max_message_bytes});
     }
     return Progress::done;
 }
 
-template <class Steps>
 [[gnu::noinline]] Progress Executor::put_off(const Request& request, Progress progress) noexcept {
     // What a READ or an atomic brings is written here when it comes.
     if (request.opcode == IBV_WR_RDMA_READ || is_atomic(request.opcode)) return progress;
-    Pieces local;
-    std::uint32_t count = 0;
-    std::uint64_t total = 0;
-    const Progress found = gather_message<Steps>(request, 0, local, count, total);
+    Located it;
+    const Progress found = locate_message(request, 0, it);
     return found == Progress::done ? progress : found;
 }
 
-template <class Steps>
 Progress Executor::find_target(const Request& request, std::uint64_t bytes,
                                Piece& target) noexcept {
     const std::uint32_t needed =
         request.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
     if ((access_->load(std::memory_order_relaxed) & needed) == 0) {
-        because<Steps>([&] { return Reason{ReasonKind::queue_pair_access, 0, needed}; });
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR,
+                    {ReasonKind::queue_pair_access, 0, needed});
     }
     target.length = bytes;
     target.key = request.remote_key;
@@ -143,52 +179,68 @@ Progress Executor::find_target(const Request& request, std::uint64_t bytes,
         receiver_.keys.find(request.remote_key, request.remote_address, bytes, needed, target.at)) {
         return Progress::done;
     }
-    because<Steps>([&] { return receiver_.keys.reason(); });
     // The receive that it would have completed was to say so.
-    return fail(IBV_WC_REM_ACCESS_ERR, request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM
-                                           ? IBV_WC_LOC_ACCESS_ERR
-                                           : IBV_WC_WR_FLUSH_ERR);
+    return fail(
+        IBV_WC_REM_ACCESS_ERR,
+        request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ? IBV_WC_LOC_ACCESS_ERR : IBV_WC_WR_FLUSH_ERR,
+        receiver_.keys.reason());
 }
 
-template <class Steps>
-Progress Executor::find_receive(const Consumed& receive, std::uint64_t bytes, Pieces& pieces,
-                                std::uint32_t& count) noexcept {
+Progress Executor::find_receive(Located& it) noexcept {
     const BlockView& block = receiver_.end.block;
+    const Consumed& receive = it.receive;
     std::uint64_t room = 0;
+    const auto scatter = [&](const std::uint32_t& written, std::uint32_t most, const void* list) {
+        return receiver_.keys.scatter(written, most, list, it.remote.data(), it.remote_count, room);
+    };
     bool known = false;
     if (!receive.pooled) [[likely]] {
         const ReceiveEntry* const entry = block.receive_entry(receive.position);
-        known = receiver_.keys.scatter(entry->sges, block.receive_sges, entry + 1, pieces.data(),
-                                       count, room);
+        known = scatter(entry->sges, block.receive_sges, entry + 1);
     } else if (receiver_.end.mine) {
         PostedPieces posted;  // the slot says what a peer wants
         known = receiver_.end.own_pool->posted(claimed_ - 1, posted) &&
-                receiver_.keys.scatter(posted.count, max_sges, posted.sges.data(), pieces.data(),
-                                       count, room);
+                scatter(posted.count, max_sges, posted.sges.data());
     } else {
-        known = receiver_.keys.scatter(receive.slot->sges, receiver_.end.pool.sges(),
-                                       receive.slot + 1, pieces.data(), count, room);
+        known = scatter(receive.slot->sges, receiver_.end.pool.sges(), receive.slot + 1);
     }
     if (!known) {
-        because<Steps>([&] { return receiver_.keys.reason(); });
-        return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
+        return fail(IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR, receiver_.keys.reason());
     }
-    if (bytes > room) {
-        because<Steps>([&] { return Reason{ReasonKind::receive_too_short, 0, bytes - room}; });
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR);
+    if (it.total > room) {
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_LOC_LEN_ERR,
+                    {ReasonKind::receive_too_short, 0, it.total - room});
     }
     return Progress::done;
 }
 
-CopyResult Executor::move(const Request& request, const Consumed& receive, const Piece* to,
-                          std::uint32_t to_count, const Piece* from, std::uint32_t from_count,
-                          std::uint64_t bytes) noexcept {
+/// Where the bytes of a READ come to is looked at when they come, so the peer judges first.
+Progress Executor::judge_read(const Request& request) noexcept {
+    if (failure_ == IBV_WC_LOC_PROT_ERR) {
+        Piece unused;
+        static_cast<void>(find_target(request, bytes_of(request.sges, request.sge_count), unused));
+    }
+    return Progress::failed;
+}
+
+CopyResult Executor::move(const Request& request, const Located& it, std::uint64_t bytes) noexcept {
+    const Piece* to = it.remote.data();
+    const Piece* from = it.local.data();
+    std::uint32_t to_count = it.remote_count;
+    std::uint32_t from_count = it.local_count;
+    if (request.opcode == IBV_WR_RDMA_READ) {
+        std::swap(to, from);
+        std::swap(to_count, from_count);
+        // It sees memory as it is after the WRITEs before it have been placed: on this processor
+        // they are stores and it is loads, which only a fence keeps in order.
+        full_fence();
+    }
     const CopyResult result = copy(to, to_count, from, from_count, bytes);
     if (result != CopyResult::denied) [[likely]]
         return result;
     AskedCopy right;
     right.key = request.remote_key;
-    right.receive = receive.pooled ? claimed_ - 1 : receive.position;
+    right.receive = it.receive.pooled ? claimed_ - 1 : it.receive.position;
     right.purpose = request.opcode == IBV_WR_RDMA_READ ? CopyPurpose::read
                     : is_placed(request.opcode)        ? CopyPurpose::write
                                                        : CopyPurpose::receive;
@@ -207,116 +259,20 @@ Progress Executor::move_failed(const Request& request, const Consumed& receive,
                : copy_failed(result, IBV_WC_REM_OP_ERR, IBV_WC_LOC_PROT_ERR);
 }
 
-void Executor::tell(const Request& request, const Consumed& receive, std::uint32_t bytes,
-                    std::atomic<std::uint64_t>* window) noexcept {
+void Executor::tell(const Request& request, const Located& it) noexcept {
+    const auto bytes = static_cast<std::uint32_t>(it.total);
     counters_->add(count_of(request.opcode));
     if (sends_to_receive(request.opcode)) {
         std::uint32_t flags = completion_flags(request);
-        if (window != nullptr) [[unlikely]] {
+        if (it.window != nullptr) [[unlikely]] {
             // Nobody else executes for this connection now; before the receiver can know of it.
-            window->store(0, std::memory_order_release);
+            it.window->store(0, std::memory_order_release);
             flags = (flags & ~completion_immediate) | completion_invalidated;
         }
-        if (receive.pooled) flags |= std::exchange(claimed_, 0) - 1;
-        receiver_.completions.write(receive.position, bytes, request.immediate, flags);
+        if (it.receive.pooled) flags |= std::exchange(claimed_, 0) - 1;
+        receiver_.completions.write(it.receive.position, bytes, request.immediate, flags);
     }
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, bytes);
-}
-
-/// Locate, move, tell.
-template <class Steps>
-Progress Executor::attempt(const Request& request) noexcept {
-    if (!receiver_ready()) [[unlikely]]
-        return put_off<Steps>(request, Progress::no_peer);
-    std::atomic<std::uint64_t>* window = nullptr;
-    if (request.opcode > IBV_WR_RDMA_READ) [[unlikely]] {
-        if (request.opcode != IBV_WR_SEND_WITH_INV) return attempt_atomic<Steps>(request);
-        window = window_word(request.immediate);
-    }
-    Consumed receive;
-    const bool consumes = sends_to_receive(request.opcode);
-    receive.pooled = consumes && receiver_.end.pool;
-    if (consumes && !receive.pooled && !receive_available(receive.position)) [[unlikely]]
-        return put_off<Steps>(request, Progress::no_receive);
-    if (request.opcode == IBV_WR_SEND_WITH_INV && window == nullptr) [[unlikely]] {
-        because<Steps>([&] { return Reason{ReasonKind::no_window, request.immediate}; });
-        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
-    }
-
-    Pieces local;
-    std::uint32_t local_count = 0;
-    std::uint64_t total = 0;
-    const bool reads = request.opcode == IBV_WR_RDMA_READ;
-    if (gather_message<Steps>(request, reads ? std::uint32_t{IBV_ACCESS_LOCAL_WRITE} : 0U, local,
-                              local_count, total) != Progress::done) [[unlikely]] {
-        return reads ? judge_read<Steps>(request) : Progress::failed;
-    }
-    if (total > longest_) [[unlikely]] {
-        because<Steps>([&] { return way(); });
-        return reads ? fail(IBV_WC_BAD_RESP_ERR, IBV_WC_SUCCESS)
-                     : fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
-    }
-    if (receive.pooled && !claim_receive(receive.position, receive.slot)) {
-        return Progress::no_receive;
-    }
-    Pieces remote;
-    std::uint32_t remote_count = 0;
-    Progress found = Progress::done;
-    if (is_placed(request.opcode)) {
-        found = find_target<Steps>(request, total, remote[0]);
-        remote_count = total > 0 ? 1 : 0;
-    } else {
-        found = find_receive<Steps>(receive, total, remote, remote_count);
-    }
-    if (found != Progress::done) return found;
-
-    std::uint64_t part = total;
-    [[maybe_unused]] typename Steps::Place place;
-    if constexpr (Steps::in_pieces) {
-        // A pool's receive is claimed for good or not at all: it is filled at once.
-        if (!receive.pooled && remote_count > 0) {
-            const StrictPlan plan{plan_, total, address_of(remote[0].at), *sender_.end.strict};
-            place.step = sender_.end.block.pending->step.load(std::memory_order_relaxed);
-            place.steps = plan.steps();
-            place.pause = plan.pause_after(place.step);
-            const StrictPlan::Range range = plan.range(place.step);
-            cut(local.data(), local_count, range.offset, range.bytes);
-            cut(remote.data(), remote_count, range.offset, range.bytes);
-            part = range.bytes;
-        }
-    }
-    name_regions(local.data(), local_count, remote.data(), remote_count);
-    // A READ sees memory as it is after the WRITEs before it have been placed: on this processor
-    // they are stores and it is loads, which only a fence keeps in order.
-    if (reads) full_fence();
-    const CopyResult result =
-        reads
-            ? move(request, receive, local.data(), local_count, remote.data(), remote_count, part)
-            : move(request, receive, remote.data(), remote_count, local.data(), local_count, part);
-    if (result != CopyResult::ok) {
-        because<Steps>([] { return Reason{ReasonKind::unmapped}; });
-        return move_failed(request, receive, result);
-    }
-    if constexpr (Steps::in_pieces) {
-        if (place.step + 1 < place.steps) return go_on_in(place.pause, place.step + 1);
-        if (consumes && !receive.pooled && window == nullptr && (plan_ & plan_tells_late) != 0) {
-            return go_on_in(place.pause, step_landed);
-        }
-    }
-    tell(request, receive, static_cast<std::uint32_t>(total), window);
-    return Progress::done;
-}
-
-/// Where the bytes of a READ come to is looked at when they come, so the peer judges first.
-template <class Steps>
-Progress Executor::judge_read(const Request& request) noexcept {
-    if (failure_ == IBV_WC_LOC_PROT_ERR) {
-        std::uint64_t wanted = 0;
-        for (int i = 0; i < request.sge_count; ++i) wanted += request.sges[i].length;
-        Piece unused;
-        static_cast<void>(find_target<Steps>(request, wanted, unused));
-    }
-    return Progress::failed;
 }
 
 bool Executor::send_at_once(const ibv_send_wr& wr, std::uint32_t flags,

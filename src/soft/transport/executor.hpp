@@ -1,6 +1,6 @@
-// Runs the send queue of one end of a connection: checks a work request against both ends' keys
-// and states, moves the bytes, writes the completions. Called by queue pairs: for their own sends,
-// and for the peer's pending ones. docs/soft-device.md, "Execution".
+// Runs the send queue of one end of a connection: checks a work request against both ends' keys and
+// states, moves the bytes, writes the completions. Called by queue pairs: for their own sends, and
+// for the peer's pending ones. docs/soft/execution.md.
 //
 // One thread at a time (the queue pair's send lock, or its run lock). The caller brackets calls
 // with a `HazardScope`, and everything the peer wrote is checked here before it is used.
@@ -28,6 +28,7 @@
 #include "transport/pieces.hpp"
 #include "transport/reasons.hpp"
 #include "transport/request.hpp"
+#include "transport/steps.hpp"
 
 namespace millrace::soft {
 
@@ -197,13 +198,16 @@ class Executor {
     /// It failed because the peer's pages did not come, and a thread of ours may still copy: the
     /// hazard has to stay as it is for good.
     [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
-    /// And why, in mode `strict`.
+    /// And why: mode `strict` tells it.
     [[nodiscard]] const Reason& reason() const noexcept { return reason_; }
 
     /// Completes a request that our process has done without its peer (binding a window), or says
     /// why it failed.
     void complete_local(std::uint32_t slot) noexcept { complete_send(slot, 0); }
-    void fail_local(ibv_wc_status status) noexcept { failure_ = status; }
+    void fail_local(ibv_wc_status status) noexcept {
+        failure_ = status;
+        reason_ = {};
+    }
 
     /// Runs the pending request at `entry` (of the sender's block), if it is due; in mode `strict`
     /// as much of it as is due.
@@ -245,71 +249,40 @@ class Executor {
     using EntrySges = std::array<ibv_sge, max_sges>;
     [[nodiscard]] bool unpack(const PendingEntry& entry, Request& request,
                               EntrySges& sges) const noexcept;
-    /// How a request is executed: at once; or in mode `strict`, where the plan of the pending
-    /// request says so, one part of its bytes after the other, and with a reason where it fails.
-    struct AtOnce {
-        static constexpr bool in_pieces = false;
-        struct Place {};
-    };
-    struct InPieces {
-        static constexpr bool in_pieces = true;
-        struct Place {
-            std::uint32_t step = 0;
-            std::uint32_t steps = 1;
-            std::int64_t pause = 0;  ///< behind this step, ns
-        };
-    };
-    template <class Steps, class Why>
-    void because(const Why& why) noexcept {
-        if constexpr (Steps::in_pieces) reason_ = why();
+    [[nodiscard]] PlanInUse plan() const noexcept {
+        return {plan_, sender_.end.strict, sender_.end.block.pending};
     }
-    /// The receive that a request consumes, if it does.
-    struct Consumed {
-        std::uint32_t position = 0;  ///< in the ring of completions
-        const PoolSlot* slot = nullptr;
-        bool pooled = false;
-    };
-
     template <class Steps>
-    [[nodiscard]] Progress run_as(const Request& request) noexcept;
+    [[nodiscard]] Progress run_by(const Request& request) noexcept;
     [[nodiscard]] Progress run_in_pieces(const Request& request) noexcept;
+    /// Locate, move, tell.
     template <class Steps>
     [[nodiscard]] Progress attempt(const Request& request) noexcept;
+    template <class Steps>
+    [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
+    [[nodiscard]] Progress locate(const Request& request, Located& it) noexcept;
     /// A request that cannot be sent now, because of `progress`. What is wrong with its data here
     /// is found all the same, as a device finds it that has them read before it hears of the peer.
-    template <class Steps>
     [[nodiscard]] Progress put_off(const Request& request, Progress progress) noexcept;
-    /// The sender's side of it, all checked.
-    template <class Steps>
-    [[nodiscard]] Progress gather_message(const Request& request, std::uint32_t access,
-                                          Pieces& pieces, std::uint32_t& count,
-                                          std::uint64_t& total) noexcept;
+    /// The sender's side of it.
+    [[nodiscard]] Progress locate_message(const Request& request, std::uint32_t access,
+                                          Located& it) noexcept;
     /// Where a READ or WRITE of `bytes` goes to, in the receiver's memory. `failed`: nowhere.
-    template <class Steps>
     [[nodiscard]] Progress find_target(const Request& request, std::uint64_t bytes,
                                        Piece& target) noexcept;
     /// The same of a SEND: where its receive says.
-    template <class Steps>
-    [[nodiscard]] Progress find_receive(const Consumed& receive, std::uint64_t bytes,
-                                        Pieces& pieces, std::uint32_t& count) noexcept;
+    [[nodiscard]] Progress find_receive(Located& it) noexcept;
     /// After a READ whose own pieces are wrong.
-    template <class Steps>
     [[nodiscard]] Progress judge_read(const Request& request) noexcept;
     /// Copies, or has the peer copy what the system does not let us.
-    [[nodiscard]] CopyResult move(const Request& request, const Consumed& receive, const Piece* to,
-                                  std::uint32_t to_count, const Piece* from,
-                                  std::uint32_t from_count, std::uint64_t bytes) noexcept;
+    [[nodiscard]] CopyResult move(const Request& request, const Located& it,
+                                  std::uint64_t bytes) noexcept;
     [[nodiscard]] Progress move_failed(const Request& request, const Consumed& receive,
                                        CopyResult result) noexcept;
-    /// Writes the completions. `window`: the one that it invalidates.
-    void tell(const Request& request, const Consumed& receive, std::uint32_t bytes,
-              std::atomic<std::uint64_t>* window) noexcept;
+    /// Writes the completions.
+    void tell(const Request& request, const Located& it) noexcept;
     [[nodiscard]] std::atomic<std::uint64_t>* window_word(std::uint32_t key) noexcept;
-    template <class Steps>
-    [[nodiscard]] Progress attempt_atomic(const Request& request) noexcept;
     [[nodiscard]] Progress tell_receiver(const Request& request) noexcept;
-    /// The next step of the request in `pause` ns.
-    [[nodiscard]] Progress go_on_in(std::int64_t pause, std::uint32_t step) noexcept;
     /// `pause`: ns between reading and writing.
     [[nodiscard]] CopyResult change(const Request& request, const Reach& at,
                                     std::uint64_t& original, std::int64_t pause) noexcept;
@@ -354,7 +327,8 @@ class Executor {
     /// Of the peer's pending request: is any of its memory such?
     [[nodiscard]] bool is_peers_alone(const Request& request) noexcept;
     [[nodiscard]] bool receive_available(std::uint32_t& position) noexcept;
-    Progress fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept;
+    /// `why` is more than the statuses can say.
+    Progress fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why = {}) noexcept;
     Progress copy_failed(CopyResult result, ibv_wc_status sender, ibv_wc_status receiver) noexcept;
     void ring_async(Side& side) noexcept;
 

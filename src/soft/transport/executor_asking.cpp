@@ -1,5 +1,5 @@
 // The executor's part that asks the peer to copy, where the operating system does not let this
-// process copy from and to the peer's memory itself. docs/soft-device.md, "The copy service".
+// process copy from and to the peer's memory itself. docs/soft/copy-service.md.
 
 #include "transport/executor.hpp"
 

@@ -1,8 +1,7 @@
 // The executor's atomics: by the processor's own where everybody maps the memory, else read,
-// changed and written under a lock of the region's owner. docs/soft-device.md, "Execution".
+// changed and written under a lock of the region's owner. docs/soft/execution.md.
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -11,15 +10,8 @@
 #include "millrace/base/system_calls.hpp"
 #include "system/cable_time.hpp"
 #include "transport/executor.hpp"
-#include "transport/strict_plan.hpp"
 
 namespace millrace::soft {
-namespace {
-
-/// The longest time between the two halves of an atomic, during which others wait for its lock.
-constexpr std::int64_t longest_atomic = 20'000;
-
-}  // namespace
 
 CopyResult Executor::change(const Request& request, const Reach& at, std::uint64_t& original,
                             std::int64_t pause) noexcept {
@@ -56,17 +48,16 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     const bool has_room = gather(request, IBV_ACCESS_LOCAL_WRITE, local.data(), local_count, total);
     if (!has_room) local_count = 0;
     if (has_room && total != size) {
-        because<Steps>([&] { return Reason{ReasonKind::not_eight, 0, total}; });
-        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS);
+        return fail(IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, {ReasonKind::not_eight, 0, total});
     }
-    if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0 ||
-        request.remote_address % size != 0) {
-        because<Steps>([&] {
-            return request.remote_address % size != 0
-                       ? Reason{ReasonKind::unaligned, 0, request.remote_address}
-                       : Reason{ReasonKind::queue_pair_access, 0, IBV_ACCESS_REMOTE_ATOMIC};
-        });
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
+    const auto refuse = [&](const Reason& why) {
+        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR, why);
+    };
+    if (request.remote_address % size != 0) {
+        return refuse({ReasonKind::unaligned, 0, request.remote_address});
+    }
+    if ((access_->load(std::memory_order_relaxed) & IBV_ACCESS_REMOTE_ATOMIC) == 0) {
+        return refuse({ReasonKind::queue_pair_access, 0, IBV_ACCESS_REMOTE_ATOMIC});
     }
     Piece target;
     target.length = size;
@@ -74,33 +65,19 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
     const KeyCache::Region* const region = receiver_.keys.find_region(
         request.remote_key, request.remote_address, size, IBV_ACCESS_REMOTE_ATOMIC, target.at);
     if (region == nullptr) {
-        because<Steps>([&] { return receiver_.keys.reason(); });
-        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+        return fail(IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR, receiver_.keys.reason());
     }
     const std::uint64_t address = target.at.direct != nullptr
                                       ? reinterpret_cast<std::uint64_t>(target.at.direct)
                                       : target.at.remote;
     // The memory behind an aligned address need not be aligned: the program chose both.
-    if (address % size != 0) {
-        because<Steps>([&] { return Reason{ReasonKind::unaligned, 0, address}; });
-        return fail(IBV_WC_REM_INV_REQ_ERR, IBV_WC_WR_FLUSH_ERR);
-    }
+    if (address % size != 0) return refuse({ReasonKind::unaligned, 0, address});
 
     name_regions(local.data(), local_count, &target, 1);
     full_fence();  // as for a READ
     std::uint64_t original = request.compare_or_add;
     CopyResult result = CopyResult::ok;
-    if constexpr (Steps::in_pieces) {
-        // Read, pause, written: atomic to other requests, and not to the processor.
-        const std::uint64_t at_owner =
-            receiver_.keys.address_at_owner(request.remote_key, request.remote_address);
-        AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
-        if (!locks.lock(at_owner)) return Progress::busy;
-        result = change(request, target.at, original,
-                        draw_delay(scatter_bits(plan_),
-                                   std::min(sender_.end.strict->delay_ns, longest_atomic)));
-        locks.unlock(at_owner);
-    } else if (region->kind == RegionKind::shared_file) {
+    if (Steps::by_processor && region->kind == RegionKind::shared_file) {
         // Everybody maps it, and everybody uses the processor's atomics. Who cannot, must not.
         if (target.at.direct == nullptr) {
             if (!receiver_.end.mine && !peer_->still_there()) return Progress::gone;
@@ -118,30 +95,28 @@ Progress Executor::attempt_atomic(const Request& request) noexcept {
             cell.compare_exchange_strong(original, request.swap);
         }
     } else {
+        const std::uint64_t at_owner =
+            receiver_.keys.address_at_owner(request.remote_key, request.remote_address);
         AtomicLocks& locks = receiver_.end.mine ? node_->atomic_locks() : peer_->atomic_locks();
-        if (!locks.lock(address)) return Progress::busy;
-        result = change(request, target.at, original, 0);
-        locks.unlock(address);
+        if (!locks.lock(at_owner)) return Progress::busy;
+        result = change(request, target.at, original, Steps::pause_within(plan()));
+        locks.unlock(at_owner);
     }
-    if (result == CopyResult::ok) {
-        if (!has_room) {
-            because<Steps>([&] { return sender_.keys.reason(); });
-            return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
-        }
-        target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};
-        result = copy(local.data(), local_count, &target, 1, size);
-        if (result != CopyResult::ok) {
-            return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
-        }
-    } else {
+    if (result != CopyResult::ok) {
         return copy_failed(result, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR);
+    }
+    if (!has_room) return fail(IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS, sender_.keys.reason());
+    target.at = Reach{reinterpret_cast<std::byte*>(&original), 0, 0};
+    result = copy(local.data(), local_count, &target, 1, size);
+    if (result != CopyResult::ok) {
+        return copy_failed(result, IBV_WC_LOC_PROT_ERR, IBV_WC_SUCCESS);
     }
     counters_->add(Count::atomic);
     if ((request.flags & IBV_SEND_SIGNALED) != 0) complete_send(request.slot, size);
     return Progress::done;
 }
 
-template Progress Executor::attempt_atomic<Executor::AtOnce>(const Request&) noexcept;
-template Progress Executor::attempt_atomic<Executor::InPieces>(const Request&) noexcept;
+template Progress Executor::attempt_atomic<AtOnce>(const Request&) noexcept;
+template Progress Executor::attempt_atomic<InPieces>(const Request&) noexcept;
 
 }  // namespace millrace::soft

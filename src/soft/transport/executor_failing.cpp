@@ -18,16 +18,16 @@ void Executor::ring_async(Side& side) noexcept {
     ring_bell(bell);
 }
 
-Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver) noexcept {
+Progress Executor::fail(ibv_wc_status sender, ibv_wc_status receiver, const Reason& why) noexcept {
     failure_ = sender;
+    reason_ = why;
     // An unreliable receiver's queue pair only fails for what is wrong with its own memory.
     if (receiver != IBV_WC_SUCCESS && (reliable_ || receiver == IBV_WC_LOC_PROT_ERR)) {
         FaultLine& fault = *receiver_.end.block.fault;
         fault.receive_slot.store(std::exchange(claimed_, 0), std::memory_order_relaxed);
         fault.receive_reason.store(reason_.word(), std::memory_order_relaxed);
         fault.receive_amount.store(reason_.amount, std::memory_order_relaxed);
-        receiver_.end.block.fault->receive.store(1U + static_cast<std::uint32_t>(receiver),
-                                                 std::memory_order_release);
+        fault.receive.store(1U + static_cast<std::uint32_t>(receiver), std::memory_order_release);
         full_fence();
         receiver_.completions.ring(true);
         ring_async(receiver_);
@@ -50,7 +50,7 @@ Progress Executor::copy_failed(CopyResult result, ibv_wc_status sender,
             // The thread is not in our memory.
             hazard_->forget(sender_.end.mine ? named_by_sender : named_by_receiver);
             return fail(IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR);
-        default: return fail(sender, receiver);
+        default: return fail(sender, receiver, {ReasonKind::unmapped});
     }
 }
 

@@ -1,5 +1,5 @@
 // The executor's part that runs what was posted earlier and lies in the sender's block: requests on
-// a modelled link, and those of a peer. docs/soft-device.md, "Execution".
+// a modelled link, and those of a peer. docs/soft/waiting.md.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,7 +12,6 @@
 #include "millrace/base/uncancelled.hpp"
 #include "system/cable_time.hpp"
 #include "transport/executor.hpp"
-#include "transport/strict_plan.hpp"
 
 namespace millrace::soft {
 namespace {
@@ -28,14 +27,6 @@ namespace {
 }
 
 }  // namespace
-
-Progress Executor::go_on_in(std::int64_t pause, std::uint32_t step) noexcept {
-    PendingLine& pending = *sender_.end.block.pending;
-    due_ = cable_now() + pause;
-    pending.step_due.store(due_, std::memory_order_relaxed);
-    pending.step.store(step, std::memory_order_release);
-    return Progress::not_due;
-}
 
 bool Executor::unpack(const PendingEntry& entry, Request& request, EntrySges& sges) const noexcept {
     const BlockView& block = sender_.end.block;
@@ -72,8 +63,7 @@ Progress Executor::tell_receiver(const Request& request) noexcept {
     std::uint32_t receive = 0;
     if (!receiver_ready()) return Progress::no_peer;
     if (!receive_available(receive)) return Progress::no_receive;
-    std::uint32_t bytes = 0;
-    for (int i = 0; i < request.sge_count; ++i) bytes += request.sges[i].length;
+    const auto bytes = static_cast<std::uint32_t>(bytes_of(request.sges, request.sge_count));
     counters_->add(count_of(request.opcode));
     receiver_.completions.write(receive, bytes, request.immediate, completion_flags(request));
     return Progress::done;
@@ -115,9 +105,9 @@ Progress Executor::run_pending(const PendingEntry& entry) noexcept {
     if (opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV) return Progress::owners;
     Request request{};
     EntrySges sges;
-    reason_ = {ReasonKind::malformed};
-    if (!unpack(entry, request, sges)) return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS);
-    reason_ = {};
+    if (!unpack(entry, request, sges)) {
+        return fail(IBV_WC_LOC_QP_OP_ERR, IBV_WC_SUCCESS, {ReasonKind::malformed});
+    }
     announce_regions(request);
     if ((load_once(entry.flags) & pending_lost) != 0 && !reliable_) [[unlikely]]
         return lose(request, request.swap);

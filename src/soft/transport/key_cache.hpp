@@ -1,6 +1,6 @@
 // The regions and windows of one end of a connection that requests have named lately: looked up in
 // its owner's region table, checked, and mapped here where that is possible. Called by executors;
-// one thread at a time. docs/soft-device.md, "Execution".
+// one thread at a time. docs/soft/execution.md.
 #pragma once
 
 #include <array>

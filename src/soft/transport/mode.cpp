@@ -133,21 +133,23 @@ struct Item {
     return static_cast<std::uint32_t>(*value * 1e4 + 0.5);
 }
 
-[[nodiscard]] std::string text_of_share(std::uint32_t per_million) {
-    return fmt::format("{:g} %", static_cast<double>(per_million) / 1e4);
-}
+struct Share {
+    std::string_view key;
+    std::string_view words;
+    std::uint32_t FaultSettings::*field;
+};
+constexpr Share shares[] = {{"loss", "loss", &FaultSettings::loss},
+                            {"rnr", "not ready", &FaultSettings::not_ready},
+                            {"duplicate", "duplicates", &FaultSettings::duplicate},
+                            {"reorder", "reordering", &FaultSettings::reorder},
+                            {"exhaust", "exhaustion", &FaultSettings::exhaust}};
 
 /// False: there is no such setting.
 [[nodiscard]] bool parse_fault(std::string_view all, std::string_view item, std::string_view key,
                                std::string_view value, FaultSettings& faults) {
-    const std::pair<std::string_view, std::uint32_t*> shares[] = {{"loss", &faults.loss},
-                                                                  {"rnr", &faults.not_ready},
-                                                                  {"duplicate", &faults.duplicate},
-                                                                  {"reorder", &faults.reorder},
-                                                                  {"exhaust", &faults.exhaust}};
-    for (const auto& [name, field] : shares) {
-        if (key != name) continue;
-        set(*field, share(value), all, item, "a share from 0% to 100%, as in loss=0.5%");
+    for (const Share& one : shares) {
+        if (key != one.key) continue;
+        set(faults.*one.field, share(value), all, item, "a share from 0% to 100%, as in loss=0.5%");
         return true;
     }
     if (key == "delay") {
@@ -227,13 +229,9 @@ struct Item {
 [[nodiscard]] std::string describe_faults(const Mode& mode) {
     const FaultSettings& faults = mode.faults;
     std::string text = fmt::format(", seed {}", mode.cable.seed);
-    const std::pair<const char*, std::uint32_t> shares[] = {{"loss", faults.loss},
-                                                            {"not ready", faults.not_ready},
-                                                            {"duplicates", faults.duplicate},
-                                                            {"reordering", faults.reorder},
-                                                            {"exhaustion", faults.exhaust}};
-    for (const auto& [name, share] : shares) {
-        if (share != 0) text += fmt::format(", {} {}", name, text_of_share(share));
+    for (const Share& one : shares) {
+        const std::uint32_t parts = faults.*one.field;
+        if (parts != 0) text += fmt::format(", {} {:g} %", one.words, parts / 1e4);
     }
     text += fmt::format(", delays up to {}", text_of_time(faults.delay_ns));
     if (faults.die != 0) text += fmt::format(", death at operation {}", faults.die);

@@ -1,7 +1,7 @@
 // What mode `strict` decides about one request: in which pieces its bytes land, in which order, and
 // how long after one another. Follows from a seed of 32 bits in the pending entry alone, so that
 // whoever executes goes on where another one has stopped. Called by executors and by CableQueue.
-// docs/soft-device.md, "Mode strict".
+// docs/soft/links.md.
 #pragma once
 
 #include <algorithm>

@@ -54,13 +54,13 @@ class CopyServiceRights : public testing::Test {
         auto& qp = *static_cast<QueuePair*>(pair_.right.qp);
         {
             const std::lock_guard guard{process().queue_pairs_mutex()};
-            process().copies().serve(qp.copy_granter(), *qp.peer, true);
+            process().copies().serve(qp.copy_granter(), *qp.connection.peer(), true);
         }
         const std::uint64_t word = qp.block.news->copy_box.load();
-        const auto block = qp.peer->map_block(static_cast<std::uint32_t>(word),
-                                              static_cast<std::uint32_t>(word >> 32));
+        const auto block = qp.connection.peer()->map_block(static_cast<std::uint32_t>(word),
+                                                           static_cast<std::uint32_t>(word >> 32));
         if (!block || block->size < copy_box_size) throw std::runtime_error{"there is no box"};
-        peer_ = qp.peer;
+        peer_ = qp.connection.peer();
         block_ = *block;
         good_.queue_pair = qp.memory.index;
         good_.purpose = static_cast<std::uint32_t>(CopyPurpose::write);

@@ -60,11 +60,11 @@ TEST(MemoryUse, OfAnIdleQueuePairIsThatOfAPage) {
     ASSERT_EQ(pair.left.write(1, 0, 8, pair.right.address(0), pair.right.mr->rkey), 0);
     ASSERT_TRUE(pair.left.complete());
     EXPECT_NE(left.sent, nullptr);
-    EXPECT_EQ(left.own_pending, nullptr) << "nothing has waited";
+    EXPECT_FALSE(left.pending.made()) << "nothing has waited";
     EXPECT_EQ(right.sent, nullptr) << "it has sent nothing";
     EXPECT_EQ(right.theirs, nullptr) << "and run nothing for its peer";
     ASSERT_EQ(pair.left.send(2, 0, 8), 0) << "waits for a receive";
-    EXPECT_NE(left.own_pending, nullptr);
+    EXPECT_TRUE(left.pending.made());
     ASSERT_EQ(pair.right.receive(3, 64, 8), 0);
     const auto received = pair.right.complete();
     ASSERT_TRUE(received);
