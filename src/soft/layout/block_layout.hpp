@@ -1,22 +1,24 @@
 // What lies in a queue pair's block: the memory that the two ends of one connection share.
 // Included by the queue pair (owner), the executor (either end) and their tests.
 //
-//   offset 0     ControlLine       state, destination, arming, geometry     owner
-//          64    HazardLine        "my process executes now", and where     owner
-//          128   FaultLine         what the peer's executor objects to      peer's executor
-//          192   SendLine          tail of the send sub-ring                executor of our sends
-//          256   PendingLine       run lock, head, tail of the pending ring see below
-//          320   ConsumedLine      receives consumed                        executor of peer's
-//          sends 384   ReceiveLine       receives posted                          owner 448
-//          NewsLine          where completions are announced          owner 512   ModeLine fast, or
-//          the link's settings             owner 576   PathLine          address, PSNs, MTU
-//          owner 640   receive sub-ring  16 B x receive_entries
-//          executor of peer's sends …     send sub-ring     16 B x send_entries executor of our
-//          sends …     receive queue     stride x receive_entries                 owner … pending
-//          ring      stride x send_entries                    owner …     windows           key
-//          word per slot, 0: not bound          owner; peer's executor clears
-//          stamps        16 B x entries, where the queue pair has them (completion_stamp.hpp)
-//                                               executors, as the sub-rings
+// clang-format off
+//   offset 0     ControlLine       state, destination, arming, geometry       owner
+//          64    HazardLine        "my process executes now", and where       owner
+//          128   FaultLine         what the peer's executor objects to        peer's executor
+//          192   SendLine          tail of the send sub-ring                  executor of our sends
+//          256   PendingLine       run lock, head, tail of the pending ring   see below
+//          320   ConsumedLine      receives consumed                          executor of peer's sends
+//          384   ReceiveLine       receives posted                            owner
+//          448   NewsLine          where completions are announced            owner
+//          512   ModeLine          fast, or the link's settings               owner
+//          576   PathLine          address, PSNs, MTU                         owner
+//          640   receive sub-ring  16 B x receive_entries                     executor of peer's sends
+//          …     receive queue     stride x receive_entries                   owner
+//          …     send sub-ring     16 B x send_entries                        executor of our sends
+//          …     pending ring      stride x send_entries                      owner
+//          …     windows           key word per slot, 0: not bound            owner; peer's executor clears
+//          …     stamps            16 B x entries, if it has them             executors, as the sub-rings
+// clang-format on
 //
 // Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
 // the receive queue have one position per entry. A receive's completion lies at the position of
@@ -280,14 +282,15 @@ struct Geometry {
         return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
     }
     static constexpr std::size_t rings_offset = 640;
-    [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
+    /// Before what sends need: an idle end has receives posted, and sends nothing.
+    [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
         return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
     }
-    [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
-        return send_ring_offset() + std::size_t{send_entries} * sizeof(CompletionEntry);
+    [[nodiscard]] constexpr std::size_t send_ring_offset() const noexcept {
+        return receive_queue_offset() + receive_entries * receive_stride();
     }
     [[nodiscard]] constexpr std::size_t pending_offset() const noexcept {
-        return receive_queue_offset() + receive_entries * receive_stride();
+        return send_ring_offset() + std::size_t{send_entries} * sizeof(CompletionEntry);
     }
     [[nodiscard]] constexpr std::size_t windows_offset() const noexcept {
         return (pending_offset() + send_entries * pending_stride() + 63) & ~std::size_t{63};
