@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <utility>
 
 namespace millrace::stream {
@@ -51,8 +52,13 @@ bool Socket::Core::prepare_to_receive() noexcept {
     if (!receives.empty()) [[likely]]
         return true;
     // One more than the program may have: read_some's.
-    return connection->prepare_to_receive() && completions.prepare() &&
-           resize(receives, std::size_t{options.receives} + 1);
+    const std::size_t count = std::size_t{options.receives} + 1;
+    if (!connection->prepare_to_receive() || !completions.prepare() ||
+        !resize(free_receives, count)) {
+        return false;
+    }
+    std::iota(free_receives.begin(), free_receives.end(), std::uint32_t{0});
+    return resize(receives, count);
 }
 
 Status Socket::Core::start_receive(std::span<std::byte> into, std::uint32_t rkey,
