@@ -340,8 +340,13 @@ struct Socket::Core {
     bool is_sized = false;  ///< ... some of it by the way
     Way way;
     verbs::RegisteredBuffer memory;  ///< ring, slots, ControlPage
-    verbs::RegisteredBuffer staging_memory;
-    verbs::RegisteredBuffer landing;         ///< mode direct: what read_some reads from
+    struct Copies {
+        verbs::RegisteredBuffer memory;
+        Staging places;
+    };
+    std::unique_ptr<Copies> copies;  ///< of plain sends; none before the first
+    /// Mode direct: what read_some reads from; none before it does.
+    std::unique_ptr<verbs::RegisteredBuffer> landing;
     std::vector<Send> sends;                 ///< none before the first (prepare_to_send)
     std::vector<Receive> receives;           ///< likewise
     std::shared_ptr<std::byte> peer_memory;  ///< ring and slots of the peer, mapped here
@@ -372,7 +377,6 @@ struct Socket::Core {
     std::uint64_t last_ticket = 0;  ///< of the last request of the stream
     BoundedQueue<InFlight> in_flight;
     Hold hold;
-    Staging staging;
     std::uint64_t sends_added = 0;
     std::uint64_t sends_reported = 0;  ///< completed, as far as the program is told
     std::uint64_t sends_done = 0;      ///< ... and as far as the protocol is concerned

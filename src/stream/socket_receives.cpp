@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -105,12 +106,13 @@ Status Socket::Core::start_read(std::span<std::byte> into) {
     if (!prepare_to_receive()) return Status::empty;
     Status status = Status::ok;
     if (mode == Mode::direct) {
-        if (landing.size() == 0) {
-            landing = link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write);
+        if (landing == nullptr) {
+            landing = std::make_unique<verbs::RegisteredBuffer>(
+                link.protection_domain().allocate(landing_bytes, verbs::Access::remote_write));
         }
-        landed = landing.data();
-        status = start_receive({landing.data(), landing.size()}, landing.region().rkey(), nullptr,
-                               0, true, false, true);
+        landed = landing->data();
+        status = start_receive({landing->data(), landing->size()}, landing->region().rkey(),
+                               nullptr, 0, true, false, true);
     } else {
         landed = nullptr;
         status = start_receive(into, 0, nullptr, 0, false, false, true);
