@@ -1,24 +1,22 @@
 // What lies in a queue pair's block: the memory that the two ends of one connection share.
 // Included by the queue pair (owner), the executor (either end) and their tests.
 //
-// clang-format off
-//   offset 0     ControlLine       state, destination, arming, geometry       owner
-//          64    HazardLine        "my process executes now", and where       owner
-//          128   FaultLine         what the peer's executor objects to        peer's executor
-//          192   SendLine          tail of the send sub-ring                  executor of our sends
-//          256   PendingLine       run lock, head, tail of the pending ring   see below
-//          320   ConsumedLine      receives consumed                          executor of peer's sends
-//          384   ReceiveLine       receives posted                            owner
-//          448   NewsLine          where completions are announced            owner
-//          512   ModeLine          fast, or the link's settings               owner
-//          576   PathLine          address, PSNs, MTU                         owner
-//          640   receive sub-ring  16 B x receive_entries                     executor of peer's sends
-//          …     receive queue     stride x receive_entries                   owner
-//          …     send sub-ring     16 B x send_entries                        executor of our sends
-//          …     pending ring      stride x send_entries                      owner
-//          …     windows           key word per slot, 0: not bound            owner; peer's executor clears
-//          …     stamps            16 B x entries, if it has them             executors, as the sub-rings
-// clang-format on
+//   offset 0   ControlLine       state, destination, arming, geometry      owner
+//          64  HazardLine        "my process executes now", and where      owner
+//          128 FaultLine         what the peer's executor objects to       peer's executor
+//          192 SendLine          tail of the send sub-ring                 executor of our sends
+//          256 PendingLine       run lock, head, tail of the pending ring  see below
+//          320 ConsumedLine      receives consumed                         executor of peer's
+//          384 ReceiveLine       receives posted                           owner
+//          448 NewsLine          where completions are announced           owner
+//          512 ModeLine          fast, or the link's settings              owner
+//          576 PathLine          address, PSNs, MTU                        owner
+//          640 receive sub-ring  16 B x receive_entries                    executor of peer's
+//          …   receive queue     stride x receive_entries: idle ends, too  owner
+//          …   send sub-ring     16 B x send_entries                       executor of our sends
+//          …   pending ring      stride x send_entries                     owner
+//          …   windows           key word per slot, 0: not bound           owner, peer's executor
+//          …   stamps            16 B x entries, if it has them            executors
 //
 // Positions are 32-bit counters that never restart and are masked for use; the two sub-rings and
 // the receive queue have one position per entry. A receive's completion lies at the position of
@@ -282,7 +280,6 @@ struct Geometry {
         return sizeof(PendingEntry) + (sges > bytes ? sges : bytes);
     }
     static constexpr std::size_t rings_offset = 640;
-    /// Before what sends need: an idle end has receives posted, and sends nothing.
     [[nodiscard]] constexpr std::size_t receive_queue_offset() const noexcept {
         return rings_offset + std::size_t{receive_entries} * sizeof(CompletionEntry);
     }
