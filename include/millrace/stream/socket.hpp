@@ -68,7 +68,7 @@ struct SocketOptions {
     /// so many bytes lately, all outstanding receives together: a sender would wait until one that
     /// is offered alone has been read and the next one comes, while through the ring both ends are
     /// busy. 0: however few.
-    std::size_t least_offered = std::size_t{128} << 10;
+    std::size_t least_offered = std::size_t{80} << 10;
     /// As least_advertised, for receives into plain memory, which is registered for each of them
     /// (unless `registrations` keeps those of receives). 0: 1 MiB, and none where bytes for the
     /// ring are stored: then both ends' copies, side by side, take less time than what a device
